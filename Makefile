@@ -46,15 +46,22 @@ fix: $(READY)  ## Format, and repair what can be repaired.
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-# In an environment of its own: .venv has exactly what the tests need.
+# In an environment of its own: .venv has exactly what the tests need. Without --quiet, which would
+# hide warnings from strict mode, so that a broken link would not fail.
 docs: $(READY) requirements/docs.txt  ## Build the documentation as a site in build/site.
 	@$(or $(UV),$(BIN)/uv) venv --quiet --allow-existing --python $(BIN)/python .venv/docs
 	@$(or $(UV),$(BIN)/uv) pip sync --quiet --python .venv/docs requirements/docs.txt
-	@PATH="$(CURDIR)/.venv/docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
+	@PATH="$(CURDIR)/.venv/docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build
 	@echo "docs: build/site/index.html; with the search: $(PYTHON) -m http.server --directory build/site"
 
 bench: $(READY)  ## Measure speed, size and growth against SQLite alone.
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# In an environment of their own: they are no dependencies of the project.
+peers: $(READY) requirements/peers.txt  ## Measure the same flows here and in other libraries.
+	@$(or $(UV),$(BIN)/uv) venv --quiet --allow-existing --python $(BIN)/python .venv/peers
+	@$(or $(UV),$(BIN)/uv) pip install --quiet --python .venv/peers --requirement requirements/peers.txt
+	PEERS=.venv/peers/bin/python $(BIN)/python -m benchmarks $(or $(ARGS),peers)
 
 replay: $(READY)  ## Replay recorded executions under other versions of Python (ARGS: which).
 	@scripts/replay.sh $(ARGS)
@@ -84,4 +91,4 @@ clean:  ## Remove the files that the other targets made.
 	rm -rf .venv .mutate build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test endurance lint fix docs bench replay coverage versions small-model mutate lock clean
+.PHONY: help install demo test endurance lint fix docs bench peers replay coverage versions small-model mutate lock clean

@@ -297,6 +297,16 @@ def pending(folder: Path) -> Iterator[Figure]:
     )
 
 
+def large_pages(folder: Path) -> Iterator[Figure]:
+    """What is large, in Chromium."""
+    from benchmarks import pages
+
+    first, listed = pages.seconds(folder)
+    what = f"first view of an execution of {pages.STEPS:,} steps, seconds"
+    yield Figure(what, f"{first:.2f} s", first, 1.0)
+    yield Figure(f"list of {pages.LISTED:,} executions, seconds", f"{listed:.2f} s", listed, 0.3)
+
+
 def scale(_folder: Path) -> Iterator[Figure]:
     """One event among 10,000 of what there were 10 of, kernel alone."""
     advance.among(advance.WAITS["items at approvals"], 10)  # imports and caches
@@ -500,26 +510,20 @@ def side_by_side(folder: Path) -> Iterator[Figure]:
                     )
 
 
-def chains_side_by_side(folder: Path) -> Iterator[Figure]:
-    """A chain of steps that act, against other libraries; `benchmarks/peer_steps.py` says how."""
+def peers(folder: Path) -> Iterator[Figure]:
+    """Flows here and in other libraries; `make peers` installs them."""
+    from benchmarks import peers as other
+
     python = os.environ.get("PEERS")
     if python is None:
-        print("chains_side_by_side: skipped, PEERS names no interpreter (see peer_steps.py)")
+        print("peers: skipped, PEERS names no interpreter with the libraries (`make peers`)")
         return
-    flow, count = flows.chain(folder, 200, "act"), 200
-    program = Path(__file__).with_name("peer_steps.py")
-    levels: dict[str, Durability | None] = {"memory": None, "process": "process", "power": "power"}
-    for level, durability in levels.items():
-        for name in ("langgraph", "burr"):
-            command = [python, str(program), name, level, str(count)]
-
-            def theirs(command: list[str] = command, level: str = level) -> float:
-                printed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
-                return float(json.loads(printed)[level == "power"])
-
-            own, other = alternating(partial(run_once, folder, durability, flow), theirs)
-            told = f"{own / count * 1e6:.0f} us, theirs {other * 1e6:.0f}"
-            yield Figure(f"a step, {level}, against {name}", told, own / count / other, 1)
+    for what, seconds, most in other.cases(folder, python):
+        own = seconds.pop("flowengine")
+        for name, theirs in seconds.items():
+            told = f"{own * 1e6:.0f} us, {theirs * 1e6:.0f}"
+            target = most if name == other.LIMIT else 1
+            yield Figure(f"{what}, against {name}", told, own / theirs, target)
 
 
 def reading_documents(folder: Path) -> Iterator[Figure]:
@@ -623,6 +627,29 @@ def in_temporal(folder: Path) -> Iterator[Figure]:
     yield Figure("steps of 20 executions", told, ours.steps / theirs.steps, 0.8, more=True)
 
 
+def long_in_temporal(folder: Path) -> Iterator[Figure]:
+    """An agent with 5,000 messages, and 100,000 attempts of one execution, in Temporal."""
+    from benchmarks import temporal
+    from flowengine.engines.temporal.objects import VARIABLE
+    from tests.engines.temporal_server import temporal_server
+
+    os.environ[VARIABLE] = os.fspath(folder / "objects")
+    with temporal_server("default", short=False) as server:
+        for name, path, count, unit in (
+            ("an agent", temporal.agent(folder), temporal.MESSAGES, "message"),
+            ("a map", temporal.many(folder), temporal.ATTEMPTS, "step"),
+        ):
+            found = asyncio.run(temporal.long(f"{server}/default", path))
+            told = f"{found.seconds:.0f} s, {found.runs} runs"
+            yield Figure(
+                f"{name} of {count} {unit}s, a second", told, count / found.seconds, 10, more=True
+            )
+            told = f"{found.bytes} bytes, longest run {found.longest}"
+            yield Figure(f"history of a {unit}, in KB", told, found.bytes / count / 1000, 10)
+            told = f"{found.kept} bytes"
+            yield Figure(f"objects of a {unit}, in KB", told, found.kept / count / 1000, 100)
+
+
 ALL = {
     case.__name__: case
     for case in (
@@ -636,6 +663,7 @@ ALL = {
         second_evaluator,
         graph_work,
         pending,
+        large_pages,
         scale,
         reused_environment,
         step_with_environment,
@@ -644,11 +672,12 @@ ALL = {
         agent_turns,
         agent_calls,
         side_by_side,
-        chains_side_by_side,
+        peers,
         reading_documents,
         knowing_documents,
         browsing,
         in_temporal,
+        long_in_temporal,
         in_a_sandbox,
         in_a_container,
         workers,

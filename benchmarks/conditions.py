@@ -10,12 +10,12 @@ import time
 from typing import Any
 from unittest import mock
 
-from flowengine.flow.expressions import Names, check, conditions
+from flowengine.flow.expressions import Names, check, checker, conditions
 from flowengine.flow.expressions.program import build
 from flowengine.flow.expressions.scope import Run
 
 TEXTS = (
-    "inputs.n > 1",
+    "inputs.name != 'x'",
     "steps.ask.output.choice == 'approve'",
     "inputs.n >= 1 && inputs.name != 'x' && !(state.open == false)",
 )
@@ -45,7 +45,9 @@ assert CelEvaluator(records, "flow").evaluate(0, values) is True
 def records(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the record of a condition as it is, and as one that only the library evaluates."""
     plain = check(text, NAMES, want="bool")
-    with mock.patch.object(conditions, "lower", return_value=None):
+    without = mock.patch.object(conditions, "lower", return_value=None)
+    unknown = mock.patch.dict(checker._known, clear=True)  # which `check` would return again
+    with without, unknown:
         by_library = check(text, NAMES, want="bool")
     assert plain.record["node"][0] != "cel"
     assert by_library.record["node"][0] == "cel"

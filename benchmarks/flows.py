@@ -60,6 +60,11 @@ def answer(messages: list) -> dict:
 def change(value: dict) -> dict:
     """Return a record of 1 KB made from another."""
     return {**value, "id": value["id"] + 1, "text": value["text"][::-1]}
+
+
+def change_on_thread(value: dict) -> dict:
+    """Return a record of 1 KB made from another, on a thread."""
+    return change(value)
 '''
 
 TOOLS = """\
@@ -71,6 +76,9 @@ tools:
   answer: {python: "bench_tools:answer", args: {type: object}, effect: pure}
   change: {python: "bench_tools:change", args: {type: object}, effect: pure}
   act: {python: "bench_tools:change", args: {type: object}, effect: idempotent}
+  act_on_thread:
+    {python: "bench_tools:change_on_thread", args: {type: object}, effect: idempotent}
+  make: {python: "bench_tools:record", args: {type: object}, effect: idempotent}
 """
 
 
@@ -116,47 +124,47 @@ def empty_chain(folder: Path, length: int) -> flowengine.LoadedFlow:
     return _load(folder, f"empty_{length}", f"steps:\n{steps}")
 
 
-def loop(folder: Path) -> flowengine.LoadedFlow:
+def loop(folder: Path, tool: str = "change") -> flowengine.LoadedFlow:
     """One step that changes a record in state `inputs.rounds` times."""
-    body = """\
-inputs: {rounds: {type: integer}}
-state: {last: {type: object, default: {}}}
+    body = f"""\
+inputs: {{rounds: {{type: integer}}}}
+state: {{last: {{type: object, default: {{}}}}}}
 steps:
-  - {id: first, call: record, set: {last: "${{ output }}"}}
+  - {{id: first, call: record, set: {{last: "${{{{ output }}}}"}}}}
   - id: again
-    call: change
-    with: {value: "${{ state.last }}"}
-    set: {last: "${{ output }}"}
-    loop: {until: "${{ round.number >= inputs.rounds }}", max: 1000000}
+    call: {tool}
+    with: {{value: "${{{{ state.last }}}}"}}
+    set: {{last: "${{{{ output }}}}"}}
+    loop: {{until: "${{{{ round.number >= inputs.rounds }}}}", max: 1000000}}
 """
-    return _load(folder, "again", body)
+    return _load(folder, f"again_{tool}", body)
 
 
-def items(folder: Path) -> flowengine.LoadedFlow:
+def items(folder: Path, tool: str = "record") -> flowengine.LoadedFlow:
     """A map over `inputs.items` items, each of which returns a record."""
-    body = """\
-inputs: {items: {type: integer}}
+    body = f"""\
+inputs: {{items: {{type: integer}}}}
 steps:
   - id: each
-    call: record
-    map: {over: "${{ inputs.items }}", concurrency: 100}
+    call: {tool}
+    map: {{over: "${{{{ inputs.items }}}}", concurrency: 100}}
 """
-    return _load(folder, "items", body)
+    return _load(folder, f"items_{tool}", body)
 
 
-def growing(folder: Path) -> flowengine.LoadedFlow:
+def growing(folder: Path, tool: str = "kilobyte") -> flowengine.LoadedFlow:
     """A list in state that grows by a kilobyte a round."""
-    body = """\
-inputs: {rounds: {type: integer}}
-state: {notes: {type: array, items: {type: string}, default: [], reducer: append}}
+    body = f"""\
+inputs: {{rounds: {{type: integer}}}}
+state: {{notes: {{type: array, default: [], reducer: append}}}}
 steps:
   - id: note
-    call: kilobyte
-    loop: {until: "${{ round.number >= inputs.rounds }}", max: 1000000}
-    set: {notes: "${{ output }}"}
-outputs: {count: "${{ size(state.notes) }}"}
+    call: {tool}
+    loop: {{until: "${{{{ round.number >= inputs.rounds }}}}", max: 1000000}}
+    set: {{notes: "${{{{ output }}}}"}}
+outputs: {{count: "${{{{ size(state.notes) }}}}"}}
 """
-    return _load(folder, "growing", body)
+    return _load(folder, f"growing_{tool}", body)
 
 
 def asking(folder: Path) -> flowengine.LoadedFlow:
@@ -186,6 +194,6 @@ steps:
     return _load(folder, "turns", body)
 
 
-def five(folder: Path) -> flowengine.LoadedFlow:
+def five(folder: Path, tool: str = "change") -> flowengine.LoadedFlow:
     """Five steps."""
-    return chain(folder, 5)
+    return chain(folder, 5, tool)

@@ -1,9 +1,6 @@
 """Agents of other libraries, to be run by an interpreter that has them:
 
-    python -m venv peers
-    peers/bin/pip install langgraph langgraph-checkpoint-sqlite langchain-openai
-    peers/bin/pip install "pydantic-ai-slim[openai]"
-    PEERS=peers/bin/python make bench ARGS=side_by_side
+    make peers ARGS=side_by_side
 
 Nothing of flowengine is imported here. Each prints how long a turn took, in seconds by the clock
 and of processor time, and how many bytes it gave to its store.

@@ -24,6 +24,8 @@ BUILT_IN = {
         "python_agents": "flowengine_nodes.python_agents:PythonAgents",
         "run": "flowengine_nodes.run:Run",
         "shell": "flowengine_nodes.shell:Shell",
+        "slack": "flowengine_nodes.slack:Slack",
+        "smtp": "flowengine_nodes.smtp:Smtp",
         "std": "flowengine_nodes.std:Std",
         "web_search": "flowengine_nodes.web_search:WebSearch",
     },

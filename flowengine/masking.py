@@ -18,9 +18,10 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import IO, NamedTuple
+from typing import IO
 
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.named_tuples import NamedTuple
 
 MASK = b"***"
 
@@ -407,3 +408,9 @@ def _base64(secret: bytes) -> Iterator[bytes]:
         form = base64.b64encode(data)[(offset * 8 + 5) // 6 : len(data) * 8 // 6]
         if len(form) >= _SHORT:
             yield form
+
+
+NOTHING = Masker()
+"""Masks nothing, for flows without secrets."""
+PROCESS = Masker()
+"""Knows the values that this process has read, for its logs."""

@@ -24,6 +24,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
+from flowengine.digests import digest_of
 from flowengine.named_tuples import NamedTuple
 
 _PREFIX = "_flow_"
@@ -200,10 +201,8 @@ def _find_in(path: Sequence[str], full_name: str) -> ModuleSpec | None:
 
 def _package(folder: str) -> str:
     """Return the name of the package for a directory, creating it on first use."""
-    import hashlib
-
     folder = os.path.realpath(folder)
-    name = _PREFIX + hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    name = _PREFIX + digest_of(os.fsencode(folder))[:16]
     with _lock:
         if name not in sys.modules:
             if not any(isinstance(finder, _Finder) for finder in sys.meta_path):

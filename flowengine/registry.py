@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.built_in_kinds import BUILT_IN, ENVIRONMENTS, NODES, SANDBOXES
 from flowengine.errors import FlowEngineError
+from flowengine.named_tuples import NamedTuple
 from flowengine.sdk import Environment, StepKind
 
 if TYPE_CHECKING:

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from flowengine.kernel.graph.compiled import Plain, SecretText
 from flowengine.masked_logs import mask_logs
-from flowengine.masking import Masker, StreamMasker
 from flowengine.sdk import SecretMissing, ValidationError
 
-_process = Masker()
-"""Knows the values that this process has read, for its logs."""
+if TYPE_CHECKING:
+    from flowengine.masking import Masker, StreamMasker
+
 _LOGGED = 4
 """Minimum length of values masked in logs. Logs of a process contain more than one flow, in which
 shorter values occur by chance."""
+
+
+def _new_masker() -> Masker:
+    from flowengine.masking import Masker  # most flows have no secrets
+
+    return Masker()
 
 
 class Secrets:
@@ -32,13 +38,21 @@ class Secrets:
     def __init__(self, references: Mapping[str, Plain]) -> None:
         self.references = references
         """Name → its source, as the flow declares it."""
-        self._masker = Masker()
+        self._own = _new_masker() if references else None
         self._looked = not references
         self.names = frozenset(references)
         self.variables = frozenset(
             reference["env"] for reference in references.values() if "env" in reference
         )
         """Environment variables that contain secrets. A command receives them only on request."""
+
+    @property
+    def _masker(self) -> Masker:
+        if self._own is not None:
+            return self._own
+        from flowengine.masking import NOTHING
+
+        return NOTHING
 
     def reveal(self, value: Plain) -> Plain:
         """Return a value with the references to secrets in its texts resolved.
@@ -70,6 +84,8 @@ class Secrets:
         Secrets that no step has used yet are masked too, as far as they can be read here, because a
         command may have found one by itself.
         """
+        if not self.references:
+            return value
         self._look()
         return self._masker.mask(value)
 
@@ -118,16 +134,21 @@ class Secrets:
 
     def _value(self, name: str) -> str:
         value = resolve(name, self.references[name])
-        self._masker.learn(value, name)
+        assert self._own is not None, "it has references"
+        self._own.learn(value, name)
         if len(value) >= _LOGGED:
-            _process.learn(value, name)
-            mask_logs(_process.mask)
+            from flowengine.masking import PROCESS
+
+            PROCESS.learn(value, name)
+            mask_logs(PROCESS.mask)
         return value
 
 
 def mask_known(value: Plain) -> Plain:
     """Return plain data with every secret that this process has read replaced by `***`."""
-    return _process.mask(value)
+    from flowengine.masking import PROCESS
+
+    return PROCESS.mask(value)
 
 
 def resolve(name: str, reference: Mapping[str, Plain]) -> str:
@@ -141,7 +162,8 @@ def resolve(name: str, reference: Mapping[str, Plain]) -> str:
         The value. For a file, without the final line break.
 
     Raises:
-        SecretMissing: The secret does not exist.
+        SecretMissing: The secret does not exist, or is empty: a check of signatures with an empty
+            key would accept those of every sender.
     """
     if "env" in reference:
         value = os.environ.get(reference["env"])
@@ -154,12 +176,15 @@ def resolve(name: str, reference: Mapping[str, Plain]) -> str:
     if "file" in reference:
         try:
             with open(os.path.expanduser(reference["file"]), encoding="utf-8") as file:
-                return file.read().rstrip("\r\n")
+                value = file.read().rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise SecretMissing(
                 f"secret '{name}' is not available: {reference['file']}: {why}"
             ) from None
+        if value:
+            return value
+        raise SecretMissing(f"secret '{name}' is not available: {reference['file']} is empty")
     raise SecretMissing(f"secret '{name}': its kind of reference is not supported yet")
 
 

@@ -4,8 +4,9 @@
 directory of a project. If both set a value, the stricter one wins: the greater durability, `strict`
 if either sets it, and no acting for other users if either forbids it. The user's file defines the
 members of groups. The project's file can only restrict them: members are the users named by both,
-or by either where a group is excluded. Only the user's file says who may use a server (`access`)
-and which services may send to it (`hooks`).
+or by either where a group is excluded. Only the user's file says who may use a server (`access`),
+which services may send to it (`hooks`), which files may be uploaded (`uploads`), who names its
+users (`sign_in`), and where they find it (`server_url`).
 
     durability: process
     strict: true
@@ -20,6 +21,7 @@ and which services may send to it (`hooks`).
 from __future__ import annotations
 
 import os
+import re
 import stat
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,13 +33,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from flowengine.access_rules import AccessEntry
+    from flowengine.deploy_rules import DeployRules
     from flowengine.hook_rules import HookEntry
+    from flowengine.sign_in_rules import SignIn
+    from flowengine.upload_rules import UploadRules
 
 DURABILITIES: tuple[Literal["none", "process", "power"], ...] = ("none", "process", "power")
 """From the weakest guarantee to the strongest: none, a killed process, a power cut."""
 
 _NAME = "settings.yaml"
-_KEYS = ("durability", "groups", "strict", "act_for_others", "access", "hooks")
+_KEYS = (
+    "durability",
+    "groups",
+    "strict",
+    "act_for_others",
+    "access",
+    "hooks",
+    "uploads",
+    "deploys",
+    "server_url",
+    "sign_in",
+)
+_URL = r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?|https?://\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?/?"
 
 
 class Settings(NamedTuple):
@@ -57,6 +74,14 @@ class Settings(NamedTuple):
     """Roles of the users of a server."""
     hooks: tuple[HookEntry, ...] = ()
     """What other services may send to a server."""
+    uploads: UploadRules | None = None
+    """The files that users of a server may upload. None: the defaults."""
+    deploys: DeployRules | None = None
+    """The flows that may be deployed through a server. None: none."""
+    server_url: str | None = None
+    """Where users find the server's page, without a slash at the end: for links to it."""
+    sign_in: SignIn | None = None
+    """How the users of a server sign in besides with tokens."""
 
     def is_one_of(self, user: str, named: list[str]) -> bool:
         """Return whether a user is named in a list of `user:NAME` and `group:NAME`."""
@@ -142,7 +167,8 @@ def _merge(user: Settings, project: Settings) -> Settings:
     level = max(levels, key=DURABILITIES.index, default=None)
     strict = user.strict or project.strict
     act_for_others = user.act_for_others and project.act_for_others
-    return Settings(level, groups, barred, strict, act_for_others, user.access, user.hooks)
+    of_user = (user.access, user.hooks, user.uploads, user.deploys, user.server_url, user.sign_in)
+    return Settings(level, groups, barred, strict, act_for_others, *of_user)
 
 
 def _read(path: str) -> Settings:
@@ -168,6 +194,10 @@ def _read(path: str) -> Settings:
         _switch(path, data, "act_for_others", default=True),
         _access(path, data.get("access")),
         _hooks(path, data.get("hooks")),
+        _uploads(path, data.get("uploads")),
+        _deploys(path, data.get("deploys")),
+        _server_url(path, data.get("server_url")),
+        _sign_in(path, data.get("sign_in")),
     )
 
 
@@ -201,37 +231,76 @@ def _data(path: str) -> Any:
 
 
 def _access(path: str, value: Any) -> tuple[AccessEntry, ...]:
-    """Read who may use a server, which a project may not say.
-
-    Raises:
-        UsageError: It is not valid, or in a project's file.
-    """
-    if value is None:
+    """Read who may use a server."""
+    if not _is_set(path, value, "give access"):
         return ()
-    if path != settings_file():
-        raise UsageError(
-            f"{path}: a project cannot give access", hint=f"write it into {settings_file()}"
-        )
     from flowengine.access_rules import read_access
 
     return read_access(path, value)
 
 
 def _hooks(path: str, value: Any) -> tuple[HookEntry, ...]:
-    """Read what other services may send to a server, which a project may not say.
-
-    Raises:
-        UsageError: It is not valid, or in a project's file.
-    """
-    if value is None:
+    """Read what other services may send to a server."""
+    if not _is_set(path, value, "declare hooks"):
         return ()
-    if path != settings_file():
-        raise UsageError(
-            f"{path}: a project cannot declare hooks", hint=f"write it into {settings_file()}"
-        )
     from flowengine.hook_rules import read_hooks
 
     return read_hooks(path, value)
+
+
+def _uploads(path: str, value: Any) -> UploadRules | None:
+    """Read what may be uploaded to a server."""
+    if not _is_set(path, value, "allow uploads"):
+        return None
+    from flowengine.upload_rules import read_uploads
+
+    return read_uploads(path, value)
+
+
+def _deploys(path: str, value: Any) -> DeployRules | None:
+    """Read what may be deployed through a server."""
+    if not _is_set(path, value, "allow deployments"):
+        return None
+    from flowengine.deploy_rules import read_deploys
+
+    return read_deploys(path, value)
+
+
+def _sign_in(path: str, value: Any) -> SignIn | None:
+    """Read how users sign in to a server."""
+    if not _is_set(path, value, "set sign_in"):
+        return None
+    from flowengine.sign_in_rules import read_sign_in
+
+    return read_sign_in(path, value)
+
+
+def _server_url(path: str, value: Any) -> str | None:
+    """Read the address of the page, to which a project may not lead approvers."""
+    if not _is_set(path, value, "set server_url"):
+        return None
+    if not isinstance(value, str) or re.fullmatch(_URL, value) is None:
+        raise UsageError(
+            f"{path}: server_url is not an address of a server",
+            hint="server_url: https://flows.example.com",
+        )
+    return value.rstrip("/")
+
+
+def _is_set(path: str, value: Any, action: str) -> bool:
+    """Return whether a value is given that only the user's own file may give.
+
+    Args:
+        action: What a project cannot do, for the message.
+
+    Raises:
+        UsageError: It is in a project's file.
+    """
+    if value is not None and path != settings_file():
+        raise UsageError(
+            f"{path}: a project cannot {action}", hint=f"write it into {settings_file()}"
+        )
+    return value is not None
 
 
 def _switch(path: str, data: dict[Any, Any], name: str, *, default: bool) -> bool:

@@ -49,8 +49,18 @@ class StepLog(MaskedLog):
         execution: Id of the execution.
         address: Address of the activation.
         mask: Replaces the values of secrets in plain data.
+        traceparent: The span of the attempt, if it is traced. Its ids become the attributes
+            `otelTraceID` and `otelSpanID`, named as by OpenTelemetry's logging instrumentation.
     """
 
-    def __init__(self, execution: str, address: str, mask: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        execution: str,
+        address: str,
+        mask: Callable[[Any], Any],
+        traceparent: str | None = None,
+    ) -> None:
         extra: dict[str, object] = {"execution": execution, "step": address}
+        if traceparent is not None:
+            _, extra["otelTraceID"], extra["otelSpanID"], _ = traceparent.split("-")
         super().__init__("flowengine.step", f"{execution[:12]} {address}", extra, mask)

@@ -67,12 +67,27 @@ def edited_field(wait: Mapping[str, Any], path: str, text: str) -> Any:
     Returns:
         Plain data: of the declared type, otherwise of the type of the value shown.
     """
-    from flowengine.engines.people.edits import declared
     from flowengine.flow.expressions.types import kinds
 
-    schema, _ = declared(wait.get("edit_schema", {}), path)
+    schema, _ = editable_schema(wait, path)
     old = wait.get("subject")
     for part in path.split("."):
         old = old.get(part) if isinstance(old, dict) else None
     types = sorted(kinds(schema) or (() if old is None else _JSON_TYPES.get(type(old), ())[-1:]))
     return by_type({"type": types} if types else {}, text, f"'{path}'", path)
+
+
+def editable_schema(wait: Mapping[str, Any], path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the JSON Schema of an editable field of an approval.
+
+    Args:
+        wait: The approval.
+        path: The field, as a dotted path.
+
+    Returns:
+        The schema with its references resolved, empty if none is declared, and the root for the
+        references in its parts.
+    """
+    from flowengine.engines.people.edits import declared
+
+    return declared(wait.get("edit_schema", {}), path)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import griffe
@@ -100,7 +101,7 @@ def _package(name: str, package: griffe.Module, written: dict[str, str]) -> str:
         written: Where a name is defined → the page that documents it already. It is completed.
     """
     members = [package.members[str(member)] for member in package.exports or ()]
-    if missing := [one.path for one in members if not one.has_docstring]:
+    if missing := [path for one in members for path in _undocumented(one)]:
         raise PluginError(f"public names without a docstring: {', '.join(missing)}")
     homes = {one.canonical_path: one.name for one in members}
     here = [home for home in sorted(homes) if written.setdefault(home, name) == name]
@@ -109,6 +110,16 @@ def _package(name: str, package: griffe.Module, written: dict[str, str]) -> str:
     if linked:
         parts.append(f"Also exported here: {', '.join(linked)}.")
     return "\n\n".join([*parts, *(f"::: {home}" for home in here)]) + "\n"
+
+
+def _undocumented(member: griffe.Object | griffe.Alias) -> Iterator[str]:
+    """Yield the paths without a docstring: a public name, and the public methods of a class."""
+    if not member.has_docstring:
+        yield member.path
+    if member.is_class:
+        for name, method in member.all_members.items():
+            if not name.startswith("_") and method.is_function and not method.has_docstring:
+                yield f"{member.path}.{name}"
 
 
 def _outside(here: str, markdown: str) -> set[str]:

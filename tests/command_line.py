@@ -184,7 +184,7 @@ def _held() -> set[str]:
     """Return the resources of this process: threads, child processes, files."""
     held = {f"thread {one.name} {one.ident}" for one in threading.enumerate() if _of_call(one)}
     steps = [one for one in threading.enumerate() if one.name == "flowengine-step"]
-    held |= {f"function at work {number}" for number in range(threads._idle._value, len(steps))}
+    held |= {f"function at work {number}" for number in range(threads._idle.qsize(), len(steps))}
     for task in Path("/proc/self/task").iterdir():
         try:
             held |= {f"process {pid}" for pid in (task / "children").read_text().split()}

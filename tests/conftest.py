@@ -13,7 +13,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-pytest_plugins = ["tests.endurance", "tests.budget", "tests.rest"]
+pytest_plugins = [
+    "tests.endurance",
+    "tests.order",
+    "tests.budget",
+    "tests.rest",
+    "tests.time_limit",
+]
 
 # The tests start thousands of programs. Without a cache, as in many container images, each of them
 # would compile all of its modules.
@@ -89,29 +95,6 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
         gc.set_threshold(10_000, *gc.get_threshold()[1:])
         gc.enable()
-
-
-LOADING = (
-    # The model library takes three CPU seconds to load, and that of MCP takes one.
-    ("tests/agents/models/", "tests/cli/test_chat.py", "tests/nodes/test_web_search.py"),
-    (
-        "tests/envs/mcp/",
-        "tests/agents/test_agent_servers.py",
-        "tests/agents/test_agents_of_other_files.py",
-        "tests/agents/test_bound_arguments.py",
-        "tests/agents/test_equipped_agents.py",
-        "tests/agents/test_limited_tools.py",
-        "tests/engines/test_changed_server_tools.py",
-        "tests/engines/test_mcp_tools.py",
-        "tests/tool_environment/test_kinds_of_tools.py",
-    ),
-)
-"""Tests that need a slow-loading library, by library."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests with slow-loading libraries in sequence, so that only one process loads each."""
-    items.sort(key=lambda item: [not item.nodeid.startswith(tests) for tests in LOADING])
 
 
 @pytest.fixture(scope="session", autouse=True)

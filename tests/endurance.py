@@ -3,6 +3,9 @@
 A test with the marker `endurance` has dozens of cases: kills, races, random flows, large documents.
 They are distributed over ten slices. `make test` runs one slice, chosen by the number of commits,
 so that ten consecutive commits cover all. `make endurance` runs all slices.
+
+A test whose cases are long by themselves takes the fixture `tenth`: then a hundred commits cover
+all of it.
 """
 
 from __future__ import annotations
@@ -33,6 +36,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Choose the slice, once for all processes that run tests."""
     config.addinivalue_line("markers", "endurance: a run takes a tenth of the test's cases")
     config.option.slice = config.option.slice or str(_commits(config.rootpath) % SLICES)
+
+
+@pytest.fixture(scope="session")
+def tenth(pytestconfig: pytest.Config) -> int | None:
+    """Which tenth of a case to run: 0 to 9, chosen by the number of commits. None: all of it."""
+    if pytestconfig.option.slice == "all":
+        return None
+    return _commits(pytestconfig.rootpath) // SLICES % SLICES
 
 
 def _commits(root: Path) -> int:

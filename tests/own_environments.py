@@ -10,7 +10,7 @@ from flowengine.store_folder import known
 
 
 def environments_in(store: Path) -> Path:
-    """Return the folder for a store, or a path that does not exist if there is no store."""
+    """Return the folder for a store, or a path that does not exist if there is none."""
     private = known(os.path.abspath(store))
     return Path(private, "environments") if private else store / "nothing"
 

@@ -1,4 +1,4 @@
-"""What a store contains, for tests that search it for secrets."""
+"""The contents of a store, for tests that search it for secrets."""
 
 from __future__ import annotations
 

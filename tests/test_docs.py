@@ -86,6 +86,18 @@ def test_links_to_headings_have_one() -> None:
     assert broken == []
 
 
+def test_a_warning_fails_the_build_of_the_site() -> None:
+    """Strict mode counts the warnings that are logged, and `--quiet` would log none."""
+    build = next(
+        line
+        for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
+        if "mkdocs build" in line
+    )
+
+    assert "strict: true" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8").splitlines()
+    assert not {"--quiet", "-q"} & set(build.split())
+
+
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a Markdown page on GitHub, which come from its headings."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)

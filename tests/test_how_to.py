@@ -1,4 +1,4 @@
-"""The pages by task, each in a directory of its own: each command prints what its page shows."""
+"""The pages by task, each in its own directory: each command prints what its page shows."""
 
 from __future__ import annotations
 

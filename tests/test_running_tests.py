@@ -1,4 +1,4 @@
-"""Running of the tests: slices, the budget, and detection of unfinished work."""
+"""Running of the tests: slices, order, the budget, and detection of unfinished work."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.endurance import SLICES
+from tests.order import TOGETHER, arranged
 
 TESTS = Path(__file__).parent
-PLUGINS = ("endurance", "budget", "rest")
+PLUGINS = ("endurance", "budget", "rest", "time_limit")
 CONFTEST = f"pytest_plugins = {[f'tests.{name}' for name in PLUGINS]}\n"
 MANY = """\
 import pytest
@@ -35,6 +36,33 @@ def test_dear():
 """
 
 
+SHARING = """\
+import os
+import subprocess
+import sys
+import pytest
+
+BUSY = '''
+import time
+while time.process_time() < 3: pass
+'''
+
+@pytest.fixture(scope="module")
+def shared():
+    programs = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in os.sched_getaffinity(0)]
+    yield programs
+    for program in programs:
+        program.wait()
+
+def test_uses(shared):
+    for program in shared:
+        os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+
+def test_ends(shared):
+    pass
+"""
+
+
 RESTLESS = """\
 import threading
 
@@ -44,6 +72,36 @@ def for_ever():
 
 def test_restless():
     threading.Thread(target=for_ever, daemon=True).start()
+"""
+
+
+HANGING = """\
+import threading
+import pytest
+
+@pytest.fixture
+def thing():
+    yield
+    threading.Event().wait()
+
+def test_hanging(thing):
+    assert False
+
+def test_next():
+    pass
+"""
+
+
+INTERRUPTED = """\
+import os
+import signal
+
+def test_first():
+    pass
+
+def test_second():
+    os.kill(os.getpid(), signal.SIGINT)
+    signal.pause()
 """
 
 
@@ -106,6 +164,20 @@ def test_the_slice_follows_the_number_of_commits(project: Project) -> None:
     assert seen[0] != seen[1]
 
 
+def test_each_process_begins_with_tests_that_share_something() -> None:
+    others = [f"tests/flow/test_{number}.py::test_it" for number in range(40)]
+    groups = [[f"{one}:{number}" for one in begins for number in range(3)] for begins in TOGETHER]
+    tests = sorted([*others, *(test for group in groups for test in group)])
+
+    spread, alone = arranged(tests, 4), arranged(tests, 1)
+
+    share = len(tests) // 4
+    for number, group in enumerate(groups):
+        assert set(spread[number * share :][: len(group)]) <= set(group)
+    assert sorted(spread) == sorted(alone) == tests
+    assert alone[-40:] == sorted(others)
+
+
 def test_a_folder_beyond_its_budget_fails_the_run_and_the_dearest_tests_are_named(
     project: Project,
 ) -> None:
@@ -114,9 +186,9 @@ def test_a_folder_beyond_its_budget_fails_the_run_and_the_dearest_tests_are_name
     (project.tests / "test_cheap.py").write_text("def test_cheap():\n    pass\n")
     budget = project.tests / "budget.toml"
 
-    budget.write_text("shared = 0.01\n[seconds]\nkernel = 0.01\ntests = 5\n")
+    budget.write_text("[seconds]\nkernel = 0.01\ntests = 5\nshared = 5\n")
     over = project("--budget")
-    budget.write_text("shared = 5\n[seconds]\nkernel = 0.01\ntests = 5\n")
+    budget.write_text("[seconds]\nkernel = 5\ntests = 5\nshared = 5\n")
     within = project("--budget")
 
     assert over.returncode == 1
@@ -128,6 +200,18 @@ def test_a_folder_beyond_its_budget_fails_the_run_and_the_dearest_tests_are_name
     assert project().returncode == 0
 
 
+def test_a_shared_process_is_not_charged_to_the_test_that_waits_for_it(project: Project) -> None:
+    (project.tests / "test_shared.py").write_text(SHARING)
+    budget = project.tests / "budget.toml"
+    budget.write_text("[seconds]\ntests = 100\nshared = 0\n")
+    done = project("--budget")
+
+    assert done.returncode == 1
+    shared = re.search(r"over budget: shared: (\d+) processor seconds", done.stdout)
+    assert shared is not None
+    assert int(shared[1]) >= 1
+
+
 def test_what_never_rests_fails_the_run_and_its_line_is_named(project: Project) -> None:
     (project.tests / "test_restless.py").write_text(RESTLESS)
     done = project("-p", "xdist", "-n", "1")
@@ -135,3 +219,22 @@ def test_what_never_rests_fails_the_run_and_its_line_is_named(project: Project) 
     assert done.returncode == 1
     assert re.search(r"1 passed", done.stdout)
     assert re.search(r"never rests .*/tests/test_restless\.py:[45]\b", done.stdout)
+
+
+def test_what_hangs_after_a_failure_ends_at_the_time_limit(project: Project) -> None:
+    (project.tests / "test_hanging.py").write_text(HANGING)
+    limit = ("-p", "pytest_timeout", "--timeout", "2", "--timeout-method", "thread")
+    done = project("-p", "xdist", "-n", "1", *limit)
+
+    assert done.returncode == 1
+    assert "crashed while running 'tests/test_hanging.py::test_hanging'" in done.stdout
+    assert re.search(r"\b1 passed", done.stdout)  # the next test ran all the same
+
+
+def test_an_interrupted_run_names_the_tests_that_were_running(project: Project) -> None:
+    (project.tests / "test_interrupted.py").write_text(INTERRUPTED)
+    done = project()
+
+    assert done.returncode == pytest.ExitCode.INTERRUPTED
+    named = re.findall(r"(\w+): was running when the run was interrupted", done.stdout)
+    assert named == ["test_second"]

@@ -30,9 +30,13 @@ def test_each_command_prints_what_its_page_shows(
     for page in PAGES:
         play(TUTORIAL / f"{page}.md", waits, printed)
 
+    pictures = sorted(TUTORIAL.glob("*.svg"))
+    assert pictures
+    assert [one.read_text() for one in pictures] == [Path(one.name).read_text() for one in pictures]
+
 
 def printed(command: str) -> str:
-    """Run a command, and return what it prints on both streams."""
+    """Run a command, and return its output on both streams."""
     if killed := KILLED.fullmatch(command):
         return killed_while_it_converts(shlex.split(command)[1:], killed[1])
     return typed(command)

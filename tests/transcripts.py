@@ -25,7 +25,7 @@ class Exchange(NamedTuple):
 
 
 def typed(command: str) -> str:
-    """Run a command line, and return what it prints on both streams."""
+    """Run a command line, and return its output on both streams."""
     program, *words = shlex.split(command)
     known = {"flowengine": flowengine, "python": python}
     if program not in known:
@@ -35,7 +35,7 @@ def typed(command: str) -> str:
 
 
 def play(page: Path, waits: dict[str, str], run: Callable[[str], str] = typed) -> None:
-    """Write the files of a page, and check that each command prints what the page shows.
+    """Write the files of a page, and check that each command prints the output on the page.
 
     Args:
         page: The page. Files are written to the current directory.

@@ -27,7 +27,8 @@ def record_case(arguments: Namespace) -> int:
         arguments: Of `flowengine test`.
 
     Returns:
-        The exit code: 1 if replaying the case does not yield the recorded history.
+        The exit code: 1 if replaying the case does not yield the recorded history. It is then
+        written to no file.
 
     Raises:
         NotFound: The execution or the flow file does not exist.
@@ -41,20 +42,20 @@ def record_case(arguments: Namespace) -> int:
         if arguments.files:
             _check_flow(arguments.files[0], session.flow_of(id).id, short)
         recorded = record(session.engine, id, arguments.name or f"recorded from {short}")
-    if arguments.files:
+    if arguments.files and not recorded.differences:
         path = arguments.files[0]
         path = path if path.endswith(SUFFIX) else cases_beside(path)
         case = _write(path, recorded.case)
         told = f"written to {path}: {case['name']}"
     else:
         path, told = None, ""
-        if not arguments.json:
+        if not arguments.json and not arguments.files:
             out_text(text_of(recorded.case, 0).rstrip("\n"))
     if arguments.json:
         out_json({"file": path, "case": recorded.case, "differences": recorded.differences})
     elif told and not arguments.quiet:
         err(told)
-    return _tell(recorded)
+    return _tell(recorded, kept=not arguments.files)
 
 
 def _check_flow(path: str, flow: str, execution: str) -> None:
@@ -79,10 +80,20 @@ def _check_flow(path: str, flow: str, execution: str) -> None:
         raise UsageError(f"execution {execution} is one of the flow '{flow}'; {path} is '{found}'")
 
 
-def _tell(recorded: Recorded) -> int:
+def _tell(recorded: Recorded, *, kept: bool) -> int:
+    """Report how the history of the case differs.
+
+    Args:
+        recorded: The case.
+        kept: Whether it was printed although it differs.
+
+    Returns:
+        The exit code.
+    """
     if not recorded.differences:
         return 0
-    err("the case does not reproduce the recorded history:")
+    fate = "" if kept else ", so it was not written (without FILE, it is printed)"
+    err(f"the case does not reproduce the recorded history{fate}:")
     for line in "\n".join(recorded.differences).split("\n"):
         err(f"  {line}")
     return FAILED

@@ -15,8 +15,11 @@ from flowengine.cli.parsing.command_table import (
     COMMANDS,
     FAMILIES,
     SERVED,
+    STORE_COMMANDS,
+    STORE_OPTIONS,
     STORELESS,
     SYNONYMS,
+    CommandModule,
     load,
 )
 from flowengine.cli.parsing.parser import (
@@ -115,31 +118,59 @@ def _run(words: list[str]) -> int:
 
         show_logs(arguments.log_level)
     _check_folder()
-    _choose_server(name, arguments)
+    _choose_server(name, parser, arguments)
     if name in TALKING:
         return command.run(arguments)
     with results_apart(restore=not Process.ends_at_once):
+        return command.run(arguments) if not arguments.server else _run_there(command, arguments)
+
+
+def _run_there(command: CommandModule, arguments: Namespace) -> int:
+    """Run a command against a server, whose answers are not trusted.
+
+    Raises:
+        StoreError: An answer is not as the command expects it.
+    """
+    try:
         return command.run(arguments)
+    except (FlowEngineError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        import logging
+
+        from flowengine.client.requests import not_ours
+
+        logging.getLogger("flowengine.client").debug("an answer of the server", exc_info=True)
+        raise not_ours("", error) from error
 
 
-def _choose_server(name: str, arguments: Namespace) -> None:
+def _choose_server(name: str, parser: Parser, arguments: Namespace) -> None:
     """Set the server that a command uses. None: it uses a store.
 
     Raises:
-        UsageError: The command does not work against a server.
+        UsageError: The command, or one of its options, does not work against a server.
     """
     named = arguments.server
     if named and arguments.store:
         raise UsageError("give --server or --store, not both")
     if not named and not arguments.store:
         arguments.server = os.environ.get("FLOWENGINE_SERVER")
-    if not arguments.server or name in SERVED:
+    if not arguments.server:
         return
     if not named and name in STORELESS:
         arguments.server = None
         return
-    hint = "leave out --server" if named else "give --store, or unset FLOWENGINE_SERVER"
-    raise UsageError(f"'flowengine {name}' does not work against a server", hint=hint)
+    if name not in SERVED:
+        why = STORE_COMMANDS.get(name, "it needs none")
+        hint = "leave out --server" if named else "give --store, or unset FLOWENGINE_SERVER"
+        raise UsageError(f"'flowengine {name}' does not work against a server: {why}", hint=hint)
+    for action in parser._actions:
+        is_given = getattr(arguments, action.dest, action.default) != action.default
+        for option in action.option_strings if is_given else ():
+            why = STORE_OPTIONS.get(f"{name} {option}") or STORE_OPTIONS.get(option, "")
+            if why:
+                hint = "leave it out, or use the store itself: --store PATH"
+                raise UsageError(f"{option} does not work against a server: {why}", hint=hint)
 
 
 def _check_folder() -> None:

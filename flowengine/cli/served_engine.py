@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from flowengine.errors import UsageError
+from flowengine.cli.parsing.arguments import is_deployed
+from flowengine.cli.parsing.command_table import works_there
+from flowengine.errors import FlowEngineError, UsageError
+from flowengine.journal.ports.directory import every_item
+from flowengine.journal.records import ENDED
 
 if TYPE_CHECKING:
     from flowengine.client.client import Client
-    from flowengine.engines.infos import UpgradeInfo
+    from flowengine.engines.infos import DeployedInfo, UpgradeInfo
+    from flowengine.engines.results import ExecutionPage, WaitPage
 
-_OPTIONS = {"attach": "--attach", "by": "--as", "images": "--image"}
-"""Arguments that only an engine with a store takes → their options: files, and another user."""
+_LARGEST_PAGE = 500
+"""Number of items that a server returns at most."""
+_STORE_ONLY = ("by", "resume")
+"""Arguments that only an engine with a store takes."""
 
 
 def connect(url: str) -> Client:
@@ -33,7 +40,7 @@ class ServedEngine:
         self._client = connect(url)
 
     def __getattr__(self, name: str) -> Any:
-        return partial(_called, getattr(self._client, name))
+        return partial(self._called, getattr(self._client, name))
 
     @cached_property
     def user(self) -> str:
@@ -53,15 +60,38 @@ class ServedEngine:
             )
         return self._client.resume(execution, on_crash=on_crash)
 
-    def upgrade(self, flow: str, *executions: str, **given: Any) -> list[UpgradeInfo]:
-        """Move executions, one after the other.
+    def deploy(self, flow: str) -> DeployedInfo:
+        """Deploy a flow file, or return to a deployed version."""
+        by_name = self._client.deploy_version if is_deployed(flow) else self._client.deploy
+        return cast("DeployedInfo", self._called(by_name, flow))
 
-        Raises:
-            UsageError: None is named.
-        """
-        if not executions:
-            raise UsageError("against a server, name the executions to move")
-        return [_called(self._client.upgrade, flow, execution, **given) for execution in executions]
+    def upgrade(self, flow: str, *executions: str, **given: Any) -> list[UpgradeInfo]:
+        """Move executions, one after the other. None: the open ones of other versions."""
+        found = executions or self._open(flow)
+        infos = [self._called(self._client.upgrade, flow, one, **given) for one in found]
+        return [one for one in infos if executions or one["verdict"] not in ("current", "ended")]
+
+    def _open(self, flow: str) -> list[str]:
+        """Return the open executions of a flow, oldest first."""
+        id = self._called(self._client.flow, flow)["flow"]
+        pages = every_item(lambda after: self.executions(flow=id, after=after))
+        return [one["execution"] for one in pages if one["status"] not in ENDED][::-1]
+
+    def executions(self, *, limit: int = 50, **given: Any) -> ExecutionPage:
+        """Return a page of any size, of several pages of the server."""
+        return cast("ExecutionPage", self._page(self._client.executions, limit, given))
+
+    def waits(self, *, limit: int = 50, **given: Any) -> WaitPage:
+        """Return a page of any size, as `executions` does."""
+        return cast("WaitPage", self._page(self._client.waits, limit, given))
+
+    def _page(self, method: Any, limit: int, given: dict[str, Any]) -> Any:
+        page = self._called(method, limit=min(limit, _LARGEST_PAGE), **given)
+        while page.next is not None and (missing := limit - len(page.items)) > 0:
+            given["after"] = page.next
+            more = self._called(method, limit=min(missing, _LARGEST_PAGE), **given)
+            page = page._replace(items=[*page.items, *more.items], next=more.next)
+        return page
 
     def close(self) -> None:
         """Close the connections."""
@@ -69,15 +99,17 @@ class ServedEngine:
 
     leave = close
 
-
-def _called(method: Any, *args: Any, **given: Any) -> Any:
-    """Call a method of the client, without the arguments that only a store takes.
-
-    Raises:
-        UsageError: One of them is given.
-    """
-    for name, option in _OPTIONS.items():
-        if given.pop(name, None):
-            raise UsageError(f"{option} does not work against a server")
-    given.pop("resume", None)
-    return method(*args, **{name: value for name, value in given.items() if value is not None})
+    def _called(self, method: Any, *args: Any, **given: Any) -> Any:
+        """Call a method of the client, and upload the files among its arguments."""
+        given = {name: one for name, one in given.items() if name not in _STORE_ONLY}
+        if given.get("attach"):
+            given["attach"] = [self._client.upload(path) for path in given["attach"]]
+        if given.get("images"):
+            given["images"] = [self._client.upload(path).sha256 for path in given["images"]]
+        given = {name: value for name, value in given.items() if value is not None}
+        try:
+            return method(*args, **given)
+        except FlowEngineError as error:
+            lines = (error.hint_for("cli") or "").splitlines()
+            error.hint = "\n".join(line for line in lines if works_there(line)) or None
+            raise

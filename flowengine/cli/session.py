@@ -6,6 +6,7 @@ import os
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from flowengine.cli.parsing.command_table import works_there
 from flowengine.cli.process import Process
 from flowengine.engines.engine import Engine
 from flowengine.errors import NotFound
@@ -98,11 +99,17 @@ class Session:
 
     def make_pasted(self, view: Any) -> None:
         """Replace the command line in a view, if any, with one that works when pasted here."""
-        if view.get("command"):
+        if not view.get("command"):
+            return
+        if self.is_served and not works_there(view["command"]):
+            del view["command"]
+        else:
             view["command"] = self.pasted(view["command"])
 
     def pasted(self, command: str) -> str:
         """Return the engine's command line in a form that works when pasted here."""
+        if self.is_served:
+            command = command.replace("--file FILE", "--file FLOW")  # a deployed one
         return command.replace("flowengine", self.command(), 1)
 
     @property

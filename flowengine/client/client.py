@@ -16,19 +16,27 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
 from functools import wraps
 from ipaddress import ip_address
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from os import PathLike
+from ssl import SSLCertVerificationError, SSLError
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 import httpx2
 
 from flowengine import errors
 from flowengine.client import requests
+from flowengine.client.event_lines import EventLines, StreamedEvent
 from flowengine.client.requests import Request
+from flowengine.engines.results import StoreEvent
 from flowengine.errors import FlowEngineError, StoreError, UsageError
 from flowengine.journal.records import ENDED
+
+if TYPE_CHECKING:
+    from flowengine.flow.source.diagnostics import Diagnostic
 
 SERVER, TOKEN = "FLOWENGINE_SERVER", "FLOWENGINE_TOKEN"
 LARGEST_ANSWER = 64 * 1024 * 1024
@@ -36,6 +44,11 @@ LARGEST_ANSWER = 64 * 1024 * 1024
 _PAUSES = (0.2, 1.0)
 """Seconds before a request without an answer is sent again."""
 _FOLLOW_SECONDS = 0.5
+_LONGEST_TEXT = 4000
+"""Number of characters of a server's message that are kept."""
+_OURS = "is it a flowengine server?"
+_CHUNK = 256 * 1024
+STREAMED = {"accept": "text/event-stream"}
 _BY_STATUS: dict[int, type[FlowEngineError]] = {
     401: errors.NotAllowed,
     403: errors.NotAllowed,
@@ -91,10 +104,8 @@ class Client:
         timeout: float = 30.0,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        self.url, headers = _checked(url, token)
-        self._http = httpx2.Client(
-            base_url=self.url, headers=headers, timeout=timeout, transport=transport
-        )
+        self.url, given = _checked(url, token)
+        self._http = httpx2.Client(**given, timeout=timeout, transport=transport)
 
     def __enter__(self) -> Self:
         return self
@@ -107,14 +118,31 @@ class Client:
         self._http.close()
 
     user = _blocking(requests.user)
+    tokens = _blocking(requests.tokens)
+    create_token = _blocking(requests.create_token)
+    revoke_token = _blocking(requests.revoke_token)
+    upload = _blocking(requests.upload)
     flows = _blocking(requests.flows)
+    check = _blocking(requests.check)
+    deploy = _blocking(requests.deploy)
+    deploy_version = _blocking(requests.deploy_version)
+    undeploy = _blocking(requests.undeploy)
+    deployed = _blocking(requests.deployed)
+    starts = _blocking(requests.starts)
+    pause_schedules = _blocking(requests.pause_schedules)
+    resume_schedules = _blocking(requests.resume_schedules)
+    trigger = _blocking(requests.trigger)
+    record_past = _blocking(requests.record_past)
     flow = _blocking(requests.flow)
+    flow_graph = _blocking(requests.flow_graph)
+    definition = _blocking(requests.definition)
     start = _blocking(requests.start)
     executions = _blocking(requests.executions)
     find = _blocking(requests.find)
     show = _blocking(requests.show)
     result = _blocking(requests.result)
     why = _blocking(requests.why)
+    graph = _blocking(requests.graph)
     diff = _blocking(requests.diff)
     cancel = _blocking(requests.cancel)
     resume = _blocking(requests.resume)
@@ -159,9 +187,61 @@ class Client:
                 has_ended = self.result(execution).status in ENDED
                 time.sleep(0 if has_ended else _FOLLOW_SECONDS)
 
+    def all_events(
+        self,
+        *,
+        after: int | None = None,
+        flow: str | None = None,
+        status: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        since: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[StoreEvent]:
+        """Yield the events of all executions that the user may see. See `Engine.all_events`.
+
+        Without the right `content`, an entry has only `seq`, `at` and `type`.
+        """
+        filters = requests.filters_of(flow, status, labels, since)
+        while True:
+            found, following = self._send(requests.part_of_all_events(after, filters))
+            yield from found
+            if found or following != after:
+                after = following
+            elif not follow:
+                return
+            else:
+                time.sleep(_FOLLOW_SECONDS)
+
+    def stream(self, execution: str, *, from_seq: int = 0) -> Iterator[StreamedEvent]:
+        """Yield the entries of a journal, and parts of replies that models are writing.
+
+        It ends with the execution. A stream that breaks off is continued behind the last entry.
+        Parts can be missed, but the journal has the complete replies.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+            from_seq: Number of the first entry.
+        """
+        path, lines = requests.stream_of(execution), EventLines(from_seq)
+        while True:
+            query = {"from_seq": lines.next}
+            try:
+                with self._http.stream("GET", path, params=query, headers=STREAMED) as response:
+                    if not _streams(response):
+                        _refuse_stream(response, _Bounded(response).all(response.iter_bytes()))
+                    for part in response.iter_bytes():
+                        yield from lines.take(part)
+            except httpx2.TransportError as error:
+                if lines.failed():
+                    raise _unreachable(self.url, error) from None
+            if lines.has_ended:
+                return
+            lines.break_off()
+            time.sleep(_FOLLOW_SECONDS)
+
     def _send(self, request: Request[_Result]) -> _Result:
         while True:
-            found = request.read(self._answer(request))
+            found = request.result(self._answer(request))
             if not isinstance(found, Request):
                 return found
             request = found
@@ -170,10 +250,10 @@ class Client:
         given = _arguments(request)
         for pause in (*_PAUSES, None):
             try:
-                with self._http.stream(**given) as response:
-                    return _read(response.status_code, _Bounded().all(response.iter_bytes()))
+                with self._http.stream(**given, content=_pieces(request)) as response:
+                    return _read(response, _Bounded(response).all(response.iter_bytes()))
             except httpx2.TransportError as error:
-                if pause is None:
+                if pause is None or _of_tls(error) is not None:
                     raise _unreachable(self.url, error) from None
                 time.sleep(pause)
         raise AssertionError
@@ -200,10 +280,8 @@ class AsyncClient:
         timeout: float = 30.0,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url, headers = _checked(url, token)
-        self._http = httpx2.AsyncClient(
-            base_url=self.url, headers=headers, timeout=timeout, transport=transport
-        )
+        self.url, given = _checked(url, token)
+        self._http = httpx2.AsyncClient(**given, timeout=timeout, transport=transport)
 
     async def __aenter__(self) -> Self:
         return self
@@ -216,14 +294,31 @@ class AsyncClient:
         await self._http.aclose()
 
     user = _async(requests.user)
+    tokens = _async(requests.tokens)
+    create_token = _async(requests.create_token)
+    revoke_token = _async(requests.revoke_token)
+    upload = _async(requests.upload)
     flows = _async(requests.flows)
+    check = _async(requests.check)
+    deploy = _async(requests.deploy)
+    deploy_version = _async(requests.deploy_version)
+    undeploy = _async(requests.undeploy)
+    deployed = _async(requests.deployed)
+    starts = _async(requests.starts)
+    pause_schedules = _async(requests.pause_schedules)
+    resume_schedules = _async(requests.resume_schedules)
+    trigger = _async(requests.trigger)
+    record_past = _async(requests.record_past)
     flow = _async(requests.flow)
+    flow_graph = _async(requests.flow_graph)
+    definition = _async(requests.definition)
     start = _async(requests.start)
     executions = _async(requests.executions)
     find = _async(requests.find)
     show = _async(requests.show)
     result = _async(requests.result)
     why = _async(requests.why)
+    graph = _async(requests.graph)
     diff = _async(requests.diff)
     cancel = _async(requests.cancel)
     resume = _async(requests.resume)
@@ -263,9 +358,57 @@ class AsyncClient:
                 has_ended = (await self.result(execution)).status in ENDED
                 await asyncio.sleep(0 if has_ended else _FOLLOW_SECONDS)
 
+    async def all_events(
+        self,
+        *,
+        after: int | None = None,
+        flow: str | None = None,
+        status: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        since: int | None = None,
+        follow: bool = False,
+    ) -> AsyncIterator[StoreEvent]:
+        """Yield the events of all executions that the user may see. See `Engine.all_events`.
+
+        Without the right `content`, an entry has only `seq`, `at` and `type`.
+        """
+        filters = requests.filters_of(flow, status, labels, since)
+        while True:
+            found, following = await self._send(requests.part_of_all_events(after, filters))
+            for event in found:
+                yield event
+            if found or following != after:
+                after = following
+            elif not follow:
+                return
+            else:
+                await asyncio.sleep(_FOLLOW_SECONDS)
+
+    async def stream(self, execution: str, *, from_seq: int = 0) -> AsyncIterator[StreamedEvent]:
+        """Yield entries and parts of replies as they arrive. See `Client.stream`."""
+        path, lines = requests.stream_of(execution), EventLines(from_seq)
+        while True:
+            query = {"from_seq": lines.next}
+            try:
+                async with self._http.stream(
+                    "GET", path, params=query, headers=STREAMED
+                ) as response:
+                    if not _streams(response):
+                        _refuse_stream(response, await _all(response))
+                    async for part in response.aiter_bytes():
+                        for event in lines.take(part):
+                            yield event
+            except httpx2.TransportError as error:
+                if lines.failed():
+                    raise _unreachable(self.url, error) from None
+            if lines.has_ended:
+                return
+            lines.break_off()
+            await asyncio.sleep(_FOLLOW_SECONDS)
+
     async def _send(self, request: Request[_Result]) -> _Result:
         while True:
-            found = request.read(await self._answer(request))
+            found = request.result(await self._answer(request))
             if not isinstance(found, Request):
                 return found
             request = found
@@ -274,23 +417,55 @@ class AsyncClient:
         given = _arguments(request)
         for pause in (*_PAUSES, None):
             try:
-                async with self._http.stream(**given) as response:
-                    parts = _Bounded()
-                    async for part in response.aiter_bytes():
-                        parts.add(part)
-                    return _read(response.status_code, parts.joined())
+                async with self._http.stream(**given, content=_later(request)) as response:
+                    return _read(response, await _all(response))
             except httpx2.TransportError as error:
-                if pause is None:
+                if pause is None or _of_tls(error) is not None:
                     raise _unreachable(self.url, error) from None
                 await asyncio.sleep(pause)
         raise AssertionError
 
 
-class _Bounded:
-    """The bytes of an answer, up to the largest size."""
+def _pieces(request: Request[Any]) -> Iterator[bytes] | None:
+    """Return the parts of a file to upload. None: the request has none.
 
-    def __init__(self) -> None:
+    Raises:
+        InputError: It cannot be read.
+    """
+    return None if request.file is None else _chunks(request.file)
+
+
+def _later(request: Request[Any]) -> AsyncIterator[bytes] | None:
+    """Return the same for an event loop, which reading does not block."""
+    return None if request.file is None else _async_chunks(request.file)
+
+
+def _chunks(path: PathLike[str]) -> Iterator[bytes]:
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+    except OSError as error:
+        raise errors.InputError(f"cannot read {os.fspath(path)}: {error.strerror}") from None
+
+
+async def _async_chunks(path: PathLike[str]) -> AsyncIterator[bytes]:
+    chunks = _chunks(path)
+    while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+        yield chunk
+
+
+class _Bounded:
+    """The bytes of an answer, up to the largest size.
+
+    Args:
+        response: The answer. A compressed one is refused: a small part of it could become large.
+    """
+
+    def __init__(self, response: httpx2.Response) -> None:
         self._content = bytearray()
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise StoreError("the server's answer is compressed, which was not asked for")
 
     def add(self, part: bytes) -> None:
         """Add a part.
@@ -313,19 +488,47 @@ class _Bounded:
         return bytes(self._content)
 
 
-def _checked(url: str | None, token: str | None) -> tuple[str, dict[str, str]]:
-    """Return the address and the headers of a server.
+async def _all(response: httpx2.Response) -> bytes:
+    """Return all bytes of an answer."""
+    parts = _Bounded(response)
+    async for part in response.aiter_bytes():
+        parts.add(part)
+    return parts.joined()
+
+
+def _streams(response: httpx2.Response) -> bool:
+    """Return whether an answer is a stream of events."""
+    kind = response.headers.get("content-type", "").partition(";")[0].strip()
+    is_plain = response.headers.get("content-encoding", "identity").lower() == "identity"
+    return response.status_code == 200 and kind == STREAMED["accept"] and is_plain
+
+
+def _refuse_stream(response: httpx2.Response, content: bytes) -> NoReturn:
+    """Raise the error that an answer describes instead of a stream."""
+    _read(response, content)
+    raise StoreError("the server's answer is no stream of events", hint=_OURS)
+
+
+def _checked(url: str | None, token: str | None) -> tuple[str, dict[str, Any]]:
+    """Return the address of a server, and the arguments of the HTTP client for it.
 
     Raises:
         UsageError: One is missing, or the token would be sent in plain text.
     """
     url = (url or os.environ.get(SERVER, "")).rstrip("/")
     token = token or os.environ.get(TOKEN, "")
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        host = httpx2.URL(url).host
+        is_address = bool(host) and host == (parts.hostname or "") and parts.port != 0
+    except (ValueError, httpx2.InvalidURL):
+        is_address = False
+    more = "" if not is_address else f"{parts.username or parts.password or ''}{parts.query}"
+    if not is_address or parts.scheme not in ("http", "https") or more or "#" in url:
         raise UsageError(
             f"{url!r} is not the address of a server", hint=f"set {SERVER}=https://HOST"
         )
+    assert parts.hostname is not None
     if parts.scheme == "http" and not _is_here(parts.hostname):
         raise UsageError(
             f"the token would be sent to {parts.hostname} in plain text", hint="use https://"
@@ -335,7 +538,13 @@ def _checked(url: str | None, token: str | None) -> tuple[str, dict[str, str]]:
             "the server needs a token",
             hint=f"set {TOKEN} to a token of: flowengine tokens create NAME",
         )
-    return url, {"authorization": f"Bearer {token}", "accept": "application/json"}
+    headers = {
+        "authorization": f"Bearer {token}",
+        "accept": "application/json",
+        "accept-encoding": "identity",
+    }
+    # A proxy of the environment would receive the token in plain text.
+    return url, {"base_url": url, "headers": headers, "trust_env": parts.scheme == "https"}
 
 
 def _is_here(host: str) -> bool:
@@ -355,29 +564,40 @@ def _arguments(request: Request[Any]) -> dict[str, Any]:
     return given
 
 
-def _read(status: int, content: bytes) -> Any:
+def _read(response: httpx2.Response, content: bytes) -> Any:
     """Return the data of an answer.
 
     Raises:
         FlowEngineError: The server refused the request.
     """
+    status = response.status_code
+    if 300 <= status < 400:
+        to = response.headers.get("location", "nowhere")[:_LONGEST_TEXT]
+        hint = "redirects are not followed: give the address of the server itself"
+        raise StoreError(f"the server redirects to {to}", hint=hint)
     try:
         data = json.loads(content)
-    except ValueError:
-        raise StoreError(f"the server answered {status} without JSON", hint="is it ours?") from None
-    if status < 400:
+    except (ValueError, RecursionError):
+        raise StoreError(f"the server answered {status} without JSON", hint=_OURS) from None
+    if status < 300:
         return data
     raise _error(status, data if isinstance(data, dict) else {})
 
 
 def _error(status: int, problem: dict[str, Any]) -> FlowEngineError:
     """Return the error that a problem describes, of the same type as in the engine."""
-    message, hint = str(problem.get("detail", f"status {status}")), problem.get("hint")
+    message, hint, of_cli = (
+        None if problem.get(name) is None else str(problem[name])[:_LONGEST_TEXT]
+        for name in ("detail", "hint", "cli_hint")
+    )
+    message = message or f"the server answered {status}"
+    if of_cli is not None:
+        hint = errors.Hint(hint or of_cli, of_cli)
     found = getattr(errors, str(problem.get("code")), None)
     if not (isinstance(found, type) and issubclass(found, errors.FlowEngineError)):
         found = _BY_STATUS.get(status, errors.StoreError if status >= 500 else UsageError)
     if issubclass(found, errors.FlowFileError):
-        return found(message, list(problem.get("errors", ())))
+        return found(message, _diagnostics(problem.get("errors")))
     if issubclass(found, errors.InputError):
         return found(message, field=str(problem.get("field", "")), hint=hint)
     if issubclass(found, errors.Conflict):
@@ -385,5 +605,28 @@ def _error(status: int, problem: dict[str, Any]) -> FlowEngineError:
     return found(message, hint=hint)
 
 
+def _diagnostics(found: Any) -> list[Diagnostic]:
+    """Return the errors of a flow file, without those of another form."""
+    from flowengine.flow.source.diagnostics import Diagnostic
+
+    diagnostics = []
+    for one in found if isinstance(found, list) else ():
+        with suppress(TypeError):
+            diagnostics.append(Diagnostic(**one))
+    return diagnostics
+
+
 def _unreachable(url: str, error: Exception) -> StoreError:
+    if (of_tls := _of_tls(error)) is not None:
+        hint = "does it speak TLS? If not, its address begins with http://"
+        if isinstance(of_tls, SSLCertVerificationError):
+            hint = "SSL_CERT_FILE names the file of the authority that its certificate is of"
+        return StoreError(f"no protected connection to {url}: {of_tls}", hint=hint)
     return StoreError(f"no answer from {url}: {error}", hint="is the server running?")
+
+
+def _of_tls(error: BaseException | None) -> SSLError | None:
+    """Return the error of TLS because of which a request failed, if any."""
+    while error is not None and not isinstance(error, SSLError):
+        error = error.__cause__ or error.__context__
+    return error

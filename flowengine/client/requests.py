@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from flowengine.engines.results import Decision, ExecutionPage, ExecutionResult, Sent, WaitPage
-from flowengine.errors import InputError, UsageError
+from flowengine.engines.results import (
+    Decision,
+    ExecutionPage,
+    ExecutionResult,
+    ScheduledStart,
+    Sent,
+    StoreEvent,
+    WaitPage,
+)
+from flowengine.errors import Conflict, InputError, NotFound, StoreError, UsageError
 from flowengine.kernel.notation.times import format_time, parse_time
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from flowengine.engines.infos import (
+        DeployedInfo,
         Difference,
         ExecutionInfo,
         GrantInfo,
         Reason,
+        StartInfo,
         UpgradeInfo,
         WaitInfo,
     )
 
 _Result = TypeVar("_Result")
 _BRIEF = {"brief": True}
+_LONGEST_WHY = 1000
+_LONGEST_FLOW = 1024 * 1024
+
+
+class UploadedFile(NamedTuple):
+    """A file on the server, as `_asdict()` a value for inputs, forms and signals."""
+
+    name: str
+    size: int
+    sha256: str
 
 
 class Request(NamedTuple, Generic[_Result]):
@@ -34,11 +59,194 @@ class Request(NamedTuple, Generic[_Result]):
     body: Mapping[str, Any] | None = None
     query: Mapping[str, Any] | None = None
     """Parameters. Those that are None are left out."""
+    file: PathLike[str] | None = None
+    """The body, instead of JSON."""
+
+    def result(self, answer: Any) -> _Result | Request[_Result]:
+        """Return the result of an answer, or the request that follows.
+
+        Args:
+            answer: JSON data.
+
+        Raises:
+            StoreError: It is not an answer to this request.
+        """
+        try:
+            return self.read(answer)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise not_ours(f"to {self.method} {self.path}", error) from error
+
+
+def not_ours(answered: str, error: Exception) -> StoreError:
+    """Return the error about an answer that no server of this version gives.
+
+    Args:
+        answered: What was answered. Empty: it is not known.
+        error: What is wrong with it.
+    """
+    return StoreError(
+        f"the server's answer{answered and f' {answered}'} cannot be understood: "
+        f"{type(error).__name__}: {error}"[:_LONGEST_WHY],
+        hint="is it a flowengine server, and of this version?",
+    )
 
 
 def user() -> Request[str]:
     """Return the user of the token, as `user:NAME`."""
     return Request("GET", "/v1/me", lambda answer: str(answer["user"]))
+
+
+def tokens() -> Request[list[dict[str, Any]]]:
+    """Return the tokens of the API, without their secrets."""
+    return Request("GET", "/v1/tokens", _items)
+
+
+def create_token(
+    name: str,
+    *,
+    user: str | None = None,
+    role: str | None = None,
+    flows: Iterable[str] = (),
+    content: bool = False,
+    expires_in: int | None = None,
+) -> Request[str]:
+    """Create a token and return it. The server keeps only its hash.
+
+    Args:
+        name: Its name, unique.
+        user: The user it stands for. Default: the user of this client's token. The token of another
+            user cannot decide approvals.
+        role: The role whose rights it is limited to.
+        flows: Patterns of the flows that it is limited to, with a role.
+        content: Whether it may see inputs, outputs and events, with a role.
+        expires_in: Seconds after which it expires.
+    """
+
+    def read(answer: Any) -> str:
+        if answer["token"] is None:
+            raise Conflict(
+                f"token '{name}' was created, but its answer was lost",
+                hint=f"revoke it and create another: flowengine tokens revoke {name}",
+            )
+        return str(answer["token"])
+
+    given = {"name": name, "user": user, "role": role, "flows": list(flows) or ["*"]}
+    body = {**given, "content": content, "expires_in": expires_in}
+    return Request("POST", "/v1/tokens", read, body)
+
+
+def revoke_token(name: str) -> Request[dict[str, Any]]:
+    """Revoke a token."""
+    return Request("POST", f"/v1/tokens/{_part(name)}/revoke", _map, {})
+
+
+def upload(path: str | PathLike[str], *, name: str | None = None) -> Request[UploadedFile]:
+    """Upload a file of this machine. The server keeps it for a week, and longer once it is used.
+
+    Args:
+        path: The file.
+        name: Its name there. Default: the last part of the path.
+
+    Returns:
+        The file, whose `_asdict()` is a value for inputs, forms and signals. `decide` takes it in
+        `attach`.
+    """
+    query = {"name": name or os.path.basename(path)}
+    read = lambda answer: UploadedFile(**answer)  # noqa: E731 - as for the other requests
+    return Request("POST", "/v1/artifacts", read, None, query, Path(path))
+
+
+def check(text: str, *, name: str = "flow.yaml") -> Request[dict[str, Any]]:
+    """Check a flow given as text: its `errors` and `warnings`, with their places."""
+    return Request("POST", "/v1/flows/check", _map, {"text": text, "name": name})
+
+
+def deploy(flow: str | PathLike[str]) -> Request[DeployedInfo]:
+    """Deploy a flow file of this machine. See `Engine.deploy`.
+
+    Args:
+        flow: The path of the file. It names no other files, and only modules that the server's host
+            allows.
+    """
+
+    def read(answer: Any) -> DeployedInfo:
+        return _deployed(answer)
+
+    try:
+        with open(flow, encoding="utf-8-sig") as file:
+            text = file.read(_LONGEST_FLOW + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise NotFound(f"cannot read {os.fspath(flow)}: {why}") from None
+    if len(text) > _LONGEST_FLOW:
+        raise InputError(f"{os.fspath(flow)} has more than {_LONGEST_FLOW} characters")
+    return Request("POST", "/v1/flows", read, {"text": text, "name": os.fspath(flow)[-200:]})
+
+
+def deploy_version(flow: str) -> Request[DeployedInfo]:
+    """Make a deployed version of a flow the current one again: `ID@VERSION`, or a hash."""
+    return Request("POST", f"/v1/flows/{_part(flow)}/deploy", _deployed, {})
+
+
+def undeploy(name: str) -> Request[list[str]]:
+    """Remove a deployed flow. See `Engine.undeploy`."""
+    return Request("POST", f"/v1/flows/{_part(name)}/undeploy", lambda it: list(it["removed"]), {})
+
+
+def deployed(flow: str | None = None) -> Request[list[DeployedInfo]]:
+    """Return the deployed versions of flows. See `Engine.deployed`."""
+
+    def read(answer: Any) -> list[DeployedInfo]:
+        return [_deployed(item) for item in answer["items"]]
+
+    return Request("GET", "/v1/flows", read, None, {"flow": flow, "versions": True})
+
+
+def starts(flow: str | None = None) -> Request[list[StartInfo]]:
+    """Return what starts executions of deployed flows. See `Engine.starts`."""
+
+    def read(answer: Any) -> list[StartInfo]:
+        return [start for item in answer["items"] for start in item["starts"]]
+
+    return Request("GET", "/v1/flows", read, None, {"flow": flow})
+
+
+def pause_schedules(flow: str) -> Request[list[StartInfo]]:
+    """Pause the schedules of a deployed flow. See `Engine.pause_schedules`."""
+    return Request("POST", f"/v1/schedules/{_part(flow)}/pause", _items, {})
+
+
+def resume_schedules(flow: str) -> Request[list[StartInfo]]:
+    """Resume the schedules of a deployed flow. See `Engine.resume_schedules`."""
+    return Request("POST", f"/v1/schedules/{_part(flow)}/resume", _items, {})
+
+
+def trigger(flow: str, *, schedule: str | None = None) -> Request[str]:
+    """Record an execution of a deployed flow out of turn. See `Engine.trigger`."""
+    path = f"/v1/schedules/{_part(flow)}/trigger"
+    return Request("POST", path, _execution, {"schedule": schedule})
+
+
+def record_past(
+    flow: str, since: datetime, until: datetime, *, schedule: str | None = None
+) -> Request[list[ScheduledStart]]:
+    """Record the executions of past times. See `Engine.record_past`."""
+
+    def read(answer: Any) -> list[ScheduledStart]:
+        return [
+            ScheduledStart(
+                one["flow"],
+                one["schedule"],
+                parse_time(one["time"]),
+                one["execution"],
+                None if one["error"] is None else InputError(one["error"]),
+            )
+            for one in answer["items"]
+        ]
+
+    first, last = (format_time(int(moment.timestamp() * 1000)) for moment in (since, until))
+    body = {"since": first, "until": last, "schedule": schedule}
+    return Request("POST", f"/v1/schedules/{_part(flow)}/backfill", read, body)
 
 
 def flows() -> Request[list[dict[str, Any]]]:
@@ -48,7 +256,38 @@ def flows() -> Request[list[dict[str, Any]]]:
 
 def flow(flow: str) -> Request[dict[str, Any]]:
     """Return a deployed flow: `ID`, `ID@VERSION` or a hash."""
-    return Request("GET", f"/v1/flows/{_part(flow)}", _as_it_is)
+    return Request("GET", f"/v1/flows/{_part(flow)}", _map)
+
+
+def graph(execution: str, *, plumbing: bool = False) -> Request[dict[str, Any]]:
+    """Return the graph of an execution's flow with the state of its steps, and a picture of it.
+
+    Args:
+        execution: Its id, or an unambiguous prefix of it.
+        plumbing: Include the connecting steps of a generated flow.
+
+    Returns:
+        The node-link data of networkx, with the keys `title` and `frame` of the picture.
+    """
+    return Request("GET", f"{_at(execution)}/graph", _map, None, {"plumbing": plumbing or None})
+
+
+def flow_graph(flow: str, *, plumbing: bool = False) -> Request[dict[str, Any]]:
+    """Return the graph of a deployed flow, as `graph` does."""
+    path = f"/v1/flows/{_part(flow)}/graph"
+    return Request("GET", path, _map, None, {"plumbing": plumbing or None})
+
+
+def definition(flow: str) -> Request[dict[str, Any]]:
+    """Return the definition of a deployed flow as text, to compare it with that of another one.
+
+    Args:
+        flow: `ID`, `ID@VERSION` or a hash.
+
+    Returns:
+        `{flow, version, hash, definition}`.
+    """
+    return Request("GET", f"/v1/flows/{_part(flow)}/definition", _map)
 
 
 def start(
@@ -80,15 +319,9 @@ def executions(
     after: str | None = None,
 ) -> Request[ExecutionPage]:
     """Return a page of executions, newest first. See `Engine.executions`."""
-    query = {
-        "flow": flow,
-        "status": status,
-        "label": [f"{name}={value}" for name, value in (labels or {}).items()],
-        "since": None if since is None else format_time(since),
-        "limit": limit,
-        "after": after,
-    }
-    return Request("GET", "/v1/executions", lambda answer: ExecutionPage(**answer), None, query)
+    query = {**filters_of(flow, status, labels, since), "limit": limit, "after": after}
+    read = lambda answer: ExecutionPage(*_page(answer, after))  # noqa: E731 - as for other requests
+    return Request("GET", "/v1/executions", read, None, query)
 
 
 def show(
@@ -96,7 +329,7 @@ def show(
 ) -> Request[ExecutionInfo]:
     """Return all details of an execution. See `Engine.show`."""
     query = {"step": step, "plumbing": plumbing or None}
-    return Request("GET", _at(execution), _as_it_is, None, query)
+    return Request("GET", _at(execution), _map, None, query)
 
 
 def find(beginning: str) -> Request[str]:
@@ -132,13 +365,55 @@ def why(execution: str, *, waits: bool = True) -> Request[list[Reason]]:
 
 def diff(left: str, right: str) -> Request[Difference]:
     """Compare two executions. See `Engine.diff`."""
-    return Request("GET", f"{_at(left)}/diff/{_part(right)}", _as_it_is)
+    return Request("GET", f"{_at(left)}/diff/{_part(right)}", _map)
+
+
+def stream_of(execution: str) -> str:
+    """Return the path of the events of an execution."""
+    return f"/v1/executions/{_part(execution)}/events"
 
 
 def part_of_journal(execution: str, from_seq: int) -> Request[list[dict[str, Any]]]:
     """Return the next entries of a journal, up to 500."""
     query = {"from_seq": from_seq, "limit": 500}
-    return Request("GET", f"{_at(execution)}/events", _items, None, query)
+
+    def read(answer: Any) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = _items(answer)
+        if any(one["seq"] < from_seq for one in entries):
+            raise ValueError("it has earlier events")  # and would have them for ever
+        return entries
+
+    return Request("GET", f"{_at(execution)}/events", read, None, query)
+
+
+def part_of_all_events(
+    after: int | None, filters: Mapping[str, Any]
+) -> Request[tuple[list[StoreEvent], int]]:
+    """Return the next events of all executions, up to 500, and where to continue."""
+    query = {"after": after, "limit": 500, **filters}
+
+    def read(answer: Any) -> tuple[list[StoreEvent], int]:
+        items = [
+            StoreEvent(**{**item, "created_at": parse_time(item["created_at"])})
+            for item in answer["items"]
+        ]
+        if answer["next"] < (after or 0) or (items and answer["next"] == after):
+            raise ValueError("it has earlier events")
+        return items, answer["next"]
+
+    return Request("GET", "/v1/events", read, None, query)
+
+
+def filters_of(
+    flow: str | None, status: str | None, labels: Mapping[str, str] | None, since: int | None
+) -> dict[str, Any]:
+    """Return the parameters that choose executions."""
+    return {
+        "flow": flow,
+        "status": status,
+        "label": [f"{name}={value}" for name, value in (labels or {}).items()],
+        "since": None if since is None else format_time(since),
+    }
 
 
 def cancel(execution: str, *, reason: str = "", now: bool = False) -> Request[ExecutionResult]:
@@ -208,7 +483,7 @@ def upgrade(
         check: Only report what would happen.
     """
     body = {"flow": flow, "mapping": mapping or {}, "check": check}
-    return Request("POST", f"{_at(execution)}/upgrade", _as_it_is, body)
+    return Request("POST", f"{_at(execution)}/upgrade", _map, body)
 
 
 def signal(
@@ -240,6 +515,7 @@ def waits(
     batch: str | None = None,
     status: str = "pending",
     kinds: Iterable[str] = (),
+    in_turn: bool = False,
     limit: int = 50,
     after: str | None = None,
 ) -> Request[WaitPage]:
@@ -254,15 +530,17 @@ def waits(
         "batch": batch,
         "status": status,
         "kind": list(kinds),
+        "in_turn": in_turn or None,
         "limit": limit,
         "after": after,
     }
-    return Request("GET", "/v1/approvals", lambda answer: WaitPage(**answer), None, query)
+    read = lambda answer: WaitPage(*_page(answer, after))  # noqa: E731 - as for other requests
+    return Request("GET", "/v1/approvals", read, None, query)
 
 
 def wait(wait: str) -> Request[WaitInfo]:
     """Return one wait, open or closed."""
-    return Request("GET", _of(wait), _as_it_is)
+    return Request("GET", _of(wait), _map)
 
 
 def decide(
@@ -274,6 +552,7 @@ def decide(
     comment: str | None = None,
     grant: Mapping[str, Any] | None = None,
     images: Iterable[str] = (),
+    attach: Iterable[UploadedFile] = (),
     **value: Any,
 ) -> Request[Decision]:
     """Decide on an approval, or answer a question. See `Engine.decide`.
@@ -285,7 +564,8 @@ def decide(
         edit: Field of the subject, or dotted path into it → new value.
         comment: The reason.
         grant: The later calls of the same tool that an approval also covers.
-        images: `data:` URLs of images, for the model.
+        images: `data:` URLs of images, or `sha256` of uploaded ones, for the model.
+        attach: Files that `upload` returned.
         **value: `value`: the result, with the choices `result` and `respond`.
     """
 
@@ -295,6 +575,7 @@ def decide(
     given = {"form": form, "edit": edit, "comment": comment, "grant": grant}
     body = {name: part for name, part in given.items() if part is not None}
     body |= {"choice": choice, "images": list(images), **value}
+    body["attach"] = [file.sha256 for file in attach]
     return Request("POST", f"{_of(wait)}/decision", read, body)
 
 
@@ -315,17 +596,17 @@ def respond(wait: str, value: Any, /, **answer: Any) -> Request[Decision]:
 
 def claim(wait: str) -> Request[WaitInfo]:
     """Claim an approval. See `Engine.claim`."""
-    return Request("POST", f"{_of(wait)}/claim", _as_it_is, {})
+    return Request("POST", f"{_of(wait)}/claim", _map, {})
 
 
 def release(wait: str) -> Request[WaitInfo]:
     """Release a claimed approval. See `Engine.release`."""
-    return Request("POST", f"{_of(wait)}/release", _as_it_is, {})
+    return Request("POST", f"{_of(wait)}/release", _map, {})
 
 
 def delegate(wait: str, to: str, *, comment: str | None = None) -> Request[WaitInfo]:
     """Delegate an approval to another user. See `Engine.delegate`."""
-    return Request("POST", f"{_of(wait)}/delegate", _as_it_is, {"to": to, "comment": comment})
+    return Request("POST", f"{_of(wait)}/delegate", _map, {"to": to, "comment": comment})
 
 
 def grants(execution: str | None = None) -> Request[list[GrantInfo]]:
@@ -335,7 +616,7 @@ def grants(execution: str | None = None) -> Request[list[GrantInfo]]:
 
 def revoke(grant: str) -> Request[GrantInfo]:
     """Revoke a grant. See `Engine.revoke`."""
-    return Request("POST", f"/v1/grants/{_part(grant)}/revoke", _as_it_is, {})
+    return Request("POST", f"/v1/grants/{_part(grant)}/revoke", _map, {})
 
 
 def open_environments(execution: str | None = None) -> Request[list[dict[str, Any]]]:
@@ -345,13 +626,13 @@ def open_environments(execution: str | None = None) -> Request[list[dict[str, An
 
 def open_environment(name: str) -> Request[dict[str, Any]]:
     """Describe one open environment. See `Engine.open_environment`."""
-    return Request("GET", f"/v1/environments/{_part(name)}", _as_it_is)
+    return Request("GET", f"/v1/environments/{_part(name)}", _map)
 
 
 def release_environment(name: str, *, force: bool = False) -> Request[dict[str, Any]]:
     """End an environment that a process has left open. See `Engine.release_environment`."""
     path = f"/v1/environments/{_part(name)}/release"
-    return Request("POST", path, _as_it_is, {"force": force})
+    return Request("POST", path, _map, {"force": force})
 
 
 def _decided(wait_id: str, counts_as: str, answer: Mapping[str, Any]) -> Request[Decision]:
@@ -399,12 +680,32 @@ def _part(text: str) -> str:
     return quote(text, safe="")
 
 
-def _as_it_is(answer: Any) -> Any:
+def _deployed(item: Any) -> DeployedInfo:
+    return {
+        "flow": item["flow"],
+        "version": item["version"],
+        "hash": item["hash"],
+        "deployed_at": item["deployed_at"],
+        "current": item["current"],
+    }
+
+
+def _map(answer: Any) -> Any:
+    if not isinstance(answer, dict):
+        raise TypeError("it is no map")
     return answer
 
 
+def _page(answer: Any, after: str | None) -> tuple[list[Any], str | None]:
+    """Return the items of a page, and where the next one begins."""
+    following = answer["next"]
+    if following is not None and (not isinstance(following, str) or following == after):
+        raise ValueError("its next page is none")
+    return _items(answer), following
+
+
 def _items(answer: Any) -> Any:
-    return answer["items"]
+    return [_map(item) for item in answer["items"]]
 
 
 def _execution(answer: Any) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.drawing.picture import Arrow, Box, Frame, Picture, standing
+from flowengine.drawing.mermaid import LINES, SHAPES
+from flowengine.drawing.picture import Arrow, Box, Frame, Picture, draw, standing
 from flowengine.engines.executions.subjects import wholes
 from flowengine.printable import printable
 
@@ -31,18 +34,85 @@ def statuses_of(steps: list[StepInfo]) -> Statuses:
     return dict(counted)
 
 
-def node_link(flow: LoadedFlow, picture: Picture, statuses: Statuses | None) -> dict[str, Any]:
+class Drawn(NamedTuple):
+    """A flow, to be drawn or to be written as data."""
+
+    picture: Picture
+    graph: Callable[[], MultiDiGraph[str]]
+    """Returns its graph. Pictures do not need it."""
+
+
+def drawn(flow: LoadedFlow, statuses: Statuses | None = None, *, plumbing: bool = False) -> Drawn:
+    """Return a flow, with the state of an execution if it is given."""
+    picture = draw(flow.compiled, statuses, plumbing=plumbing)
+    return Drawn(picture, partial(_marked, flow, statuses))
+
+
+def node_link(flow: Drawn) -> dict[str, Any]:
     """Return the graph in the node-link format of networkx, with the picture."""
     from networkx import node_link_data
 
-    return {**_plain(picture), **node_link_data(_marked(flow, statuses), edges="edges")}
+    return {**_plain(flow.picture), **node_link_data(flow.graph(), edges="edges")}
 
 
-def graphml(flow: LoadedFlow, statuses: Statuses | None) -> str:
+def read_node_link(data: Any) -> Drawn:
+    """Return a flow from the data that `node_link` made elsewhere.
+
+    Args:
+        data: Not trusted.
+
+    Raises:
+        ValueError: It is something else, or a name in it could be more than text in a drawing. The
+            same when its graph is made.
+    """
+    from pydantic import TypeAdapter
+
+    if not isinstance(data, dict):
+        raise ValueError("it is no map")
+    parts = {name: data.get(name) for name in Picture._fields}
+    picture = TypeAdapter(Picture).validate_python(parts)
+    _check(picture.frame)
+    return Drawn(picture, partial(_read_graph, data))
+
+
+def _read_graph(data: dict[str, Any]) -> MultiDiGraph[str]:
+    from networkx import MultiDiGraph, NetworkXError, node_link_graph
+
+    try:
+        graph: Any = node_link_graph(data, directed=True, multigraph=True, edges="edges")
+    except (LookupError, TypeError, AttributeError, NetworkXError) as error:
+        raise ValueError(f"it is not a graph: {error}") from None
+    if not isinstance(graph, MultiDiGraph):
+        raise ValueError("its edges have no direction")
+    parts = [graph.graph, *graph.nodes.values(), *graph.edges.values()]
+    if not all(isinstance(one, str | int | float) for part in parts for one in part.values()):
+        raise ValueError("a node or an edge has an attribute that is no text, number or boolean")
+    return graph
+
+
+def _check(frame: Frame) -> None:
+    """Check the names in a frame, which drawings contain as they are.
+
+    Raises:
+        ValueError: A name is not one that `draw` gives, or an arrow has no box.
+    """
+    ids = {box.id for box in frame.boxes}
+    for box in frame.boxes:
+        names = f"{box.id}{box.status or ''}"
+        if re.fullmatch("[A-Za-z0-9_]+", names) is None or box.shape not in SHAPES:
+            raise ValueError(f"{box.id!r} is not a box")
+        if box.frame is not None:
+            _check(box.frame)
+    for arrow in frame.arrows:
+        if not {arrow.source, arrow.target} <= ids or arrow.kind not in LINES:
+            raise ValueError(f"{arrow.source!r} to {arrow.target!r} is not an arrow")
+
+
+def graphml(flow: Drawn) -> str:
     """Return the graph as GraphML, without the characters that are invalid in XML."""
     from networkx import generate_graphml
 
-    graph = _marked(flow, statuses)
+    graph = flow.graph()
     parts = [graph.graph, *graph.nodes.values(), *graph.edges.values()]
     for part in parts:
         part.update({key: printable(text) for key, text in part.items() if isinstance(text, str)})

@@ -59,7 +59,7 @@ def _path(root: str, keys: Sequence[Any]) -> str:
 
 
 def _key(key: Any) -> str:
-    return _node(key) if isinstance(key, list) else json.dumps(key, ensure_ascii=False)
+    return _node(key[0]) if isinstance(key, list) else json.dumps(key, ensure_ascii=False)
 
 
 def _loop(name: str, over: Any, variable: str, nodes: Sequence[Any]) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import UsageError
-from flowengine.kernel.waiting.approval_ownership import gave_away
 from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping, Sequence, Set
 
     from flowengine.settings import Settings
 
@@ -54,10 +53,42 @@ def is_assignee(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
 
     Excluded users, and users who have delegated the wait, are not.
     """
+    from flowengine.kernel.waiting.approval_ownership import gave_away
+
     if excluded(wait, [user], settings) is not None or user in gave_away(wait):
         return False
     assignees = wait.get("assignees")
     return not assignees or settings.is_one_of(user, assignees)
+
+
+def undecidable(wait: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+    """Return why no user may decide on a wait: each assignee with a sentence.
+
+    The sentences contain no paths of this host, because clients of a server read them.
+
+    Returns:
+        Assignee → reason. Empty if a user may decide.
+    """
+    found = {}
+    for name in wait.get("assignees") or ():
+        group = name.removeprefix("group:")
+        members = {name} if group == name else settings.groups.get(group, frozenset())
+        if any(is_assignee(wait, user, settings) for user in members):
+            return {}
+        found[name] = _why_none(wait, name, members, settings)
+    return found
+
+
+def _why_none(wait: Mapping[str, Any], name: str, members: Set[str], settings: Settings) -> str:
+    """Return why none of the users of an assignee may decide."""
+    if not members:
+        return f"{name} has no members"
+    barred = sum(excluded(wait, [user], settings) is not None for user in members)
+    who = name if name in members else f"every member of {name}"
+    why = ["is excluded"] if barred else []
+    if barred < len(members):
+        why.append("has delegated it")
+    return f"{who} {' or '.join(why)}"
 
 
 class Exclusion(NamedTuple):

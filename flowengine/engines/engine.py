@@ -11,7 +11,7 @@ code on an event loop. Methods that only read or write the store (`show`, `execu
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import DeployedInfo, StartInfo
     from flowengine.engines.seam import Clock, Ids, ToolAuthority
     from flowengine.engines.starting.beginning import Starting
+    from flowengine.engines.temporal.shown import PayloadPage
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.building import Flow
@@ -99,6 +100,11 @@ class Engine(Operator):
         check_path("the directory", os.path.abspath(workdir or "."))
         settings = load_settings(project_folder())
         opened, remote = _opened(store, durability or settings.durability or "power")
+        if remote is not None and tool_authority is not None:
+            from flowengine.engines.temporal.support import refuse
+
+            opened.close()
+            refuse("programs that decide about calls (tool_authority)")
         host = Host(
             opened,
             clock=clock or SystemClock(),
@@ -168,6 +174,52 @@ class Engine(Operator):
             refuse("access to the environments of its workers")
         return self._host.environments.manager
 
+    def decode_payloads(
+        self, payloads: Sequence[Mapping[str, Any]], namespace: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Return payloads of a store in Temporal as JSON, for Temporal's own page.
+
+        Args:
+            payloads: In their JSON form: `metadata` (name → base64), `data` (base64).
+            namespace: Their namespace. None: that of the store.
+
+        Returns:
+            The same number. Text replaces those that cannot be decoded, or are larger than 1 MiB,
+            or 8 MiB together.
+
+        Raises:
+            InputError: They are not in this form.
+            UsageError: The store is not in Temporal, or has another namespace.
+        """
+        return self._payload_page(namespace).decoded(payloads)
+
+    def encode_payloads(
+        self, payloads: Sequence[Mapping[str, Any]], namespace: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Return payloads as workers send them to Temporal: encrypted, or kept by reference.
+
+        Args:
+            payloads: As for `decode_payloads`.
+            namespace: Their namespace. None: that of the store.
+
+        Raises:
+            InputError: They are not in this form.
+            UsageError: The store is not in Temporal, or has another namespace.
+            StoreError: The object store does not work.
+        """
+        return self._payload_page(namespace).encoded(payloads)
+
+    def _payload_page(self, namespace: str | None) -> PayloadPage:
+        location = str(self.store.location)
+        if remote_store(location) is None:
+            raise UsageError("only a store in Temporal has payloads")
+        own = location.rpartition("/")[2]
+        if namespace not in (None, own):
+            raise UsageError(f"the namespace of this store is {own!r}, not {namespace!r}")
+        store: Any = self.store
+        page: PayloadPage = store.payloads
+        return page
+
     def migrate(self, execution: str, *, to: str | PathLike[str]) -> str:
         """Move an open execution that waits to another store, with all that is known of it.
 
@@ -210,12 +262,19 @@ class Engine(Operator):
         self._end_traces()
 
     def _begin_traces(self) -> Callable[[], None]:
-        """Export traces if environment variables name a destination, and return what ends it."""
-        names = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_EXPORTER")
+        """Export traces and metrics if environment variables say so, and return what ends it."""
+        names = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER")
         if any(name.startswith(names) for name in os.environ):
             from flowengine.telemetry.export import export_if_wanted
+            from flowengine.telemetry.metrics import export_metrics_if_wanted
 
-            return export_if_wanted(self)
+            end_traces, end_metrics = export_if_wanted(self), export_metrics_if_wanted(self)
+
+            def end() -> None:
+                end_traces()
+                end_metrics()
+
+            return end
         return lambda: None
 
     # Flows
@@ -465,7 +524,6 @@ class Engine(Operator):
         Raises:
             Conflict: This version was deployed with other contents. Flows without `version` may be
                 deployed again.
-            UsageError: The store is in Temporal, and the flow has a schedule.
         """
         from flowengine.engines.starting.deploying import deploy
 
@@ -489,10 +547,13 @@ class Engine(Operator):
 
         return [f"{one.flow}@{one.version}" for one in undeploy(self._host, name)]
 
-    def start_due(self) -> list[ScheduledStart]:
+    def start_due(self, *, leave: Collection[tuple[str, str]] = ()) -> list[ScheduledStart]:
         """Record an execution for each schedule of a deployed flow that is due.
 
         A worker calls it by itself. Of several processes that call it, one starts each execution.
+
+        Args:
+            leave: Flow and schedule of those to leave out, as `ScheduledStart` names them.
 
         Returns:
             The executions that were started here, to be driven like others that are `due`, and
@@ -500,7 +561,8 @@ class Engine(Operator):
         """
         from flowengine.engines.starting.schedules import start_due
 
-        return start_due(self._host) if self.store.schedules(self._host.clock.now()) else []
+        due = self.store.schedules(self._host.clock.now())
+        return start_due(self._host, leave) if due else []
 
     def pause_schedules(self, flow: str) -> list[StartInfo]:
         """Pause the schedules of a deployed flow. Everything else starts executions as before.
@@ -594,9 +656,38 @@ class Engine(Operator):
         from flowengine.engines.running.backfilling import backfill
         from flowengine.engines.starting.schedules import times_between
 
-        first, last = (int(moment.timestamp() * 1000) for moment in (since, until))
-        times = times_between(self._host, flow, schedule, first, last, most)
+        times = times_between(self._host, flow, schedule, since, until, most)
         return await backfill(self._host, self._driving, flow, times, at_once, tell)
+
+    def record_past(
+        self,
+        flow: str,
+        since: datetime,
+        until: datetime,
+        *,
+        schedule: str | None = None,
+        most: int = 1000,
+    ) -> list[ScheduledStart]:
+        """Record the executions of past times, as `backfill_async`, for another process.
+
+        Args:
+            flow: Its id.
+            since: The first moment of the range, with a time zone.
+            until: The last one. Times later than now are left out.
+            schedule: The expression of a schedule. Default: all schedules of the flow.
+            most: How many times the range may contain.
+
+        Returns:
+            The executions, ordered by time.
+
+        Raises:
+            NotFound: The flow is not deployed, or has no such schedule.
+            InputError: The range contains more times.
+        """
+        from flowengine.engines.starting.schedules import start_at, times_between
+
+        times = times_between(self._host, flow, schedule, since, until, most)
+        return [start_at(self._host, flow, *time) for time in times]
 
     # Internals
 

@@ -13,10 +13,10 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from flowengine.digests import digest_of, source_digest
 from flowengine.durable_files import write_whole
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compiler import compiler
-from flowengine.flow.source_digest import digest_of, source_digest
 from flowengine.journal.encoding import checksum, pack, unpack
 from flowengine.journal.shapes import Sound, unpack_flow
 from flowengine.named_tuples import NamedTuple

@@ -6,14 +6,14 @@ import os
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from flowengine.digests import source_digest
 from flowengine.engines import flow_cache
-from flowengine.flow.source_digest import source_digest
 from flowengine.journal.shapes import Sound
 from flowengine.named_tuples import NamedTuple
 from flowengine.path_checks import check_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from networkx import MultiDiGraph
 
@@ -211,6 +211,30 @@ def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
         return list(flow.compile().diagnostics)
     except FlowFileError as error:
         return error.diagnostics
+
+
+def load_text(
+    text: str, *, name: str = "flow.yaml", folder: str = "", modules: Sequence[str] = ()
+) -> LoadedFlow:
+    """Check and compile a flow that came as text, and reads no file of this machine.
+
+    Args:
+        text: The content of a flow file.
+        name: Its name in errors.
+        folder: The directory where its modules are searched first.
+        modules: Patterns of the names of Python modules that it may name.
+
+    Returns:
+        The flow.
+
+    Raises:
+        FlowFileError: The flow has errors, or names a file or another module. Contains all of them.
+    """
+    from flowengine.flow.compile import compile_text
+    from flowengine.host_reads import only_modules
+
+    with only_modules(modules):
+        return _loaded(compile_text(text, name, folder or "/"))
 
 
 def as_loaded(flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:

@@ -8,7 +8,7 @@ from _thread import allocate_lock
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from flowengine.engines.attempts.printed import Follower, unheard
+from flowengine.engines.attempts.printed import PRINTING, Follower
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.leases import Keeper
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from os import PathLike
 
+    from flowengine.arriving_replies import ReplyFiles
     from flowengine.engines.environments.environments import Environments
     from flowengine.engines.seam import CallConsultant, Clock, Ids
     from flowengine.execution_environment import NotReleased
@@ -102,6 +103,9 @@ class Host:
         self.subscribers: list[Callable[[Update], None]] = []
         self.followers: list[Callable[[Update], None]] = []
         """The subscribers that also receive output and replies as they arrive."""
+        self._replies: ReplyFiles | None = None
+        self.traced = False
+        """Whether attempts hand on the trace of their execution."""
         self.woken: dict[str, bool] = {}
         """Executions that received a message and must be resumed."""
         self.consultant: CallConsultant | None = None
@@ -238,6 +242,7 @@ class Host:
             self.resources_of(id),
             lambda text, parts: self.tell(Update(id, "warning", {"text": text, **parts})),
             self.settings.strict,
+            trace="" if self.traced else None,
         )
         read = partial(self.store.events, id)
         return Execution(id, linked, context, epoch, self.flows, read)
@@ -256,23 +261,47 @@ class Host:
 
     def tell(self, update: Update) -> None:
         """Notify subscribers. A failing subscriber affects no other subscriber and no execution."""
-        with unheard():
+        token = PRINTING.set(None)  # as `unheard`, without its calls: this runs for each event
+        try:
             for subscriber in list(self.subscribers):
                 deliver(subscriber, update)
+        finally:
+            PRINTING.reset(token)
 
-    def follower(self, execution: str, address: str) -> Follower | None:
-        """Return the receiver of an attempt's output and reply parts, if a subscriber wants it."""
-        if not self.followers:
+    @property
+    def replies(self) -> ReplyFiles | None:
+        """Replies that arrive, for readers in other processes. None: it has no such store."""
+        if self._replies is None and (folder := _folder_of(self.store)) is not None:
+            from flowengine.arriving_replies import ReplyFiles
+
+            self._replies = ReplyFiles(folder)
+        return self._replies
+
+    def follower(self, execution: str, address: str, *, is_quick: bool) -> Follower | None:
+        """Return the receiver of an attempt's output and reply parts, if anything wants it.
+
+        Subscribers of this process want both, readers in other processes the parts. A quick step
+        calls no model, so it has no parts for those.
+        """
+        replies = None if is_quick else self.replies
+        writer = None if replies is None else replies.writer(execution, address)
+        if not self.followers and writer is None:
             return None
 
         def tell(kind: Literal["output", "part"], data: Mapping[str, Any]) -> None:
             for follower in list(self.followers):
                 deliver(follower, Update(execution, kind, {"address": address, **data}))
 
-        return Follower(
-            lambda stream, text: tell("output", {"stream": stream, "text": text}),
-            partial(tell, "part"),
-        )
+        def lines(stream: str, text: str) -> None:
+            tell("output", {"stream": stream, "text": text})
+
+        def part(data: Mapping[str, Any]) -> None:
+            if writer is not None:
+                writer.take(data)
+            tell("part", data)
+
+        end = (lambda: None) if writer is None else writer.close
+        return Follower(lines if self.followers else None, part, end)
 
     def say(self, execution: str, address: str, text: str) -> None:
         """Show a text that a step prints, to subscribers or otherwise on standard output."""

@@ -246,6 +246,8 @@ class Reason(Again, total=False):
     due: str
     wait: str
     """Public id, if it is a wait."""
+    nobody: str
+    """Why no user may decide it: its groups have no members, or it excludes all of them."""
     timers: list[dict[str, str]]
     """`{what, due}` each: the timers of an approval."""
     lock: str

@@ -14,9 +14,9 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from flowengine.digests import source_digest
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compiler import compiler
-from flowengine.flow.source_digest import source_digest
 from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:

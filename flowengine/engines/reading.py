@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.argument_checks import check_one_of
 from flowengine.engines.executions.views import result_of
-from flowengine.engines.inspection import updates
-from flowengine.engines.inspection.updates import Subscription
 from flowengine.errors import UsageError
-from flowengine.journal.records import ExecutionFilter
+from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.journal.shapes import Sound
 
 STATUSES = (
@@ -21,6 +18,7 @@ STATUSES = (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 
+    from flowengine.arriving_replies import ReplyReader
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
@@ -34,11 +32,18 @@ if TYPE_CHECKING:
         WaitInfo,
     )
     from flowengine.engines.inspection.replayed import OpenHistories
-    from flowengine.engines.results import ExecutionPage, ExecutionResult, Update, WaitPage
+    from flowengine.engines.inspection.updates import Subscription
+    from flowengine.engines.results import (
+        ExecutionPage,
+        ExecutionResult,
+        StoreEvent,
+        Update,
+        WaitPage,
+    )
     from flowengine.journal.records import Due
     from flowengine.journal.store import Store
     from flowengine.kernel.commands import Observation
-    from flowengine.kernel.graph.specs import StepSpec
+    from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.settings import Settings
 
 
@@ -84,7 +89,11 @@ class Reader:
             found = result_of(self._read(id))
         record = self.store.execution(found.execution)
         status: Status | None = left(self._host, record)
-        if status is None and found.status == "running" != record.status:
+        if (
+            status is None
+            and found.status == "running"
+            and record.status not in ("running", *ENDED)
+        ):
             status = "waiting"  # its process was stopped between two steps
         return found if found.ended or status is None else found._replace(status=status)
 
@@ -152,6 +161,22 @@ class Reader:
                 raise UsageError("show takes either 'step' or 'until'")
             return show_past(self._host, id, until, plumbing=plumbing, tries=tries)
 
+    def glance(self, execution: str) -> ExecutionInfo | None:
+        """Return what a long execution is doing, without reading its journal.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+
+        Returns:
+            The keys of `show`, with the open steps and the items of open maps only. None: `show`
+            is as fast, because the execution is short or kept in memory.
+        """
+        from flowengine.engines.inspection.history import glance
+
+        id = self.find(execution)
+        with _sound(id):
+            return None if self._histories is None else glance(self._host, id, self._histories)
+
     def flow_of(self, execution: str) -> LoadedFlow:
         """Return the flow that an execution runs now, as the store keeps it.
 
@@ -176,31 +201,51 @@ class Reader:
 
         return LoadedFlow(self._host.flows.by_hash(hash).compiled, hash)
 
-    def observations(
+    def past_updates(
         self, execution: str, *, until: int | None = None
-    ) -> Iterator[tuple[Observation, StepSpec]]:
-        """Replay an execution, and yield what happened to each activation of its steps.
+    ) -> Iterator[tuple[Update, CompiledFlow]]:
+        """Replay an execution, and yield its past updates of the kinds `event` and `step`.
 
-        Subscribers receive the same observations while an execution runs, as updates of kind
-        `step`.
+        Subscribers received the same ones while it ran.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
             until: Number of the first event to leave out. Default: replay all events.
 
         Yields:
-            The observation, and the step in the flow that the execution ran at that time.
+            The update, and the flow that the execution ran at that time.
         """
         from flowengine.engines.executions.replay import read, walk
+        from flowengine.engines.executions.views import entry_view
+        from flowengine.engines.results import Update
 
         id = self.find(execution)
         seen: list[Observation] = []
         with _sound(id):
             hash = self.store.execution(id).hash
             for moment in walk(self._host.flows, hash, read(self.store, id)[:until], seen):
+                flow = moment.graph.flow
+                entry = entry_view(moment.number, moment.event, moment.address, moment.why)
+                yield Update(id, "event", entry), flow
                 for one in seen:
-                    yield one, moment.graph.flow["steps"][one.step]
+                    yield Update(id, "step", None, one), flow
                 seen.clear()
+
+    def tool_messages(self, execution: str) -> Iterator[dict[str, Any]]:
+        """Yield the messages about calls of tools in an execution, as clients of tools see them.
+
+        Those of an earlier call of this method come first, with the same numbers.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+        """
+        from flowengine.engines.executions.replay import read
+        from flowengine.engines.inspection.tool_messages import tool_messages
+
+        id = self.find(execution)
+        with _sound(id):
+            hash = self.store.execution(id).hash
+            yield from tool_messages(self._host.flows, hash, read(self.store, id))
 
     def executions(
         self,
@@ -225,6 +270,7 @@ class Reader:
         Returns:
             The page.
         """
+        from flowengine.argument_checks import check_one_of
         from flowengine.engines.inspection.unattended import page
 
         check_one_of("status", status, STATUSES)
@@ -259,6 +305,13 @@ class Reader:
         from flowengine.engines.inspection.unattended import quarantined
 
         return len(quarantined(self._host))
+
+    def open_executions(self) -> dict[str, int]:
+        """Return how many executions have each open status, as recorded in the store.
+
+        Those that no process drives are counted as the status that was recorded last.
+        """
+        return self.store.open_executions()
 
     def next_due(self) -> float | None:
         """Return the number of seconds until the next timer or schedule is due, or None."""
@@ -317,6 +370,7 @@ class Reader:
         kinds: Iterable[str] = (),
         since: int | None = None,
         before: int | None = None,
+        in_turn: bool = False,
         limit: int = 50,
         after: str | None = None,
     ) -> WaitPage:
@@ -331,12 +385,15 @@ class Reader:
             kinds: See `WaitInfo.kind`. Empty: all.
             since: Opened at this time or later, in milliseconds since 1970.
             before: Opened at this time or earlier.
+            in_turn: Those that are due first come first, then those that are never due, oldest
+                first. For `pending` waits.
             limit: Size of the page.
             after: `next` of the page before.
 
         Returns:
             The page.
         """
+        from flowengine.argument_checks import check_one_of
         from flowengine.engines.people.waits import page_of_waits
 
         check_one_of("status", status, ("pending", "closed", "all"))
@@ -352,6 +409,7 @@ class Reader:
             kinds=tuple(kinds),
             since=since,
             before=before,
+            in_turn=in_turn and status == "pending",
         )
 
     def wait(self, wait: str) -> WaitInfo:
@@ -404,6 +462,79 @@ class Reader:
         from flowengine.engines.inspection.history import entries
 
         return entries(self._host, self.find(execution), from_seq, follow=follow)
+
+    def all_events(
+        self,
+        *,
+        after: int | None = None,
+        flow: str | None = None,
+        status: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        since: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[StoreEvent]:
+        """Return the events of all executions, in the order of their commits.
+
+        The store numbers events from the first call on, so earlier ones are not among them.
+
+        Args:
+            after: `number` of the last event to leave out. 0: none. Default: all so far, which
+                makes sense with `follow`.
+            flow: Only events of executions of the flow with this id.
+            status: Only events after which the execution had this status.
+            labels: Only events of executions with all these labels.
+            since: Only events of executions that were created at this time or later, in
+                milliseconds since 1970.
+            follow: Continue with new events, without an end.
+
+        Returns:
+            An iterator that reads lazily.
+
+        Raises:
+            UsageError: The store is in Temporal.
+        """
+        from flowengine.argument_checks import check_one_of
+        from flowengine.engines.inspection.all_events import all_events
+        from flowengine.engines.results import EventFilter
+
+        check_one_of("status", status, STATUSES)
+        wanted = EventFilter(flow, status, labels or {}, since)
+        return all_events(self._host, after, wanted, follow=follow)
+
+    def feed_all(self, after: int | None = None) -> Iterator[StoreEvent | None]:
+        """Return the events of all executions as `all_events` does, and None if none is new.
+
+        For programs that serve many readers, like `feed`. It never ends.
+
+        Args:
+            after: As for `all_events`.
+        """
+        from flowengine.engines.inspection.all_events import feed_all
+
+        return feed_all(self._host, after)
+
+    def want_replies(self) -> None:
+        """Let the processes that drive the store pass on replies as they arrive, for a minute.
+
+        A store in memory or in Temporal has no such processes.
+        """
+        if self._host.replies is not None:
+            self._host.replies.want()
+
+    def arriving_replies(self, execution: str) -> ReplyReader | None:
+        """Return a reader of the replies that models are writing, in any process.
+
+        Its parts are like those of updates of kind `part`. They are not stored, so a reader can
+        miss some. The journal has the complete reply.
+
+        Args:
+            execution: Its full id.
+
+        Returns:
+            None: the store is in memory or in Temporal.
+        """
+        replies = self._host.replies
+        return None if replies is None else replies.reader(execution)
 
     def why(self, execution: str, *, waits: bool = True) -> list[Reason]:
         """Return, for each live branch, its reason to wait, since when, and what resumes it.
@@ -463,7 +594,29 @@ class Reader:
             A function that ends the subscription. With `output` it waits until all updates so far
             are delivered, for at most 5 seconds or the seconds given as `patience`.
         """
+        from flowengine.engines.inspection.updates import Subscription
+
         return Subscription(self._host, callback, output=output, gather=gather)
+
+    def carry_traces(self, on: bool, /) -> None:
+        """Let steps of executions loaded from now on continue their traces in other programs.
+
+        Requests of `http`, calls of MCP tools and commands then carry a `traceparent`. Exporting
+        traces switches it on.
+        """
+        self._host.traced = on
+
+    def trace_of(self, execution: str) -> str | None:
+        """Return the id of an execution's trace. None: no traces are exported.
+
+        Args:
+            execution: Full id.
+        """
+        if not self._host.traced:
+            return None
+        from flowengine.telemetry.ids import trace_of
+
+        return trace_of(execution, self._host.store.execution(execution).labels)
 
     def updates(
         self, execution: str | None = None, *, output: bool = False
@@ -479,7 +632,9 @@ class Reader:
         Returns:
             An iterator over updates.
         """
-        return updates.updates(self._host, execution, output=output)
+        from flowengine.engines.inspection.updates import updates
+
+        return updates(self._host, execution, output=output)
 
     # Internals
 

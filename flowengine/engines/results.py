@@ -8,7 +8,7 @@ from flowengine.journal.records import ENDED as ENDED  # noqa: PLC0414 - for tho
 from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from flowengine.engines.infos import ExecutionInfo, Status, WaitInfo
     from flowengine.kernel.commands import Observation
@@ -98,6 +98,43 @@ class ScheduledStart(NamedTuple):
     error: Exception | None = None
     """The reason. If the inputs are refused, this time is passed over. Otherwise it is tried
     again."""
+
+
+class StoreEvent(NamedTuple):
+    """An event of one of the executions of a store."""
+
+    number: int
+    """Its place among the events of all executions, in the order of their commits."""
+    execution: str
+    flow: str
+    status: str
+    """That of the execution right after the event."""
+    labels: dict[str, str]
+    created_at: int
+    """When the execution was created, in milliseconds since 1970."""
+    entry: dict[str, Any]
+    """As `Engine.events` returns it. Of type `unreadable` if its journal is damaged."""
+
+
+class EventFilter(NamedTuple):
+    """The events to return: those of the executions that fit."""
+
+    flow: str | None = None
+    status: str | None = None
+    """Of the execution, right after the event."""
+    labels: Mapping[str, str] = {}
+    since: int | None = None
+    """Executions that were created at this time or later, in milliseconds since 1970."""
+
+    def fits(self, event: StoreEvent) -> bool:
+        """Return whether an event is one of these."""
+        labels = event.labels.items()
+        return (
+            self.flow in (None, event.flow)
+            and self.status in (None, event.status)
+            and self.labels.items() <= labels
+            and (self.since is None or event.created_at >= self.since)
+        )
 
 
 class Update(NamedTuple):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import time
-import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -27,10 +26,9 @@ from pathlib import Path
 from flowengine.durable_files import make_folder, sync_folder
 from flowengine.errors import InputError, NotFound, StoreError
 from flowengine.journal.records import Artifact
+from flowengine.kept_files import clean_name
 
 _CHUNK = 1 << 20
-_LONGEST_NAME = 255
-"""Maximum bytes of a file name in common file systems."""
 _ABANDONED_AFTER = 24 * 3600
 """Seconds after which a file in `new/` counts as abandoned by a crash."""
 
@@ -174,29 +172,6 @@ class Artifacts:
 def not_referred(sha256: str, execution: str) -> NotFound:
     """Return the error for an execution that does not refer to an artifact."""
     return NotFound(f"execution {execution} has no artifact {sha256!r}")
-
-
-def clean_name(name: str) -> str:
-    """Return a name that is safe as a file name in any directory.
-
-    Args:
-        name: An untrusted name.
-
-    Returns:
-        The part after the last slash or backslash, without control characters, without spaces or
-        dots at its ends, and at most 255 bytes long with its suffix kept. `file` if nothing is
-        left.
-    """
-    last = name.replace("\\", "/").rpartition("/")[2]
-    printable = "".join(
-        character
-        for character in unicodedata.normalize("NFC", last)
-        if unicodedata.category(character)[0] != "C"
-    ).strip(" .")
-    stem, dot, suffix = printable.rpartition(".")
-    tail = (dot + suffix).encode() if stem and len(suffix) < 20 else b""
-    head = (stem if tail else printable).encode()[: _LONGEST_NAME - len(tail)]
-    return head.decode(errors="ignore") + tail.decode() or "file"
 
 
 def _private(path: str, flags: int) -> int:

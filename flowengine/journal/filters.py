@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from flowengine.errors import UsageError
 from flowengine.journal.records import ExecutionFilter, ExecutionRecord, Wait, WaitFilter
 
 Place = tuple[int, int]
 """The position of a row in a list: its age, then its number."""
+_NEVER = 2**52
+"""Later than all times, in milliseconds since 1970."""
 
 
 def fits_execution(record: ExecutionRecord, filter: ExecutionFilter) -> bool:
@@ -59,6 +62,16 @@ def may_answer(wait: Wait, assignees: Sequence[str] | None) -> bool:
     """
     wanted = wait.record.get("assignees")
     return assignees is None or not wanted or not set(wanted).isdisjoint(assignees)
+
+
+def turn_of(record: Mapping[str, Any]) -> int:
+    """Return the position of a wait by when it is due: then those that are never due, by age.
+
+    Args:
+        record: Its record.
+    """
+    due: int | None = record.get("due")
+    return due if due is not None else _NEVER + int(record["since"])
 
 
 def page_end(place: Place) -> str:

@@ -12,6 +12,8 @@ Plain = Any
 
 Status = Literal["running", "waiting", "stalled", "succeeded", "failed", "cancelled"]
 
+OPEN = ("running", "waiting", "stalled")
+"""Statuses of executions that have not ended."""
 ENDED = ("succeeded", "failed", "cancelled")
 """Final statuses of executions. Only these can be pruned, and they accept no messages."""
 
@@ -24,6 +26,15 @@ class Entry(NamedTuple):
     at: int
     payload: bytes
     """The packed event."""
+
+
+class Numbered(NamedTuple):
+    """The place of an event among those of all executions."""
+
+    number: int
+    """Later commits have larger numbers. There can be gaps."""
+    execution: str
+    seq: int
 
 
 class Owner(NamedTuple):
@@ -195,10 +206,9 @@ class Append(NamedTuple):
             return self.events[-1][0]
         return 0 if self.head is None else self.head.at
 
-    @property
-    def is_one_event(self) -> bool:
-        """Whether it is a single event that changes nothing in lists, as for a step in a chain."""
-        return len(self.events) == 1 and not any(self[4:])
+
+EVENTS_ALONE = Append("", 0, 0, ())[4:]
+"""The rest of an `Append` of events that change nothing in lists, as of a step in a chain."""
 
 
 class ExecutionRecord(NamedTuple):
@@ -446,6 +456,8 @@ class WaitFilter(NamedTuple):
     """Opened at this time or later."""
     before: int | None = None
     """Opened at this time or earlier."""
+    in_turn: bool = False
+    """Those that are due first come first. Pending waits only."""
 
 
 class ExecutionPage(NamedTuple):

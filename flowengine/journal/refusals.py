@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowengine.errors import Conflict, Hint, NotFound, UsageError
-from flowengine.journal.records import ENDED, FlowGrant
+from flowengine.journal.records import ENDED, Claimed, ExecutionRecord, FlowGrant
+from flowengine.kernel.notation.times import format_time
 
 
 def not_free(lock: str, holder: str, standing: object) -> Conflict:
@@ -29,16 +30,39 @@ def not_free(lock: str, holder: str, standing: object) -> Conflict:
     return Conflict(message, standing=standing, hint=hint)
 
 
-def ended(execution: str, status: str, standing: object) -> Conflict:
-    """Return the conflict for an execution that has ended.
+def check_movable(execution: str, lock: str, claims: Sequence[Claimed]) -> None:
+    """Check that an execution can leave its store with a lock, because no other waits for it.
 
     Args:
         execution: Its id.
-        status: Its final status.
-        standing: Its record.
+        lock: Name of a lock on which it has claims.
+        claims: All claims on the lock, in order.
+
+    Raises:
+        UsageError: Two executions would have the lock, each in its own store.
     """
-    how = "was cancelled" if status == "cancelled" else f"has {status}"
-    return Conflict(f"execution {execution} {how}", standing=standing)
+    name = lock.partition(":")[2] or lock
+    others = [claim for claim in claims if claim.execution != execution]
+    has_it = any(claim.held for claim in claims if claim not in others)
+    waiting = next((claim.execution for claim in others if not claim.held), None)
+    if has_it and waiting is not None:
+        raise UsageError(
+            f"execution {execution} has the lock {name!r}, for which execution {waiting} waits",
+            hint=Hint(f"move it after the other one has ended: flowengine cancel {waiting}"),
+        )
+    if others and not all(claim.held for claim in claims if claim not in others):
+        raise UsageError(
+            f"execution {execution} waits for the lock {name!r}, which execution "
+            f"{others[0].execution} has",
+            hint="move it when it has the lock",
+        )
+
+
+def ended(record: ExecutionRecord) -> Conflict:
+    """Return the conflict for an execution that has ended, with how and when."""
+    how = "was cancelled" if record.status == "cancelled" else f"has {record.status}"
+    at = "" if record.ended_at is None else f" at {format_time(record.ended_at // 1000 * 1000)}"
+    return Conflict(f"execution {record.id} {how}{at}", standing=record)
 
 
 def no_execution(id: str) -> NotFound:

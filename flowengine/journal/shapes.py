@@ -30,13 +30,16 @@ EXPLAINED = (FlowEngineError, OSError)
 """Errors with a complete message."""
 _NONE = type(None)
 _TEXT = {str}
-_OUTCOME: Shape = {"unit": int, "attempt": int}
+_OUTCOME: Shape = {"unit": int, "attempt": int, "opened?": list}
 _HANDED: Shape = {"wait": int, "by?": str, "to?": str, "comment?": (str, _NONE), "sent?": int}
 _ERROR: Shape = {
     "type": str, "message": str, "step?": str, "attempt?": int, "retryable?": bool,
     "retry_after?": int, "cause?": (dict, _NONE),
 }  # fmt: skip
 _EVIDENCE: Shape = {"traceback?": list, "stdout?": str, "stderr?": str}
+_OPENING: Shape = {
+    **dict.fromkeys(("name", "kind", "scope", "provider"), str), "asked": int, "ready": int,
+}  # fmt: skip
 _WAIT: Shape = {
     "id": int, "kind": str, "since": int, "address?": str, "title?": (str, _NONE),
     "body?": (str, _NONE), "form?": (dict, bool, _NONE), "choices?": (list, _NONE),
@@ -48,6 +51,7 @@ _FLOW: Shape = {
     "id": str, "bodies": list, "steps": list, "expressions": list,
     **dict.fromkeys(("version?", "title?"), str),
     **dict.fromkeys(("flows?", "defaults?", "environments?", "on_error?", "start?"), list),
+    "notifies?": list,
     **dict.fromkeys(("inputs?", "outputs?", "state?", "signals?", "secrets?"), dict),
     **dict.fromkeys(("budget?", "concurrency?", "limits?"), dict),
 }  # fmt: skip
@@ -87,7 +91,7 @@ EVENTS: dict[str, Shape] = {
     "cancel": {"reason": str, "by": str, "now": bool},
     "retry": {
         "unit": (int, _NONE), "by": str, "back?": int, "kept?": list, "hold?": dict,
-        "fresh?": list, "late?": list, "overdue?": list, "last?": int,
+        "fresh?": list, "late?": list, "overdue?": list, "last?": int, "ended?": dict,
     },
     "state": {"values": dict, "by": str},
     "upgraded": {
@@ -96,6 +100,9 @@ EVENTS: dict[str, Shape] = {
     "warning": {"about": str, "message": str},
 }  # fmt: skip
 """Type of an event → its shape. Every event also has `type` and `at`."""
+_NOTICE: Shape = {
+    "flow": str, "hash": str, "wait": int, "number": int, "parent": dict, "approval": dict,
+}  # fmt: skip
 
 
 class Sound:
@@ -163,7 +170,18 @@ def unpack_event(packed: bytes, what: str) -> Any:
         _check_error(event["error"], what)
     if "evidence" in event:
         _check(event["evidence"], _EVIDENCE, what)
+    for opening in event.get("opened", ()):
+        _check(opening, _OPENING, what)
     return event
+
+
+def unpack_notice(packed: bytes, what: str) -> Any:
+    """Return a checked notification about an approval. Raises like `unpack_event`."""
+    notice = _unpack(packed, what)
+    if not isinstance(notice, dict):
+        _refuse(what, "it is not a notification")
+    _check(notice, _NOTICE, what)
+    return notice
 
 
 def unpack_flow(packed: bytes, hash: str) -> Any:

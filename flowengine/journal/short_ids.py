@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from flowengine.errors import Hint, NotFound, UsageError
@@ -13,8 +14,22 @@ SHORT_EXECUTION = 12
 which distinguish executions started in the same second."""
 
 
+_RANDOM = re.compile(
+    r"[0-9a-hjkmnp-tv-z]{26}|[0-9a-f]{16,}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)
+"""The engine's own ids, digests and UUIDs."""
+
+
+def is_random(id: str) -> bool:
+    """Return whether the beginning of an id says as much to a reader as all of it.
+
+    It does not if a user has made the id of words, such as `expense-2026-11`.
+    """
+    return _RANDOM.fullmatch(id) is not None
+
+
 def shortest(full: str, others: Iterable[str], least: int) -> str:
-    """Return the shortest prefix of `full` that none of `others` has.
+    """Return the shortest prefix of a random id that none of `others` has.
 
     Args:
         full: The id to shorten.
@@ -22,8 +37,11 @@ def shortest(full: str, others: Iterable[str], least: int) -> str:
         least: Minimum number of characters.
 
     Returns:
-        At least `least` characters. All of `full` if another id starts with it.
+        At least `least` characters. All of `full` if another id starts with it, or if it is made
+        of words.
     """
+    if not is_random(full):
+        return full
     length = least
     for other in others:
         while length < len(full) and full[:length] == other[:length]:

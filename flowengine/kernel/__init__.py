@@ -26,7 +26,12 @@ The packages, from the bottom up. Each imports only from those above it in this 
 | `steps/` | running steps: scopes, attempts, retries, loops, maps, and the effects of their end |
 | `flows`, `recovery/`, `moving/` | whole flows, crash recovery, retries, upgrades |
 | `decisions` | the effects of a decision about a wait |
-| `agenda`, `timers`, `advance` | the order of processing |
+| `usual_entries`, `usual_events` | what is processed while steps succeed |
+| `agenda`, `timers`, `event_effects` | all that is processed |
+| `advance` | the order of processing |
+
+Most executions need a fraction of this. A package that only some flows or failures need is imported
+by the functions that use it, so that a process starts without it.
 
 Code outside the kernel imports `advance`, `new_state`, `pending` (open waits and set timers) and
 `running` (running attempts) from here. It may also import the interface's vocabulary, the compiled

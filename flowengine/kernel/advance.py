@@ -17,54 +17,24 @@ The agenda is empty between events, so the state does not contain it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import decisions, flows, timers
-from flowengine.kernel.agenda import AGENDA
-from flowengine.kernel.causes import added
 from flowengine.kernel.commands import Command, Observation, OpenWait, SetTimer
-from flowengine.kernel.ending import compensation, cut_attempts
-from flowengine.kernel.flow_state import variables
 from flowengine.kernel.graph.linked import Graph
-from flowengine.kernel.limits import budgets
-from flowengine.kernel.limits.suspension import rest
-from flowengine.kernel.messages import signals, triggers
-from flowengine.kernel.recovery import interrupted, retrying
 from flowengine.kernel.state import entries
-from flowengine.kernel.state.moves import move
-from flowengine.kernel.steps import attempt_outcomes, attempts, cancelling, maps, scopes
-from flowengine.kernel.tokens import joins
+from flowengine.kernel.steps import scopes
 from flowengine.kernel.transition import Transition
-from flowengine.kernel.waiting import (
-    approval_ownership,
-    budget_questions,
-    call_questions,
-    grants,
-    listeners,
-    permissions,
-    waits,
-)
+from flowengine.kernel.usual_entries import USUAL as USUAL_ENTRIES
+from flowengine.kernel.usual_events import USUAL as USUAL_EVENTS
 
 if TYPE_CHECKING:
     from flowengine.kernel.causes import Blame
     from flowengine.kernel.events import (
-        Asked,
-        CutOff,
-        Described,
         Event,
-        Failed,
-        Lost,
-        Measured,
-        RetryAsked,
-        StateSet,
-        Succeeded,
         Upgraded,
-        Used,
-        Warned,
     )
-    from flowengine.kernel.state.records import State, Unit
+    from flowengine.kernel.state.records import Scope, State
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 """Statuses of an execution that has ended."""
@@ -98,27 +68,44 @@ def advance(
     state["events"] += 1
     before, state["now"] = state["now"], max(state["now"], event["at"])
     if graph.timed and event["type"] in UNWATCHED:
-        budgets.skip(state, before)
+        from flowengine.kernel.limits.budgets import skip
+
+        skip(state, before)
     if state["status"] in ENDED:
         return []
     more: Any = event.get("holds")
     if more is not None:  # the event is applied again for a retry or fork
+        from flowengine.kernel.causes import added
+
         state["hold"] = added(state.get("hold"), more)
     tx = Transition(graph if after is None else after, state, observe, event, blame)
     tx.stood = state["now"] - before
     if event["type"] == "upgraded":
         _upgraded(tx, graph, event)
     else:
-        EVENTS[event["type"]](tx, event)
-    _work(tx)
+        effect = USUAL_EVENTS.get(event["type"])
+        if effect is None:
+            from flowengine.kernel.event_effects import EVENTS
+
+            effect = EVENTS[event["type"]]
+        effect(tx, event)
+    if tx.agenda or tx.moved or tx.changed or tx.watchers or tx.calm or tx.freed_places:
+        _work(tx)
     if tx.reduced:
         happened: Any = event
         happened["reduced"] = tx.reduced
     if tx.idle_questions:
-        budget_questions.withdraw_idle(tx)
+        from flowengine.kernel.waiting.budget_questions import withdraw_idle
+
+        withdraw_idle(tx)
     if tx.state["status"] not in ENDED:
         tx.state["status"] = "running" if tx.state["running"] else _status(tx)
     return tx.commands
+
+
+def load_all() -> None:
+    """Import what any event may need, for callers that must not wait for it within an event."""
+    from flowengine.kernel import agenda, event_effects  # noqa: F401
 
 
 def pending(state: State) -> list[Command]:
@@ -144,111 +131,10 @@ def running(state: State) -> list[tuple[int, int]]:
 # --- 1 Apply -----------------------------------------------------------------------------------
 
 
-def _succeeded(tx: Transition, unit: Unit, event: Succeeded) -> None:
-    budgets.settle_result(tx, unit, event["value"])
-    attempt_outcomes.attempt_ended(tx, unit, event["value"], "ok")
-
-
-def _failed(tx: Transition, unit: Unit, event: Failed) -> None:
-    if event.get("began", True):
-        budgets.settle_result(tx, unit, event["error"].get("data"))
-    else:
-        budgets.settle_unit(tx, unit, ran=False)
-    move(unit, "ready")
-    attempt_outcomes.attempt_failed(tx, unit, event["error"])
-
-
-def _lost(tx: Transition, unit: Unit, event: Lost) -> None:
-    budgets.settle_unit(tx, unit, ran=event["ran"] != "no")
-    interrupted.lose(tx, unit, event["ran"], event["error"])
-
-
-def _asked(tx: Transition, unit: Unit, event: Asked) -> None:
-    budgets.settle_unit(tx, unit, ran=False)
-    move(unit, "ready")
-    permissions.ask_late(tx, unit, event)
-
-
-def _measured(tx: Transition, unit: Unit, event: Measured) -> None:
-    attempts.measured(tx, unit, event["needs"])
-
-
-def _used(tx: Transition, unit: Unit, event: Used) -> None:
-    budgets.count_run(tx, unit, event["run"], event["amounts"])
-
-
-def _cut(tx: Transition, unit: Unit, event: CutOff) -> None:
-    if event.get("began", True):
-        interrupted.resume_cut(tx, unit)
-    else:
-        interrupted.begin_put_off(tx, unit)
-
-
-ATTEMPTS: dict[str, Callable[[Transition, Unit, Any], None]] = {
-    "succeeded": _succeeded,
-    "failed": _failed,
-    "lost": _lost,
-    "asked": _asked,
-    "measured": _measured,
-    "used": _used,
-    "cut": _cut,
-}
-"""Event type → its effect on the unit that runs the attempt. See also `cut_attempts`."""
-
-
-def _attempt(tx: Transition, event: Any) -> None:
-    """Apply an event about an attempt, of a unit or of a cut-off attempt that is being settled."""
-    unit = tx.state["units"].get(event["unit"])
-    if unit is not None and unit["phase"] == "run" and unit["attempt"] == event["attempt"]:
-        ATTEMPTS[event["type"]](tx, unit, event)
-    else:
-        cut_attempts.apply_result(tx, event)
-
-
-def _described(tx: Transition, event: Described) -> None:
-    wait = tx.state["waits"].get(event["wait"])
-    if wait is not None and wait["owner"] == "permission":
-        call_questions.describe(tx, wait, event)
-
-
-def _retry(tx: Transition, event: RetryAsked) -> None:
-    """Restart failed work. Compensations that another execution has run are not repeated."""
-    compensation.leave_out(tx, event.get("undone", ()))
-    retrying.retry(tx, event, tx.stood)
-
-
-def _state_set(tx: Transition, event: StateSet) -> None:
-    for key, value in event["values"].items():
-        variables.put(tx, key, value)
-
-
-def _warned(tx: Transition, event: Warned) -> None:
-    if event["about"] == "budget":
-        tx.state.setdefault("warned", {})[event["message"]] = True
-
-
 def _upgraded(tx: Transition, before: Graph, event: Upgraded) -> None:
     from flowengine.kernel.moving.upgrading import upgrade  # few executions are upgraded
 
     upgrade(tx, before, event["mapping"])
-
-
-EVENTS: dict[str, Callable[[Transition, Any], None]] = {
-    "started": flows.begin_execution,
-    **dict.fromkeys(ATTEMPTS, _attempt),
-    "described": _described,
-    "timer": timers.fire,
-    "decided": decisions.decide,
-    **dict.fromkeys(approval_ownership.EVENTS, approval_ownership.hand),
-    "revoked": grants.revoke,
-    "message": signals.arrived,
-    "granted": flows.lock_granted,
-    "cancel": lambda tx, event: cancelling.cancel_flow(tx, event["reason"], event["now"]),
-    "retry": _retry,
-    "state": _state_set,
-    "warning": _warned,
-}
-"""Event type → its effect. `upgraded` is handled separately because it needs two flows."""
 
 
 # --- 2 Agenda ----------------------------------------------------------------------------------
@@ -260,7 +146,12 @@ def _work(tx: Transition) -> None:
     while True:
         while agenda:
             entry = agenda.popleft()
-            table, do = AGENDA[entry[0]]
+            row = USUAL_ENTRIES.get(entry[0])
+            if row is None:
+                from flowengine.kernel.agenda import AGENDA
+
+                row = AGENDA[entry[0]]
+            table, do = row
             if table is None:
                 do(tx, *entry[1:])
             elif (named := tables[table].get(entry[1])) is not None:
@@ -276,26 +167,30 @@ def _work(tx: Transition) -> None:
 def _quiet(tx: Transition) -> bool:
     """Do one piece of quiet work and return whether there was any."""
     if tx.changed:
-        fired = tx.graph.state_triggers and triggers.on_state(tx)
-        listeners.wake(tx)
+        fired = tx.graph.state_triggers and _fire_triggers(tx)
+        if tx.state["watching"]:
+            from flowengine.kernel.waiting.listeners import wake
+
+            wake(tx)
+        tx.changed.clear()
         if fired:
             return True
-    while tx.watchers:
-        number = listeners.next_watcher(tx)
-        if _look(tx, number):
-            return True
+    if tx.watchers and _look_again(tx):
+        return True
     while tx.moved:
         number = -heappop(tx.moved)
         tx.marked.discard(number)
         scope = tx.state["scopes"].get(number)
         if scope is not None:
-            if (scope["joins"] and joins.settle_joins(tx, scope)) or (
+            if (scope["joins"] and _settle_joins(tx, scope)) or (
                 not scope["live"] and scopes.end_if_empty(tx, scope)
             ):
                 return True
             if scope["joins"]:
                 tx.calm[number] = True
             if scope["mapped"]:
+                from flowengine.kernel.limits.suspension import rest
+
                 rest(tx, scope)
     if tx.calm and _settle_stuck(tx):
         return True
@@ -304,13 +199,38 @@ def _quiet(tx: Transition) -> bool:
     return bool(tx.agenda)
 
 
+def _fire_triggers(tx: Transition) -> bool:
+    from flowengine.kernel.messages.triggers import on_state
+
+    return on_state(tx)
+
+
+def _look_again(tx: Transition) -> bool:
+    """Check the watchers of changed state, until one has work."""
+    from flowengine.kernel.waiting.listeners import next_watcher
+
+    while tx.watchers:
+        if _look(tx, next_watcher(tx)):
+            return True
+    return False
+
+
+def _settle_joins(tx: Transition, scope: Scope) -> bool:
+    from flowengine.kernel.tokens.joins import settle_joins
+
+    return settle_joins(tx, scope)
+
+
 def _settle_stuck(tx: Transition) -> bool:
     """Settle a stuck join in one of the checked scopes and return whether there was one."""
     for number in sorted(tx.calm, reverse=True):
         del tx.calm[number]
         scope = tx.state["scopes"].get(number)
-        if scope is not None and joins.settle_stuck(tx, scope):
-            return True
+        if scope is not None and scope["joins"]:
+            from flowengine.kernel.tokens.joins import settle_stuck
+
+            if settle_stuck(tx, scope):
+                return True
     return False
 
 
@@ -318,10 +238,14 @@ def _look(tx: Transition, number: int) -> bool:
     """Check a wait or map again after a change of state, and return whether there is work now."""
     wait = tx.state["waits"].get(number)
     if wait is not None:
-        return waits.look_at_state(tx, wait)
+        from flowengine.kernel.waiting.waits import look_at_state
+
+        return look_at_state(tx, wait)
     act = tx.state["acts"].get(number)
     if act is not None:
-        maps.counted(tx, act)
+        from flowengine.kernel.steps.maps import counted
+
+        counted(tx, act)
     return bool(tx.agenda)
 
 
@@ -345,4 +269,6 @@ def _status(tx: Transition) -> str:
         or any(w["kind"] != "question" for w in state["waits"].values())
     ):
         return "waiting"
-    return "waiting" if triggers.may_free(tx) else "stalled"
+    from flowengine.kernel.messages.triggers import may_free
+
+    return "waiting" if may_free(tx) else "stalled"

@@ -7,8 +7,7 @@ each function accepts the arguments of its entry.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import flows, held_failures
 from flowengine.kernel.ending import cleaning, closing, compensation
@@ -23,7 +22,6 @@ from flowengine.kernel.state.moves import is_over
 from flowengine.kernel.steps import (
     activation_outcomes,
     attempt_outcomes,
-    attempts,
     cancelling,
     handlers,
     loops,
@@ -33,45 +31,12 @@ from flowengine.kernel.steps import (
 )
 from flowengine.kernel.tokens import activations, joins, map_items
 from flowengine.kernel.transition import Transition
-from flowengine.named_tuples import NamedTuple
+from flowengine.kernel.usual_entries import USUAL, of_act, of_any, of_scope, of_unit
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state.entries import Broken, Entry
     from flowengine.kernel.state.records import Activation, Arrival, Scope, Unit
-
-P = ParamSpec("P")
-_Doing: TypeAlias = "Callable[[Callable[P, None]], Row]"
-
-
-class Row(NamedTuple):
-    """How an entry is processed."""
-
-    table: str | None
-    """The table of the state that contains the entry's first argument. The entry is dropped if the
-    record has ended. None: the function looks up the record itself because it has work to do in any
-    case."""
-    do: Callable[..., None]
-
-
-def _any(entry: Callable[P, Entry]) -> _Doing[Concatenate[Transition, P]]:
-    return lambda do: Row(None, do)
-
-
-def _unit(entry: Callable[Concatenate[int, P], Entry]) -> _Doing[Concatenate[Transition, Unit, P]]:
-    return lambda do: Row("units", do)
-
-
-def _act(
-    entry: Callable[Concatenate[int, P], Entry],
-) -> _Doing[Concatenate[Transition, Activation, P]]:
-    return lambda do: Row("acts", do)
-
-
-def _scope(
-    entry: Callable[Concatenate[int, P], Entry],
-) -> _Doing[Concatenate[Transition, Scope, P]]:
-    return lambda do: Row("scopes", do)
 
 
 def _group_ended(tx: Transition, number: int, output: Plain, past: int) -> None:
@@ -166,62 +131,55 @@ def _flow_cancelled(tx: Transition, reason: str) -> None:
 
 
 AGENDA = {
+    **USUAL,
     # Tokens and joins
-    "arrive": _any(entries.arrive)(joins.arrive),
-    "activate": _any(entries.activate)(activations.activate),
-    "too_few": _any(entries.too_few)(_too_few),
-    "cancel_late": _scope(entries.cancel_late)(closing.cancel_late),
-    "need_broken": _any(entries.need_broken)(_need_broken),
-    "needs": _any(entries.needs)(joins.look_again),
-    "trigger_broken": _any(entries.trigger_broken)(_trigger_broken),
+    "too_few": of_any(entries.too_few)(_too_few),
+    "cancel_late": of_scope(entries.cancel_late)(closing.cancel_late),
+    "need_broken": of_any(entries.need_broken)(_need_broken),
+    "needs": of_any(entries.needs)(joins.look_again),
+    "trigger_broken": of_any(entries.trigger_broken)(_trigger_broken),
     # Attempts and rounds of a unit
-    "attempt": _unit(entries.attempt)(attempts.attempt),
-    "again": _unit(entries.again)(interrupted.run_again),
-    "uncertain": _unit(entries.uncertain)(retrying.ask_first),
-    "pause": _unit(entries.pause)(retries.pause_before_attempt),
-    "ended": _unit(entries.ended)(attempt_outcomes.attempt_ended),
-    "group_ended": _any(entries.group_ended)(_group_ended),
-    "attempt_failed": _unit(entries.attempt_failed)(attempt_outcomes.attempt_failed),
-    "begin_round": _unit(entries.begin_round)(loops.begin_round),
-    "test_until": _any(entries.test_until)(_test_until),
-    "pause_before_round": _unit(entries.pause_before_round)(loops.pause_before_round),
-    "limit": _unit(entries.limit)(retrying.limit_anew),
-    "cancel": _unit(entries.cancel)(cancelling.cancel),
+    "again": of_unit(entries.again)(interrupted.run_again),
+    "uncertain": of_unit(entries.uncertain)(retrying.ask_first),
+    "pause": of_unit(entries.pause)(retries.pause_before_attempt),
+    "group_ended": of_any(entries.group_ended)(_group_ended),
+    "attempt_failed": of_unit(entries.attempt_failed)(attempt_outcomes.attempt_failed),
+    "begin_round": of_unit(entries.begin_round)(loops.begin_round),
+    "test_until": of_any(entries.test_until)(_test_until),
+    "pause_before_round": of_unit(entries.pause_before_round)(loops.pause_before_round),
+    "limit": of_unit(entries.limit)(retrying.limit_anew),
+    "cancel": of_unit(entries.cancel)(cancelling.cancel),
     # The end of a unit
-    "unit_ended": _unit(entries.unit_ended)(attempt_outcomes.unit_ended),
-    "unit_failed": _unit(entries.unit_failed)(attempt_outcomes.unit_failed),
-    "unit_broken": _unit(entries.unit_broken)(_unit_broken),
+    "unit_ended": of_unit(entries.unit_ended)(attempt_outcomes.unit_ended),
+    "unit_failed": of_unit(entries.unit_failed)(attempt_outcomes.unit_failed),
+    "unit_broken": of_unit(entries.unit_broken)(_unit_broken),
     # Activations and maps
-    "begin_act": _act(entries.begin_act)(activations.begin_act),
-    "goes_on": _act(entries.goes_on)(_goes_on),
-    "enough": _act(entries.enough)(retrying.look_if_enough),
-    "deadline": _act(entries.deadline)(retrying.deadline_anew),
-    "fill": _act(entries.fill)(map_items.fill),
-    "add_item": _act(entries.add_item)(map_items.add_item),
-    "counted": _act(entries.counted)(maps.counted),
-    "map_broken": _act(entries.map_broken)(maps.fail_map),
-    "items_ended": _act(entries.items_ended)(maps.end_map),
-    "items_left": _act(entries.items_left)(maps.items_left),
-    "act_ended": _act(entries.act_ended)(activation_outcomes.activation_ended),
-    "act_failed": _act(entries.act_failed)(handlers.handle),
-    "act_broken": _act(entries.act_broken)(_act_broken),
-    "handled": _act(entries.handled)(handlers.compensated),
+    "begin_act": of_act(entries.begin_act)(activations.begin_act),
+    "goes_on": of_act(entries.goes_on)(_goes_on),
+    "enough": of_act(entries.enough)(retrying.look_if_enough),
+    "deadline": of_act(entries.deadline)(retrying.deadline_anew),
+    "fill": of_act(entries.fill)(map_items.fill),
+    "add_item": of_act(entries.add_item)(map_items.add_item),
+    "counted": of_act(entries.counted)(maps.counted),
+    "map_broken": of_act(entries.map_broken)(maps.fail_map),
+    "items_ended": of_act(entries.items_ended)(maps.end_map),
+    "items_left": of_act(entries.items_left)(maps.items_left),
+    "act_failed": of_act(entries.act_failed)(handlers.handle),
+    "act_broken": of_act(entries.act_broken)(_act_broken),
+    "handled": of_act(entries.handled)(handlers.compensated),
     # Scopes
-    "opened": _act(entries.opened)(scopes.opened),
-    "end_all": _scope(entries.end_all)(scopes.end_all),
-    "scope_failed": _scope(entries.scope_failed)(_scope_failed),
-    "end_anew": _any(entries.end_anew)(retrying.end_anew),
-    "duration": _any(entries.duration)(retrying.duration_anew),
+    "opened": of_act(entries.opened)(scopes.opened),
+    "scope_failed": of_scope(entries.scope_failed)(_scope_failed),
+    "end_anew": of_any(entries.end_anew)(retrying.end_anew),
+    "duration": of_any(entries.duration)(retrying.duration_anew),
     # Undoing and cleaning up
-    "undo": _any(entries.undo)(compensation.undo_next),
-    "undo_failed": _any(entries.undo_failed)(_undo_failed),
-    "clean": _any(entries.clean)(cleaning.clean_scope),
-    "clean_on": _any(entries.clean_on)(cleaning.clean_next),
+    "undo": of_any(entries.undo)(compensation.undo_next),
+    "undo_failed": of_any(entries.undo_failed)(_undo_failed),
+    "clean": of_any(entries.clean)(cleaning.clean_scope),
+    "clean_on": of_any(entries.clean_on)(cleaning.clean_next),
     # Flows: `of` is the scope of a flow
-    "flow_ended": _any(entries.flow_ended)(flows.succeed),
-    "flow_handled": _any(entries.flow_handled)(flows.handled),
-    "flow_end": _any(entries.flow_end)(flows.end),
-    "flow_cancelled": _any(entries.flow_cancelled)(_flow_cancelled),
-    "flow_close": _any(entries.flow_close)(flows.close),
+    "flow_handled": of_any(entries.flow_handled)(flows.handled),
+    "flow_cancelled": of_any(entries.flow_cancelled)(_flow_cancelled),
+    "flow_close": of_any(entries.flow_close)(flows.close),
 }
 """Entry name → how the entry is processed."""

@@ -49,6 +49,8 @@ class Run(NamedTuple):
     """The attempt does not begin yet. The result is `measured` or `failed`."""
     granted: dict[str, int] | None = None
     """Amounts granted by budgets: meter → amount in the budget's unit, for meters with a limit."""
+    at: int = 0
+    """When the attempt begins (ms), as in the observation of it."""
 
 
 class Stop(NamedTuple):
@@ -128,6 +130,10 @@ class Notify(NamedTuple):
     wait: int
     why: str
     to: list[str]
+    flows: list[str]
+    """Ids of the flows that send the notification."""
+    number: int
+    """1, 2, …: the position among those of the wait that flows send. 0: no flow sends it."""
 
 
 class Send(NamedTuple):

@@ -34,6 +34,7 @@ FINAL = frozenset(
         "OutOfMemory",
         "ValidationError",
         "Refused",
+        "UrlRefused",
         "EnvironmentUnavailable",
         "EnvironmentClosed",
         "ImageUnavailable",

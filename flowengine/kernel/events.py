@@ -58,6 +58,21 @@ class Started(TypedDict):
     its budgets. Absent: no outer budget applies."""
 
 
+class Opening(TypedDict):
+    """An environment that was opened for an execution. No decision depends on it."""
+
+    name: str
+    """Its name in the flow, without arguments."""
+    kind: str
+    scope: str
+    provider: str
+    """The chosen sandbox. For kinds without one, the kind."""
+    asked: int
+    """When it was requested (ms). This is before the attempt if it was opened ahead."""
+    ready: int
+    """When it was open (ms)."""
+
+
 class Succeeded(TypedDict):
     """An attempt of a task succeeded."""
 
@@ -66,6 +81,9 @@ class Succeeded(TypedDict):
     unit: int
     attempt: int
     value: Plain
+    opened: NotRequired[list[Opening]]
+    """The environments that were opened for the execution and that this attempt is the first to
+    use."""
 
 
 class Failed(TypedDict):
@@ -77,6 +95,7 @@ class Failed(TypedDict):
     attempt: int
     error: ErrorData
     evidence: NotRequired[Evidence]
+    opened: NotRequired[list[Opening]]
     began: NotRequired[bool]
     """False: it was refused right before it began, so budgets do not count it."""
 
@@ -95,6 +114,7 @@ class Lost(TypedDict):
     ran: Literal["no", "maybe"]
     error: ErrorData
     evidence: NotRequired[Evidence]
+    opened: NotRequired[list[Opening]]
 
 
 class Asked(TypedDict):
@@ -116,6 +136,7 @@ class Asked(TypedDict):
     """The change to the tool since the call was approved."""
     found: NotRequired[Plain]
     """The intended action and its target as found by the attempt: `action` and `target`."""
+    opened: NotRequired[list[Opening]]
 
 
 class Measured(TypedDict):
@@ -277,6 +298,13 @@ class CancelAsked(TypedDict):
     now: bool
 
 
+class Ended(TypedDict):
+    """The end of an attempt of another execution, of which only `show` reports."""
+
+    at: int
+    error: ErrorData
+
+
 class RetryAsked(TypedDict):
     """An operator restarts the failed part of a failed execution.
 
@@ -305,6 +333,9 @@ class RetryAsked(TypedDict):
     undone: NotRequired[list[str]]
     """Addresses of compensations that a fork does not repeat because the original execution ran
     them."""
+    ended: NotRequired[Ended]
+    """How the attempt of `unit` ended in the original execution. In the past of a fork at a
+    compensation it is still running."""
     fresh: NotRequired[list[int]]
     """Units whose attempt never began outside the kernel."""
     late: NotRequired[list[int]]

@@ -12,29 +12,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import Claim, End
-from flowengine.kernel.ending import cleaning, compensation, cut_attempts
 from flowengine.kernel.ending.closing import (
     close_activation,
     empty_scope,
     remove_scope,
     stop_timeout,
 )
-from flowengine.kernel.ending.leftovers import final_of
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate, of_scope
 from flowengine.kernel.flow_state import variables
 from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.kernel.limits import budgets, locks
-from flowengine.kernel.messages import signals, triggers
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state import entries, moves
-from flowengine.kernel.steps import handlers
 from flowengine.kernel.steps.scopes import first_line, hold_end, keep_for_finally, open_scope, start
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.transition import Transition, require
-from flowengine.kernel.waiting import budget_questions
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Granted, Started
@@ -56,9 +50,12 @@ def begin_execution(tx: Transition, event: Started) -> None:
     state["vars"] = variables.initial(flow)
     if "triggered" in tx.graph.flow:
         state["triggered"] = 0
-    budget = budgets.new_budget(flow.budget, event.get("budget"))
-    if budget is not None:
-        state["budget"] = budget
+    if flow.budget is not None or event.get("budget") is not None:
+        from flowengine.kernel.limits.budgets import new_budget
+
+        budget = new_budget(flow.budget, event.get("budget"))
+        if budget is not None:
+            state["budget"] = budget
     names = Names(tx, None)
     bound = tx.graph.flow.get("concurrency")
     scope = open_scope(tx, 0, None, queued=bound is not None)
@@ -93,6 +90,8 @@ def lock_granted(tx: Transition, event: Granted) -> None:
     number = event["unit"]
     if tx.state.get("claims", {}).get(number) != event["lock"]:
         return
+    from flowengine.kernel.limits import locks
+
     if number:
         locks.lock_granted(tx, tx.state["units"][number])
         return
@@ -101,7 +100,9 @@ def lock_granted(tx: Transition, event: Granted) -> None:
     if moves.unqueue(scope):
         start(tx, scope, first_line(tx))
         if not moves.is_queued(scope):
-            triggers.take_kept(tx)
+            from flowengine.kernel.messages.triggers import take_kept
+
+            take_kept(tx)
 
 
 def fail_scope(tx: Transition, scope: Scope, error: ErrorData) -> None:
@@ -124,7 +125,9 @@ def fail_scope(tx: Transition, scope: Scope, error: ErrorData) -> None:
     past = routing.merged_past(tx, scope)
     scope["ended"].append([[], past])
     try:
-        spec = handlers.find(tx, of_scope(tx, scope, past, {"error": error}), specs, error)
+        from flowengine.kernel.steps.handlers import find
+
+        spec = find(tx, of_scope(tx, scope, past, {"error": error}), specs, error)
     except EvaluationError as failure:
         broken = as_error(failure, _address(scope))
         broken["cause"] = error
@@ -137,7 +140,9 @@ def fail_scope(tx: Transition, scope: Scope, error: ErrorData) -> None:
     if spec.get("compensate"):
         todo, cut = scope["done"], scope["cut"]
         scope["done"], scope["cut"] = [], []
-        compensation.compensate_in(tx, scope, todo, cut, error, then)
+        from flowengine.kernel.ending.compensation import compensate_in
+
+        compensate_in(tx, scope, todo, cut, error, then)
     else:
         tx.agenda.append(then)
 
@@ -169,7 +174,9 @@ def handled(tx: Transition, index: int, error: ErrorData, of: int = 0) -> None:
     if scope is None:
         return
     of = scope["id"]
-    if cleaning.clean_first(tx, "scope", scope, entries.flow_handled(index, error, of), error):
+    from flowengine.kernel.ending.cleaning import clean_first
+
+    if clean_first(tx, "scope", scope, entries.flow_handled(index, error, of), error):
         return
     spec: HandlerSpec = _flow(tx, scope).on_error[index]
     past = routing.merged_past(tx, scope)
@@ -178,11 +185,15 @@ def handled(tx: Transition, index: int, error: ErrorData, of: int = 0) -> None:
     do = spec.get("do", "raise")
     try:
         variables.write_for_flow(tx, names, spec.get("set", []), scope)
-        signals.emit(tx, names, spec.get("emit", []), str(of if scope["unit"] else 0))
+        from flowengine.kernel.messages.signals import emit
+
+        emit(tx, names, spec.get("emit", []), str(of if scope["unit"] else 0))
         if do == "next":
             _rescue(tx, scope, spec["to"], provenance.share(tx.state, past))
         elif do == "fail":
-            failure = handlers.instead(evaluate(names, spec["fail"]), error.get("step", ""), error)
+            from flowengine.kernel.steps.handlers import instead
+
+            failure = instead(evaluate(names, spec["fail"]), error.get("step", ""), error)
             tx.agenda.append(entries.flow_end("failed", failure, None, of))
         elif do == "output":
             outputs = _given(tx, scope, evaluate(names, spec["output"]))
@@ -200,11 +211,13 @@ def handled(tx: Transition, index: int, error: ErrorData, of: int = 0) -> None:
 
 def _rescue(tx: Transition, scope: Scope, step: int, past: int) -> None:
     """Send a token back into the flow, which is possible once."""
+    from flowengine.kernel.messages.triggers import take_kept
+
     moves.lead_back(scope)
     arrival = routing.unsent(scope["id"], step, past, [])
     learn(arrival, scope.get("knows"))
     tx.agenda.append(entries.arrive(arrival))
-    triggers.take_kept(tx)
+    take_kept(tx)
 
 
 def succeed(tx: Transition, number: int, past: int) -> None:
@@ -297,11 +310,16 @@ def end(
         return
     if tx.graph.body(scope["body"]).final >= 0 and scope["phase"] != "finally":
         moves.begin_finally(scope)
+        from flowengine.kernel.ending.leftovers import final_of
+
         scope.setdefault("finals", []).append({**final_of(tx, scope), "error": error})
-    if not cleaning.clean_first(
-        tx, "scope", scope, entries.main_flow_end(status, error, outputs), error
-    ):
-        close(tx, status, error, outputs)
+    if "finals" in scope:
+        from flowengine.kernel.ending.cleaning import clean_first
+
+        then = entries.main_flow_end(status, error, outputs)
+        if clean_first(tx, "scope", scope, then, error):
+            return
+    close(tx, status, error, outputs)
 
 
 def _end_subflow(
@@ -325,8 +343,12 @@ def _end_subflow(
         unit["facts"] = {name: value for name, value in outputs.items() if name != result}
         outputs = outputs[result]
     then = entries.ended(unit["id"], outputs, outcome)
-    if not cleaning.clean_first(tx, "unit", unit, then):
-        tx.agenda.append(then)
+    if "finals" in unit:
+        from flowengine.kernel.ending.cleaning import clean_first
+
+        if clean_first(tx, "unit", unit, then):
+            return
+    tx.agenda.append(then)
 
 
 def close(tx: Transition, status: str, error: ErrorData | None, outputs: Any = None) -> None:
@@ -341,8 +363,13 @@ def close(tx: Transition, status: str, error: ErrorData | None, outputs: Any = N
     for timer in list(state["timers"]):
         tx.clear_timer(timer)
     for number in state["cuts"]:
-        cut_attempts.stop_settling(tx, number)
-    budget_questions.withdraw_idle(tx)
+        from flowengine.kernel.ending.cut_attempts import stop_settling
+
+        stop_settling(tx, number)
+    if tx.idle_questions:
+        from flowengine.kernel.waiting.budget_questions import withdraw_idle
+
+        withdraw_idle(tx)
     state["undos"].clear()
     state["cuts"].clear()
     state["layers"].clear()

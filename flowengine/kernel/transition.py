@@ -155,7 +155,7 @@ class Transition(View):
         attempt = 0 if unit is None else unit.get("attempt", 0)
         if unit is not None and given is None:
             given = unit.get("input")
-            if given is not None and self.node(act).environments:
+            if given is not None and self.graph.nodes[act["step"]].environments:
                 given = given["input"]
         if unit is not None and given is None:
             given = unit.get("args")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.engines.results import Update
 from flowengine.kernel.notation.times import format_time
 from flowengine.metachain.agent_events import TURN, AgentEvents, StreamPart
+from flowengine.server.agent_parts import current_observations
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
@@ -27,13 +28,16 @@ class ToolCall:
     Args:
         id: As the model assigned it.
         tool: Name of the tool.
-        arguments: Its arguments, or the text that the model wrote instead.
+        arguments: Its arguments as the model wrote them, or the text that it wrote instead.
     """
 
     def __init__(self, id: str, tool: str, arguments: Any) -> None:
         self.id = id
         self.tool = tool
         self.arguments = arguments
+        self.called_with: Any = None
+        """The arguments of the tool, if they are others: an approver has edited them, or the flow
+        fixes some."""
         self.result: str | None = None
         """What the model received. None: the call has not ended."""
         self.error = ""
@@ -83,16 +87,13 @@ def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
         engine: Contains the execution.
         execution: Its full id.
     """
-    flow = engine.flow_of(execution).compiled
-    events, steps = AgentEvents(flow, execution), flow["steps"]
+    events = AgentEvents(engine.flow_of(execution).compiled, execution)
     found: dict[str, Conversation] = {}
-    for seen, spec in engine.observations(execution):
-        if seen.step >= len(steps) or steps[seen.step] != spec:
-            continue  # of a flow before an upgrade, in which the number means another step
+    for seen, spec in current_observations(engine, execution):
         _add_messages(found, seen, spec)
         for part in events.of(Update(execution, "step", {}, seen)):
             _add(found, part, format_time(seen.at))
-    return {address: one for address, one in found.items() if one.turns}
+    return {address: one for address, one in found.items() if one.entries}
 
 
 def _add_messages(found: dict[str, Conversation], seen: Observation, spec: Any) -> None:
@@ -129,6 +130,7 @@ def _add(found: dict[str, Conversation], part: StreamPart, at: str) -> None:
             return
         if part.kind == "tool_call":
             call.address = part.step
+            call.called_with = None if part.arguments == call.arguments else part.arguments
         else:
             call.result, call.error = part.result, part.error
 

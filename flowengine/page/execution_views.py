@@ -10,14 +10,16 @@ from urllib.parse import quote
 
 from flowengine.engines.results import ENDED
 from flowengine.errors import NotFound
+from flowengine.page.approval_views import why_not
 from flowengine.page.conversations import PAGE as TURNS
 from flowengine.page.conversations import Conversation, conversations, has_agents
+from flowengine.page.files import files_in
 from flowengine.page.flow_views import address_again
 from flowengine.page.folds import Folds
 from flowengine.page.pictures import graph
 from flowengine.page.timeline import timeline
-from flowengine.page.view import View, checked_query, new_id
-from flowengine.server import approvals, executions
+from flowengine.page.view import View, checked_query
+from flowengine.server import approvals, events, executions
 from flowengine.server.calls import Call
 from flowengine.server.models import EventsQuery, ShowQuery, WaitsQuery
 from flowengine.server.redaction import without_content
@@ -31,13 +33,18 @@ _EVENTS = 50
 """Events in one view."""
 _MOST_CAUSES = 20
 _NUMBER = re.compile("[0-9]{1,15}")
-_FILE = {"path", "name", "size", "sha256"}
-_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def show_execution(call: Call, given: dict[str, str]) -> View:
-    """Show one execution: its waits, failures, graph and steps, or the steps of one fold."""
-    info = executions.show_execution(call._replace(query=ShowQuery.model_validate({})))
+    """Show one execution: its waits, failures, graph and steps, or the steps of one fold.
+
+    Of a long execution whose journal has not been read yet, the first view is a glance.
+    """
+    glance = None if given else call.engine.glance(call.path["execution"])
+    if glance is None:
+        info = executions.show_execution(call._replace(query=ShowQuery.model_validate({})))
+    else:
+        info = executions.shown_execution(call, glance)
     steps = info["steps"]
     has_ended = info["status"] in ENDED
     reasons = [] if has_ended else executions.why(call)["items"]
@@ -46,12 +53,13 @@ def show_execution(call: Call, given: dict[str, str]) -> View:
     return View(
         "execution.html",
         {
-            **_frame(call, info, is_live=True),
+            **frame(call, info, is_live=True),
             "waits": list(waits.values()),
             "reasons": [one for one in reasons if one.get("wait") not in waits],
             "failures": failures[:_MOST_FAILURES],
             "more_failures": len(failures) - _MOST_FAILURES,
-            **graph(call.engine.flow_of(info["execution"]), steps),
+            "is_whole": glance is None,
+            **(graph(call.engine.flow_of(info["execution"]), steps) if glance is None else {}),
             "level": Folds(steps).level(given.get("at", ""), _number(given, "from")),
             "causes": list(_causes(info.get("error"))),
             "files": files_in([info.get("inputs"), info.get("outputs")]),
@@ -71,13 +79,12 @@ def show_step(call: Call, given: dict[str, str]) -> View:
     return View(
         "step.html",
         {
-            **_frame(call, info, is_live=True),
+            **frame(call, info, is_live=True),
             "step": step,
             "waits": [wait for wait in info["waits"] if wait.get("address") == step["address"]],
             "causes": list(_causes(step.get("error"))),
             "files": files_in(step),
             "may_operate": call.may(Right.OPERATE, info["flow"]),
-            "id": new_id(),
         },
     )
 
@@ -93,7 +100,7 @@ def show_timeline(call: Call, given: dict[str, str]) -> View:
     found = timeline(steps, info["started_at"], _now(), address, first, part)
     return View(
         "timeline.html",
-        {**_frame(call, info, is_live=True), "timeline": found, "level": found.level},
+        {**frame(call, info, is_live=True), "timeline": found, "level": found.level},
     )
 
 
@@ -106,7 +113,7 @@ def show_history(call: Call, given: dict[str, str]) -> View:
     return View(
         "history.html",
         {
-            **_frame(call, call.engine.summary(id)),
+            **frame(call, call.engine.summary(id)),
             "past": info,
             "entry": info["event"],
             "number": info["event"]["seq"],
@@ -122,9 +129,9 @@ def show_events(call: Call, given: dict[str, str]) -> View:
     """Show a page of the journal."""
     first = _number(given, "from_seq")
     query = checked_query(EventsQuery, {"from_seq": first, "limit": _EVENTS})
-    page = executions.list_events(call._replace(query=query))
+    page = events.list_events(call._replace(query=query))
     head = call.engine.summary(call.path["execution"])
-    context = {**_frame(call, head), "items": page["items"], "first": first, "size": _EVENTS}
+    context = {**frame(call, head), "items": page["items"], "first": first, "size": _EVENTS}
     return View("events.html", context)
 
 
@@ -142,7 +149,7 @@ def show_diff(call: Call, given: dict[str, str]) -> View:
     return View(
         "diff.html",
         {
-            **_frame(call, head),
+            **frame(call, head),
             "found": found,
             "wanted": wanted,
             "error": error,
@@ -163,37 +170,31 @@ def show_conversation(call: Call, given: dict[str, str]) -> View:
     last = max(len(one.entries) - TURNS, 0)
     first = min(_number(given, "from", last), last)
     query = checked_query(WaitsQuery, {"execution": id})
+    waits = approvals.list_approvals(call._replace(query=query))["items"]
     return View(
         "conversation.html",
         {
-            **_frame(call, head, is_live=True),
+            **frame(call, head, is_live=True),
             "addresses": list(found),
             "address": address,
             "conversation": one,
             "entries": one.entries[first : first + TURNS],
             "before": max(first - TURNS, 0) if first else None,
             "after": first + TURNS if first < last else None,
-            "waits": approvals.list_approvals(call._replace(query=query))["items"],
+            "waits": waits,
+            "answerable": {wait["id"] for wait in waits if _is_answerable(call, wait)},
             "may_decide": call.may(Right.DECIDE, head["flow"]),
         },
     )
 
 
-def files_in(value: Any) -> list[dict[str, Any]]:
-    """Return the kept files that a value names, each once."""
-    found: dict[str, dict[str, Any]] = {}
-    parts = [value]
-    for part in parts:
-        if isinstance(part, dict):
-            if part.keys() >= _FILE and _SHA256.fullmatch(str(part["sha256"])):
-                found.setdefault(part["sha256"], part)
-            parts += part.values()
-        elif isinstance(part, list):
-            parts += part
-    return list(found.values())
+def _is_answerable(call: Call, wait: Any) -> bool:
+    """Return whether the user may answer a conversation with a message alone."""
+    is_message = wait.get("chat") and "answer" in (wait.get("form") or {}).get("properties", {})
+    return bool(is_message) and not why_not(call, wait)
 
 
-def _frame(call: Call, info: Any, *, is_live: bool = False) -> dict[str, Any]:
+def frame(call: Call, info: Any, *, is_live: bool = False) -> dict[str, Any]:
     """Return what the head of each view of an execution needs.
 
     Args:

@@ -1,24 +1,48 @@
-"""The deployed flows, and the form that starts one of them."""
+"""The deployed flows: how one is started, its versions, its schedules, and how it has done."""
 
 from __future__ import annotations
 
+import time
+from difflib import unified_diff
+from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-from flowengine.errors import FlowEngineError, InputError, NotFound
+from flowengine.errors import FlowEngineError, InputError, NotFound, UsageError
+from flowengine.flow.schedules import NoSchedule, Schedule
+from flowengine.kernel.notation.times import format_time, parse_time
+from flowengine.page.charts import Charts, charts
+from flowengine.page.fields import MORE
 from flowengine.page.forms import entered_inputs, inputs_of
 from flowengine.page.pictures import graph
-from flowengine.page.view import View, new_id
-from flowengine.server import administration, executions
-from flowengine.server.calls import Call, flow_of_execution
-from flowengine.server.models import StartBody
+from flowengine.page.view import View
+from flowengine.server import executions
+from flowengine.server import flows as deployed_flows
+from flowengine.server.calls import Call, deployed_flow, flow_of_execution
+from flowengine.server.models import FlowsQuery, StartBody
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
 
+_COUNTED = 1000
+"""Newest executions whose outcomes and durations are shown."""
+_AT_ONCE = 500
+"""Executions that are read at once."""
+_NEXT_TIMES = 3
+"""Next times of a schedule."""
+_MOST_LINES = 2000
+"""Lines of a comparison of two versions."""
+_MOST_COMPARED = 20_000
+"""Lines of a definition that the server compares."""
+
 
 def list_flows(call: Call, given: dict[str, str]) -> View:
-    """Show the deployed flows."""
-    return View("flows.html", administration.list_flows(call))
+    """Show the deployed flows, with what starts them."""
+    every = FlowsQuery(flow=None, versions=False)
+    flows = deployed_flows.list_flows(call._replace(query=every))["items"]
+    starts: dict[str, list[Any]] = {}
+    for one in call.engine.starts():
+        starts.setdefault(one["flow"], []).append(one)
+    return View("flows.html", {"items": flows, "starts": starts})
 
 
 def show_flow(call: Call, given: dict[str, str]) -> View:
@@ -33,19 +57,79 @@ def show_flow(call: Call, given: dict[str, str]) -> View:
 
 def start(call: Call, given: dict[str, str]) -> View:
     """Start an execution, and show it. A refused form keeps its values."""
-    flow = administration.show_flow(call)
+    flow = deployed_flows.show_flow(call)
     call.need(Right.START, flow["flow"])
+    if MORE in given:
+        return _flow(call, {}, given, None)
     try:
         body = StartBody(
             flow=call.path["flow"],
             inputs=entered_inputs(flow["inputs"], given),
-            id=given.get("id") or None,
+            id=None,
             labels=_labels(given.get("labels", "")),
         )
         started = executions.start_execution(call._replace(body=body))
     except FlowEngineError as error:
         return _flow(call, {}, given, error)
     return View("", {}, redirect=f"/executions/{quote(started['execution'])}")
+
+
+def refuse(call: Call, given: dict[str, str], error: FlowEngineError) -> View:
+    """Show a flow with its form again, of which a file was refused."""
+    return _flow(call, {}, given, error)
+
+
+def pause(call: Call, given: dict[str, str]) -> View:
+    """Pause the schedules of a flow."""
+    flow = _operated(call)
+    call.engine.pause_schedules(flow)
+    return _shown(flow)
+
+
+def resume(call: Call, given: dict[str, str]) -> View:
+    """Resume the schedules of a flow."""
+    flow = _operated(call)
+    call.engine.resume_schedules(flow)
+    return _shown(flow)
+
+
+def run_now(call: Call, given: dict[str, str]) -> View:
+    """Record an execution with the inputs of a schedule, out of turn, and show it."""
+    flow = _operated(call)
+    execution = call.engine.trigger(flow, schedule=given.get("schedule") or None)
+    return View("", {}, redirect=f"/executions/{quote(execution)}")
+
+
+def compare(call: Call, given: dict[str, str]) -> View:
+    """Show how two deployed versions of a flow differ."""
+    from flowengine.flow.export.definition import definition
+
+    names = [given.get("from") or call.path["flow"], call.path["flow"]]
+    older, newer = (deployed_flow(call, name) for name in names)
+    for flow in (older, newer):
+        call.need(Right.CONTENT, flow.id)
+    if older.id != newer.id:
+        raise UsageError(f"'{names[0]}' is another flow than '{newer.id}'")
+    before, after = (definition(flow.compiled).splitlines() for flow in (older, newer))
+    if max(len(before), len(after)) > _MOST_COMPARED:
+        raise UsageError(
+            f"the definitions have more than {_MOST_COMPARED} lines",
+            hint="compare them with 'flowengine flows diff' on the server's machine",
+        )
+    lines = list(islice(unified_diff(before, after, lineterm="", n=3), 2, _MOST_LINES + 2))
+    context = {"older": older, "newer": newer, "lines": lines, "most": _MOST_LINES}
+    return View("flow_versions.html", context)
+
+
+def _operated(call: Call) -> str:
+    """Return the id of the flow in the path, whose schedules the user may operate."""
+    flow = deployed_flow(call, call.path["flow"])
+    call.need(Right.OPERATE, flow.id)
+    return flow.id
+
+
+def _shown(flow: str) -> View:
+    return View("", {}, redirect=f"/flows/{quote(flow)}")
 
 
 def address_again(call: Call, execution: str, flow: str) -> str | None:
@@ -56,7 +140,7 @@ def address_again(call: Call, execution: str, flow: str) -> str | None:
     if not (call.may(Right.START, flow) and call.may(Right.CONTENT, flow)):
         return None
     try:
-        administration.show_flow(call._replace(path={"flow": flow}))
+        deployed_flows.show_flow(call._replace(path={"flow": flow}))
     except NotFound:
         return None
     return f"/flows/{quote(flow)}?like={quote(execution)}"
@@ -65,12 +149,9 @@ def address_again(call: Call, execution: str, flow: str) -> str | None:
 def _flow(
     call: Call, known: dict[str, Any], given: dict[str, str], error: FlowEngineError | None
 ) -> View:
-    flow = administration.show_flow(call)
-    fields = [
-        field._replace(value=given.get(field.name, "")) if given else field
-        for field in inputs_of(flow["inputs"], known)
-    ]
-    names = {field.name.removeprefix("input.") for field in fields}
+    flow = deployed_flows.show_flow(call)
+    fields = inputs_of(flow["inputs"], known, given)
+    names = {field.key for field in fields}
     return View(
         "flow.html",
         {
@@ -78,14 +159,47 @@ def _flow(
             "fields": fields,
             "paths": [name for name in flow["inputs"] if name not in names],
             "labels": given.get("labels", ""),
-            "id": new_id(),
             "may_start": call.may(Right.START, flow["flow"]),
+            "may_operate": call.may(Right.OPERATE, flow["flow"]),
+            "sees_content": call.may(Right.CONTENT, flow["flow"]),
+            "versions": call.engine.deployed(flow["flow"]),
+            "starts": [_with_times(one) for one in call.engine.starts(flow["flow"])],
+            "charts": _charts(call, flow["flow"]),
+            "counted": _COUNTED,
             "error": error,
             "hint": None if error is None else error.hint_for("page"),
             **graph(call.engine.kept_flow(flow["hash"]), ()),
         },
         200 if error is None else status_of(error),
     )
+
+
+def _with_times(start: Any) -> dict[str, Any]:
+    """Return what starts a flow, of a schedule with its next times."""
+    times: list[str] = []
+    if "next" in start:
+        times, at = [start["next"]], parse_time(start["next"])
+        try:
+            schedule = Schedule(start["schedule"], start["timezone"])
+            while len(times) < _NEXT_TIMES:
+                at = schedule.after(at)
+                times.append(format_time(at))
+        except NoSchedule:
+            pass  # it has no further time, or this host lacks its zone
+    return {**start, "times": times}
+
+
+def _charts(call: Call, flow: str) -> Charts | None:
+    """Return the outcomes and durations of the newest executions of a flow, read from a list."""
+    items: list[Any] = []
+    after = None
+    while len(items) < _COUNTED:
+        page = call.engine.executions(flow=flow, limit=_AT_ONCE, after=after)
+        items += page.items
+        after = page.next
+        if after is None:
+            break
+    return charts(items, int(time.time() * 1000))
 
 
 def _labels(text: str) -> dict[str, str]:

@@ -1,61 +1,65 @@
-"""The forms of approvals and starts: their fields for a template, and what they submit."""
+"""The forms of approvals, starts and forks: their fields, and what they submit."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from flowengine.typed_text import by_type, edited_field
+from flowengine.flow.expressions.types import resolve
+from flowengine.page.fields import MISSING, Field, Fields, entered_value, leaves, texts_of
+from flowengine.page.files import FILES, FORMAT, files_of
+from flowengine.typed_text import editable_schema, edited_field
 
-_TYPES = {"integer": "number", "number": "number", "boolean": "checkbox"}
-
-_LIMITS = {
-    "minimum": "at least {}",
-    "exclusiveMinimum": "more than {}",
-    "maximum": "at most {}",
-    "exclusiveMaximum": "less than {}",
-    "multipleOf": "a multiple of {}",
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-    "minItems": "at least {} items",
-    "maxItems": "at most {} items",
-    "pattern": "matches {}",
-}
+GIVES_RESULT = ("respond", "result")
+"""The choices that supply the result of a call, or of an interrupted attempt."""
+_SEVERAL = {"type": "array", "items": {"format": FORMAT}}
 
 
-class Field(NamedTuple):
-    """One field of a form."""
+def fields_of(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) -> list[Field]:
+    """Return the fields that an approver fills in or may change.
 
-    name: str
-    """Name in the form: `form.NAME`, `edit.PATH`, `input.NAME`."""
-    label: str
-    help: str
-    kind: str
-    """`text`, `number`, `checkbox`, `select` or `area`."""
-    value: str
-    options: list[str]
-    required: bool
-
-
-def fields_of(wait: Mapping[str, Any]) -> list[Field]:
-    """Return the fields that an approver fills in or may change."""
-    form = wait.get("form") or {}
+    Args:
+        wait: The approval.
+        given: Name → text, as submitted before.
+    """
+    maker = Fields(given or {})
+    form, root = resolve(wait.get("form") or {}, wait.get("form") or {})
     required = form.get("required", ())
     found = [
-        _field(f"form.{name}", name, schema, schema.get("default"), required=name in required)
+        maker.field(f"form.{name}", name, schema, None, root=root, required=name in required)
         for name, schema in form.get("properties", {}).items()
     ]
+    if form and not found:  # the answer itself, of any schema
+        found = [maker.field("form", "answer", form, None, root=root, required=True)]
     subject = wait.get("subject")
     edit = wait.get("edit") or []
     paths = list(subject) if edit is True and isinstance(subject, dict) else edit
-    schemas = (wait.get("edit_schema") or {}).get("properties", {})
     for path in paths if isinstance(paths, list) else ():
-        value = subject
-        for part in path.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        found.append(_field(f"edit.{path}", path, schemas.get(path, {}), value, required=False))
+        schema, root = editable_schema(wait, path)
+        found.append(maker.field(f"edit.{path}", path, schema, value_at(subject, path), root=root))
+    if any(choice["id"] in GIVES_RESULT for choice in wait.get("choices") or ()):
+        schema = {"title": "Result", "description": "only for a choice that supplies the result"}
+        schema = {**(wait.get("returns") or {}), **schema}
+        found.append(maker.field("value", "value", schema, None)._replace(required=False))
     return found
+
+
+def files_with(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) -> list[Field]:
+    """Return the fields for files that come with a decision.
+
+    Args:
+        wait: The approval.
+        given: Name → text, as submitted before.
+    """
+    if wait.get("kind") == "question":  # about an interrupted attempt
+        return []
+    maker, found = Fields(given or {}), [("attach", "Files", "They are kept with the decision.")]
+    if wait.get("tool"):
+        found.append(("images", "Images", "The model that made the call sees them."))
+    return [
+        maker.field(name, name, {**_SEVERAL, "title": title, "description": help}, None)
+        for name, title, help in found
+    ]
 
 
 def entered(wait: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
@@ -66,39 +70,62 @@ def entered(wait: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]
     Args:
         wait: The approval.
         given: Name in the form → text.
+
+    Raises:
+        InputError: A text is not of the type of its field.
     """
     body: dict[str, Any] = {"choice": given.get("choice", "")}
     if given.get("comment", "").strip():
         body["comment"] = given["comment"].strip()
-    form, edits = {}, {}
-    properties = (wait.get("form") or {}).get("properties", {})
-    for field in fields_of(wait):
-        group, _, name = field.name.partition(".")
-        text = given.get(field.name, "").replace("\r\n", "\n")
-        if field.kind == "checkbox":
-            text = "true" if text else "false"
-        if group == "form":
-            if text:  # an empty field is reported as missing, not by its pattern
-                form[name] = by_type(properties[name], text, f"'{name}'", name)
-        elif text != field.value and field.name in given:
-            edits[name] = edited_field(wait, name, text)
+    form: dict[str, Any] = {}
+    edits: dict[str, Any] = {}
+    before = {leaf.name: leaf for field in fields_of(wait) for leaf in leaves(field)}
+    for field in fields_of(wait, given):
+        group, _, path = field.name.partition(".")
+        if group == "edit":
+            for leaf in leaves(field):
+                edits |= _edit(wait, leaf, before.get(leaf.name), given)
+            continue
+        if group == "value" and body["choice"] not in GIVES_RESULT:
+            continue
+        value = entered_value(field, given)
+        if value is MISSING:
+            continue  # an empty field is reported as missing, not by its pattern
+        if path:
+            form[path] = value
+        else:
+            body[group] = value
+    for field in files_with(wait, given):
+        files = files_of(field.value)
+        if files:
+            body[field.name] = [file["sha256"] for file in files]
     return {**body, **({"form": form} if form else {}), **({"edit": edits} if edits else {})}
 
 
-def inputs_of(schemas: Mapping[str, Any], known: Mapping[str, Any]) -> list[Field]:
-    """Return the fields for the inputs of a flow, without those that are paths on the server.
+def inputs_of(
+    schemas: Mapping[str, Any],
+    known: Mapping[str, Any],
+    given: Mapping[str, str] | None = None,
+    *,
+    group: str = "input",
+    optional: bool = False,
+) -> list[Field]:
+    """Return the fields for the inputs or the state of a flow, without paths on the server.
 
     Args:
-        schemas: Input → JSON Schema.
-        known: Input → value to show, instead of its default.
+        schemas: Name → JSON Schema.
+        known: Name → value to show, instead of its default.
+        given: Name in the form → text, as submitted before.
+        group: Beginning of the fields' names in the form.
+        optional: Whether no field has to be filled in.
     """
-    found = []
+    found, maker = [], Fields(given or {})
     for name, schema in schemas.items():
         if isinstance(schema, dict) and schema.get("format") == "path":
             continue
-        value = known.get(name, schema.get("default"))
-        field = _field(f"input.{name}", name, schema, value, required="default" not in schema)
-        if field.kind == "checkbox" and value is None and not field.required:
+        is_required = not optional and not (isinstance(schema, dict) and "default" in schema)
+        field = maker.field(f"{group}.{name}", name, schema, known.get(name), required=is_required)
+        if field.kind == "checkbox" and not field.required and not field.value:
             field = field._replace(kind="select", options=["true", "false"])
         found.append(field)
     return found
@@ -115,44 +142,65 @@ def entered_inputs(schemas: Mapping[str, Any], given: Mapping[str, str]) -> dict
         InputError: A text is not of the type of its input.
     """
     inputs = {}
-    for field in inputs_of(schemas, {}):
-        name = field.name.removeprefix("input.")
-        text = given.get(field.name, "").replace("\r\n", "\n")
-        if field.kind == "checkbox":
-            text = "true" if text else "false"
-        is_cleared = field.name in given and field.value and field.kind in ("text", "area")
-        if text or (is_cleared and schemas[name].get("type") == "string"):
-            inputs[name] = by_type(schemas[name], text, f"'{name}'", name)
+    defaults = {field.name: field.value for field in inputs_of(schemas, {})}
+    for field in inputs_of(schemas, {}, given):
+        value = entered_value(field, given)
+        is_cleared = given.get(field.name) == "" and defaults[field.name]
+        if value is MISSING and is_cleared and field.schema.get("type") == "string":
+            value = ""
+        if value is not MISSING:
+            inputs[field.key] = value
     return inputs
 
 
-def _limits(schema: Mapping[str, Any]) -> str:
-    """Return the limits of a value in words."""
-    return ", ".join(words.format(schema[key]) for key, words in _LIMITS.items() if key in schema)
+def changes_in(
+    schemas: Mapping[str, Any], known: Mapping[str, Any], given: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the state that the form of a fork changes. Fields that are unchanged are left out.
+
+    Args:
+        schemas: Name → JSON Schema.
+        known: Name → value that the form has shown.
+        given: Name in the form → text.
+
+    Raises:
+        InputError: A text is not of the type of its field.
+    """
+    changes = {}
+    shown = inputs_of(schemas, known, group="set", optional=True)
+    sent = inputs_of(schemas, known, given, group="set", optional=True)
+    for before, field in zip(shown, sent, strict=True):
+        if texts_of(before) == texts_of(field):
+            continue
+        value = entered_value(field, given)
+        if value is MISSING and field.schema.get("type") == "string":
+            value = ""
+        if value is not MISSING:
+            changes[field.key] = value
+    return changes
 
 
-def _field(name: str, label: str, schema: Any, value: Any, *, required: bool) -> Field:
-    schema = schema if isinstance(schema, dict) else {}
-    options = schema.get("enum") or []
-    types = schema.get("type")
-    if options and all(isinstance(option, str) for option in options):
-        kind = "select"
-    elif types in _TYPES:
-        kind = _TYPES[types]
-    else:
-        is_text = types == "string" or (types is None and isinstance(value, str | None))
-        kind = "text" if is_text and len(str(value or "")) <= 80 else "area"
-        if types is None and isinstance(value, int | float) and not isinstance(value, bool):
-            kind = "number"
-    text = "" if value is None else value
-    if not isinstance(text, str):
-        text = json.dumps(text, ensure_ascii=False)
-    return Field(
-        name,
-        schema.get("title") or label,
-        ". ".join(filter(None, (schema.get("description"), _limits(schema)))),
-        kind,
-        text,
-        [str(option) for option in options] if kind == "select" else [],
-        required,
-    )
+def value_at(value: Any, path: str) -> Any:
+    """Return a part of a value by its dotted path, or None."""
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _edit(
+    wait: Mapping[str, Any], field: Field, before: Field | None, given: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the path of an edited field with its new value. Empty: it is unchanged."""
+    path = field.name.partition(".")[2]
+    if field.kind == "list":
+        value = entered_value(field, given)
+        value = [] if value is MISSING else value
+        return {} if value == (value_at(wait.get("subject"), path) or []) else {path: value}
+    if field.kind in FILES:
+        value = entered_value(field, given)
+        is_same = before is not None and field.value == before.value
+        return {} if is_same or value is MISSING else {path: value}
+    text = given.get(field.name, "").replace("\r\n", "\n")
+    if field.name not in given or (before is not None and text == before.value):
+        return {}
+    return {path: edited_field(wait, path, text)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -14,7 +15,8 @@ from flowengine.printable import printable
 
 _NAMES = (("d", "d"), ("h", "h"), ("m", "min"), ("s", "s"))
 _LONGEST_TEXT = 20_000
-_LONGEST_ID = 16
+_GENERATED_ID = re.compile("[0-9a-z]{26}|[0-9a-f]{32}|[0-9a-f]{64}")
+"""An id or a digest without words, whose beginning identifies it."""
 _SHORT_ID = 12
 
 
@@ -53,8 +55,8 @@ def is_past(text: str) -> bool:
 
 
 def short_id(id: str) -> Markup:
-    """Return the beginning of a long id, with the full id in its title."""
-    if len(id) <= _LONGEST_ID:
+    """Return an id, of a generated one its beginning with the full id in its title."""
+    if _GENERATED_ID.fullmatch(id) is None:
         return Markup("<code>{}</code>").format(id)
     return Markup('<code title="{}">{}…</code>').format(id, id[:_SHORT_ID])
 

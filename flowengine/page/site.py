@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from hmac import compare_digest
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 from jinja2 import Environment, PackageLoader
 from starlette.requests import Request
@@ -17,13 +20,29 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as PathRoute
 
 from flowengine.errors import FlowEngineError, NotAllowed
-from flowengine.page import execution_views, flow_views, operations, views
+from flowengine.page import (
+    approval_views,
+    bulk,
+    deploying,
+    environment_views,
+    execution_list,
+    execution_views,
+    flow_views,
+    operations,
+)
+from flowengine.page.files import files_of, kept_files
 from flowengine.page.readable import FILTERS, between, is_past
+from flowengine.page.repeated_forms import form_fields, once
+from flowengine.page.sent_forms import Form, SentFile, read_form
 from flowengine.page.view import View
 from flowengine.sdk.threads import on_thread
-from flowengine.server.identity import session_cookie
+from flowengine.server.application import address_of
+from flowengine.server.calls import FLOWS
+from flowengine.server.identity import OIDC, session_cookie
 from flowengine.server.problems import Refused, problem_of, status_of
 from flowengine.server.rights import Principal, Right
+from flowengine.server.sign_in import COOKIE, SECONDS
+from flowengine.server.uploads import TakesFiles
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -32,10 +51,13 @@ if TYPE_CHECKING:
     from flowengine.server.calls import Call
     from flowengine.server.records import Session
 
-_MOST_FIELDS = 500
 _LOCAL_PATH = re.compile(r"/(?![/\\])[\w/.~?=&%:-]*", re.ASCII)
 """A path of this server. Two slashes at the start would name another server."""
-_STATIC = {"page.css": "text/css; charset=utf-8", "live.js": "text/javascript; charset=utf-8"}
+_SCRIPT = "text/javascript; charset=utf-8"
+_STATIC = {
+    "page.css": "text/css; charset=utf-8",
+    **dict.fromkeys(("live.js", "events.js", "arriving.js"), _SCRIPT),
+}
 
 
 _log = logging.getLogger("flowengine.server")
@@ -48,17 +70,19 @@ class Page(NamedTuple):
     path: str
     need: Right
     view: Callable[[Any, dict[str, str]], View]
+    refuse: Callable[[Any, dict[str, str], FlowEngineError], View] | None = None
+    """Shows the form again when one of its files is refused. None: it takes no files."""
+    keep: Callable[[Any, Sequence[SentFile]], dict[str, str]] = kept_files
+    """Returns the fields that its files stand for."""
 
     @property
-    def subject(self) -> Literal["execution", "approval"] | None:
+    def subject(self) -> str | None:
         """The object in the path on whose flow the right is needed."""
-        if "{execution}" in self.path:
-            return "execution"
-        return "approval" if "{approval}" in self.path else None
+        return next((name for name in FLOWS if f"{{{name}}}" in self.path), None)
 
 
 PAGES = (
-    Page("GET", "/executions", Right.SEE, views.list_executions),
+    Page("GET", "/executions", Right.SEE, execution_list.list_executions),
     Page("GET", "/executions/{execution}", Right.SEE, execution_views.show_execution),
     Page("GET", "/executions/{execution}/step", Right.SEE, execution_views.show_step),
     Page("GET", "/executions/{execution}/timeline", Right.SEE, execution_views.show_timeline),
@@ -72,17 +96,54 @@ PAGES = (
     Page("GET", "/executions/{execution}/events", Right.CONTENT, execution_views.show_events),
     Page("GET", "/executions/{execution}/compare", Right.CONTENT, execution_views.show_diff),
     Page("POST", "/executions/{execution}/retry", Right.OPERATE, operations.retry),
-    Page("POST", "/executions/{execution}/fork", Right.OPERATE, operations.fork),
+    Page("GET", "/executions/{execution}/fork", Right.OPERATE, operations.show_fork),
+    Page(
+        "POST",
+        "/executions/{execution}/fork",
+        Right.OPERATE,
+        operations.fork,
+        operations.refuse_fork,
+    ),
     Page("POST", "/executions/{execution}/cancel", Right.OPERATE, operations.cancel),
+    Page("GET", "/bulk/executions", Right.OPERATE, bulk.plan_executions),
+    Page("POST", "/bulk/executions", Right.OPERATE, bulk.change_executions),
+    Page("GET", "/bulk/approvals", Right.DECIDE, bulk.plan_approvals),
+    Page("POST", "/bulk/approvals", Right.DECIDE, bulk.decide_approvals),
     Page("GET", "/flows", Right.SEE, flow_views.list_flows),
     Page("GET", "/flows/{flow}", Right.SEE, flow_views.show_flow),
-    Page("POST", "/flows/{flow}", Right.START, flow_views.start),
-    Page("GET", "/approvals", Right.SEE, views.list_approvals),
-    Page("GET", "/approvals/{approval}", Right.SEE, views.show_approval),
-    Page("POST", "/approvals/{approval}", Right.DECIDE, views.decide),
-    Page("POST", "/approvals/{approval}/claim", Right.DECIDE, views.claim),
-    Page("POST", "/approvals/{approval}/release", Right.DECIDE, views.release),
-    Page("POST", "/approvals/{approval}/delegate", Right.DECIDE, views.delegate),
+    Page("POST", "/flows/{flow}", Right.START, flow_views.start, flow_views.refuse),
+    Page("GET", "/flows/{flow}/compare", Right.CONTENT, flow_views.compare),
+    Page("POST", "/flows/{flow}/pause", Right.OPERATE, flow_views.pause),
+    Page("POST", "/flows/{flow}/resume", Right.OPERATE, flow_views.resume),
+    Page("POST", "/flows/{flow}/run", Right.OPERATE, flow_views.run_now),
+    Page("GET", "/deploy", Right.ADMINISTER, deploying.show_deploy),
+    Page(
+        "POST",
+        "/deploy",
+        Right.ADMINISTER,
+        deploying.deploy,
+        deploying.refuse,
+        deploying.text_of_file,
+    ),
+    Page("GET", "/environments", Right.OPERATE, environment_views.list_environments),
+    Page(
+        "POST",
+        "/environments/{environment}/release",
+        Right.OPERATE,
+        environment_views.release,
+    ),
+    Page("GET", "/approvals", Right.SEE, approval_views.list_approvals),
+    Page("GET", "/approvals/{approval}", Right.SEE, approval_views.show_approval),
+    Page(
+        "POST",
+        "/approvals/{approval}",
+        Right.DECIDE,
+        approval_views.decide,
+        approval_views.refuse,
+    ),
+    Page("POST", "/approvals/{approval}/claim", Right.DECIDE, approval_views.claim),
+    Page("POST", "/approvals/{approval}/release", Right.DECIDE, approval_views.release),
+    Page("POST", "/approvals/{approval}/delegate", Right.DECIDE, approval_views.delegate),
 )
 """Every page, with the right that it needs."""
 
@@ -103,7 +164,15 @@ class Site:
             lstrip_blocks=True,
         )
         self._templates.filters.update(FILTERS)
-        self._templates.globals.update(between=between, is_past=is_past, closed_as=views.closed_as)
+        self._templates.globals.update(
+            between=between,
+            is_past=is_past,
+            closed_as=approval_views.closed_as,
+            form_fields=form_fields,
+            files_of=files_of,
+        )
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Token of a session → held while one of its forms is answered."""
         self._static = {
             name: files("flowengine.page").joinpath("static", name).read_bytes() for name in _STATIC
         }
@@ -113,12 +182,18 @@ class Site:
         by_path: dict[str, dict[str, Any]] = {
             "/": {"GET": self._home},
             "/sign-in": {"GET": self._sign_in_form, "POST": self._sign_in},
+            "/sign-in/provider": {"GET": self._to_provider},
+            "/sign-in/callback": {"GET": self._from_provider},
             "/sign-out": {"POST": self._sign_out},
             "/static/{name}": {"GET": self._file},
         }
         for page in PAGES:
             by_path.setdefault(page.path, {})[page.method] = self._handler(page)
-        return [PathRoute(path, _Methods(self, methods)) for path, methods in by_path.items()]
+        takes_files = {page.path for page in PAGES if page.refuse is not None}
+        return [
+            (TakesFiles if path in takes_files else PathRoute)(path, _Methods(self, methods))
+            for path, methods in by_path.items()
+        ]
 
     def problem(self, request: Request, error: FlowEngineError) -> Response:
         """Return the page of an error."""
@@ -139,46 +214,89 @@ class Site:
         return Response(self._static[name], 200, headers, _STATIC[name])
 
     async def _sign_in_form(self, request: Request) -> Response:
-        return self._render("sign_in.html", {"next": _next(request), "error": None})
+        return self._sign_in_page(_next(request))
+
+    def _sign_in_page(self, following: str, error: Refused | None = None) -> Response:
+        context = {
+            "next": following,
+            "error": error,
+            "has_provider": self._application.identity.code_flow is not None,
+        }
+        return self._render("sign_in.html", context, 200 if error is None else error.status)
+
+    async def _to_provider(self, request: Request) -> Response:
+        identity, following = self._application.identity, _next(request)
+        redirect = f"{request.url.scheme}://{request.headers['host']}/sign-in/callback"
+        try:
+            address, browser = await on_thread(
+                lambda: identity.begin_at_provider(redirect, following)
+            )
+        except Refused as error:
+            return self._sign_in_page(following, error)
+        response = RedirectResponse(address, 303)
+        response.set_cookie(
+            _sign_in_cookie(request),
+            browser,
+            max_age=int(SECONDS),
+            httponly=True,
+            samesite="lax",  # the browser comes back from the provider's page
+            secure=request.url.scheme == "https",
+        )
+        return response
+
+    async def _from_provider(self, request: Request) -> Response:
+        identity, given = self._application.identity, dict(request.query_params)
+        browser = request.cookies.get(_sign_in_cookie(request), "")
+        try:
+            principal, secret, following = await on_thread(
+                lambda: identity.finish_at_provider(given, browser, address_of(request))
+            )
+        except Refused as error:
+            await self._application.note(request, None, error.status, error.message)
+            return self._sign_in_page("/approvals", error)
+        await self._application.note(request, principal, 200, None)
+        # Only a page of this server leads on with the cookie: the provider's page led here.
+        response = self._render("signed_in.html", {"next": following})
+        response.delete_cookie(_sign_in_cookie(request), secure=request.url.scheme == "https")
+        _set_session(response, request, secret)
+        return response
 
     async def _sign_in(self, request: Request) -> Response:
-        form = await _form(request)
+        form = (await read_form(request, _accept)).fields
         following = form.get("next", "")
         try:
             principal = await self._application.identify(
                 request, f"Bearer {form.get('token', '').strip()}"
             )
+            if principal.token == OIDC:  # a session of it would need its provider again
+                raise Refused(
+                    401,
+                    "a token of the OpenID provider is for programs only",
+                    hint="sign in at the provider, or with a token of this server",
+                )
         except Refused as error:
             await self._application.note(request, None, error.status, error.message)
-            context = {"next": _local(following), "error": error.message}
-            return self._render("sign_in.html", context, error.status)
+            return self._sign_in_page(_local(following), error)
         records = self._application.records
         secret = await on_thread(lambda: records.begin_session(principal.token, _now()))
         await self._application.note(request, principal, 303, None)
         response = RedirectResponse(_local(following), 303)
-        secure = request.url.scheme == "https"
-        response.set_cookie(
-            session_cookie(request.url.scheme),
-            secret,
-            httponly=True,
-            samesite="strict",
-            secure=secure,
-        )
+        _set_session(response, request, secret)
         return response
 
     async def _sign_out(self, request: Request) -> Response:
         found = await self._session(request)
         if found is not None:
             principal, session = found
-            _check_form(await _form(request), session)
-            records, secret = (
-                self._application.records,
-                request.cookies[session_cookie(request.url.scheme)],
-            )
-            await on_thread(lambda: records.end_session(secret))
+            await read_form(request, lambda form: _check_form(form, session))
+            records = self._application.records
+            secret = request.cookies.get(session_cookie(request.url.scheme))
+            if secret is not None:
+                await on_thread(lambda: records.end_session(secret))
             await self._application.note(request, principal, 303, None)
         response = RedirectResponse("/sign-in", 303)
-        response.delete_cookie(session_cookie(request.url.scheme))
+        secure = request.url.scheme == "https"
+        response.delete_cookie(session_cookie(request.url.scheme), secure=secure)
         return response
 
     def _handler(self, page: Page) -> Callable[[Request], Any]:
@@ -202,19 +320,33 @@ class Site:
     async def _answer(
         self, page: Page, request: Request, principal: Principal, session: Session
     ) -> Response:
-        given = dict(request.query_params)
+        form = Form(dict(request.query_params), [])
         if page.method == "POST":
-            given = await _form(request)
-            _check_form(given, session)
+            form = await read_form(
+                request,
+                lambda given: _check_form(given, session),
+                None
+                if page.refuse is None
+                else lambda parts: self._application.received(principal, parts),
+            )
 
         def show(call: Call) -> tuple[View, str]:
-            view = page.view(call, given)
-            return view, "" if view.redirect else views.open_approvals(call)
+            view = _answered(call, page, request.url.path, form)
+            return view, "" if view.redirect else approval_views.open_approvals(call)
 
-        view, count = await self._application.view(page, principal, request.path_params, show)
+        try:
+            async with self._turn(page, session):
+                view, count = await self._application.view(
+                    page, principal, request.path_params, show
+                )
+        finally:
+            await form.discard()
         if page.method == "POST":
-            why = None if view.redirect else str(view.context["error"].message)
+            error = view.context.get("error")
+            why = None if error is None else str(error.message)
             await self._application.note(request, principal, view.status, why)
+            for one in view.noted:
+                await self._application.note(request, principal, one.status, one.why, path=one.path)
         if view.redirect is not None:
             return RedirectResponse(view.redirect, 303)
         context = {
@@ -222,11 +354,30 @@ class Site:
             "user": principal.user,
             "form_token": session.form_token,
             "place": request.url.path,
+            "decides": principal.may_somewhere(Right.DECIDE),
+            "administers": principal.may_somewhere(Right.ADMINISTER),
+            "operates": principal.may_somewhere(Right.OPERATE),
             "open_approvals": count,
         }
         return self._render(view.template, context, view.status)
 
+    def _turn(self, page: Page, session: Session) -> AbstractAsyncContextManager[object]:
+        """Return what answers the forms of a session one after another.
+
+        The second request of a double click then finds the answer to the first.
+        """
+        if page.method != "POST":
+            return nullcontext()
+        return self._turns.setdefault(session.form_token, asyncio.Lock())
+
     async def _session(self, request: Request) -> tuple[Principal, Session] | None:
+        try:
+            named = await self._application.named_by_proxy(request)
+        except Refused as error:
+            await self._application.note(request, None, error.status, error.message)
+            raise
+        if named is not None:
+            return named, self._application.identity.proxy_session(named)
         secret = request.cookies.get(session_cookie(request.url.scheme))
         if secret is None:
             return None
@@ -269,21 +420,35 @@ class _Methods:
         await response(scope, receive, send)
 
 
-async def _form(request: Request) -> dict[str, str]:
-    """Return the fields of a form.
+def _answered(call: Call, page: Page, path: str, form: Form) -> View:
+    """Return the answer to a request of the page, whose files are kept first."""
+    if page.method != "POST":
+        return page.view(call, form.fields)
+    given = form.fields
+    if page.refuse is not None:
+        try:
+            given = {**given, **page.keep(call, form.files)}
+        except FlowEngineError as error:
+            return page.refuse(call, given, error)
+    return once(call, path, given, page.view)
 
-    Raises:
-        Refused: The body is not a form.
-    """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/x-www-form-urlencoded":
-        raise Refused(415, "the body is not a form")
-    text = (await request.body()).decode("utf-8", "replace")
-    try:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
-    except ValueError as error:
-        raise Refused(422, f"the form cannot be read: {error}") from None
-    return dict(pairs)
+
+def _set_session(response: Response, request: Request, secret: str) -> None:
+    response.set_cookie(
+        session_cookie(request.url.scheme),
+        secret,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+
+
+def _sign_in_cookie(request: Request) -> str:
+    return f"{'__Host-' if request.url.scheme == 'https' else ''}{COOKIE}"
+
+
+def _accept(form: Mapping[str, str]) -> None:
+    """Accept a form that belongs to no session."""
 
 
 def _check_form(form: Mapping[str, str], session: Session) -> None:

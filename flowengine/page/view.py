@@ -15,6 +15,15 @@ LIMIT = 50
 """Entries of a list in one view."""
 
 
+class Noted(NamedTuple):
+    """A change for the audit record, of one object of several."""
+
+    path: str
+    """As if it had been changed alone."""
+    status: int
+    why: str | None
+
+
 class View(NamedTuple):
     """A template with its data, or the path of another view."""
 
@@ -22,10 +31,13 @@ class View(NamedTuple):
     context: dict[str, Any]
     status: int = 200
     redirect: str | None = None
+    is_kept: bool = False
+    """Whether it reports what a form has done, as plain data, for the same form sent again."""
+    noted: tuple[Noted, ...] = ()
 
 
 def new_id() -> str:
-    """Return an id for the execution that a form starts. Sent twice, the form starts one."""
+    """Return a random id."""
     return secrets.token_hex(_ID_BYTES)
 
 

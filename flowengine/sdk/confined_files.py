@@ -26,6 +26,7 @@ class Below:
         rule: The message for a path that leads out of the directory.
         outside: The type of that error.
         no_file: The type of the error for a directory, device or pipe instead of a file.
+        name: Names the directory in messages. Default: its path.
     """
 
     def __init__(
@@ -34,14 +35,20 @@ class Below:
         rule: str = "files are reached below it only",
         outside: type[StepError] = PathEscape,
         no_file: type[StepError] = NotAFile,
+        name: str = "",
     ) -> None:
         self._root = os.fspath(root)
+        self._name = name or f"'{os.path.abspath(self._root)}'"
         self._rule = rule
         self._outside_type = outside
         self._no_file_type = no_file
 
     def _outside(self, path: str, why: str) -> StepError:
         return self._outside_type(f"'{path}' {why}: {self._rule}", retryable=False)
+
+    @property
+    def _leads_out(self) -> str:
+        return f"leads out of {self._name}"
 
     def _never_inside(self, path: str, why: str) -> StepError:
         """Return the error of a path that leads out whatever files there are."""
@@ -197,7 +204,7 @@ class Below:
             if part not in {"", "."} and not (part == "**" and parts[-1:] == ["**"]):
                 parts.append(part)
         if pattern.startswith("/") or ".." in parts:
-            raise self._never_inside(pattern, "is a pattern that leads out of its directory")
+            raise self._never_inside(pattern, f"is a pattern that {self._leads_out}")
         start = [part for part in path.split("/") if part not in {"", "."}]
         self._check_names(path)
         return sorted(set(self._matches(start, parts)))
@@ -267,7 +274,7 @@ class Below:
         for name in path.split("/"):
             depth += {"": 0, ".": 0, "..": -1}.get(name, 1)
             if depth < 0:
-                raise self._never_inside(path, "leads out of it")
+                raise self._never_inside(path, self._leads_out)
 
     @contextmanager
     def _walk(
@@ -289,7 +296,7 @@ class Below:
                 with walked(root, path, roots=roots, enter=enter, make=make, check=check) as place:
                     yield place
             except LeadsOut as error:
-                raise self._outside(path, str(error)) from None
+                raise self._outside(path, f"{self._leads_out} {error}".rstrip()) from None
             finally:
                 os.close(root)
 

@@ -158,6 +158,8 @@ class ExecutionContext(NamedTuple):
     missing: tuple[str, ...] = ()
     """Names of `resources` that existed at the start of the execution but not in this process. For
     the engine."""
+    trace: str | None = None
+    """Id of its trace, which its attempts hand on. None: no traces are exported. For the engine."""
 
 
 class StepContext(Protocol):
@@ -181,6 +183,10 @@ class StepContext(Protocol):
     @property
     def idempotency_key(self) -> str:
         """The same in every attempt of this activation, and in no other."""
+
+    @property
+    def traceparent(self) -> str | None:
+        """Header of W3C Trace Context for requests of the attempt. None: no traces are exported."""
 
     @property
     def timed(self) -> bool:

@@ -18,6 +18,8 @@ from typing import NamedTuple, Optional
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINKS = 40
+_SHOWN = 200
+"""Characters of a link's target in a message."""
 _DEPTH = 512
 """Maximum directory depth, because each level needs an open descriptor."""
 
@@ -27,7 +29,10 @@ name for each directory that was entered."""
 
 
 class LeadsOut(Exception):
-    """A path leads out of its directory. The message states how."""
+    """A path leads out of its directory.
+
+    The message names the last link that was followed and its target. It is empty without a link.
+    """
 
 
 class DirectoryEntry(NamedTuple):
@@ -73,6 +78,7 @@ def walked(
         folders = [root]
         names = path.split("/")[::-1]
         links = 0
+        link = ""
         last = "."
         while names:
             name = names.pop()
@@ -80,7 +86,7 @@ def walked(
                 continue
             if name == "..":
                 if len(folders) == 1:
-                    raise LeadsOut("leads out of it")
+                    raise LeadsOut(link)
                 folders.pop()
                 continue
             check(folders[-1], name)
@@ -89,8 +95,9 @@ def walked(
                 links += 1
                 if links > _LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                link = f"through the link {name!r} to {target[:_SHOWN]!r}"
                 if target.startswith("/"):
-                    target = _below(target, roots)
+                    target = _below(target, roots, link)
                     del folders[1:]
                 names += target.split("/")[::-1]
             elif enter or any(part not in {"", "."} for part in names):
@@ -104,12 +111,12 @@ def walked(
         yield DirectoryEntry(folders[-1], last)
 
 
-def _below(target: str, roots: Sequence[str]) -> str:
+def _below(target: str, roots: Sequence[str], link: str) -> str:
     """Return the absolute target of a link as a path from the root, if it can be one."""
     for root in roots:
         if target == root or target.startswith(f"{root.rstrip('/')}/"):
             return target[len(root) :]
-    raise LeadsOut("leads out of it through a link")
+    raise LeadsOut(link)
 
 
 def _link(name: str, folder: int) -> Optional[str]:  # noqa: UP045 - sent into sandboxes

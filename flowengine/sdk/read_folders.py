@@ -90,10 +90,9 @@ def _read(folder: str, name: str, most: int) -> bytes:
             if not stat.S_ISREG(os.fstat(opened).st_mode):
                 raise UnreadableFolder(f"{path!r} is not a file", "remove it")
             return file.read(most)
-    except LeadsOut:
-        raise UnreadableFolder(
-            f"{path!r} leads out of its directory", "copy the file into it"
-        ) from None
+    except LeadsOut as error:
+        message = f"{path!r} leads out of {folder!r} {error}".rstrip()
+        raise UnreadableFolder(message, "copy the file into that directory") from None
     except OSError as error:
         message = f"{path!r} cannot be read: {error.strerror}"
         raise UnreadableFolder(message, "make it readable") from None

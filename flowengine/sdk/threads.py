@@ -13,19 +13,19 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias, TypeVar
 
 _Result = TypeVar("_Result")
 
 
-class _Job(NamedTuple):
-    call: Callable[[], object]
-    report: Callable[[tuple[object, BaseException | None]], None]
+_Report: TypeAlias = Callable[[tuple[object, BaseException | None]], None]
 
-
-_jobs: SimpleQueue[_Job] = SimpleQueue()
-_idle = threading.Semaphore(0)
+_jobs: SimpleQueue[tuple[Callable[[], object], _Report]] = SimpleQueue()
+"""Functions to call, and what receives their outcomes."""
+_idle: SimpleQueue[None] = SimpleQueue()
+"""An entry for each thread that waits for a job. A `Semaphore` is slower: it is in Python."""
 
 
 async def on_thread(
@@ -59,8 +59,10 @@ async def on_thread(
             loop.call_soon_threadsafe(settle, outcome)
 
     context = contextvars.copy_context()
-    _jobs.put(_Job(lambda: context.run(function), report))
-    if not _idle.acquire(blocking=False):
+    _jobs.put((partial(context.run, function), report))
+    try:
+        _idle.get_nowait()
+    except Empty:
         threading.Thread(target=_work, name="flowengine-step", daemon=True).start()
     try:
         result, error = await ended
@@ -94,7 +96,7 @@ def _work() -> None:
             result = call()
         except BaseException as raised:
             error = raised
-        _idle.release()
+        _idle.put(None)
         try:
             report((result, error))
         except RuntimeError:  # the loop was closed at this moment
@@ -107,7 +109,7 @@ def _forked() -> None:
     """Reset in the child of a fork: the threads that waited for jobs are the parent's."""
     global _jobs, _idle  # noqa: PLW0603 - one a process
     _jobs = SimpleQueue()
-    _idle = threading.Semaphore(0)
+    _idle = SimpleQueue()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from flowengine.errors import InputError, UsageError
+from flowengine.kernel.view import RESPOND
 from flowengine.sdk.validation_messages import faults
 
 Status = Literal[
@@ -203,6 +204,34 @@ class ApprovalResponse(Data):
         if (self.content is not None) != (self.decision == "respond"):
             raise ValueError("'content' belongs to the decision 'respond', and to no other")
         return self
+
+    def answer_to(self, question: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the decision as an answer to the question about a call of an execution.
+
+        Args:
+            question: The wait, with its choices and its subject.
+
+        Returns:
+            `{choice, comment, edit, value, images}`. None: the decision is deferred, is none of the
+            choices, or removes an argument.
+        """
+        answer: dict[str, Any] = {"comment": self.feedback, "edit": None, "value": None}
+        if self.decision == "defer":
+            return None
+        if self.decision == "respond":
+            return {**answer, "choice": RESPOND, "value": self.content, "images": []}
+        counts_as = "approve" if self.approved else "reject"
+        choices = [one["id"] for one in question["choices"] if one["counts_as"] == counts_as]
+        if len(choices) != 1:
+            return None
+        if self.args is not None:
+            subject = question["subject"]
+            if subject.keys() - self.args.keys():
+                return None
+            edits = {k: v for k, v in self.args.items() if k not in subject or subject[k] != v}
+            answer["edit"] = edits or None
+        images = [image.url for image in self.images]
+        return {**answer, "choice": choices[0], "images": images}
 
 
 class ObserverResult(Data):

@@ -1,14 +1,15 @@
-"""The routes of the server itself: its flows, users, tokens and audit record."""
+"""The routes of the server itself: its users, tokens and audit record."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
+from flowengine.errors import InputError, NotAllowed
 from flowengine.kernel.notation.times import format_time
-from flowengine.server.calls import Call, deployed_flow
+from flowengine.server.calls import Call
 from flowengine.server.records import token_view
-from flowengine.server.rights import Right
+from flowengine.server.rights import Access, Right
 
 
 def health(call: Call | None) -> Any:
@@ -27,22 +28,37 @@ def me(call: Call) -> Any:
     }
 
 
-def list_flows(call: Call) -> Any:
-    """List the deployed flows, each with its current version."""
-    deployed = [one["flow"] for one in call.engine.deployed() if one["current"]]
-    seen = [call.engine.deployed_flow(id) for id in deployed if call.may(Right.SEE, id)]
-    return {"items": [_flow_item(flow) for flow in seen]}
-
-
-def show_flow(call: Call) -> Any:
-    """Show a deployed flow, with the schemas of its inputs."""
-    return _flow_item(deployed_flow(call, call.path["flow"]))
-
-
 def list_tokens(call: Call) -> Any:
     """List all tokens, without their secrets."""
     now = int(time.time() * 1000)
     return {"items": [token_view(token, now) for token in call.records.tokens()]}
+
+
+def create_token(call: Call) -> Any:
+    """Create a token. One for another user cannot decide, because decisions are personal."""
+    asked, principal, now = call.body, call.principal, int(time.time() * 1000)
+    user = asked.user or principal.user
+    kind, _, name = user.partition(":")
+    if kind != "user" or not name:
+        raise InputError(f"{user!r} is not a user", field="user", hint="write user:NAME")
+    if principal.scope is not None:
+        raise NotAllowed(
+            "a token with limits creates no others",
+            hint="use a token without a role, or: flowengine tokens create",
+        )
+    if asked.role is None and (asked.content or asked.flows != ["*"]):
+        raise InputError("'flows' and 'content' limit a role", field="role", hint="add 'role'")
+    scope = None if asked.role is None else Access(asked.role, tuple(asked.flows), asked.content)
+    decides = scope is None or scope.has(Right.DECIDE)
+    if user != principal.user and decides:
+        raise NotAllowed(
+            f"a token of {user} that can decide would act in the name of {name}",
+            hint="limit it to the role viewer, starter or operator, or create it on the server's "
+            "machine: flowengine tokens create",
+        )
+    expires = None if asked.expires_in is None else now + asked.expires_in * 1000
+    token = call.records.create_token(asked.name, user, scope, principal.user, now, expires)
+    return {"name": asked.name, "user": user, "token": token}
 
 
 def revoke_token(call: Call) -> Any:
@@ -57,13 +73,3 @@ def list_audit(call: Call) -> Any:
     items = call.records.audited(call.query.before, limit)
     following = items[-1]["number"] if len(items) == limit else None
     return {"items": [{**item, "at": format_time(item["at"])} for item in items], "next": following}
-
-
-def _flow_item(flow: Any) -> dict[str, Any]:
-    return {
-        "flow": flow.id,
-        "version": flow.version,
-        "title": flow.compiled.get("title", ""),
-        "hash": flow.form,
-        "inputs": flow.inputs,
-    }

@@ -8,33 +8,42 @@ import logging
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_origin
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute
 from starlette.routing import Route as PathRoute
 
+from flowengine.arriving_replies import WANTED_SECONDS
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageError
 from flowengine.json_values import read_json
 from flowengine.sdk.threads import on_thread
 from flowengine.server.calls import FLOWS, Call
+from flowengine.server.changes import Changes
 from flowengine.server.guard import Guard, Hosts
 from flowengine.server.hooks import Delivery
 from flowengine.server.identity import Identity, session_cookie
 from flowengine.server.openapi import document
 from flowengine.server.problems import Refused, as_json, problem_response
+from flowengine.server.rates import PER_MINUTE, Rates
 from flowengine.server.rights import Principal, Right
-from flowengine.server.routes import ROUTES, Need, Route
+from flowengine.server.routes import ROUTES, UPLOADS, Need, Route, find_route
 from flowengine.server.streams import Streams
+from flowengine.server.uploads import TakesFiles, check_may_upload, received
+from flowengine.upload_rules import UploadRules
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from flowengine.arriving_replies import ReplyReader
     from flowengine.engines.engine import Engine
     from flowengine.server.records import Records
 
@@ -42,6 +51,8 @@ VIA = "rest"
 """The channel of decisions through the API, for the audit trail."""
 LARGEST_BODY = 1024 * 1024
 """Maximum number of bytes of a request's body."""
+_LARGEST_PAYLOADS = 6 * 1024 * 1024
+"""The same for payloads of Temporal, which has messages of at most 4 MiB, in base64."""
 _AT_ONCE = 16
 """Maximum number of requests that use the store at the same time."""
 _MEDIA_TYPE = "application/json"
@@ -77,6 +88,7 @@ class Application:
         hosts: The names under which the server is reached.
         local_token: The token of the user who runs the server.
         pages: Returns the routes of the page.
+        per_minute: Requests of each identity in a minute.
     """
 
     def __init__(
@@ -85,24 +97,62 @@ class Application:
         records: Records,
         hosts: Hosts,
         local_token: str,
-        pages: Callable[[Application], Sequence[PathRoute]] = lambda application: (),
+        pages: Callable[[Application], Sequence[BaseRoute]] = lambda application: (),
+        per_minute: int = PER_MINUTE,
     ) -> None:
         self._engine = engine
         engine.keep_histories()
         self.records = records
         self.identity = Identity(records, engine.settings, engine.user, local_token)
+        self._rates = Rates(per_minute)
         self._noting: set[asyncio.Future[None]] = set()
         self._places = asyncio.Semaphore(_AT_ONCE)
-        self.streams = Streams(engine)
+        self._uploading = asyncio.Semaphore(_AT_ONCE)
+        self.changes = Changes(engine)
+        self.streams = Streams(engine, self.changes)
+        engine.want_replies()
+        self.is_closing = False
+        self.closing: list[Callable[[], None]] = [self.streams.close, self.changes.close]
+        """What ends answers that last: called when the server stops."""
+        open_paths = [route.path for route in ROUTES if route.is_open]
+        largest = dict.fromkeys(open_paths, _LARGEST_PAYLOADS)
+        uploaded = (engine.settings.uploads or UploadRules()).most_bytes
+        largest[UPLOADS] = uploaded
+        paths = pages(self)
+        forms = [one.path_regex for one in paths if isinstance(one, TakesFiles)]
+
+        def largest_body(path: str) -> int:
+            if any(form.match(path) for form in forms):
+                return uploaded + LARGEST_BODY
+            return largest.get(path, LARGEST_BODY)
+
         self.asgi: ASGIApp = Guard(
-            self._router(pages(self)), hosts, LARGEST_BODY, self._note_refusal
+            self._router(paths, hosts.pages),
+            hosts,
+            largest_body,
+            self._note_refusal,
+            frozenset(open_paths),
         )
 
-    def _router(self, pages: Sequence[PathRoute]) -> Starlette:
+    def _router(self, pages: Sequence[BaseRoute], origins: Sequence[str]) -> Starlette:
         by_path: defaultdict[str, dict[str, Route]] = defaultdict(dict)
         for route in ROUTES:
             by_path[route.path][route.method] = route
-        paths = [PathRoute(path, _Endpoint(self, methods)) for path, methods in by_path.items()]
+        crossing = Middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["POST"],
+            allow_headers=["Authorization", "Content-Type", "X-Namespace"],
+            allow_credentials=True,
+        )
+        paths = [
+            PathRoute(
+                path,
+                _Endpoint(self, methods),
+                middleware=[crossing] if any(one.is_open for one in methods.values()) else None,
+            )
+            for path, methods in by_path.items()
+        ]
         paths.append(PathRoute(OPENAPI, _Document(), name="openapi"))
         router = Starlette(routes=[*paths, *pages], exception_handlers={HTTPException: _http_error})
         router.router.redirect_slashes = False
@@ -117,20 +167,89 @@ class Application:
                 response = await self._take(route, request)
             else:
                 if route.need != "public":
-                    principal = await self._principal(request)
+                    principal = await self._principal(request, route)
                 response = await self._answer(route, request, principal)
         except FlowEngineError as error:
             response, why = problem_response(error), error.message
         except Exception:
             _log.exception("%s %s failed", request.method, request.url.path)
             response, why = _failure(), "the server failed"
-        if route.method != "GET" or response.status_code in {401, 403, 429}:
+        changes = route.method != "GET" and not route.is_open
+        if changes or response.status_code in {401, 403, 429}:
             await self.note(request, principal, response.status_code, why)
         return response
 
-    async def identify(self, request: Request, authorization: str | None) -> Principal:
+    def arriving_replies(self, execution: str) -> ReplyReader | None:
+        """Return a reader of replies. The caller has checked the right to content."""
+        return self._engine.arriving_replies(execution)
+
+    async def want_replies(self) -> None:
+        """Let workers pass on the replies that models are writing, as long as this is awaited."""
+        while True:
+            await on_thread(self._engine.want_replies)
+            await asyncio.sleep(WANTED_SECONDS / 4)
+
+    def close(self) -> None:
+        """End the answers that last."""
+        self.is_closing = True
+        for close in self.closing:
+            close()
+
+    async def ask(
+        self,
+        principal: Principal,
+        method: str,
+        path: str,
+        *,
+        ids: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        via: str = VIA,
+    ) -> Any:
+        """Return what a route of the table answers, for other protocols.
+
+        Rights are checked, and content is left out, as for a request.
+
+        Args:
+            principal: The user, whose credential was checked.
+            method: Of the route.
+            path: Of the route, as in the table: `/v1/executions/{execution}`.
+            ids: The parts of the path, by name.
+            query: The parameters.
+            body: The fields of the body.
+            via: The channel of decisions, for the audit trail.
+
+        Raises:
+            FlowEngineError: As the route does.
+        """
+        route = find_route(method, path)
+        call = self._call(route, principal, ids or {}, via)
+        try:
+            call = call._replace(
+                query=route.query.model_validate(dict(query or {})),
+                body=None if route.body is None else route.body.model_validate(dict(body or {})),
+            )
+        except ValidationError as error:
+            message, field = _first(error, "field")
+            raise InputError(message, field=field) from None
+        async with self._places:
+            return await on_thread(lambda: route.answer(_checked(route, call)))
+
+    async def identify(self, request: HTTPConnection, authorization: str | None) -> Principal:
         """Return the user of a request by its credential."""
-        return await on_thread(lambda: self.identity.of(authorization, _address(request)))
+        return await on_thread(lambda: self.identity.of(authorization, address_of(request)))
+
+    async def admit(self, request: Request) -> Principal:
+        """Return the user of a request of another protocol, and count the request.
+
+        Raises:
+            Refused: The credential is not valid, or the user has sent too many requests.
+        """
+        principal = await self.named_by_proxy(request)
+        if principal is None:
+            principal = await self.identify(request, request.headers.get("authorization"))
+        self.count(principal)
+        return principal
 
     async def view(
         self,
@@ -138,25 +257,57 @@ class Application:
         principal: Principal,
         path: Mapping[str, str],
         work: Callable[[Call], _Found],
+        *,
+        is_counted: bool = True,
     ) -> _Found:
-        """Check the right of a route, and return the result of a function of the call."""
+        """Check the right of a route, and return the result of a function of the call.
+
+        Args:
+            route: The route.
+            principal: The user.
+            path: The parts of the path, by name.
+            work: The function.
+            is_counted: Whether it is a separate request, which the user's limit counts.
+        """
+        if is_counted:
+            self.count(principal)
         call = self._call(route, principal, path)
         async with self._places:
             return await on_thread(lambda: work(_checked(route, call)))
 
     async def note(
-        self, request: Request, principal: Principal | None, status: int, why: str | None
+        self,
+        request: Request,
+        principal: Principal | None,
+        status: int,
+        why: str | None,
+        *,
+        path: str | None = None,
     ) -> None:
-        """Record a change or a refusal."""
+        """Record a change or a refusal. `path`: of one of several objects of the request."""
+        await self.note_act(
+            principal, request.method, path or request.url.path, status, address_of(request), why
+        )
+
+    async def note_act(
+        self,
+        principal: Principal | None,
+        method: str,
+        path: str,
+        status: int,
+        address: str,
+        why: str | None = None,
+    ) -> None:
+        """Record a change or a refusal by its parts, for other protocols."""
         await on_thread(
             lambda: self.records.audit(
                 _now(),
-                request.method,
-                request.url.path,
+                method,
+                path,
                 status,
                 user=None if principal is None else principal.user,
                 token=None if principal is None else principal.token,
-                address=_address(request),
+                address=address,
                 why=why,
             )
         )
@@ -167,7 +318,7 @@ class Application:
         Raises:
             Refused: Its signature is not valid, or its address has failed too often.
         """
-        address = _address(request)
+        address = address_of(request)
         self.identity.check_address(address)
         headers = {name.lower(): value for name, value in request.headers.items()}
         body = await request.body()
@@ -181,23 +332,46 @@ class Application:
             raise
         return _json(route.status, as_json(found))
 
-    async def _principal(self, request: Request) -> Principal:
+    async def named_by_proxy(self, request: HTTPConnection) -> Principal | None:
+        """Return the user whom the trusted proxy names, if it names one."""
+        headers: dict[str, list[str]] = {}
+        for name, value in request.headers.items():
+            headers.setdefault(name.lower(), []).append(value)
+        return await on_thread(lambda: self.identity.of_proxy(headers, address_of(request)))
+
+    async def _principal(self, request: Request, route: Route) -> Principal:
+        named = await self.named_by_proxy(request)
+        if named is not None:
+            return named
         authorization = request.headers.get("authorization")
         secret = request.cookies.get(session_cookie(request.url.scheme))
-        if authorization is None and secret is not None and request.method in ("GET", "HEAD"):
+        # The guard has checked the origin of an open route, which browsers always send with POST.
+        is_open = route.is_open and "origin" in request.headers
+        reads = request.method in ("GET", "HEAD") or is_open
+        if authorization is None and secret is not None and reads:
             found = await on_thread(lambda: self.identity.of_session(secret))
             if found is not None:
                 return found[0]
         return await self.identify(request, authorization)
 
-    def _call(self, route: Guarded, principal: Principal, path: Mapping[str, str]) -> Call:
+    def count(self, principal: Principal) -> None:
+        """Count a request.
+
+        Raises:
+            Refused: The user has sent too many.
+        """
+        self._rates.take(principal.user, principal.token)
+
+    def _call(
+        self, route: Guarded, principal: Principal, path: Mapping[str, str], via: str = VIA
+    ) -> Call:
         """Return a call without parameters and body."""
         if isinstance(route.need, Right) and not principal.may_somewhere(route.need):
             raise NotAllowed(
                 f"{principal.user} lacks the right '{route.need.value}'",
                 hint="rights come from 'access' in the host's settings.yaml and the token's scope",
             )
-        engine = self._engine.acting_as(principal.user, via=VIA)
+        engine = self._engine.acting_as(principal.user, via=via)
         return Call(engine, principal, self.records, path, None, None, None, "")
 
     async def _answer(
@@ -205,8 +379,11 @@ class Application:
     ) -> Response:
         if principal is None:
             return _json(route.status, as_json(route.answer(None)))
+        self.count(principal)
         call = self._call(route, principal, request.path_params)
         query = _query(route, request)
+        if route.uploads:
+            return await self._upload(route, request, call._replace(query=query))
         raw = await request.body() if route.body is not None else b""
         body = None if route.body is None else _body(route, request, raw)
         key = request.headers.get(_KEY) if route.method == "POST" else None
@@ -214,7 +391,8 @@ class Application:
             raise UsageError(
                 "Idempotency-Key is not valid", hint="up to 200 visible ASCII characters"
             )
-        call = call._replace(query=query, body=body)
+        namespace = request.headers.get("x-namespace")
+        call = call._replace(query=query, body=body, namespace=namespace)
         if route.streams and _wants_stream(request):
             async with self._places:
                 checked = await on_thread(lambda: _checked(route, call))
@@ -229,6 +407,26 @@ class Application:
             request_digest = hashlib.sha256(f"{request.url.path}\n".encode() + raw).digest()
             return await on_thread(lambda: self._once(route, call, key, request_digest))
 
+    async def _upload(self, route: Route, request: Request, call: Call) -> Response:
+        """Return the answer to a request whose body is a file."""
+        path = await self.received(call.principal, request.stream())
+        try:
+            async with self._places:
+                found = await on_thread(lambda: route.answer(call._replace(body=path)))
+        finally:
+            await on_thread(path.unlink)
+        return _json(route.status, as_json(found))
+
+    async def received(self, principal: Principal, parts: AsyncIterator[bytes]) -> Path:
+        """Write a file to a temporary file, which the caller removes.
+
+        Raises:
+            NotAllowed: The user may not upload files.
+        """
+        check_may_upload(principal)
+        async with self._uploading:
+            return await received(self.records, parts)
+
     def _once(self, route: Route, call: Call, key: str, digest: bytes) -> Response:
         """Answer a request with an idempotency key: the same answer each time."""
         user, records = call.principal.user, self.records
@@ -237,11 +435,13 @@ class Application:
         if kept.status is not None:
             return _json(kept.status, kept.body or b"")
         try:
-            body = as_json(route.answer(checked._replace(seed=kept.seed)))
+            found = route.answer(checked._replace(seed=kept.seed))
+            body = as_json(found)
         except BaseException:
             records.drop_answer(user, key)
             raise
-        records.end_answer(user, key, route.status, body)
+        again = body if route.secret is None else as_json({**found, route.secret: None})
+        records.end_answer(user, key, route.status, again)
         return _json(route.status, body)
 
     def note_connection(self, address: str, status: int, why: str) -> None:
@@ -254,7 +454,8 @@ class Application:
         noting.add_done_callback(self._noting.discard)
 
     async def _note_refusal(self, scope: Scope, refused: Refused) -> None:
-        await self.note(Request(scope), None, refused.status, refused.message)
+        method, address = scope.get("method", "WEBSOCKET"), address_of(HTTPConnection(scope))
+        await self.note_act(None, method, scope["path"], refused.status, address, refused.message)
 
 
 class _Endpoint:
@@ -361,6 +562,8 @@ def _first(error: ValidationError, what: str) -> tuple[str, str]:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
     text = first["msg"][:1].lower() + first["msg"][1:]
+    if first["type"] == "extra_forbidden":
+        return f"there is no {what} '{place}'", place
     return (f"{what} '{place}': {text}" if place else f"the body: {text}"), place
 
 
@@ -376,7 +579,8 @@ def _failure() -> Response:
     return problem_response(Refused(500, "the server failed", hint="its log has the reason"))
 
 
-def _address(request: Request) -> str:
+def address_of(request: HTTPConnection) -> str:
+    """Return the address of the client."""
     return request.client.host if request.client is not None else ""
 
 

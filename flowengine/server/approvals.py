@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowengine.errors import FlowEngineError, InputError
+from flowengine.errors import FlowEngineError
 from flowengine.kernel.notation.times import format_time
-from flowengine.server.calls import Call, flow_of_wait, refuse_paths, visible_page
+from flowengine.server.calls import Call, flow_of_wait, refuse_paths, shown_wait, visible_page
 from flowengine.server.problems import problem_of, status_of
-from flowengine.server.redaction import wait_without_content
 from flowengine.server.rights import Right
+from flowengine.server.uploads import attached, with_files
 
 _DECIDABLE = ("approval", "ask", "question")
 
 
 def list_approvals(call: Call) -> Any:
-    """List waits, oldest first."""
+    """List waits, oldest first, or in the order in which they are due."""
     query = call.query
     assignee = call.principal.user if query.assignee == "me" else query.assignee
 
@@ -26,6 +26,7 @@ def list_approvals(call: Call) -> Any:
             assignee=assignee,
             batch=query.batch,
             status=query.status,
+            in_turn=query.in_turn,
             kinds=query.kind or _DECIDABLE,
             limit=limit,
             after=after,
@@ -34,12 +35,12 @@ def list_approvals(call: Call) -> Any:
     page = visible_page(
         read, lambda wait: call.may(Right.SEE, wait["flow"]), query.limit, query.after
     )
-    return {**page, "items": [_shown(call, wait) for wait in page["items"]]}
+    return {**page, "items": [shown_wait(call, wait) for wait in page["items"]]}
 
 
 def show_approval(call: Call) -> Any:
     """Show a wait, open or closed."""
-    return _shown(call, call.engine.wait(call.path["approval"]))
+    return shown_wait(call, call.engine.wait(call.path["approval"]))
 
 
 def decide(call: Call) -> Any:
@@ -64,22 +65,20 @@ def decide_many(call: Call) -> Any:
 
 def claim(call: Call) -> Any:
     """Claim an approval that has to be claimed before it is decided."""
-    return _shown(call, call.engine.claim(call.path["approval"]))
+    return shown_wait(call, call.engine.claim(call.path["approval"]))
 
 
 def release(call: Call) -> Any:
     """Release a claimed approval."""
-    return _shown(call, call.engine.release(call.path["approval"]))
+    return shown_wait(call, call.engine.release(call.path["approval"]))
 
 
 def delegate(call: Call) -> Any:
     """Delegate an approval to another user."""
     body = call.body
-    return _shown(call, call.engine.delegate(call.path["approval"], body.to, comment=body.comment))
-
-
-def _shown(call: Call, wait: Any) -> Any:
-    return wait if call.sees_all_of(wait) else wait_without_content(wait)
+    return shown_wait(
+        call, call.engine.delegate(call.path["approval"], body.to, comment=body.comment)
+    )
 
 
 def _decide(call: Call, id: str, body: Any) -> dict[str, Any]:
@@ -87,19 +86,24 @@ def _decide(call: Call, id: str, body: Any) -> dict[str, Any]:
     refuse_paths((wait.get("form") or {}).get("properties", {}), body.form, "form field")
     refuse_paths((wait.get("edit_schema") or {}).get("properties", {}), body.edit, "field")
     refuse_paths({"value": wait.get("returns")}, {"value": body.value}, "result's")
-    if not all(image.startswith("data:") for image in body.images):
-        raise InputError("an image must be a data: URL", field="images")
     answer: dict[str, Any] = {"resume": False}
     for name in ("form", "edit", "comment"):
         if getattr(body, name) is not None:
-            answer[name] = getattr(body, name)
+            answer[name] = with_files(call, getattr(body, name))
     if "value" in body.model_fields_set:
-        answer["value"] = body.value
+        answer["value"] = with_files(call, body.value)
     if body.grant is not None:
         answer["grant"] = body.grant.model_dump(exclude_none=True)
-    if body.images:
-        answer["images"] = body.images
-    found = call.engine.decide(id, body.choice, **answer)
+    uploaded = [image for image in body.images if not image.startswith("data:")]
+    with attached(call, [*body.attach, *uploaded]) as paths:
+        images = dict(zip(uploaded, paths[len(body.attach) :], strict=True))
+        found = call.engine.decide(
+            id,
+            body.choice,
+            **answer,
+            images=[images.get(image, image) for image in body.images],
+            attach=paths[: len(body.attach)],
+        )
     view = {**found._asdict(), "at": format_time(found.at)}
     del view["result"]
     return view

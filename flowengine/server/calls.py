@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.errors import Conflict, Hint, InputError, NotAllowed, NotFound, UsageError
+from flowengine.kernel.notation.times import parse_time
+from flowengine.server.redaction import wait_without_content
 from flowengine.server.rights import Principal, Right
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ class Call(NamedTuple):
     """Random, the same for each request with the same idempotency key. None: it has no key."""
     flow: str
     """Id of the flow of the execution or wait in the path. Empty: there is none."""
+    namespace: str | None = None
+    """The header `X-Namespace`, with which Temporal's programs name the namespace of payloads."""
 
     def may(self, right: Right, flow: str) -> bool:
         """Return whether the user has a right on a flow."""
@@ -170,6 +174,11 @@ def _visible(principal: Principal, what: str, find: Callable[[], Found]) -> Foun
     return found
 
 
+def shown_wait(call: Call, wait: WaitInfo) -> Any:
+    """Return a wait with its question if the user may see that or decides it."""
+    return wait if call.sees_all_of(wait) else wait_without_content(wait)
+
+
 def visible_page(
     read: Callable[[int, str | None], Any],
     is_shown: Callable[[Any], bool],
@@ -196,6 +205,25 @@ def visible_page(
     return {"items": items, "next": after}
 
 
+def moment(text: str) -> int:
+    """Return a time in milliseconds since 1970.
+
+    Raises:
+        InputError: It is not in RFC 3339.
+    """
+    try:
+        return parse_time(text)
+    except ValueError:
+        raise InputError(
+            f"{text!r} is not a valid time", field="since", hint="write 2026-11-20T09:00:00Z"
+        ) from None
+
+
+def labels_of(texts: Iterable[str]) -> dict[str, str]:
+    """Return labels that are given as `NAME=VALUE`."""
+    return {name: value for name, _, value in (text.partition("=") for text in texts)}
+
+
 def refuse_paths(schemas: Mapping[str, Any], given: Any, what: str) -> None:
     """Refuse values for fields that are paths of files: they would be opened on the server.
 
@@ -210,7 +238,7 @@ def refuse_paths(schemas: Mapping[str, Any], given: Any, what: str) -> None:
     if not isinstance(given, Mapping):
         return
     for name in given:
-        if _names_path(schemas.get(name)):
+        if names_path(schemas.get(name)):
             raise InputError(
                 f"{what} '{name}' is a path on the server's machine, which the API does not accept",
                 field=name,
@@ -218,7 +246,7 @@ def refuse_paths(schemas: Mapping[str, Any], given: Any, what: str) -> None:
             )
 
 
-def _names_path(schema: Any) -> bool:
+def names_path(schema: Any) -> bool:
     """Return whether a JSON Schema has `format: path` anywhere."""
     parts = [schema]
     for part in parts:

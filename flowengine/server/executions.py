@@ -4,38 +4,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.kernel.notation.times import format_time, parse_time
+from flowengine.errors import Conflict, NotFound
+from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import (
     Call,
     deployed_flow,
     flow_of_execution,
+    labels_of,
+    moment,
     refuse_paths,
+    shown_wait,
     visible_page,
 )
 from flowengine.server.redaction import reason_without_content, without_content
 from flowengine.server.rights import Right
+from flowengine.server.uploads import with_files
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
+    from flowengine.engines.infos import Reason
 
 
 def list_executions(call: Call) -> Any:
     """List executions, newest first."""
     query = call.query
-    labels = {name: value for name, _, value in (text.partition("=") for text in query.label)}
 
     def read(limit: int, after: str | None) -> Any:
         return call.engine.executions(
             flow=query.flow,
             status=query.status,
-            labels=labels,
-            since=None if query.since is None else _moment(query.since),
+            labels=labels_of(query.label),
+            since=None if query.since is None else moment(query.since),
             limit=limit,
             after=after,
         )
@@ -50,8 +53,8 @@ def start_execution(call: Call) -> Any:
     body = call.body
     flow = _flow(call, body.flow, Right.START)
     refuse_paths(flow.inputs, body.inputs, "input")
-    id = body.id or call.seed
-    return {"execution": call.engine.start(flow, body.inputs, id=id, labels=body.labels)}
+    id, inputs = body.id or call.seed, with_files(call, body.inputs)
+    return {"execution": call.engine.start(flow, inputs, id=id, labels=body.labels)}
 
 
 def show_execution(call: Call) -> Any:
@@ -64,23 +67,30 @@ def show_execution(call: Call) -> Any:
         info = result if due is None else {**result, "due": format_time(due)}
     else:
         info = call.engine.show(id, step=query.step, plumbing=query.plumbing)
-    return info if call.may(Right.CONTENT, call.flow) else without_content(info)
+    return shown_execution(call, info)
+
+
+def shown_execution(call: Call, info: Mapping[str, Any]) -> Any:
+    """Return an execution as the user may see it."""
+    if call.may(Right.CONTENT, call.flow):
+        return info
+    found = without_content(info)
+    if "waits" in info:
+        found["waits"] = [shown_wait(call, wait) for wait in info["waits"]]
+    return found
 
 
 def why(call: Call) -> Any:
     """Return why an execution makes no progress: a reason for each live branch."""
     reasons = call.engine.why(call.path["execution"])
-    if not call.may(Right.CONTENT, call.flow):
-        return {"items": [reason_without_content(reason) for reason in reasons]}
-    return {"items": reasons}
+    if call.may(Right.CONTENT, call.flow):
+        return {"items": reasons}
 
+    def shown(reason: Reason) -> Any:
+        asks = "wait" in reason and call.sees_all_of(call.engine.wait(reason["wait"]))
+        return reason if asks else reason_without_content(reason)
 
-def list_events(call: Call) -> Any:
-    """Return a part of an execution's journal. As `text/event-stream`: a stream of its events."""
-    query = call.query
-    found = call.engine.events(call.path["execution"], from_seq=query.from_seq)
-    items = list(islice(found, query.limit))
-    return {"items": items, "next": items[-1]["seq"] + 1 if items else None}
+    return {"items": [shown(reason) for reason in reasons]}
 
 
 def cancel(call: Call) -> Any:
@@ -110,7 +120,7 @@ def fork(call: Call) -> Any:
     result = call.engine.fork(
         old,
         from_step=body.from_step,
-        set=body.set,
+        set=with_files(call, body.set),
         flow=changed,
         id=body.id or call.seed,
         labels=body.labels,
@@ -180,8 +190,9 @@ def send_signal(call: Call) -> Any:
     """Send a signal to an execution."""
     id = call.path["execution"]
     _check_data(call.engine.flow_of(id).compiled, call.path["name"], call.body.data)
+    data = with_files(call, call.body.data)
     sent = call.engine.signal(
-        call.path["name"], call.body.data, execution=id, id=call.body.id or call.seed, resume=False
+        call.path["name"], data, execution=id, id=call.body.id or call.seed, resume=False
     )
     return _sent(sent)
 
@@ -198,7 +209,8 @@ def send_keyed_signal(call: Call) -> Any:
     else:
         call.need(Right.OPERATE, record.flow)
     check_keyed_data(call.engine, name, body.key, body.data)
-    sent = call.engine.signal(name, body.data, key=body.key, id=body.id or call.seed, resume=False)
+    data = with_files(call, body.data)
+    sent = call.engine.signal(name, data, key=body.key, id=body.id or call.seed, resume=False)
     return _sent(sent)
 
 
@@ -234,23 +246,13 @@ def _sent(sent: Any) -> dict[str, Any]:
     }
 
 
-def _moment(text: str) -> int:
-    try:
-        return parse_time(text)
-    except ValueError:
-        raise InputError(
-            f"{text!r} is not a valid time", field="since", hint="write 2026-11-20T09:00:00Z"
-        ) from None
-
-
 def graph(call: Call) -> Any:
     """Return the graph of an execution's flow with the state of its steps, and a picture of it."""
-    from flowengine.drawing.data import node_link, statuses_of
-    from flowengine.drawing.picture import draw
+    from flowengine.drawing.data import drawn, node_link, statuses_of
 
     id = call.path["execution"]
     flow, statuses = call.engine.flow_of(id), statuses_of(call.engine.show(id)["steps"])
-    return node_link(flow, draw(flow.compiled, statuses), statuses)
+    return node_link(drawn(flow, statuses, plumbing=call.query.plumbing))
 
 
 def diff(call: Call) -> Any:

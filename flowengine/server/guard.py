@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.server.problems import Refused, problem_response
@@ -10,6 +10,7 @@ from flowengine.server.problems import Refused, problem_response
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+_STARTS = ("http.response.start", "websocket.http.response.start")
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _HEADERS = (
     (
@@ -34,6 +35,8 @@ class Hosts(NamedTuple):
 
     names: frozenset[str]
     """Values of the header `Host`, in lower case: `127.0.0.1:8383`, `flows.example.com`."""
+    pages: tuple[str, ...] = ()
+    """Origins of other pages that may call open paths: `https://temporal.example.com`."""
 
     def is_own_origin(self, origin: str) -> bool:
         """Return whether a page of this server sent a request."""
@@ -47,32 +50,42 @@ class Guard:
     Args:
         app: The router.
         hosts: The names of the server.
-        largest: Maximum number of bytes of a body.
+        largest: Returns the maximum number of bytes of a body, by path.
         note: Records a refusal.
+        open_paths: Paths that pages of the origins in `hosts` may call.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Hosts, largest: int, note: Note) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Hosts,
+        largest: Callable[[str], int],
+        note: Note,
+        open_paths: Collection[str],
+    ) -> None:
         self._app = app
         self._hosts = hosts
         self._largest = largest
         self._note = note
+        self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             return
         started = False
 
         async def send_protected(message: Message) -> None:
             nonlocal started
-            if message["type"] == "http.response.start":
+            if message["type"] in _STARTS:
                 started = True
                 message = {**message, "headers": _protected(message.get("headers", ()))}
             await send(message)
 
+        largest = self._largest(scope["path"])
         try:
-            self._check(scope)
-            await self._app(scope, self._bounded(receive), send_protected)
+            self._check(scope, largest)
+            await self._app(scope, self._bounded(receive, largest), send_protected)
         except Refused as error:
             refused = error
         else:
@@ -81,7 +94,7 @@ class Guard:
         if not started:
             await problem_response(refused)(scope, receive, send_protected)
 
-    def _check(self, scope: Scope) -> None:
+    def _check(self, scope: Scope, largest: int) -> None:
         """Check the host, the origin and the declared size of a request.
 
         Raises:
@@ -96,16 +109,18 @@ class Guard:
                 hint="the operator adds a name with: flowengine serve --public NAME",
                 headers={"connection": "close"},
             )
-        if scope["method"] not in _SAFE:
+        if scope.get("method") not in _SAFE:  # a WebSocket has none
             origin = headers.get("origin")
+            is_named = scope["path"] in self._open_paths and origin in self._hosts.pages
             foreign = origin is not None and not self._hosts.is_own_origin(origin)
-            if foreign or headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            foreign |= headers.get("sec-fetch-site") in ("cross-site", "same-site")
+            if foreign and not is_named:
                 raise Refused(403, "the request was sent by a page of another origin")
         length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > self._largest:
-            raise self._too_large()
+        if length.isdecimal() and int(length) > largest:
+            raise _too_large(largest)
 
-    def _bounded(self, receive: Receive) -> Receive:
+    def _bounded(self, receive: Receive, largest: int) -> Receive:
         """Return a `receive` that counts the bytes of the body, which may have no length."""
         size = 0
 
@@ -113,15 +128,16 @@ class Guard:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
-            if size > self._largest:
-                raise self._too_large()
+            if size > largest:
+                raise _too_large(largest)
             return message
 
         return bounded
 
-    def _too_large(self) -> Refused:
-        message = f"the body has more than {self._largest} bytes"
-        return Refused(413, message, headers={"connection": "close"})
+
+def _too_large(largest: int) -> Refused:
+    message = f"the body has more than {largest} bytes"
+    return Refused(413, message, headers={"connection": "close"})
 
 
 def _by_name(scope: Scope) -> dict[str, str]:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 import hashlib
 import hmac
 import json
-import logging
 import time
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from flowengine.errors import InputError
-from flowengine.sdk import SecretMissing
-from flowengine.secrets import resolve
 from flowengine.server.executions import check_keyed_data
+from flowengine.server.host_secrets import host_secret
 from flowengine.server.problems import Refused
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.hook_rules import HookEntry
 
-_log = logging.getLogger("flowengine.server")
 TOLERANCE = 300
 """Seconds that the time in a signature may differ from ours."""
 _NO_SECRET = b"no hook has this secret"
@@ -101,21 +98,22 @@ def _key(hook: HookEntry) -> bytes:
     Raises:
         Refused: The server cannot read it.
     """
+    read = _from_base64 if hook.scheme == "standard" else str.encode
+    return host_secret(f"hook {hook.name}", hook.secret, read)
+
+
+def _from_base64(text: str) -> bytes:
     try:
-        text = resolve(f"of hook {hook.name}", hook.secret).strip()
-    except SecretMissing as error:
-        _log.error("%s", error.message)
-        raise Refused(503, "the secret of this hook is not available on the server") from None
-    if hook.scheme == "standard":
-        return base64.b64decode(text.removeprefix("whsec_"))
-    return text.encode()
+        return b64decode(text.removeprefix("whsec_"), validate=True)
+    except ValueError:
+        raise ValueError("it is not base64, as Standard Webhooks require") from None
 
 
 def _standard(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
     """Standard Webhooks: `webhook-signature: v1,BASE64 v1,BASE64`."""
     id, at = headers["webhook-id"], headers["webhook-timestamp"]
     given = [one.partition(",") for one in headers["webhook-signature"].split()]
-    found = [base64.b64decode(text) for version, _, text in given if version == "v1"]
+    found = [b64decode(text) for version, _, text in given if version == "v1"]
     return Signed(f"{id}.{at}.".encode() + body, found, id, at)
 
 

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from flowengine.server.host_secrets import host_secret
+from flowengine.server.oidc import Provider
 from flowengine.server.problems import Refused
-from flowengine.server.rights import LOCAL, Principal, access_of
+from flowengine.server.records import Session, SignedIn
+from flowengine.server.rights import LOCAL, USER_NAME, Principal, access_of
+from flowengine.server.sign_in import CodeFlow
 
 if TYPE_CHECKING:
-    from flowengine.server.records import Records, Session, Token
+    from collections.abc import Mapping, Sequence
+
+    from flowengine.server.records import Records, Token
     from flowengine.settings import Settings
 
 FAILURES = 20
 """Failed attempts of an address within `WINDOW` after which it is refused."""
 WINDOW = 60.0
 _MOST_ADDRESSES = 10_000
+PROXY = "(proxy)"
+"""The credential of users whom the proxy names. No token has this name."""
+OIDC = "(oidc)"
+"""The credential of users whom an OpenID provider names."""
+_DOTS = 2
+"""Dots in a JWT. Tokens of this server have none."""
 _CHALLENGE = {"www-authenticate": "Bearer"}
 
 
@@ -36,7 +49,51 @@ class Identity:
         self._settings = settings
         self._owner = owner
         self._local = local
+        rules = None if settings.sign_in is None else settings.sign_in.oidc
+        self._provider = None if rules is None else Provider(rules)
+        self.code_flow: CodeFlow | None = None
+        """Sign-ins of browsers with the provider."""
+        if self._provider is not None and rules is not None and rules.client:
+            self.code_flow = CodeFlow(self._provider, rules)
+        self._issuer = "" if rules is None else rules.issuer
         self._failed: OrderedDict[str, list[float]] = OrderedDict()
+
+    def of_proxy(self, headers: Mapping[str, list[str]], address: str) -> Principal | None:
+        """Return the user whom the trusted proxy names. None: the request is not from it.
+
+        The user who runs the server has no rights in this way, because names of the proxy's users
+        are not those of this machine.
+
+        Args:
+            headers: Values of each header, by its name in lower case.
+            address: The address of the client.
+
+        Raises:
+            Refused: A header of the proxy is there, and the secret or the user is not valid.
+        """
+        rules = None if self._settings.sign_in is None else self._settings.sign_in.proxy
+        if rules is None:
+            return None
+        users, secrets = headers.get(rules.user_header, []), headers.get(rules.secret_header, [])
+        if not users and not secrets:
+            return None
+        self.check_address(address)
+        right = host_secret("the proxy", rules.secret)
+        given = secrets[0] if len(secrets) == 1 else ""
+        if not hmac.compare_digest(given.encode(), right) or len(users) > 1:
+            self.note_failure(address)
+            raise Refused(401, "this request is not from the proxy that names users")
+        if not users:
+            return None
+        if USER_NAME.fullmatch(users[0]) is None:
+            raise Refused(401, "the proxy names no valid user")
+        user = f"user:{users[0]}"
+        return Principal(user, PROXY, access_of(user, "", self._settings))
+
+    def proxy_session(self, principal: Principal) -> Session:
+        """Return the session of a user whom the proxy names: each request proves it again."""
+        message = f"form {principal.user}".encode()
+        return Session(PROXY, hmac.new(self._local.encode(), message, hashlib.sha256).hexdigest())
 
     def of_session(self, secret: str) -> tuple[Principal, Session] | None:
         """Return the user of a browser's session, unless it or its token has ended.
@@ -49,7 +106,12 @@ class Identity:
         if session is None:
             return None
         if session.token == LOCAL:
-            return self._local_principal(), session
+            return self.local(), session
+        if session.token == OIDC:
+            user = self._records.find_signed_in(secret)
+            if user is None or self.code_flow is None or user.issuer != self._issuer:
+                return None
+            return self._named(user.user, user.groups), session
         token = self._records.token_named(session.token, now)
         return None if token is None else (self._principal_of(token), session)
 
@@ -72,11 +134,62 @@ class Identity:
                 hint="send 'Authorization: Bearer TOKEN'; see: flowengine tokens create --help",
                 headers=_CHALLENGE,
             )
-        principal = self._principal(text.strip())
+        text = text.strip()
+        if self._provider is not None and text.count(".") == _DOTS:
+            return self._of_provider(self._provider, text, address)
+        principal = self._principal(text)
         if principal is None:
             self.note_failure(address)
             raise Refused(401, "the token is unknown, expired or revoked", headers=_CHALLENGE)
         return principal
+
+    def _of_provider(self, provider: Provider, token: str, address: str) -> Principal:
+        try:
+            named = provider.named_by(token)
+        except Refused as error:
+            if error.status == 401:
+                self.note_failure(address)
+                raise Refused(401, error.message, headers=_CHALLENGE) from None
+            raise
+        return self._named(named.user, named.groups)
+
+    def _named(self, name: str, groups: Sequence[str]) -> Principal:
+        user = f"user:{name}"
+        access = access_of(user, "", self._settings, [f"group:{one}" for one in groups])
+        return Principal(user, OIDC, access)
+
+    def begin_at_provider(self, redirect: str, following: str) -> tuple[str, str]:
+        """Begin a sign-in with the provider. See `CodeFlow.begin`."""
+        return self._flow().begin(redirect, following)
+
+    def finish_at_provider(
+        self, given: Mapping[str, str], browser: str, address: str
+    ) -> tuple[Principal, str, str]:
+        """Return the user, the secret of a new session, and the path to show.
+
+        Args:
+            given: The parameters with which the browser came back.
+            browser: The secret in its cookie.
+            address: The address of the client.
+
+        Raises:
+            Refused: The sign-in is not valid.
+        """
+        self.check_address(address)
+        try:
+            named, following = self._flow().finish(given, browser)
+        except Refused as error:
+            if error.status == 401 and "error" not in given:
+                self.note_failure(address)
+            raise
+        user = SignedIn(named.user, named.groups, self._issuer)
+        secret = self._records.begin_session(OIDC, int(time.time() * 1000), user)
+        return self._named(named.user, named.groups), secret, following
+
+    def _flow(self) -> CodeFlow:
+        if self.code_flow is None:
+            raise Refused(404, "this server has no sign-in with a provider")
+        return self.code_flow
 
     def check_address(self, address: str) -> None:
         """Check that an address has not failed too often.
@@ -91,11 +204,12 @@ class Identity:
 
     def _principal(self, text: str) -> Principal | None:
         if hmac.compare_digest(text.encode(), self._local.encode()):
-            return self._local_principal()
+            return self.local()
         token = self._records.find_token(text, int(time.time() * 1000))
         return None if token is None else self._principal_of(token)
 
-    def _local_principal(self) -> Principal:
+    def local(self) -> Principal:
+        """Return the user who runs the server."""
         return Principal(self._owner, LOCAL, access_of(self._owner, self._owner, self._settings))
 
     def _principal_of(self, token: Token) -> Principal:

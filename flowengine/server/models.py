@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from flowengine.engines.infos import Status
+from flowengine.server.records import TOKEN_NAME
 
 LARGEST_PAGE = 500
 MOST_DECISIONS = 100
@@ -24,6 +25,23 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class PayloadData(BaseModel):
+    """A payload of Temporal in its JSON form. Other fields are not needed to decode it."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    metadata: dict[str, str] = Field({}, description="name → base64")
+    data: str = Field("", description="base64")
+
+
+class PayloadsBody(BaseModel):
+    """Payloads of one namespace of Temporal."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    payloads: list[PayloadData] = Field(max_length=10_000)
+
+
 class Page(Query):
     """A page of a list."""
 
@@ -31,8 +49,8 @@ class Page(Query):
     after: str | None = Field(None, max_length=200, description="`next` of the page before")
 
 
-class ExecutionsQuery(Page):
-    """Filters of the list of executions."""
+class ExecutionFilters(Query):
+    """The executions that are meant."""
 
     flow: str | None = Field(None, description="id of the flow")
     status: Status | None = Field(None, description="status of the executions")
@@ -46,6 +64,20 @@ class ExecutionsQuery(Page):
     )
 
 
+class ExecutionsQuery(Page, ExecutionFilters):
+    """A page of the list of executions."""
+
+
+class AllEventsQuery(ExecutionFilters):
+    """A part of the events of all executions. `status`: that of the execution after the event."""
+
+    brief: bool = Field(False, description="only the number, time and type of each entry")
+    after: int | None = Field(
+        None, ge=0, le=2**62, description="`next` of the part before (default: the newest event)"
+    )
+    limit: int = Field(100, ge=1, le=LARGEST_PAGE, description="size of the page")
+
+
 class WaitsQuery(Page):
     """Filters of the list of waits."""
 
@@ -56,6 +88,9 @@ class WaitsQuery(Page):
     flow: str | None = Field(None, description="id of the flow")
     execution: str | None = Field(None, description="id of the execution")
     batch: str | None = Field(None, description="the `batch` of the waits")
+    in_turn: bool = Field(
+        False, description="pending ones that are due first come first, not the oldest"
+    )
     kind: list[str] = Field(
         [], description="kinds of waits, may be repeated (default: those that are decided on)"
     )
@@ -66,6 +101,7 @@ class EventsQuery(Query):
 
     from_seq: int = Field(0, ge=0, le=2**31, description="number of the first event")
     limit: int = Field(100, ge=1, le=LARGEST_PAGE, description="size of the page")
+    replies: bool = Field(False, description="of a stream: only the replies being written")
 
 
 class ShowQuery(Query):
@@ -76,10 +112,29 @@ class ShowQuery(Query):
     brief: bool = Field(False, description="only the status, outputs, error and open waits")
 
 
+class GraphQuery(Query):
+    """The parts of a graph to draw."""
+
+    plumbing: bool = Field(False, description="include connecting steps of generated flows")
+
+
 class OwnedQuery(Query):
     """A filter by execution."""
 
     execution: str | None = Field(None, description="id of the execution")
+
+
+class FlowsQuery(Query):
+    """Filters of the list of deployed flows."""
+
+    flow: str | None = Field(None, description="id of the flow")
+    versions: bool = Field(False, description="also those that are not the current ones")
+
+
+class SchedulesQuery(Query):
+    """Filters of the list of schedules."""
+
+    flow: str | None = Field(None, description="id of the flow")
 
 
 class AuditQuery(Query):
@@ -99,6 +154,29 @@ class StartBody(Body):
         description="id of the execution. The same id with the same flow and inputs is idempotent",
     )
     labels: dict[str, str] = {}
+
+
+class FlowBody(Body):
+    """A flow as text. It names no files of the server's machine."""
+
+    text: str = Field(description="the content of a flow file")
+    name: str = Field("flow.yaml", max_length=200, description="its name in errors")
+
+
+class TriggerBody(Body):
+    """A start out of turn."""
+
+    schedule: str | None = Field(None, description="its expression, if the flow has several")
+
+
+class BackfillBody(Body):
+    """Past times of schedules."""
+
+    since: str = Field(json_schema_extra={"format": "date-time"})
+    until: str | None = Field(
+        None, json_schema_extra={"format": "date-time"}, description="default: now"
+    )
+    schedule: str | None = Field(None, description="its expression. Default: all of the flow")
 
 
 class CancelBody(Body):
@@ -176,7 +254,10 @@ class DecisionBody(Body):
     comment: str | None = None
     value: Any = Field(None, description="the result, with the choices `result` and `respond`")
     grant: GrantBody | None = None
-    images: list[str] = Field([], max_length=10, description="`data:` URLs, for the model")
+    images: list[str] = Field(
+        [], max_length=10, description="for the model: `data:` URLs, or SHA-256 of uploaded images"
+    )
+    attach: list[str] = Field([], max_length=10, description="SHA-256 of uploaded files")
 
 
 class OneDecision(DecisionBody):
@@ -191,6 +272,12 @@ class DecisionsBody(Body):
     decisions: list[OneDecision] = Field(min_length=1, max_length=MOST_DECISIONS)
 
 
+class UploadQuery(Query):
+    """An uploaded file."""
+
+    name: str = Field(min_length=1, max_length=255, description="its name, without directories")
+
+
 class ReleaseBody(Body):
     """A release of an environment."""
 
@@ -199,6 +286,23 @@ class ReleaseBody(Body):
 
 class EmptyBody(Body):
     """Nothing."""
+
+
+class TokenBody(Body):
+    """A token, with its limits."""
+
+    name: str = Field(pattern=TOKEN_NAME, description="for lists and the audit record")
+    user: str | None = Field(
+        None, max_length=200, description="`user:NAME`. Default: the user of the request"
+    )
+    role: Literal["viewer", "starter", "approver", "operator", "admin"] | None = Field(
+        None, description="Default: no limit"
+    )
+    flows: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
+        ["*"], min_length=1, max_length=100, description="patterns of flow ids, with `role`"
+    )
+    content: bool = Field(False, description="with `role`: see inputs, outputs and events")
+    expires_in: int | None = Field(None, ge=1, le=10 * 365 * 86_400, description="in seconds")
 
 
 class DelegateBody(Body):

@@ -8,9 +8,11 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from flowengine import __version__
 from flowengine.sdk.python_functions.live_types import schema_of
-from flowengine.server.models import Body, Query
+from flowengine.server.models import Query
 from flowengine.server.problems import MEDIA_TYPE
 from flowengine.server.rights import Right
 from flowengine.server.routes import ROUTES, Route
@@ -41,6 +43,7 @@ _PROBLEM = {
         "code": {"type": "string"},
         "detail": {"type": "string"},
         "hint": {"type": "string"},
+        "cli_hint": {"type": "string", "description": "the same on the command line"},
         "field": {"type": "string", "description": "dotted path of the value at fault"},
         "errors": {"type": "array", "items": {"type": "object"}},
         "standing": {"type": "object", "description": "what counts instead"},
@@ -99,6 +102,8 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     }
     if route.need == "signed":
         operation["requestBody"] = {"content": {"application/json": {"schema": {}}}}
+    if route.uploads:
+        operation["requestBody"] = {"required": True, "content": {"application/octet-stream": {}}}
     if route.body is not None:
         operation["parameters"].append(_KEY)
         operation["requestBody"] = {
@@ -152,7 +157,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {**only, **schema}
 
 
-def _model(body: type[Body], schemas: dict[str, Any]) -> dict[str, Any]:
+def _model(body: type[BaseModel], schemas: dict[str, Any]) -> dict[str, Any]:
     schemas[body.__name__] = _inlined(body.model_json_schema(ref_template=_TEMPLATE), schemas)
     return {"$ref": f"#/components/schemas/{body.__name__}"}
 

@@ -20,6 +20,7 @@ from flowengine.errors import (
     UsageError,
 )
 from flowengine.json_values import plain
+from flowengine.kernel.notation.times import format_time
 
 MEDIA_TYPE = "application/problem+json"
 _STATUSES: dict[type[FlowEngineError], int] = {
@@ -31,6 +32,7 @@ _STATUSES: dict[type[FlowEngineError], int] = {
     NotAllowed: 403,
     StoreError: 503,
 }
+_TIMES = ("at", "sent", "expired_at")
 
 
 class Refused(FlowEngineError):
@@ -77,12 +79,14 @@ def problem_of(error: FlowEngineError, surface: Surface = "http") -> dict[str, A
     }
     if (hint := error.hint_for(surface)) is not None:
         problem["hint"] = hint
+    if surface == "http" and (command := error.hint_for("cli")) not in (None, hint):
+        problem["cli_hint"] = command
     if isinstance(error, InputError) and error.field:
         problem["field"] = error.field
     if isinstance(error, FlowFileError):
         problem["errors"] = [one.as_dict() for one in error.diagnostics]
     if isinstance(error, Conflict) and isinstance(error.standing, dict):
-        problem["standing"] = error.standing
+        problem["standing"] = _with_times(error.standing)
     return problem
 
 
@@ -90,6 +94,14 @@ def problem_response(error: FlowEngineError) -> Response:
     """Return the answer to a request that failed."""
     headers = error.headers if isinstance(error, Refused) else {}
     return Response(as_json(problem_of(error)), status_of(error), headers, MEDIA_TYPE)
+
+
+def _with_times(standing: dict[str, Any]) -> dict[str, Any]:
+    """Return what counts instead, with times in RFC 3339."""
+    return {
+        name: format_time(value) if name in _TIMES and isinstance(value, int) else value
+        for name, value in standing.items()
+    }
 
 
 def as_json(value: Any) -> bytes:

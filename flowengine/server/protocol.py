@@ -17,10 +17,12 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 _END = b"\r\n\r\n"
 _BARE = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00")
@@ -103,6 +105,61 @@ def fault_of(head: bytes, limits: ProtocolLimits) -> tuple[int, str] | None:
     return None
 
 
+class _Patience:
+    """Cuts off a reader that has taken nothing for some time.
+
+    Args:
+        loop: The loop of the connection.
+        seconds: The time.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        """Wait for the reader."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, transport.abort)
+
+    def end(self) -> None:
+        """Note that the reader has taken enough."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class LimitedSocket(WebSocketsSansIOProtocol):
+    """A connection after its upgrade to WebSocket.
+
+    Args:
+        first: The connection before.
+        options: As for uvicorn's class.
+    """
+
+    def __init__(self, first: LimitedProtocol, **options: Any) -> None:
+        super().__init__(**options)
+        self._first = first
+        self._reader = _Patience(self.loop, first.limits.reader_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop counting the connection."""
+        self._reader.end()
+        self._first.uncount()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait for a slow reader, but not forever."""
+        super().pause_writing()
+        self._reader.begin(self.transport)
+
+    def resume_writing(self) -> None:
+        """Continue: the reader has taken enough."""
+        super().resume_writing()
+        self._reader.end()
+
+
 class LimitedProtocol(H11Protocol):
     """One connection.
 
@@ -114,33 +171,39 @@ class LimitedProtocol(H11Protocol):
     def __init__(self, connections: Connections, **options: Any) -> None:
         super().__init__(**options)
         self._connections = connections
-        self._limits = connections.limits
+        self.limits = connections.limits
         self._head = bytearray()
         self._address: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._reader: asyncio.TimerHandle | None = None
+        self._reader = _Patience(self.loop, self.limits.reader_seconds)
+        self._is_upgraded = False
+        self.ws_protocol_class = partial(LimitedSocket, self)  # type: ignore[assignment]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection, and wait for a head."""
         super().connection_made(cast("asyncio.Transport", transport))
         address = self.client[0] if self.client else ""
-        if self._limits.proxies_only and address not in self._limits.proxies:
+        if self.limits.proxies_only and address not in self.limits.proxies:
             self._refuse(403, "only the proxy may connect")
             return
         if not self._connections.admit(address):
             self._refuse(503, "too many connections")
             return
         self._address = address
-        self._set_deadline(self._limits.head_seconds, self._head_is_late)
+        self._set_deadline(self.limits.head_seconds, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop counting the connection."""
         self._end_deadline()
         self.resume_writing()
+        self.uncount()
+        super().connection_lost(exc)
+
+    def uncount(self) -> None:
+        """Stop counting the connection, which is lost."""
         if self._address is not None:
             self._connections.end(self._address)
             self._address = None
-        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Collect a head, or pass on a part of a body."""
@@ -155,15 +218,17 @@ class LimitedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """Wait for a slow reader, but not forever."""
         super().pause_writing()
-        if self._reader is None:
-            self._reader = self.loop.call_later(self._limits.reader_seconds, self.transport.abort)
+        self._reader.begin(self.transport)
 
     def resume_writing(self) -> None:
         """Continue: the reader has taken enough."""
         super().resume_writing()
-        if self._reader is not None:
-            self._reader.cancel()
-            self._reader = None
+        self._reader.end()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Pass the connection on. It is still counted until it is lost."""
+        self._is_upgraded = True
+        super().handle_websocket_upgrade(event)
 
     # Internals
 
@@ -174,16 +239,16 @@ class LimitedProtocol(H11Protocol):
         if not self._head:
             self._unset_keepalive_if_required()
             if self._deadline is None:
-                self._set_deadline(self._limits.head_seconds, self._head_is_late)
+                self._set_deadline(self.limits.head_seconds, self._head_is_late)
         searched = max(0, len(self._head) - len(_END) + 1)
         self._head += data
         end = self._head.find(_END, searched)
-        if (end if end >= 0 else len(self._head)) > self._limits.head_bytes:
-            self._refuse(431, f"the head has more than {self._limits.head_bytes} bytes")
+        if (end if end >= 0 else len(self._head)) > self.limits.head_bytes:
+            self._refuse(431, f"the head has more than {self.limits.head_bytes} bytes")
             return
         if end < 0:
             return
-        fault = fault_of(bytes(self._head[:end]), self._limits)
+        fault = fault_of(bytes(self._head[:end]), self.limits)
         if fault is not None:
             self._refuse(*fault)
             return
@@ -194,10 +259,13 @@ class LimitedProtocol(H11Protocol):
     def _pass_on(self, data: bytes) -> None:
         """Let uvicorn read a complete head or a part of a body."""
         super().data_received(data)
+        if self._is_upgraded:
+            self._end_deadline()
+            return
         if self.conn.trailing_data[0] and self.conn.their_state is not h11.SEND_BODY:
             self._answer_no_more()
         if self.conn.their_state is h11.SEND_BODY:
-            self._set_deadline(self._limits.body_seconds, self._body_is_late)
+            self._set_deadline(self.limits.body_seconds, self._body_is_late)
         else:
             self._end_deadline()
 
@@ -221,7 +289,7 @@ class LimitedProtocol(H11Protocol):
 
     def _body_is_late(self) -> None:
         if self.flow.read_paused:  # the application reads slowly, not the client
-            self._set_deadline(self._limits.body_seconds, self._body_is_late)
+            self._set_deadline(self.limits.body_seconds, self._body_is_late)
         else:
             self._refuse(408, "the body did not arrive in time")
 

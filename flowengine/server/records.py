@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import sqlite3
 from _thread import RLock
@@ -19,13 +20,19 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from flowengine.durable_files import make_folder, write_whole
-from flowengine.errors import Conflict, Hint, NotFound, StoreError
+from flowengine.errors import Conflict, Hint, InputError, NotFound, StoreError
+from flowengine.kept_files import HELD_SECONDS
 from flowengine.server.rights import Access
 from flowengine.store_folder import claim, make_private, remote_store, state_folder
 
 _FILE = "server.db"
 _TOKEN_FILE = "token"
 _PREFIX = "fe_"
+TOKEN_NAME = r"^[\w.@:-]{1,100}$"
+"""Names of tokens. Those of other credentials, such as `(local)`, have parentheses: a session knows
+its credential by this name only.
+"""
+_TOKEN = re.compile(rf"{_PREFIX}[A-Za-z0-9_-]{{20,}}")
 """How a token begins, so that scanners for leaked credentials can recognize it."""
 _BYTES = 32
 _USE_EVERY = 60_000
@@ -40,6 +47,8 @@ SESSION = 12 * 3_600_000
 """Milliseconds after which a user of the page signs in again."""
 KEPT = 24 * 3_600_000
 """Milliseconds for which the answer to a request with an idempotency key is kept."""
+UPLOADED = 1024**3
+"""Maximum number of bytes that a user uploads in a week."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS tokens (
     id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, user TEXT NOT NULL, hash BLOB NOT NULL,
@@ -55,6 +64,12 @@ CREATE TABLE IF NOT EXISTS answers (
 CREATE TABLE IF NOT EXISTS sessions (
     hash BLOB PRIMARY KEY, token TEXT NOT NULL, form_token TEXT NOT NULL,
     expires_at INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS signed_in (
+    hash BLOB PRIMARY KEY, user TEXT NOT NULL, groups TEXT NOT NULL, issuer TEXT NOT NULL,
+    expires_at INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS uploads (
+    user TEXT, sha256 TEXT, name TEXT NOT NULL, size INTEGER NOT NULL, at INTEGER NOT NULL,
+    PRIMARY KEY (user, sha256)) WITHOUT ROWID;
 """
 
 
@@ -92,6 +107,23 @@ class Session(NamedTuple):
     """Name of the token with which the user signed in."""
     form_token: str
     """Each form of the page sends it, which a page of another origin cannot know."""
+
+
+class SignedIn(NamedTuple):
+    """The user of a session that began at an OpenID provider."""
+
+    user: str
+    """As the provider names the user."""
+    groups: tuple[str, ...]
+    issuer: str
+
+
+class Upload(NamedTuple):
+    """A file that a user has uploaded."""
+
+    name: str
+    size: int
+    sha256: str
 
 
 class Kept(NamedTuple):
@@ -164,12 +196,19 @@ class Records:
     # Tokens
 
     def local_token(self) -> tuple[str, str]:
-        """Return the token of the user who runs the server, and the path of its file."""
+        """Return the token of the user who runs the server, and the path of its file.
+
+        The file is created if missing, and replaced if it contains no token.
+        """
         path = os.path.join(self.folder, _TOKEN_FILE)
-        made = f"{_PREFIX}{secrets.token_urlsafe(_BYTES)}\n".encode()
-        write_whole(path, made, replace=False)
-        with open(path, encoding="ascii") as file:
-            return file.read().strip(), path
+        made = f"{_PREFIX}{secrets.token_urlsafe(_BYTES)}\n"
+        write_whole(path, made.encode(), replace=False)
+        with open(path, encoding="utf-8", errors="replace") as file:
+            token = file.read().strip()
+        if _TOKEN.fullmatch(token) is None:
+            write_whole(path, made.encode())
+            token = made.strip()
+        return token, path
 
     def create_token(
         self, name: str, user: str, scope: Access | None, by: str, now: int, expires: int | None
@@ -185,8 +224,15 @@ class Records:
             expires: When it expires (ms).
 
         Raises:
+            InputError: The name is not valid.
             Conflict: There is a token with this name.
         """
+        if re.fullmatch(TOKEN_NAME, name) is None:
+            raise InputError(
+                f"{name!r} cannot be the name of a token",
+                field="name",
+                hint="up to 100 letters, digits and .@:_-",
+            )
         id, secret = secrets.token_hex(6), secrets.token_urlsafe(_BYTES)
         role, flows, content = (None, ["*"], False) if scope is None else scope
         row = (id, name, user, _digest(secret), role, json.dumps(list(flows)), content)
@@ -245,13 +291,31 @@ class Records:
 
     # Sessions
 
-    def begin_session(self, token: str, now: int) -> str:
-        """Begin a session and return its secret, for the cookie. Only its hash is kept."""
+    def begin_session(self, token: str, now: int, user: SignedIn | None = None) -> str:
+        """Begin a session and return its secret, for the cookie. Only its hash is kept.
+
+        Args:
+            token: Name of the credential.
+            now: The time, in milliseconds since 1970.
+            user: Whom a provider has named.
+        """
         self._write("DELETE FROM sessions WHERE expires_at <= ?", (now,))
+        self._write("DELETE FROM signed_in WHERE expires_at <= ?", (now,))
         secret = secrets.token_urlsafe(_BYTES)
         row = (_digest(secret), token, secrets.token_urlsafe(_BYTES), now + SESSION)
+        if user is not None:
+            groups = json.dumps(user.groups)
+            named = (_digest(secret), user.user, groups, user.issuer, now + SESSION)
+            self._write("INSERT INTO signed_in VALUES (?, ?, ?, ?, ?)", named)
         self._write("INSERT INTO sessions VALUES (?, ?, ?, ?)", row)
         return secret
+
+    def find_signed_in(self, secret: str) -> SignedIn | None:
+        """Return whom a provider has named when a session began, or None."""
+        rows = self._read(
+            "SELECT user, groups, issuer FROM signed_in WHERE hash = ?", (_digest(secret),)
+        )
+        return SignedIn(rows[0][0], tuple(json.loads(rows[0][1])), rows[0][2]) if rows else None
 
     def find_session(self, secret: str, now: int) -> Session | None:
         """Return the session of a cookie, unless it has ended."""
@@ -264,6 +328,7 @@ class Records:
     def end_session(self, secret: str) -> None:
         """End a session: the user has signed out."""
         self._write("DELETE FROM sessions WHERE hash = ?", (_digest(secret),))
+        self._write("DELETE FROM signed_in WHERE hash = ?", (_digest(secret),))
 
     # Audit
 
@@ -374,6 +439,46 @@ class Records:
         self._write(
             "DELETE FROM answers WHERE user = ? AND key = ? AND status IS NULL", (user, key)
         )
+
+    # Uploads
+
+    def check_uploads(self, user: str, size: int, now: int) -> None:
+        """Check that a user may upload another file.
+
+        Raises:
+            Conflict: The user has uploaded too much in the last week.
+        """
+        self._write("DELETE FROM uploads WHERE at < ?", (now - HELD_SECONDS * 1000,))
+        [(held,)] = self._read("SELECT coalesce(sum(size), 0) FROM uploads WHERE user = ?", (user,))
+        if held + size > UPLOADED:
+            raise Conflict(
+                f"{user} has uploaded {held} bytes in the last week; at most {UPLOADED} are held",
+                hint="an upload is held for a week",
+            )
+
+    def end_upload(self, user: str, file: Upload, now: int) -> None:
+        """Record a file that a user has uploaded."""
+        self._write(
+            "INSERT OR REPLACE INTO uploads VALUES (?, ?, ?, ?, ?)",
+            (user, file.sha256, file.name, file.size, now),
+        )
+
+    def upload(self, user: str, sha256: str) -> Upload:
+        """Return a file that a user has uploaded.
+
+        Raises:
+            NotFound: The user has not uploaded it in the last week.
+        """
+        found = self._read(
+            "SELECT name, size FROM uploads WHERE user = ? AND sha256 = ?", (user, sha256)
+        )
+        if not found:
+            raise NotFound(
+                f"{user} has uploaded no file {sha256!r} in the last week",
+                hint="upload it: POST /v1/artifacts?name=NAME",
+            )
+        name, size = found[0]
+        return Upload(name, size, sha256)
 
     # Internals
 

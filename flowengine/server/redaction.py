@@ -39,6 +39,8 @@ _GRANT = (
     *("id", "execution", "flow", "tool", "uses", "used", "until", "by", "at", "status"),
     "revoked_by",
 )
+_ENTRY = ("seq", "at", "type")
+_HIDDEN = "it waits, runs or has failed. Users with the right 'content' see the reason"
 _ERROR = ("type", "step", "attempt")
 
 
@@ -61,7 +63,7 @@ def wait_without_content(wait: Mapping[str, Any]) -> dict[str, Any]:
 
 def reason_without_content(reason: Mapping[str, Any]) -> dict[str, Any]:
     """Return a reason of `why` without its sentences, which may quote titles and keys."""
-    return _only(reason, _REASON)
+    return {**_only(reason, _REASON), "what": _HIDDEN}
 
 
 def environment_without_content(environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,6 +74,11 @@ def environment_without_content(environment: Mapping[str, Any]) -> dict[str, Any
 def grant_without_content(grant: Mapping[str, Any]) -> dict[str, Any]:
     """Return a grant without the arguments that it covers."""
     return _only(grant, _GRANT)
+
+
+def entry_without_content(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of a journal without its data and its step."""
+    return _only(entry, _ENTRY)
 
 
 def _only(view: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

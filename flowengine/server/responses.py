@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from flowengine.engines.infos import ExecutionInfo, GrantInfo, Reason, WaitInfo
+from flowengine.engines.infos import ExecutionInfo, GrantInfo, Reason, StartInfo, WaitInfo
 
 
 class Started(TypedDict):
     """An execution that was recorded. The process that drives the store's executions begins it."""
 
     execution: str
+
+
+class PayloadItem(TypedDict):
+    """A payload of Temporal in its JSON form, with values as base64."""
+
+    metadata: dict[str, str]
+    data: str
+
+
+class Payloads(TypedDict):
+    """Payloads in the order of the request."""
+
+    payloads: list[PayloadItem]
 
 
 class Resumed(TypedDict):
@@ -70,6 +83,30 @@ class Events(TypedDict):
     """Number of the next event. None: there are none yet."""
 
 
+class EventItem(TypedDict):
+    """An event of an execution."""
+
+    number: int
+    """Its place among the events of all executions."""
+    execution: str
+    flow: str
+    status: str
+    """That of the execution right after the event."""
+    labels: dict[str, str]
+    created_at: str
+    """When the execution was created."""
+    entry: dict[str, Any]
+    """As in the journal of the execution. Without the right `content` only `seq`, `at`, `type`."""
+
+
+class AllEvents(TypedDict):
+    """A part of the events of all executions. Also as a stream: `Accept: text/event-stream`."""
+
+    items: list[EventItem]
+    next: int
+    """Pass it as `after` to get the events that follow."""
+
+
 class Graph(TypedDict):
     """The graph of a flow in the node-link format of networkx, and a picture of it."""
 
@@ -77,6 +114,14 @@ class Graph(TypedDict):
     frame: dict[str, Any]
     nodes: list[dict[str, Any]]
     edges: list[dict[str, Any]]
+
+
+class Uploaded(TypedDict):
+    """A file that was uploaded. This map is its value in inputs, forms and signals."""
+
+    name: str
+    size: int
+    sha256: str
 
 
 class Decided(TypedDict):
@@ -117,6 +162,65 @@ class FlowItem(TypedDict):
     title: str
     hash: str
     inputs: dict[str, Any]
+    deployed_at: str
+    current: bool
+    modules: list[str]
+    """Python modules that its steps import on the worker's machine."""
+    starts: list[StartInfo]
+    """What starts it, if it is the current version."""
+
+
+class FlowDefinition(TypedDict):
+    """The definition of a deployed flow as text, to compare it with another one."""
+
+    flow: str
+    version: str
+    hash: str
+    definition: str
+
+
+class DeployedFlow(FlowItem):
+    """A flow that was deployed."""
+
+    warnings: list[dict[str, Any]]
+
+
+class CheckedFlow(TypedDict):
+    """The result of a check: `{file, line, column, code, message, hint}` of each finding."""
+
+    errors: list[dict[str, Any]]
+    warnings: list[dict[str, Any]]
+    flow: str | None
+    """Its id. None: it has errors."""
+
+
+class Undeployed(TypedDict):
+    """The removed versions as `ID@VERSION`."""
+
+    removed: list[str]
+
+
+class Schedules(TypedDict):
+    """Schedules of deployed flows. One without `next` is paused."""
+
+    items: list[StartInfo]
+
+
+class PastStart(TypedDict):
+    """The execution of a past time."""
+
+    flow: str
+    schedule: str
+    time: str
+    execution: str | None
+    error: str | None
+    """Why there is none."""
+
+
+class Backfilled(TypedDict):
+    """Executions of past times, ordered by time."""
+
+    items: list[PastStart]
 
 
 class Flows(TypedDict):
@@ -186,6 +290,15 @@ class TokenItem(TypedDict, total=False):
     expires_at: str
     used_at: str
     revoked_at: str
+
+
+class CreatedToken(TypedDict):
+    """A new token."""
+
+    name: str
+    user: str
+    token: str | None
+    """Shown once. None: the request was repeated."""
 
 
 class Tokens(TypedDict):

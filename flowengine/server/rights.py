@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from flowengine.settings import Settings
 
-LOCAL = "local"
-"""Name of the credential in the token file of the user who runs the server."""
+USER_NAME = re.compile(r"[^\s\x00-\x1f\x7f,:]{1,200}")
+"""The name of a user, as a proxy or an OpenID provider may give it."""
+LOCAL = "(local)"
+"""Name of the credential in the token file of the user who runs the server. No token has it."""
 
 
 class Right(StrEnum):
@@ -86,19 +89,22 @@ class Principal(NamedTuple):
         return any(access.has(right) for access in self.access)
 
 
-def access_of(user: str, owner: str, settings: Settings) -> tuple[Access, ...]:
+def access_of(
+    user: str, owner: str, settings: Settings, groups: Sequence[str] = ()
+) -> tuple[Access, ...]:
     """Return the roles of a user.
 
     Args:
         user: `user:NAME`.
         owner: The user who runs the server, who has all rights.
         settings: Those of the host.
+        groups: Groups of the user besides those in the settings, as `group:NAME`.
     """
     found = [Access("admin")] if user == owner else []
     found += [
         Access(entry.role, tuple(entry.flows), entry.content)
         for entry in settings.access
-        if settings.is_one_of(user, entry.who)
+        if settings.is_one_of(user, entry.who) or not {*groups}.isdisjoint(entry.who)
     ]
     return tuple(found)
 

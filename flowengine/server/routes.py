@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from pydantic import BaseModel
+
 from flowengine.engines.infos import (
     Difference,
     ExecutionInfo,
@@ -17,10 +19,14 @@ from flowengine.server import (
     administration,
     approvals,
     environments,
+    events,
     executions,
+    flows,
     hooks,
     models,
+    payloads,
     responses,
+    uploads,
 )
 from flowengine.server.calls import FLOWS
 from flowengine.server.rights import Right
@@ -38,11 +44,18 @@ class Route(NamedTuple):
     answer: Callable[[Any], Any]
     response: Any
     """Type of the answer. `Path`: a file."""
-    body: type[models.Body] | None = None
+    body: type[BaseModel] | None = None
     query: type[models.Query] = models.Query
     status: int = 200
     streams: bool = False
     """Whether the answer can also be a stream of events."""
+    uploads: bool = False
+    """Whether the body is a file."""
+    is_open: bool = False
+    """Whether pages of the origins that the operator names may call it, with the session of their
+    user. It must not change anything. It is recorded only if it is refused."""
+    secret: str | None = None
+    """Field of the answer that is not kept for repeated requests: they have None there."""
 
     @property
     def subject(self) -> str | None:
@@ -52,12 +65,59 @@ class Route(NamedTuple):
 
 _EXECUTION = "/v1/executions/{execution}"
 _APPROVAL = "/v1/approvals/{approval}"
+UPLOADS = "/v1/artifacts"
 
 ROUTES = (
     Route("GET", "/v1/health", "public", administration.health, responses.Health),
     Route("GET", "/v1/me", "anyone", administration.me, responses.Me),
-    Route("GET", "/v1/flows", Right.SEE, administration.list_flows, responses.Flows),
-    Route("GET", "/v1/flows/{flow}", Right.SEE, administration.show_flow, responses.FlowItem),
+    Route(
+        "GET", "/v1/flows", Right.SEE, flows.list_flows, responses.Flows, query=models.FlowsQuery
+    ),
+    Route(
+        "POST", "/v1/flows", Right.ADMINISTER, flows.deploy, responses.DeployedFlow,
+        models.FlowBody, status=201,
+    ),
+    Route(
+        "POST", "/v1/flows/check", Right.SEE, flows.check_flow, responses.CheckedFlow,
+        models.FlowBody,
+    ),
+    Route("GET", "/v1/flows/{flow}", Right.SEE, flows.show_flow, responses.FlowItem),
+    Route(
+        "GET", "/v1/flows/{flow}/graph", Right.SEE, flows.flow_graph, responses.Graph,
+        query=models.GraphQuery,
+    ),
+    Route(
+        "GET", "/v1/flows/{flow}/definition", Right.CONTENT, flows.show_definition,
+        responses.FlowDefinition,
+    ),
+    Route(
+        "POST", "/v1/flows/{flow}/deploy", Right.ADMINISTER, flows.deploy_version,
+        responses.DeployedFlow, models.EmptyBody,
+    ),
+    Route(
+        "POST", "/v1/flows/{flow}/undeploy", Right.ADMINISTER, flows.undeploy,
+        responses.Undeployed, models.EmptyBody,
+    ),
+    Route(
+        "GET", "/v1/schedules", Right.SEE, flows.list_schedules, responses.Schedules,
+        query=models.SchedulesQuery,
+    ),
+    Route(
+        "POST", "/v1/schedules/{flow}/pause", Right.OPERATE, flows.pause_schedules,
+        responses.Schedules, models.EmptyBody,
+    ),
+    Route(
+        "POST", "/v1/schedules/{flow}/resume", Right.OPERATE, flows.resume_schedules,
+        responses.Schedules, models.EmptyBody,
+    ),
+    Route(
+        "POST", "/v1/schedules/{flow}/trigger", Right.START, flows.trigger, responses.Started,
+        models.TriggerBody, status=201,
+    ),
+    Route(
+        "POST", "/v1/schedules/{flow}/backfill", Right.START, flows.backfill,
+        responses.Backfilled, models.BackfillBody, status=201,
+    ),
     Route(
         "GET", "/v1/executions", Right.SEE, executions.list_executions, responses.Executions,
         query=models.ExecutionsQuery,
@@ -72,10 +132,17 @@ ROUTES = (
     ),
     Route("GET", f"{_EXECUTION}/why", Right.SEE, executions.why, responses.Reasons),
     Route(
-        "GET", f"{_EXECUTION}/events", Right.CONTENT, executions.list_events, responses.Events,
+        "GET", f"{_EXECUTION}/events", Right.CONTENT, events.list_events, responses.Events,
         query=models.EventsQuery, streams=True,
     ),
-    Route("GET", f"{_EXECUTION}/graph", Right.SEE, executions.graph, responses.Graph),
+    Route(
+        "GET", "/v1/events", Right.SEE, events.list_all_events, responses.AllEvents,
+        query=models.AllEventsQuery, streams=True,
+    ),
+    Route(
+        "GET", f"{_EXECUTION}/graph", Right.SEE, executions.graph, responses.Graph,
+        query=models.GraphQuery,
+    ),
     Route(
         "GET", f"{_EXECUTION}/diff/{{other}}", Right.CONTENT, executions.diff, Difference,
     ),
@@ -112,6 +179,10 @@ ROUTES = (
     ),
     Route(
         "POST", "/v1/hooks/{name}", "signed", hooks.receive, responses.HookTaken, status=202,
+    ),
+    Route(
+        "POST", UPLOADS, "anyone", uploads.upload, responses.Uploaded, query=models.UploadQuery,
+        status=201, uploads=True,
     ),
     Route(
         "GET", "/v1/approvals", Right.SEE, approvals.list_approvals, responses.Waits,
@@ -156,7 +227,19 @@ ROUTES = (
         "POST", "/v1/grants/{grant}/revoke", Right.DECIDE, environments.revoke_grant, GrantInfo,
         models.EmptyBody,
     ),
+    Route(
+        "POST", "/v1/temporal/decode", Right.CONTENT, payloads.decode, responses.Payloads,
+        models.PayloadsBody, is_open=True,
+    ),
+    Route(
+        "POST", "/v1/temporal/encode", Right.OPERATE, payloads.encode, responses.Payloads,
+        models.PayloadsBody, is_open=True,
+    ),
     Route("GET", "/v1/tokens", Right.ADMINISTER, administration.list_tokens, responses.Tokens),
+    Route(
+        "POST", "/v1/tokens", Right.ADMINISTER, administration.create_token,
+        responses.CreatedToken, models.TokenBody, status=201, secret="token",
+    ),
     Route(
         "POST", "/v1/tokens/{name}/revoke", Right.ADMINISTER, administration.revoke_token,
         responses.TokenItem, models.EmptyBody,
@@ -166,3 +249,13 @@ ROUTES = (
         query=models.AuditQuery,
     ),
 )  # fmt: skip
+
+
+def find_route(method: str, path: str) -> Route:
+    """Return a route of the table.
+
+    Args:
+        method: Its method.
+        path: Its path, with the names of its parts: `/v1/executions/{execution}`.
+    """
+    return next(one for one in ROUTES if (one.method, one.path) == (method, path))

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import uvicorn
 
 from flowengine.errors import UsageError
-from flowengine.server.application import Application
+from flowengine.server.application import LARGEST_BODY, Application
 from flowengine.server.guard import Hosts
 from flowengine.server.protocol import Connections, LimitedProtocol, ProtocolLimits
+from flowengine.server.rates import PER_MINUTE
 from flowengine.server.records import Records, server_folder
 
 if TYPE_CHECKING:
-    from starlette.routing import Route
+    from starlette.routing import BaseRoute
 
     from flowengine.engines.engine import Engine
 
@@ -45,6 +46,10 @@ class Serving(NamedTuple):
     public: tuple[str, ...] = ()
     """Further names under which users reach it: `flows.example.com`."""
     limits: ProtocolLimits = ProtocolLimits()
+    per_minute: int = PER_MINUTE
+    """Requests of each identity in a minute."""
+    pages: tuple[str, ...] = ()
+    """Origins of Temporal's own pages, which may have payloads decoded."""
 
 
 class Ready(NamedTuple):
@@ -67,6 +72,13 @@ def check(serving: Serving) -> None:
             ip_address(proxy)
         except ValueError:
             raise UsageError(f"proxy {proxy!r} is not an IP address") from None
+    for page in serving.pages:
+        scheme, _, name = page.partition("://")
+        if scheme not in ("http", "https") or not name or set(name) & set("/?#@*, "):
+            raise UsageError(
+                f"{page!r} is not the origin of a page",
+                hint="give its scheme and host: https://temporal.example.com",
+            )
     if _is_loopback(serving.host) or serving.certificate is not None or serving.proxies:
         return
     raise UsageError(
@@ -80,7 +92,7 @@ def serve(
     engine: Engine,
     serving: Serving,
     on_ready: Callable[[Ready], None],
-    pages: Callable[[Application], Sequence[Route]] = lambda application: (),
+    pages: Callable[[Application], Sequence[BaseRoute]] = lambda application: (),
 ) -> None:
     """Serve a store until SIGTERM or SIGINT.
 
@@ -96,10 +108,10 @@ def serve(
         token, token_file = records.local_token()
         listening = _listen(serving)
         port = listening.getsockname()[1]
-        hosts = Hosts(frozenset(_names(serving, port)))
+        hosts = Hosts(frozenset(_names(serving, port)), serving.pages)
 
         async def run() -> None:
-            application = Application(engine, records, hosts, token, pages)
+            application = Application(engine, records, hosts, token, pages, serving.per_minute)
             server = Server(application, serving)
             server.on_ready = lambda: on_ready(Ready(_url(serving, port), token_file))
             await server.serve(sockets=[listening])
@@ -124,7 +136,9 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 application.asgi,
                 http=partial(LimitedProtocol, Connections(limits, application.note_connection)),  # type: ignore[arg-type]
-                ws="none",
+                ws="websockets-sansio",
+                ws_max_size=LARGEST_BODY,
+                ws_per_message_deflate=False,
                 lifespan="off",
                 loop="none",
                 log_config=None,
@@ -144,12 +158,14 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
         await super().startup(sockets)
+        self._wanting = asyncio.create_task(self._application.want_replies())
         if not self.should_exit:
             self.on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop: streams first, because they would last until the end of the grace time."""
-        self._application.streams.close()
+        self._application.close()
+        self._wanting.cancel()
         await super().shutdown(sockets)
 
     @contextmanager

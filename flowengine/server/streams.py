@@ -1,6 +1,6 @@
-"""Streams of an execution's events (server-sent events).
+"""Streams of the events of an execution, or of all executions (server-sent events).
 
-Each event of a followed execution is read and encoded once, whatever the number of its readers. The
+Each event that is followed is read and encoded once, whatever the number of its readers. The
 newest ones are kept, and each reader sends them at its own pace. One that falls behind continues
 from the journal, and one that accepts nothing is cut off. It comes back with the number of the last
 event that it has received.
@@ -10,18 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.sdk.threads import on_thread
+from flowengine.server.changes import Alert, Changes
+from flowengine.server.events import shown_to, view_of
 from flowengine.server.problems import as_json
 
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse
 
+    from flowengine.arriving_replies import ReplyReader
     from flowengine.engines.engine import Engine
+    from flowengine.engines.results import StoreEvent
     from flowengine.server.calls import Call
 
 RECENT_BYTES = 8 * 1024 * 1024
@@ -30,89 +35,150 @@ PIECE_BYTES = 64 * 1024
 """Size from which events are not merged into a piece any more."""
 BATCH = 200
 """Events that are read at once."""
-LOOK_SECONDS = 0.02
-"""Seconds between two checks whether a process has committed. One costs microseconds."""
-SURE_SECONDS = 1.0
-"""Seconds after which the followed journals are read anyway."""
 HEARTBEAT_SECONDS = 15
 SEND_SECONDS = 10
 """Seconds that a reader may take for a piece."""
+LISTEN_SECONDS = 0.04
+"""Seconds between two looks for parts of replies that models are writing."""
 LONGEST_SECONDS = 600.0
 """Seconds after which a stream ends. The reader comes back, and its credential is checked again."""
+MOST_SKIPPED = 1000
+"""After how many events that a reader does not see it receives the number to continue with."""
+_LONGEST_NUMBER = 19
+_NONE = 10**_LONGEST_NUMBER
+"""Greater than the number of any event."""
 _END = b"event: end\ndata: {}\n\n"
 
 
 class _Event(NamedTuple):
     number: int
     piece: bytes
+    """What readers of one execution receive."""
+    whole: StoreEvent | None = None
+    """Of a stream of all executions, in which each reader sees a different part of it."""
 
 
 class _Feed:
-    """The newest events of one execution, for all its readers.
+    """The newest events of one execution or of all, for all readers.
 
     Args:
-        entries: The entries of its journal, see `Engine.feed`.
+        entries: The events, see `Engine.feed`.
+        first: Number of the first of them.
+        replies: Those of the execution that models are writing.
     """
 
-    def __init__(self, entries: Iterator[dict[str, Any] | None]) -> None:
+    def __init__(
+        self,
+        entries: Iterator[_Event | None],
+        first: int = 0,
+        replies: ReplyReader | None = None,
+    ) -> None:
         self.readers = 0
-        self.next = 0
-        """Number of the next event."""
+        self.next = first
+        """Number of the next event, or a smaller one."""
         self.has_ended = False
         self._entries = entries
+        self._begin = first
         self._recent: deque[_Event] = deque()
         self._size = 0
         self._reading = asyncio.Lock()
-        self._changed = asyncio.Event()
+        self._replies = replies
+        self._parts: deque[bytes] = deque()
+        self._first_part = 0
+        """Number of the first of the newest parts, which have no number for readers."""
+        self._parts_size = 0
+        self._arriving: dict[str, list[bytes]] = {}
+        """Address of a step → all parts of the reply that it receives, for new readers."""
+        self.changed = Alert()
 
     @property
     def first(self) -> int:
-        """Number of the oldest event that is kept."""
-        return self._recent[0].number if self._recent else self.next
+        """Number from which all events are kept."""
+        return self._begin
 
     def since(self, number: int) -> list[_Event]:
         """Return the events from a number on, not before `first`."""
-        return list(islice(self._recent, number - self.first, None))
+        after = bisect_left(self._recent, number, key=lambda event: event.number)
+        return list(islice(self._recent, after, None))
 
     async def read(self) -> None:
         """Read all new events."""
         async with self._reading:
             while not self.has_ended:
                 batch, self.has_ended = await on_thread(self._batch)
+                self.listen()  # first what was written before these events
                 for event in batch:
                     self._recent.append(event)
                     self._size += len(event.piece)
                     self.next = event.number + 1
                 while self._size > RECENT_BYTES and len(self._recent) > 1:
-                    self._size -= len(self._recent.popleft().piece)
+                    gone = self._recent.popleft()
+                    self._begin = gone.number + 1
+                    self._size -= len(gone.piece)
                 if batch or self.has_ended:
-                    self.wake()
+                    self.changed.give()
                 if len(batch) < BATCH:
                     return
 
-    def wake(self) -> None:
-        """Wake all readers."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+    def listen(self) -> None:
+        """Read the new parts of replies."""
+        new = [] if self._replies is None else self._replies.read()
+        for part in new:
+            piece = b"event: part\ndata: %s\n\n" % as_json(part)
+            self._parts.append(piece)
+            self._parts_size += len(piece)
+            if part["part"] == "start":
+                self._arriving[part["address"]] = []
+            if part["part"] in ("end", "restart"):
+                self._arriving.pop(part["address"], None)
+            elif part["address"] in self._arriving:
+                self._arriving[part["address"]].append(piece)
+        while self._parts_size > RECENT_BYTES:
+            self._parts_size -= len(self._parts.popleft())
+            self._first_part += 1
+            self._arriving.clear()
+        if new:
+            self.changed.give()
 
-    async def changed(self, until: float) -> bool:
-        """Wait for a change, and return whether there was one before a time (monotonic)."""
-        try:
-            await asyncio.wait_for(self._changed.wait(), until - time.monotonic())
-        except TimeoutError:
-            return False
-        return True
+    def parts(self, number: int | None) -> tuple[bytes, int]:
+        """Return the parts of replies from a number on, and the number that follows.
+
+        Args:
+            number: None: the parts of those replies that are not complete.
+        """
+        following = self._first_part + len(self._parts)
+        if number is None:
+            return b"".join(map(b"".join, self._arriving.values())), following
+        return b"".join(islice(self._parts, max(0, number - self._first_part), None)), following
+
+    def close(self) -> None:
+        """Close what it reads."""
+        if self._replies is not None:
+            self._replies.close()
 
     def _batch(self) -> tuple[list[_Event], bool]:
         """Return the next events, and whether the execution has ended."""
         found: list[_Event] = []
-        for entry in self._entries:
-            if entry is None:
+        for event in self._entries:
+            if event is None:
                 return found, False
-            found.append(_encoded(entry))
+            found.append(event)
             if len(found) >= BATCH:
                 return found, False
         return found, True
+
+
+class _Source(NamedTuple):
+    """What a stream shows."""
+
+    key: str | None
+    """The execution. None: all executions."""
+    feed: Callable[[], _Feed]
+    """Returns a feed of the newest events."""
+    past: Callable[[int], Iterator[_Event | None]]
+    """Returns the events from a number on."""
+    show: Callable[[_Event], bytes]
+    """Returns what the reader sees of an event. Empty: nothing."""
 
 
 class Streams:
@@ -120,16 +186,24 @@ class Streams:
 
     Args:
         engine: Contains the executions.
+        changes: Those of its store.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, changes: Changes) -> None:
         self._engine = engine
-        self._feeds: dict[str, _Feed] = {}
+        self._changes = changes
+        self._feeds: dict[str | None, _Feed] = {}
         self._watching: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
         self._closed = False
 
+    @property
+    def readers(self) -> int:
+        """Number of open streams."""
+        return sum(feed.readers for feed in self._feeds.values())
+
     async def response(self, call: Call, last: str | None) -> EventSourceResponse:
-        """Return the stream of an execution's events.
+        """Return the stream of the events of an execution, or of all executions.
 
         Args:
             call: The request.
@@ -140,11 +214,19 @@ class Streams:
 
         # The server ends its streams itself when it stops.
         AppStatus.enable_automatic_graceful_drain = False
-        since = call.query.from_seq
-        if last is not None and last.isdecimal():
+        since: int | None
+        if "execution" in call.path:
+            source = self._of_one(call.path["execution"])
+            since, last = (_NONE, None) if call.query.replies else (call.query.from_seq, last)
+        else:
+            source, after = self._of_all(call), call.query.after
+            since = None if after is None else after + 1
+            if self._feeds.get(None) is None:
+                await on_thread(self._engine.store.number_events)  # an error is an answer
+        if last is not None and last.isdecimal() and len(last) < _LONGEST_NUMBER:
             since = int(last) + 1
         return EventSourceResponse(
-            self._pieces(call.path["execution"], since),
+            self._pieces(source, since),
             ping=HEARTBEAT_SECONDS,
             send_timeout=SEND_SECONDS,
             sep="\n",
@@ -153,82 +235,177 @@ class Streams:
     def close(self) -> None:
         """End all streams."""
         self._closed = True
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._watching, self._listening):
+            if task is not None:
+                task.cancel()
         for feed in self._feeds.values():
-            feed.wake()
+            feed.changed.give()
 
-    async def _pieces(self, execution: str, since: int) -> AsyncIterator[bytes]:
-        """Yield the events from a number on, until the execution or the time of the stream ends."""
+    def _of_one(self, execution: str) -> _Source:
+        engine = self._engine
+        return _Source(
+            execution,
+            lambda: _Feed(
+                map(_of_entry, engine.feed(execution)),
+                replies=engine.arriving_replies(execution),
+            ),
+            lambda since: map(_of_entry, engine.events(execution, from_seq=since)),
+            lambda event: event.piece,
+        )
+
+    def _of_all(self, call: Call) -> _Source:
+        engine, shown = self._engine, shown_to(call)
+
+        def feed() -> _Feed:
+            last = engine.store.number_events()
+            return _Feed(map(_of_event, engine.feed_all(last)), last + 1)
+
+        def show(event: _Event) -> bytes:
+            assert event.whole is not None
+            view = shown(event.whole)
+            if view is None:
+                return b""
+            return (
+                event.piece if view["entry"] is event.whole.entry else _encoded(event.number, view)
+            )
+
+        return _Source(None, feed, lambda since: map(_of_event, engine.feed_all(since - 1)), show)
+
+    async def _pieces(self, source: _Source, since: int | None) -> AsyncIterator[bytes]:
+        """Yield the events from a number on, until the execution or the time of the stream ends.
+
+        Args:
+            source: What to show.
+            since: None: from the next event on.
+        """
         until = time.monotonic() + LONGEST_SECONDS
-        feed = self._join(execution)
+        feed = await self._join(source)
         try:
             await feed.read()
+            if since is None or (source.key is None and since > feed.next):  # of another store
+                since = feed.next
+                yield _skip(since)  # a reader that comes back before the next event misses none
+            told = since
+            heard: int | None = None
             while not self._closed and time.monotonic() < until:
+                parts, heard = feed.parts(heard)
+                yield parts
                 if since < feed.first:
-                    async for event in self._past(execution, since, feed):
-                        yield event.piece
+                    async for event in self._past(source, since, feed):
+                        if piece := source.show(event):
+                            yield piece
+                            told = event.number + 1
                         since = event.number + 1
+                    since = max(since, feed.first)
                 elif since < feed.next:
-                    for piece, following in _merged(feed.since(since)):
-                        yield piece
+                    for piece, following in _merged(feed.since(since), source.show):
+                        if piece:
+                            yield piece
+                            told = following
                         since = following
+                    since = max(since, feed.next)
                 elif feed.has_ended:
                     yield _END
                     return
-                elif not await feed.changed(until):
+                elif feed.parts(heard)[1] == heard and not await feed.changed.wait(until):
                     return
+                skip, told = _after_skipped(since, told)
+                yield skip
         finally:
-            self._leave(execution, feed)
+            self._leave(source, feed)
 
-    async def _past(self, execution: str, since: int, feed: _Feed) -> AsyncIterator[_Event]:
-        """Yield events of the journal, up to the oldest that is kept in memory."""
-        entries = self._engine.events(execution, from_seq=since)
+    async def _past(self, source: _Source, since: int, feed: _Feed) -> AsyncIterator[_Event]:
+        """Yield earlier events, up to the oldest that is kept in memory."""
+        events = source.past(since)
         while since < feed.first:
-            batch = await on_thread(lambda: [_encoded(entry) for entry in islice(entries, BATCH)])
+            batch = await on_thread(lambda: list(islice(_there(events), BATCH)))
             for event in batch:
                 yield event
             if not batch:
                 return
             since = batch[-1].number + 1
 
-    def _join(self, execution: str) -> _Feed:
-        feed = self._feeds.get(execution)
+    async def _join(self, source: _Source) -> _Feed:
+        feed = self._feeds.get(source.key)
         if feed is None or feed.has_ended:
-            feed = self._feeds[execution] = _Feed(self._engine.feed(execution))
+            made = await on_thread(source.feed)
+            feed = self._feeds.get(source.key)  # perhaps another reader was faster
+            if feed is None or feed.has_ended:
+                feed = self._feeds[source.key] = made
+            else:
+                made.close()
         feed.readers += 1
         if self._watching is None or self._watching.done():
             self._watching = asyncio.get_running_loop().create_task(self._watch())
+        if self._listening is None or self._listening.done():
+            self._listening = asyncio.get_running_loop().create_task(self._listen())
         return feed
 
-    def _leave(self, execution: str, feed: _Feed) -> None:
+    def _leave(self, source: _Source, feed: _Feed) -> None:
         feed.readers -= 1
-        if not feed.readers and self._feeds.get(execution) is feed:
-            del self._feeds[execution]
+        if not feed.readers:
+            feed.close()
+            if self._feeds.get(source.key) is feed:
+                del self._feeds[source.key]
 
     async def _watch(self) -> None:
         """Read the followed journals whenever a process has committed."""
-        seen, sure = -1, 0.0
         while self._feeds:
-            changes = self._engine.store.changes()
-            if changes != seen or time.monotonic() >= sure:
-                seen, sure = changes, time.monotonic() + SURE_SECONDS
-                for feed in list(self._feeds.values()):
-                    await feed.read()
-            await asyncio.sleep(LOOK_SECONDS)
+            number = self._changes.number
+            for feed in list(self._feeds.values()):
+                await feed.read()
+            await self._changes.after(number, time.monotonic() + LONGEST_SECONDS)
+
+    async def _listen(self) -> None:
+        """Read the replies that models are writing."""
+        while self._feeds:
+            for feed in list(self._feeds.values()):
+                feed.listen()
+            await asyncio.sleep(LISTEN_SECONDS)
 
 
-def _merged(events: list[_Event]) -> Iterator[tuple[bytes, int]]:
-    """Yield events in larger pieces, each with the number that follows it."""
+def _after_skipped(since: int, told: int) -> tuple[bytes, int]:
+    """Return the number for a reader to come back with, encoded if it must be sent."""
+    return (_skip(since), since) if since - told >= MOST_SKIPPED else (b"", told)
+
+
+def _merged(events: list[_Event], show: Callable[[_Event], bytes]) -> Iterator[tuple[bytes, int]]:
+    """Yield what is shown of events in larger pieces, each with the number that follows it."""
     pieces, size = [], 0
     for event in events:
-        pieces.append(event.piece)
-        size += len(event.piece)
+        piece = show(event)
+        pieces.append(piece)
+        size += len(piece)
         if size >= PIECE_BYTES or event is events[-1]:
             yield b"".join(pieces), event.number + 1
             pieces, size = [], 0
 
 
-def _encoded(entry: dict[str, Any]) -> _Event:
-    number = entry["seq"]
-    return _Event(number, b"id: %d\nevent: entry\ndata: %s\n\n" % (number, as_json(entry)))
+def _there(events: Iterator[_Event | None]) -> Iterator[_Event]:
+    """Yield events until there is no new one."""
+    for event in events:
+        if event is None:
+            return
+        yield event
+
+
+def _of_entry(entry: dict[str, Any] | None) -> _Event | None:
+    """Return an event of one execution."""
+    return None if entry is None else _Event(entry["seq"], _encoded(entry["seq"], entry))
+
+
+def _of_event(event: StoreEvent | None) -> _Event | None:
+    """Return an event of all executions."""
+    if event is None:
+        return None
+    view = view_of(event, event.entry)
+    return _Event(event.number, _encoded(event.number, view), event)
+
+
+def _encoded(number: int, data: Any) -> bytes:
+    return b"id: %d\nevent: entry\ndata: %s\n\n" % (number, as_json(data))
+
+
+def _skip(since: int) -> bytes:
+    """Return the number with which a reader comes back that has received all before `since`."""
+    return b"id: %d\n\n" % (since - 1)

@@ -1,4 +1,4 @@
-"""Traces of executions for OpenTelemetry.
+"""Traces and metrics of executions for OpenTelemetry.
 
 A trace follows from the journal: the ids of its spans are digests of the execution, the address of
 the step and the time at which it began. The spans that a running engine exports and those of
@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flowengine.telemetry.export import export_traces
+    from flowengine.telemetry.metrics import export_metrics
     from flowengine.telemetry.recorded import recorded_spans
     from flowengine.telemetry.spans import Span
 
-__all__ = ["Span", "export_traces", "recorded_spans"]
+__all__ = ["Span", "export_metrics", "export_traces", "recorded_spans"]
 
-_HOMES = {"Span": "spans", "export_traces": "export", "recorded_spans": "recorded"}
+_HOMES = {
+    "Span": "spans",
+    "export_metrics": "metrics",
+    "export_traces": "export",
+    "recorded_spans": "recorded",
+}
 
 
 def __getattr__(name: str) -> Any:

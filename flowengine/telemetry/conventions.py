@@ -2,8 +2,8 @@
 
 Those that begin with `gen_ai` are of the semantic conventions for generative AI (OpenTelemetry,
 repository semantic-conventions-genai, November 2026). They are written down here because the
-constants in the Python package are deprecated. The conventions have no names for costs, waits and
-approvals: these begin with `flowengine`.
+constants in the Python package are deprecated. The conventions have no names for costs, waits,
+approvals and environments: these begin with `flowengine`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ ADDRESS = "flowengine.step.address"
 KIND = "flowengine.step.kind"
 OUTCOME = "flowengine.step.outcome"
 ATTEMPT = "flowengine.attempt"
+ENVIRONMENT = "flowengine.environment.name"
+ENVIRONMENT_KIND = "flowengine.environment.kind"
+ENVIRONMENT_SCOPE = "flowengine.environment.scope"
+ENVIRONMENT_PROVIDER = "flowengine.environment.provider"
 INPUT = "flowengine.input"
 OUTPUT = "flowengine.output"
 

@@ -44,7 +44,7 @@ def export_if_wanted(engine: Traced) -> Callable[[], None]:
 def export_traces(
     engine: Traced, exporter: SpanExporter | None = None, *, content: bool | None = None
 ) -> Callable[[], None]:
-    """Export a span for each execution, step, attempt and wait that ends.
+    """Export a span for each execution, step, attempt and wait that ends, and each environment.
 
     Args:
         engine: Its executions are traced.
@@ -69,9 +69,11 @@ def export_traces(
     if content is None:
         content = os.environ.get(CAPTURE_CONTENT, "").lower() == "true"
     pipeline = Pipeline(exporter)
-    end = engine.subscribe(_Live(engine, pipeline.export, content=content))
+    end = engine.subscribe(Live(engine, pipeline.export, content=content))
+    engine.carry_traces(True)
 
     def close() -> None:
+        engine.carry_traces(False)
         end()
         pipeline.close()
 
@@ -82,7 +84,7 @@ def _nothing() -> None:
     """End no export."""
 
 
-class _Live:
+class Live:
     """Makes spans from the updates of an engine."""
 
     def __init__(self, engine: Traced, export: Callable[[Span], None], *, content: bool) -> None:
@@ -96,9 +98,9 @@ class _Live:
     def __call__(self, update: Any) -> None:
         if update.kind == "event":
             self._begin(update.execution, update.data["seq"])
-        elif update.kind == "step" and update.step is not None:
+        if update.kind in ("event", "step"):
             tracer, steps = self._traced[update.execution]
-            for span in tracer.take(update.step, steps[update.step.step]):
+            for span in tracer.take(update, steps):
                 self._export(span)
         elif update.kind == "end" and update.execution in self._traced:
             tracer, _ = self._traced.pop(update.execution)
@@ -112,6 +114,6 @@ class _Live:
             return
         tracer = Tracer(self._engine.store.execution(execution), content=self._content)
         self._traced[execution] = tracer, self._engine.flow_of(execution).compiled["steps"]
-        for seen, spec in self._engine.observations(execution, until=seq) if seq else ():
-            for _ in tracer.take(seen, spec):
+        for update, flow in self._engine.past_updates(execution, until=seq) if seq else ():
+            for _ in tracer.take(update, flow["steps"]):
                 pass  # exported by the process that drove it

@@ -28,7 +28,7 @@ def recorded_spans(engine: Recorded, execution: str, *, content: bool = False) -
     """
     record = engine.store.execution(engine.find(execution))
     tracer = Tracer(record, content=content)
-    for seen, spec in engine.observations(record.id):
-        yield from tracer.take(seen, spec)
+    for update, flow in engine.past_updates(record.id):
+        yield from tracer.take(update, flow["steps"])
     if record.ended_at is not None:
         yield tracer.end(record)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.commands import Observation
-    from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
+    from flowengine.kernel.graph.specs import CompiledFlow
 
 
 class Directory(Protocol):
@@ -17,6 +17,22 @@ class Directory(Protocol):
 
     def execution(self, id: str) -> ExecutionRecord:
         """Return an execution by its full id."""
+
+
+class Happened(Protocol):
+    """An update of an execution."""
+
+    @property
+    def kind(self) -> str:
+        """`event` or `step`, or another kind, which has no spans."""
+
+    @property
+    def data(self) -> Any:
+        """Of an event: the entry of the journal."""
+
+    @property
+    def step(self) -> Observation | None:
+        """What happened to an activation."""
 
 
 class TracedFlow(Protocol):
@@ -40,10 +56,10 @@ class Recorded(Protocol):
     def flow_of(self, execution: str) -> TracedFlow:
         """Return the flow that an execution runs now."""
 
-    def observations(
+    def past_updates(
         self, execution: str, *, until: int | None = None
-    ) -> Iterator[tuple[Observation, StepSpec]]:
-        """Replay an execution; see `Engine.observations`."""
+    ) -> Iterator[tuple[Happened, CompiledFlow]]:
+        """Replay an execution; see `Engine.past_updates`."""
 
 
 class Traced(Recorded, Protocol):
@@ -51,3 +67,30 @@ class Traced(Recorded, Protocol):
 
     def subscribe(self, callback: Callable[[Any], None]) -> Callable[[], object]:
         """Call a function with every update; see `Engine.subscribe`."""
+
+    def carry_traces(self, on: bool, /) -> None:
+        """Let tools continue the traces of executions, or not."""
+
+
+class Waits(Protocol):
+    """A page of waits."""
+
+    @property
+    def items(self) -> Sequence[Any]:
+        """The waits."""
+
+
+class Measured(Traced, Protocol):
+    """An engine whose store is measured."""
+
+    def waited(self) -> list[float]:
+        """Return for how many seconds each execution has been able to continue."""
+
+    def open_executions(self) -> dict[str, int]:
+        """Return how many executions have each open status."""
+
+    def quarantined(self) -> int:
+        """Return how many executions no worker takes."""
+
+    def waits(self, *, kinds: Iterable[str], limit: int) -> Waits:
+        """Return the oldest open waits."""

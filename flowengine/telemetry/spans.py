@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from flowengine.kernel.notation.times import parse_time
 from flowengine.telemetry import conventions as names
+from flowengine.telemetry.ids import LABEL, TRACEPARENT, own_ids, span_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.graph.specs import StepSpec
+    from flowengine.telemetry.source import Happened
 
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 WAITING = frozenset({"waiting", "uncertain"})
-TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}")
-"""Header of W3C Trace Context: the ids of the trace and of the parent span."""
-LABEL = "traceparent"
-"""Label of an execution that continues the trace of its caller."""
 
 Value = str | int | float | bool
 
@@ -89,21 +87,29 @@ class Tracer:
         self.record = record
         self._content = content
         self._open: dict[str, _Open] = {}
-        self.trace, self.root = _ids_of(record.id)
+        self.trace, self.root = own_ids(record.id)
         self._parent: str | None = None
         if given := TRACEPARENT.fullmatch(record.labels.get(LABEL, "")):
             self.trace, self._parent = given.groups()
 
-    def take(self, seen: Observation, spec: StepSpec) -> Iterator[Span]:
-        """Note what happened to an activation, and yield the spans that end with it.
+    def take(self, update: Happened, steps: Sequence[StepSpec]) -> Iterator[Span]:
+        """Note an update, and yield the spans that end with it.
 
         Args:
-            seen: The observation.
-            spec: The step in the flow that the execution ran at that time.
+            update: Of the kind `event` or `step`.
+            steps: Those of the flow that the execution ran at that time.
 
         Yields:
-            Attempts and waits before the step that contains them.
+            Environments, attempts and waits before the step that contains them.
         """
+        if update.step is not None:
+            yield from self._observed(update.step, steps[update.step.step])
+        elif "opened" in update.data:
+            for opening in update.data["opened"]:
+                yield self._environment(update.data.get("address", ""), opening)
+
+    def _observed(self, seen: Observation, spec: StepSpec) -> Iterator[Span]:
+        """Note what happened to an activation, and yield the spans that end with it."""
         if spec.get("plumbing"):
             return
         whole = seen.address.rpartition("/")[2]
@@ -132,7 +138,7 @@ class Tracer:
     def end(self, record: ExecutionRecord) -> Span:
         """Return the span of the whole execution, once it has ended."""
         origin = (record.forked_from or "").partition(" ")[0]  # ID at STEP
-        links = (_ids_of(other) for other in (record.parent, origin) if other)
+        links = (own_ids(other) for other in (record.parent, origin) if other)
         attributes: dict[str, Value] = {
             names.OPERATION: "invoke_workflow",
             names.WORKFLOW: record.flow,
@@ -235,6 +241,38 @@ class Tracer:
             attributes[names.TOOL_RESULT] = _text(seen.output)
         return f"execute_tool {spec['id']}"
 
+    def _environment(self, address: str, opening: Mapping[str, str]) -> Span:
+        """Return the span of an opening: below the attempt, unless that had not begun.
+
+        Args:
+            address: Address of the attempt.
+            opening: As in the entry of the journal.
+        """
+        start, parent = parse_time(opening["asked"]), self.root
+        step = self._open.get(address)
+        if step is not None and step.attempt is not None and step.attempt[1] <= start:
+            parent = self._id("attempt", address, step.attempt[1])
+        attributes: dict[str, Value] = {
+            names.ENVIRONMENT: opening["name"],
+            names.ENVIRONMENT_KIND: opening["kind"],
+            names.ENVIRONMENT_SCOPE: opening["scope"],
+            names.ENVIRONMENT_PROVIDER: opening["provider"],
+        }
+        if address:
+            attributes[names.ADDRESS] = address
+        id = self._id(f"environment {opening['name']}", address, start)
+        name = f"environment {opening['name']}"
+        return Span(
+            self.trace,
+            id,
+            parent,
+            name,
+            "internal",
+            start,
+            parse_time(opening["ready"]),
+            attributes,
+        )
+
     def _wait(self, seen: Observation, step: _Open) -> Span:
         assert step.wait is not None
         start, step.wait = step.wait, None
@@ -261,16 +299,7 @@ class Tracer:
         return Span(self.trace, id, parent, name, "internal", start, seen.at, attributes, error)
 
     def _id(self, what: str, address: str, at: int) -> str:
-        return _digest(f"{what} {self.record.id} {address} {at}")[:16]
-
-
-def _ids_of(execution: str) -> tuple[str, str]:
-    """Return the trace and the span of an execution that continues no other trace."""
-    return _digest(f"trace {execution}")[:32], _digest(f"execution {execution}")[:16]
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+        return span_of(what, self.record.id, address, at)
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Value]:

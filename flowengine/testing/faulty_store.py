@@ -41,6 +41,7 @@ from flowengine.journal.records import (
     FlowGrant,
     Loaded,
     Message,
+    Numbered,
     Outgoing,
     Owner,
     Pruned,
@@ -232,6 +233,13 @@ class FaultyStore(JournalStore):
     def events(self, id: str, since: int = 0, limit: int | None = None) -> list[Entry]:
         return self._alive.events(id, since, limit)
 
+    def number_events(self) -> int:
+        last: int = self._write("number_events")
+        return last
+
+    def numbered(self, after: int, limit: int) -> list[Numbered]:
+        return self._alive.numbered(after, limit)
+
     # -- leases
 
     def renew(self, owner: Owner, until: int) -> None:
@@ -249,6 +257,9 @@ class FaultyStore(JournalStore):
 
     def next_due(self, after: int) -> int | None:
         return self._alive.next_due(after)
+
+    def open_executions(self) -> dict[str, int]:
+        return self._alive.open_executions()
 
     def acquire(self, execution: str, owner: str, now: int) -> int:
         epoch: int = self._write("acquire", execution, owner, now)
@@ -367,6 +378,10 @@ class FaultyStore(JournalStore):
                 content = Path(fspath(content)).read_bytes()
         artifact: Artifact = self._write("put_artifact", execution, content, name)
         return artifact
+
+    def hold_artifact(self, content: bytes | PathLike[str], name: str) -> Artifact:
+        held: Artifact = self._write("hold_artifact", content, name)
+        return held
 
     def open_artifact(self, sha256: str, execution: str | None = None) -> BinaryIO:
         return self._alive.open_artifact(sha256, execution)

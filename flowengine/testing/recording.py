@@ -206,6 +206,8 @@ class _Tape:
         self._crashed = 0
         """Number of the event with which the last crash began."""
         self._calls: dict[tuple[int, int], _Call] = {}
+        self._measured: dict[tuple[int, int], Run] = {}
+        """Attempts whose use is estimated before they begin."""
         self._asked = Asked()
         self._ends: dict[tuple[int, int], _Ended] = {}
         self._waits: dict[int, tuple[dict[str, Any], int]] = {}
@@ -224,9 +226,14 @@ class _Tape:
             self._crashed = number
         self.times.append(self._time(number, event))
         self._outside(number, event)
+        seen = len(self.observations)
         commands = advance(self.graph, self.state, event, self.observations)
+        if event["type"] == "measured":
+            self._refused(number, event, self.observations[seen:])
         for command in commands:
-            if isinstance(command, Run) and not command.measures:
+            if isinstance(command, Run) and command.measures:
+                self._measured[command.unit, command.attempt] = command
+            elif isinstance(command, Run):
                 self._calls[command.unit, command.attempt] = self._call(command, number)
             elif isinstance(command, Stop) and (command.unit, command.attempt) in self._calls:
                 if self._calls[command.unit, command.attempt].event == number:
@@ -236,6 +243,20 @@ class _Tape:
         for wait, opened in self.state["waits"].items():
             record = opened["record"]
             self._waits[wait] = (record, self._waits.get(wait, (record, self.times[-1]))[1])
+
+    def _refused(self, number: int, event: Any, seen: Sequence[Observation]) -> None:
+        """Record the call of an attempt that a budget has refused by the estimate of its use.
+
+        A case makes no estimates, so the call fails there.
+        """
+        run = self._measured.pop((event["unit"], event["attempt"]))
+        errors = (one.error for one in seen if one.address == run.address and one.error)
+        for error in errors:
+            if error["type"] == "BudgetExceeded":
+                key = run.unit, run.attempt
+                self._calls[key] = self._call(run, number)
+                self._ends[key] = _Ended(number, {"raise": _raised(error)})
+                return
 
     def _call(self, run: Run, number: int) -> _Call:
         try:
@@ -551,6 +572,9 @@ def _history(flows: LinkedFlows, hash: str, events: Sequence[Event]) -> list[dic
     """Return the observations of each activation, without the times."""
     keys = ("address", "status", "outcome", "attempts", "output", "error")
     steps: list[Any] = list(steps_of(flows, hash, list(events)))
+    for step in steps:
+        if (step["error"] or {}).get("type") == "BudgetExceeded":
+            step["attempts"] = 0  # what an estimate refused did not begin, but begins in a case
     return [{key: _timeless(step[key]) for key in keys} for step in steps]
 
 

@@ -66,9 +66,7 @@ class Feed:
                 return
             self.number += 1
             message: Message = {"number": self.number, "type": kind, **self._mask(plain)}
-            text = _JSON.encode(message)
-            if len(text) > LONGEST_TEXT:
-                text = _JSON.encode(_cut(message))
+            text = text_of(message)
             self._kept.append(_Kept(self.number, text))
             self._size += len(text)
             while len(self._kept) > MOST or (self._size > LARGEST and len(self._kept) > 1):
@@ -149,6 +147,12 @@ class Feed:
             self._listeners.clear()
         for event, loop in waiting.items():
             _set_soon(loop, event)
+
+
+def text_of(message: Message) -> str:
+    """Return a message as JSON, with the middle of long texts left out."""
+    text = _JSON.encode(message)
+    return text if len(text) <= LONGEST_TEXT else _JSON.encode(_cut(message))
 
 
 def _tell(listener: Callable[[Message], object], text: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
+from flowengine.errors import InputError
 from flowengine.worker.backlog import AT_ONCE, Backlog
 from flowengine.worker.wakeups import Wakeups
 
@@ -22,6 +23,8 @@ _REST = 10.0
 """A look that took this many seconds is followed by ten times as long without one."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
 """Seconds before an execution is taken again that this process cannot run."""
+_LONGEST_SCHEDULE_PAUSE = 60.0
+"""Seconds before a schedule is tried again. Later, its time would count as missed."""
 
 
 class Taken(NamedTuple):
@@ -79,7 +82,8 @@ class Worker:
         self._wake = asyncio.Event()
         self._is_stale = True
         self._looked = self._took = 0.0
-        self._next_start = 0.0
+        self._left_schedules: dict[tuple[str, str], tuple[float, float]] = {}
+        """The same for schedules that could not be started: by flow and schedule."""
 
     async def work(
         self,
@@ -131,15 +135,24 @@ class Worker:
             task.add_done_callback(self._tasks.discard)
 
     def _start_due(self, now: float) -> None:
-        """Start the executions of schedules that are due, except for a while after an error."""
-        if now < self._next_start:
-            return
-        for start in self._engine.start_due():
+        """Start the executions of schedules that are due.
+
+        A schedule that cannot be started is left alone for a while, and longer each time. Refused
+        inputs are those of one time only, so the next time is tried.
+        """
+        left = self._left_schedules
+        for start in self._engine.start_due(leave={k for k, (_, end) in left.items() if now < end}):
+            key = start.flow, start.schedule
             if start.execution is None:
                 self.refused += 1
-                self._next_start = now + _FIRST_PAUSE
             else:
                 self._is_stale = True
+            if start.error is None or isinstance(start.error, InputError):
+                left.pop(key, None)
+            else:
+                before, _ = left.get(key, (_FIRST_PAUSE / 2, 0.0))
+                pause = min(before * 2, _LONGEST_SCHEDULE_PAUSE)
+                left[key] = pause, now + pause
             self._tell_start(start)
 
     async def _take(self, due: Due) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from flowengine.telemetry.metrics import oldest_approval
+
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.worker.loop import Worker
@@ -36,7 +38,16 @@ def measured(worker: Worker, engine: Engine) -> list[Measure]:
             "How long the oldest of them has been able to continue.",
             max(waited, default=0.0),
         ),
+        Measure(
+            "oldest_approval_seconds",
+            "How long the oldest open approval has been open.",
+            oldest_approval(engine),
+        ),
         Measure("quarantined", "Executions that no worker takes.", engine.quarantined()),
+        *(
+            Measure(f"open_{status}", f"Executions of the store that are {status}.", count)
+            for status, count in engine.open_executions().items()
+        ),
         Measure("taken_total", "Executions that it has taken.", worker.taken, is_total=True),
         Measure(
             "refused_total", "Executions that it could not run.", worker.refused, is_total=True

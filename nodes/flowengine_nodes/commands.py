@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -62,6 +63,8 @@ OUTPUT: dict[str, Plain] = {
 }
 
 
+_NOT_FOUND = 127
+"""Exit code of a shell whose program or script does not exist."""
 _LIMITS: dict[Any, type[StepError]] = {
     "time": Timeout,
     "memory": OutOfMemory,
@@ -108,7 +111,7 @@ class CommandKind(StepKind):
         command = Command(
             script=task.get("script"),
             argv=input.get("argv"),
-            env=input.get("env") or {},
+            env=_with_trace(input.get("env") or {}, context),
             stdin=input.get("stdin"),
             cwd=input.get("cwd"),
             files=task.get("files") or {},
@@ -117,7 +120,10 @@ class CommandKind(StepKind):
         accept = task.get("accept")
         if accept != "any" and result["exit_code"] not in (accept or (0,)):
             masked: Any = context.mask(result)  # before the message is cut out of it
-            raise _LIMITS.get(result.get("limit"), ExitCode)(_message(masked), data=masked)
+            message = _message(masked)
+            if result["exit_code"] == _NOT_FOUND and (task.get("in") or "host") == "host":
+                message += f" ({_searched(command.cwd, context.execution.workdir)})"
+            raise _LIMITS.get(result.get("limit"), ExitCode)(message, data=masked)
         return result
 
     def text_for_model(
@@ -127,6 +133,20 @@ class CommandKind(StepKind):
         from flowengine_nodes.tool_texts import command_text
 
         return command_text(output)
+
+
+def _with_trace(env: Mapping[str, Plain], context: StepContext) -> Mapping[str, Plain]:
+    """Add the variable by which programs continue a trace, unless it is set."""
+    if context.traceparent is None:
+        return env
+    return {"TRACEPARENT": context.traceparent, **env}
+
+
+def _searched(cwd: str | None, workdir: str) -> str:
+    """Return the directory in which a command on this machine ran, and how to choose another."""
+    if cwd is None:
+        return f"it ran in an empty directory; 'cwd: .' is {workdir}, which --workdir names"
+    return f"it ran in {os.path.join(workdir, cwd)}; 'cwd' is relative to the --workdir, {workdir}"
 
 
 def _message(result: Mapping[str, Any]) -> str:

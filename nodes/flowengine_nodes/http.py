@@ -36,6 +36,8 @@ LARGEST_TEXT = 8 * 1024 * 1024
 """Maximum bytes of a text or JSON body, which becomes part of the execution."""
 LARGEST_FILE = 1024 * 1024 * 1024
 """Maximum bytes of any other body, which is kept as a file."""
+TRACE_HEADER = "traceparent"
+"""W3C Trace Context, level 1."""
 READ_SECONDS = 300.0
 """Maximum time without a byte, if the step sets no `timeout`."""
 
@@ -240,6 +242,7 @@ def _request(
         url = _url(input["url"], input.get("query") or {})
         body = request_body(input.get("body"), headers)
         _add_key(method, headers, key_header, context)
+        _add_trace(headers, context)
         checked = httpx2.Headers(headers)
     except httpx2.InvalidURL as error:
         raise ValidationError(
@@ -288,6 +291,12 @@ def _add_key(
         from urllib.parse import quote
 
         headers[name] = quote(context.idempotency_key, safe=_PLAIN)
+
+
+def _add_trace(headers: dict[str, str], context: StepContext) -> None:
+    """Add the header that continues the trace, unless it is set."""
+    if context.traceparent is not None and TRACE_HEADER not in map(str.lower, headers):
+        headers[TRACE_HEADER] = context.traceparent
 
 
 def _authorization(auth: Mapping[str, str]) -> str:

@@ -141,7 +141,11 @@ class Mcp(StepKind):
         asked = context.approval
         approved = None if asked is None or offered else session.approved(asked.get("source"))
         answer = await session.async_call_tool(
-            tool, args, digest=offered.get("digest"), approved=approved
+            tool,
+            args,
+            digest=offered.get("digest"),
+            approved=approved,
+            traceparent=context.traceparent,
         )
         if answer.is_error:
             data = {"content": answer.content, "structured": answer.structured}

@@ -127,7 +127,7 @@ def test_answers_that_are_refused_again_and_again_are_no_progress(tmp_path: Path
     reply = {"text": "It is certainly 3.", "repeat": True}
     one = case(tmp_path, agent("[{after: short}]"), [reply], steps=ROUTED)
 
-    # Answers that no check has accepted are not returned, whatever the outcome.
+    # Answers that no check has accepted are never returned.
     assert one.run().outputs == {"answer": "", "outcome": "not_resolved"}
     assert len(one.model.requests) == 4
 

@@ -1,4 +1,4 @@
-"""Handoffs to agents of imported files, which use the declarations of their own file."""
+"""Handoffs to agents of imported files, which use the declarations in that file."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_tools_of_another_file_are_used_by_their_names(files: Path) -> None:
 
 
 def test_the_servers_of_an_imported_tool_are_those_of_its_own_environment(files: Path) -> None:
-    """Its secret goes to listed servers only, whatever the agent's file declares."""
+    """Its secret goes to listed servers only, also if the agent's file declares others."""
     wide = (
         "flowengine: 1\nid: lib\nsecrets: {KEY: {env: KEY_OF_LIB}}\n"
         "environments: {web: {kind: http, policy: {network: public}}}\n"

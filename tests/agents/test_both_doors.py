@@ -329,6 +329,7 @@ def _journal(engine: Engine) -> list[str]:
     ids = dict.fromkeys(re.findall(r'"id": ("[^"]+")', whole))
     for number, id in enumerate(ids):
         whole = whole.replace(id, f'"call {number}"')
+    whole = re.sub(r'("asked"|"ready"): "[^"]*"', r"\1: null", whole)  # of an environment
     return re.sub(r"\b[0-9a-f]{16}\b", "mark", whole).splitlines()
 
 

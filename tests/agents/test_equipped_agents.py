@@ -206,7 +206,7 @@ def test_a_tool_declares_its_environment_beside_its_function(toy: Toy) -> None:
 
 
 class Counter:
-    """Tools that share what they count."""
+    """Tools that share a counter."""
 
     environments = ({"kind": "toy", "resource_key": "box"},)
 

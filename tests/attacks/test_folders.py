@@ -1,4 +1,4 @@
-"""Temporary folders are removed, whatever they contain and whichever process was killed."""
+"""All temporary directories are removed, with any content and after any process was killed."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_test_cases_of_a_folder() -> None:
 
 def test_settings_of_a_project(project: Path) -> None:
     if "coding" in Path("foreign.yaml").read_text():
-        Path("foreign.yaml").write_text("HASH0123456789\n")  # a comment alone is no error
+        Path("foreign.yaml").write_text("HASH0123456789\n")  # a comment alone is not an error
     write("f.yaml", STEPS)
     (project / ".flowengine").mkdir(mode=0o700)
     (project / ".flowengine" / "settings.yaml").symlink_to(os.path.realpath("foreign.yaml"))

@@ -232,7 +232,7 @@ def test_it_is_nowhere(place: Path, log: io.StringIO, capfd: pytest.CaptureFixtu
         api.records.close()
         assert any(path.endswith("/events") for path in answers)
         assert any(b"<h1>secretive" in answer for answer in answers.values())
-        # While the database is open, what was written last is in its journal.
+        # While the database is open, the latest writes are in its journal.
         sinks = {
             f"open {folder}: {name}": data
             for folder in (".flowengine", "state")

@@ -4,6 +4,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,26 @@ def user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def flowengine(tmp_path: Path) -> CommandLine:
-    return CommandLine(tmp_path)
+def flowengine(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[CommandLine]:
+    if getattr(request, "param", "store") == "store":
+        yield CommandLine(tmp_path)
+        return
+    from flowengine.cli import served_engine
+    from tests.cli.beside_server import BesideServer
 
+    # The server is in this process, and its files stay open between two commands.
+    monkeypatch.setattr(command_line, "nothing_left", nullcontext)
+    served = BesideServer(tmp_path)
+    monkeypatch.setattr(served_engine, "connect", served.connect)
+    with closing(served):
+        yield served
+    assert served.sent, "no command was sent to the server"
+
+
+also_served = pytest.mark.parametrize("flowengine", ["store", "server"], indirect=True)
+"""Marks a test that runs a second time with a server over the store."""
 
 HELLO = """\
 flowengine: 1

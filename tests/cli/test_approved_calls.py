@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, also_served
 from tests.cli.test_terminal import Terminal
 
 FLOW = """\
@@ -137,6 +137,7 @@ def test_hostile_arguments_are_shown_harmless_and_inside_their_line(
         assert re.search(r"yyy … 1000000 characters, sha256 [0-9a-f]{16} … yyy", line)
 
 
+@also_served
 def test_a_text_of_several_lines_is_shown_as_a_block(pay: CommandLine) -> None:
     import json
 
@@ -154,6 +155,7 @@ def test_a_text_of_several_lines_is_shown_as_a_block(pay: CommandLine) -> None:
     )
 
 
+@also_served
 def test_what_led_to_a_call_is_shown_with_it(pay: CommandLine) -> None:
     pay.write(
         "agent.yaml",

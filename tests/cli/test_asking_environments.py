@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import CommandLine, steady
 from tests.cli.test_terminal import Terminal
+from tests.engines.world import until
 from tests.stored_data import stored_in
 
 FLOW = """\
@@ -93,6 +95,25 @@ def test_on_a_terminal_it_is_asked_at_once(terminal: Terminal, words: CommandLin
 
     assert terminal.end(0).endswith("told: done\n")
     assert (words.folder / "words.db").exists()
+
+
+def test_a_worker_on_a_terminal_asks_nobody(words: CommandLine) -> None:
+    words.write(
+        "words.yaml", FLOW.replace("steps:", "steps:\n  - {id: go, approval: {title: Go?}}")
+    )
+    words("run", "words.yaml", code=4)
+    words("approve", "--all", "--no-resume")
+
+    with closing(Terminal(words.folder, "worker")) as worker:
+        worker.expect("started")
+        worker.type("approve\nyes\n")
+        until(lambda: "Open the environment 'db'?" in words("approvals", "list").out)
+        worker.type("\x03")
+        seen = worker.end(0)
+
+    assert "Open" not in seen
+    assert "Open the environment 'db'?" in words("approvals", "list").out
+    assert not (words.folder / "words.db").exists()
 
 
 def test_hostile_text_is_shown_as_text(flowengine: CommandLine) -> None:

@@ -332,7 +332,7 @@ def test_cases_are_chosen_by_name(order: CommandLine) -> None:
     done = order("test", "--case", "irs")
     none = order("test", "--case", "third", code=2)
 
-    assert done.out == "ok     order.test.yaml: first\n"
+    assert done.out == "ok     order.test.yaml: first\n1 passed\n"
     assert "no case has 'third' in its name" in none.err
 
 
@@ -398,6 +398,7 @@ def test_folders_are_searched(flowengine: CommandLine, tmp_path: Path) -> None:
     empty = flowengine("test", "empty", code=9)
 
     assert done.out == "2 passed\n"
+    assert flowengine("test", "-q", "b/x.yaml").out == "1 passed\n"
     assert "no test file (NAME.test.yaml) in empty" in empty.err
 
 
@@ -459,6 +460,24 @@ def test_an_execution_is_written_as_a_case_and_others_are_added(
     flowengine.write("greet.yaml", GREET.replace("text: hello", "text: hi"))
     changed = flowengine("test", "--case", "waits", code=1)
     assert 'text: expected "hello", found "hi"' in changed.out
+
+
+def test_a_case_with_another_history_is_not_written(flowengine: CommandLine) -> None:
+    flowengine.write("greet.yaml", GREET)
+    flowengine("run", "greet.yaml", "-i", "name=Ada", "-q", code=4)
+    id = flowengine.newest()
+    flowengine("approve", "--all", "-q", "--attach", "Ada.txt")
+
+    done = flowengine("test", "greet.yaml", "--from", id, code=1)
+    data = flowengine("--json", "test", "greet.yaml", "--from", id, code=1).json()
+    printed = flowengine("test", "--from", id, code=1)
+
+    assert not Path("greet.test.yaml").exists()
+    assert done.out == ""
+    assert "recorded history, so it was not written" in done.err
+    assert "  the files that came with the decision on 'ask'\n" in done.err
+    assert data["file"] is None
+    assert printed.out.startswith("- name: recorded from ")
 
 
 def test_a_case_is_printed_where_no_file_is_named_and_refused_for_another_flow(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import CommandLine, steady
+from tests.cli.conftest import CommandLine, also_served, steady
 from tests.command_line import Done
 
 APPROVE = ["--form", "cost_center=4711"]
@@ -124,6 +124,7 @@ def test_an_answer_that_does_not_fit_names_the_field_and_leaves_the_question_ope
     assert len(flowengine("--json", "approvals", "list").json()) == 1
 
 
+@also_served
 def test_files_that_come_with_a_decision_are_kept_and_shown(
     flowengine: CommandLine, wait: str
 ) -> None:
@@ -136,6 +137,7 @@ def test_files_that_come_with_a_decision_are_kept_and_shown(
     assert re.search(r"file +note\.txt  9 bytes  sha256 [0-9a-f]{64}\n", shown)
 
 
+@also_served
 def test_only_assignees_decide_and_those_of_a_group_are_named_by_the_settings(
     flowengine: CommandLine, refund: Path, groups: Callable[..., None]
 ) -> None:
@@ -189,6 +191,7 @@ def test_a_project_puts_nobody_into_a_group(
     nobody = f"group:it has no members: {file} does not exist (the project's settings.yaml cannot"
     assert f"are group:it\n  {nobody} add members)\n" in refused.err
     assert nobody in flowengine("approvals", "show", wait).out
+    assert f"  nobody      {nobody}" in flowengine("why").out
     groups(finance=["ben"])
     assert "does not define it (" in flowengine("approve", wait, *APPROVE, code=8).err
     groups(it=["cleo"])
@@ -250,6 +253,7 @@ def test_one_of_several_that_cannot_be_decided_gives_the_exit_code(
     assert "succeeded in" in done.err
 
 
+@also_served
 def test_what_silence_means_is_shown(flowengine: CommandLine) -> None:
     flowengine.write(
         "silence.yaml",
@@ -264,6 +268,7 @@ def test_what_silence_means_is_shown(flowengine: CommandLine) -> None:
     assert ("Z, then" in said["A?"], "Z, then it is rejected\n" in said["B?"]) == (False, True)
 
 
+@also_served
 def test_mine_are_those_of_whom_is_acted_for_and_that_none_are_is_told(
     flowengine: CommandLine,
 ) -> None:
@@ -284,6 +289,7 @@ def test_mine_are_those_of_whom_is_acted_for_and_that_none_are_is_told(
     assert "approved by user:ben" in flowengine("approve", "--all", "--mine", "--as", "ben").err
 
 
+@also_served
 def test_all_that_filters_leave_are_decided_after_a_dry_run(
     flowengine: CommandLine, trio: Path, wait: str
 ) -> None:
@@ -302,6 +308,38 @@ def test_all_that_filters_leave_are_decided_after_a_dry_run(
     assert left["id"].startswith(wait)
 
 
+def test_a_dry_run_promises_only_what_the_user_may_decide(
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {
+        "a": "{title: Mine?}",
+        "b": "{title: Of another?, assignees: ['user:ben']}",
+        "c": "{title: Excluded?, exclude: ['user:ana']}",
+        "d": "{title: To be claimed?, claim: true}",
+        "e": "{title: Late?, expires: 1h}",
+    }
+    steps = "".join(f"      - {{id: {id}, approval: {text}}}\n" for id, text in asked.items())
+    flowengine.write(
+        "five.yaml", f"flowengine: 1\nid: five\nsteps:\n  - id: all\n    parallel:\n{steps}"
+    )
+    flowengine("run", "five.yaml", code=4)
+    monkeypatch.setattr("flowengine.cli.approvals.deciding.is_overdue", lambda due: True)
+
+    dry = flowengine("approve", "--all", "--dry-run")
+    listed = flowengine("--json", "approve", "--all", "--dry-run").json()
+
+    assert [line.split("  ")[-1] for line in dry.out.splitlines()[1:]] == ["Mine?"]
+    assert [wait["title"] for wait in listed] == ["Mine?"]
+    assert dry.err.startswith("1 would be decided, nothing was\n")
+    told = [line.partition(" would be refused: ")[2] for line in dry.err.splitlines()[1:]]
+    assert told[:3] == [
+        "user:ana may not decide it, but user:ben",
+        "user:ana may not decide it, it is excluded",
+        "it must be claimed first",
+    ]
+    assert told[3].startswith("it expired at 20")
+
+
 @pytest.mark.parametrize("words", [[], ["a7f3", "--all"]])
 def test_ids_or_all_have_to_be_given(flowengine: CommandLine, wait: str, words: list[str]) -> None:
     done = flowengine("approve", *words, code=2)
@@ -312,6 +350,7 @@ def test_ids_or_all_have_to_be_given(flowengine: CommandLine, wait: str, words: 
     )
 
 
+@also_served
 def test_lists_show_what_is_pending_and_what_was_decided(
     flowengine: CommandLine, wait: str
 ) -> None:
@@ -349,6 +388,7 @@ def test_all_about_an_approval_is_shown_with_ways_to_answer(
     )
 
 
+@also_served
 def test_titles_cannot_control_the_terminal(flowengine: CommandLine) -> None:
     flow = flowengine.write(
         "evil.yaml",
@@ -366,6 +406,7 @@ def test_titles_cannot_control_the_terminal(flowengine: CommandLine) -> None:
         assert "second line" not in text
 
 
+@also_served
 def test_a_refused_decision_is_kept_but_told_to_nobody_else(
     refund: Path, flowengine: CommandLine
 ) -> None:
@@ -406,6 +447,7 @@ def test_a_question_after_a_crash_is_answered_with_the_result(flowengine: Comman
     assert done.out == "got: {id: 7}\n"
 
 
+@also_served
 def test_an_approval_is_claimed_handed_on_and_decided(
     flowengine: CommandLine, tmp_path: Path
 ) -> None:
@@ -464,6 +506,7 @@ steps:
 """
 
 
+@also_served
 def test_what_time_will_do_to_an_approval_is_shown(flowengine: CommandLine) -> None:
     flowengine("run", flowengine.write("timed.yaml", TIMED.replace("EXPIRES", "7d")), code=4)
     newest = flowengine.newest()
@@ -504,6 +547,7 @@ def test_the_bounds_of_a_form_are_shown(flowengine: CommandLine) -> None:
     ]
 
 
+@also_served
 def test_what_would_come_after_the_expiry_is_not_shown(flowengine: CommandLine) -> None:
     flowengine("run", flowengine.write("timed.yaml", TIMED.replace("EXPIRES", "36h")), code=4)
     [wait] = flowengine("--json", "show", flowengine.newest()).json()["waits"]
@@ -511,6 +555,7 @@ def test_what_would_come_after_the_expiry_is_not_shown(flowengine: CommandLine) 
     assert [timer["what"] for timer in wait["timers"]] == ["reminder", "expiry"]
 
 
+@also_served
 @pytest.mark.parametrize(
     ("on_expire", "outcome", "told"),
     [("", "expired", "expired"), ("on_expire: reject", "reject", "expired: rejected")],
@@ -556,6 +601,7 @@ def test_an_overdue_approval_is_shown_as_overdue(
         assert "flowengine approve" not in told
 
 
+@also_served
 def test_an_event_of_a_timer_says_why_it_was_set(flowengine: CommandLine) -> None:
     flow = flowengine.write(
         "nap.yaml", "flowengine: 1\nid: nap\nsteps:\n  - {id: rest, wait: 1ms}\n"
@@ -596,6 +642,7 @@ def test_all_takes_questions_too(flowengine: CommandLine) -> None:
     assert "nothing was decided" in flowengine(*words, "fail", code=9).err
 
 
+@also_served
 def test_what_nobody_decides_on_says_what_it_waits_for(flowengine: CommandLine) -> None:
     flow = """\
 flowengine: 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flowengine.engines.engine import Engine
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, also_served
 
 REPORT = """
 flowengine: 1
@@ -28,6 +28,7 @@ def make_due(flowengine: CommandLine, time: int) -> None:
         assert engine.store.move_schedule(scheduled, time, time)
 
 
+@also_served
 def test_a_deployed_flow_is_listed_with_what_starts_it(flowengine: CommandLine) -> None:
     file = flowengine.write("report.yaml", REPORT)
     assert flowengine("flows", "list", code=9).err.startswith("error: no store exists")
@@ -45,6 +46,7 @@ def test_a_deployed_flow_is_listed_with_what_starts_it(flowengine: CommandLine) 
     assert "no flow 'report' is deployed" in flowengine("flows", "undeploy", "report", code=9).err
 
 
+@also_served
 def test_an_invalid_flow_deploys_none(flowengine: CommandLine) -> None:
     good = flowengine.write("report.yaml", REPORT)
     bad = flowengine.write("bad.yaml", REPORT.replace("0 9 * * 1-5", "0 0 9 * * 1-5"))
@@ -86,6 +88,7 @@ steps: [{id: ask, approval: {title: "Version VERSION?"}}]
 """
 
 
+@also_served
 def test_open_executions_stay_on_their_version(flowengine: CommandLine) -> None:
     for version in ("1", "2"):
         flowengine("deploy", flowengine.write("asking.yaml", ASKING.replace("VERSION", version)))
@@ -102,6 +105,7 @@ def test_open_executions_stay_on_their_version(flowengine: CommandLine) -> None:
     assert [one["status"] for one in flowengine("--json", "list").json()] == ["waiting"] * 3
 
 
+@also_served
 def test_an_upgrade_moves_open_executions_that_fit(flowengine: CommandLine) -> None:
     flowengine("deploy", flowengine.write("asking.yaml", ASKING.replace("VERSION", "1")))
     flowengine("run", "asking", "--id", "it", code=4)
@@ -116,6 +120,7 @@ def test_an_upgrade_moves_open_executions_that_fit(flowengine: CommandLine) -> N
     assert [one["moved"] for one in refused["upgraded"]] == [False]
 
 
+@also_served
 def test_schedules_are_paused_and_resumed(flowengine: CommandLine) -> None:
     file = flowengine.write("report.yaml", REPORT)
     flowengine("deploy", file)
@@ -130,6 +135,7 @@ def test_schedules_are_paused_and_resumed(flowengine: CommandLine) -> None:
     assert "'plain' has no schedule" in flowengine("flows", "resume", "plain", code=9).err
 
 
+@also_served
 def test_a_run_out_of_turn_has_the_inputs_of_the_schedule(flowengine: CommandLine) -> None:
     flowengine("deploy", flowengine.write("report.yaml", REPORT))
     ended = flowengine("--json", "flows", "trigger", "report").json()
@@ -141,6 +147,7 @@ def test_a_run_out_of_turn_has_the_inputs_of_the_schedule(flowengine: CommandLin
     assert "its schedules: '0 9 * * 1-5 Europe/Berlin'" in refused
 
 
+@also_served
 def test_past_times_are_run_once(flowengine: CommandLine) -> None:
     flowengine("deploy", flowengine.write("report.yaml", REPORT))
     span = ["--since", "2026-03-26T00:00:00Z", "--until", "2026-03-31T12:00:00Z"]
@@ -155,6 +162,7 @@ def test_past_times_are_run_once(flowengine: CommandLine) -> None:
     assert "the range contains more than 3 times" in many
 
 
+@also_served
 def test_versions_are_shown_and_compared(flowengine: CommandLine) -> None:
     first = REPORT.replace("id: report", 'id: report\nversion: "1"')
     flowengine("deploy", flowengine.write("report.yaml", first))

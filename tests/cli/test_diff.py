@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import CommandLine, steady
+from tests.cli.conftest import CommandLine, also_served, steady
 
 FLOW = """
 flowengine: 1
@@ -37,6 +37,7 @@ def run(flowengine: CommandLine, story: Path, command: str, *inputs: str) -> str
     return flowengine.newest()
 
 
+@also_served
 def test_the_parting_is_shown_in_eighty_columns(flowengine: CommandLine, story: Path) -> None:
     left = run(flowengine, story, "approve")
     right = run(flowengine, story, "reject")
@@ -53,6 +54,7 @@ def test_the_parting_is_shown_in_eighty_columns(flowengine: CommandLine, story: 
     assert text.endswith("they differ\n")
 
 
+@also_served
 def test_the_same_end_with_zero(flowengine: CommandLine, story: Path) -> None:
     left, right = (run(flowengine, story, "approve") for _ in range(2))
     done = flowengine("diff", left, right)
@@ -60,6 +62,7 @@ def test_the_same_end_with_zero(flowengine: CommandLine, story: Path) -> None:
     assert flowengine("--json", "diff", left, right).json()["same"] is True
 
 
+@also_served
 def test_large_values_are_cut_where_they_differ(flowengine: CommandLine, story: Path) -> None:
     long = "x" * 5000
     left = run(flowengine, story, "approve", f"name={long}LEFT{long}")
@@ -77,6 +80,7 @@ def test_large_values_are_cut_where_they_differ(flowengine: CommandLine, story: 
     ]
 
 
+@also_served
 def test_text_of_a_flow_cannot_control_the_terminal(flowengine: CommandLine, story: Path) -> None:
     left = run(flowengine, story, "approve", "name=\x1b[31mred")
     right = run(flowengine, story, "approve", "name=\x1b[32mgreen\nnew line")
@@ -85,6 +89,7 @@ def test_text_of_a_flow_cannot_control_the_terminal(flowengine: CommandLine, sto
     assert "red" in done.out
 
 
+@also_served
 def test_a_fork_says_so(flowengine: CommandLine, story: Path) -> None:
     left = run(flowengine, story, "approve")
     wait = flowengine("fork", left, "--from-step", "ask", code=4).ids[-1]
@@ -95,6 +100,7 @@ def test_a_fork_says_so(flowengine: CommandLine, story: Path) -> None:
     assert "diverge     at the end of ask" in done.out
 
 
+@also_served
 def test_what_is_not_there_ends_with_nine(flowengine: CommandLine, story: Path) -> None:
     left = run(flowengine, story, "approve")
     assert "no execution" in flowengine("diff", left, "nothing", code=9).err

@@ -65,6 +65,7 @@ ENDS = {
     "schema": ("", 0),
     "prune": ("--older-than 1d", 0),
     "completion": ("bash", 0),
+    "mcp": ("", 0),
 }
 """Arguments and exit code for each command."""
 

@@ -20,7 +20,7 @@ from flowengine.execution_environment import (
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
 from flowengine_envs.kinds.files import Files, Folder
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, also_served
 from tests.own_environments import environments_in
 
 LIST = """\
@@ -151,6 +151,7 @@ def test_what_was_left_open_is_released_and_what_lives_is_not(
     assert names == {"notes", "stuck"}
 
 
+@also_served
 def test_force_takes_it_from_a_process_that_lives(
     mine: EnvironmentManager, flowengine: CommandLine
 ) -> None:
@@ -190,6 +191,7 @@ def test_where_nothing_can_be_written_that_is_told(
     flowengine("envs", "release", "analysis")
 
 
+@also_served
 def test_those_of_one_execution(folder: Path, flowengine: CommandLine) -> None:
     execution = flowengine.newest()
     with EnvironmentManager(folder) as manager:
@@ -209,6 +211,7 @@ def test_names_that_mean_nothing_or_too_much(folder: Path, flowengine: CommandLi
         assert "means 2 environments" in flowengine("envs", "show", "files", code=7).err
 
 
+@also_served
 def test_hostile_text_in_the_registry_moves_no_cursor(
     folder: Path, flowengine: CommandLine
 ) -> None:
@@ -258,6 +261,7 @@ def test_the_doctors_table_as_json(flowengine: CommandLine) -> None:
         assert one["held"] if one["available"] else not one["held"]
 
 
+@also_served
 def test_what_could_not_be_closed_is_told_and_shown(flowengine: CommandLine) -> None:
     flow = flowengine.write(
         "it.yaml",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.conftest import steady
+from tests.cli.conftest import also_served, steady
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +38,7 @@ steps:
 """
 
 
+@also_served
 def test_a_function_that_raises_shows_the_frames_of_its_author(flowengine: CommandLine) -> None:
     flowengine.write("prices.py", PRICES)
     flow = flowengine.write("broken.yaml", BROKEN)
@@ -57,6 +58,7 @@ def test_a_function_that_raises_shows_the_frames_of_its_author(flowengine: Comma
     assert frames in flowengine("show", flowengine.newest(), "--step", "sum").out
 
 
+@also_served
 def test_a_command_that_fails_shows_the_end_of_what_it_printed(flowengine: CommandLine) -> None:
     flow = flowengine.write("command.yaml", COMMAND)
 
@@ -69,6 +71,7 @@ def test_a_command_that_fails_shows_the_end_of_what_it_printed(flowengine: Comma
     assert "    compiling 30\n  stderr\n    no space left\n" in shown
 
 
+@also_served
 def test_verbose_shows_why_each_attempt_failed(flowengine: CommandLine) -> None:
     flowengine.write("prices.py", PRICES)
     text = BROKEN.replace(
@@ -100,6 +103,7 @@ def test_a_map_that_fails_shows_why_its_first_item_did(flowengine: CommandLine) 
     )
 
 
+@also_served
 def test_no_secret_is_in_what_is_kept_or_shown(
     flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,6 +268,7 @@ steps:
 """
 
 
+@also_served
 def test_what_functions_print_is_part_of_the_evidence(flowengine: CommandLine) -> None:
     flowengine.write("talking.py", TALKING)
     flow = flowengine.write("talk.yaml", TALK)
@@ -300,6 +305,7 @@ steps:
 """
 
 
+@also_served
 def test_what_quick_functions_print_is_streamed_and_evidence_as_well(
     flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +327,7 @@ def test_what_quick_functions_print_is_streamed_and_evidence_as_well(
     assert plain.out == told.out == ""
 
 
+@also_served
 def test_an_error_without_a_message_is_shown_by_its_type(flowengine: CommandLine) -> None:
     flowengine.write("sums.py", "def check() -> None:\n    assert 1 + 1 == 3\n")
     flow = "flowengine: 1\nid: sums\nsteps: [{id: a, python: 'sums:check'}]\n"
@@ -334,6 +341,7 @@ def test_an_error_without_a_message_is_shown_by_its_type(flowengine: CommandLine
     assert "AssertionError:" not in shown + flowengine("events", "it").out
 
 
+@also_served
 def test_what_was_cancelled_without_a_reason_has_none(flowengine: CommandLine) -> None:
     flow = "flowengine: 1\nid: long\nsteps: [{id: a, wait: 1d}]\n"
     flowengine("run", flowengine.write("long.yaml", flow), "--id", "it", code=4)

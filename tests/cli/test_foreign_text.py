@@ -29,7 +29,7 @@ from flowengine.journal import records
 from flowengine.kernel import events
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import ErrorData
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, also_served
 
 NAMES = vars(events) | vars(records)
 """Names in type hints of views that their modules import for type checking only."""
@@ -335,6 +335,7 @@ steps:
 """
 
 
+@also_served
 @pytest.mark.parametrize("kind", ["mermaid", "dot", "svg", "graphml", "json"])
 def test_no_picture_of_a_flow_or_an_execution_controls_the_terminal(
     flowengine: CommandLine, kind: str

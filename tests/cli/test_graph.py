@@ -21,7 +21,7 @@ from flowengine.drawing.layout import Laid, Route, lay_out
 from flowengine.drawing.picture import draw
 from flowengine.drawing.svg import _curve
 from flowengine.flow.compile import compile_file
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, also_served
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FLOWS = sorted(
@@ -232,6 +232,24 @@ def test_dot_has_the_same_boxes_and_arrows(flowengine: CommandLine, every: Path)
     assert text.count("{") == text.count("}")
 
 
+def test_a_computed_key_and_a_tool_that_notifies_are_drawn(
+    flowengine: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "nap.yaml").write_text(
+        "flowengine: 1\n"
+        "id: nap\n"
+        "inputs: {pauses: {type: array, items: {type: string}}, n: {type: integer}}\n"
+        "tools: {tell: {slack: https://hooks.example.com/x}}\n"
+        "steps:\n"
+        "  - {id: nap, wait: '${{ inputs.pauses[inputs.n] }}'}\n"
+        "  - {id: ask, approval: {title: Go?, notify: [tell]}}\n"
+    )
+    text = flowengine("graph", tmp_path / "nap.yaml", "--format", "dot").out
+
+    assert "wait for inputs.pauses[inputs.n]" in text
+    assert "flow _notify.tell" in text
+
+
 @pytest.mark.endurance
 @pytest.mark.parametrize("flow", FLOWS, ids=[path.stem for path in FLOWS])
 def test_svg_holds_every_step_of_the_examples(flowengine: CommandLine, flow: Path) -> None:
@@ -404,6 +422,7 @@ def test_the_same_flow_gives_the_same_picture_in_every_process(every: Path) -> N
     assert len(seen) == 1
 
 
+@also_served
 def test_an_execution_is_drawn_with_the_state_of_its_steps(
     flowengine: CommandLine, trio: Path
 ) -> None:
@@ -430,6 +449,7 @@ def test_what_is_neither_a_file_nor_an_execution_is_said_so(
     assert "cannot write" in flowengine("graph", hello, "-o", "none/x.mmd", code=2).err
 
 
+@also_served
 def test_json_is_the_graph_as_data(flowengine: CommandLine) -> None:
     flow = flowengine.write(
         "two.yaml", "flowengine: 1\nid: two\nsteps:\n  - {id: a}\n  - {id: b, output: 1}\n"
@@ -466,6 +486,7 @@ def test_json_and_graphml_are_read_by_networkx(flowengine: CommandLine, every: P
     assert sorted(of_xml.edges()) == sorted(compiled.edges())
 
 
+@also_served
 def test_data_of_an_execution_has_the_status_of_its_steps(
     flowengine: CommandLine, trio: Path
 ) -> None:

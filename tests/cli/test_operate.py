@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.kernel.notation.times import parse_time
-from tests.cli.conftest import CommandLine, steady
+from tests.cli.conftest import CommandLine, also_served, steady
 
 READY = """\
 flowengine: 1
@@ -61,6 +62,7 @@ def order(flowengine: CommandLine) -> str:
     return flowengine.newest()
 
 
+@also_served
 def test_executions_are_listed_newest_first_and_filtered(
     flowengine: CommandLine, failed: str, hello: Path
 ) -> None:
@@ -126,6 +128,7 @@ def test_without_an_id_the_newest_execution_is_meant(
     assert flowengine(command).out != before.out
 
 
+@also_served
 def test_one_step_is_shown_with_input_and_attempts(flowengine: CommandLine, failed: str) -> None:
     shown = steady(flowengine("show", failed, "--step", "second").out)
 
@@ -135,6 +138,7 @@ def test_one_step_is_shown_with_input_and_attempts(flowengine: CommandLine, fail
     assert "has no step 'third'" in flowengine("show", failed, "--step", "third", code=9).err
 
 
+@also_served
 @pytest.mark.parametrize("level", ["power", "process", "none"])
 def test_the_durability_in_force_is_shown(flowengine: CommandLine, hello: Path, level: str) -> None:
     flowengine("--durability", level, "run", hello)
@@ -145,6 +149,7 @@ def test_the_durability_in_force_is_shown(flowengine: CommandLine, hello: Path, 
     )
 
 
+@also_served
 def test_the_journal_is_shown_as_lines(flowengine: CommandLine, failed: str) -> None:
     lines = flowengine("events", failed).out.splitlines()
     entries = [json.loads(line) for line in flowengine("--json", "events", failed).out.splitlines()]
@@ -168,6 +173,7 @@ def test_a_journal_is_followed_to_its_end(flowengine: CommandLine, order: str) -
     assert process.returncode == 0
 
 
+@also_served
 def test_why_names_what_is_waited_for_and_a_command_that_works(
     flowengine: CommandLine, order: str
 ) -> None:
@@ -197,6 +203,7 @@ def test_a_signal_without_data_is_shown_without_it(flowengine: CommandLine) -> N
     assert [line.split(" ", 3)[3] for line in said] == ["go", "paid --data JSON"]
 
 
+@also_served
 def test_a_signal_moves_the_execution_that_has_its_key(flowengine: CommandLine, order: str) -> None:
     bare = flowengine("signal", "--key", "B7", "paid", code=3)
     wrong = flowengine("signal", "--key", "B7", "paid", "--data", '{"amount": "x"}', code=3)
@@ -244,6 +251,7 @@ steps:
 """
 
 
+@also_served
 def test_who_answers_says_how_long_to_stay(flowengine: CommandLine) -> None:
     file = flowengine.write("answered.yaml", ANSWERED)
     flowengine("run", file, "--id", "e1", code=4)
@@ -258,6 +266,7 @@ def test_who_answers_says_how_long_to_stay(flowengine: CommandLine) -> None:
 EITHER = ANSWERED.replace("join: 1, wait: 50s", "join: {need: 1, late: cancel}, output: done")
 
 
+@also_served
 def test_all_that_can_move_is_resumed_at_once(flowengine: CommandLine) -> None:
     file = flowengine.write("answered.yaml", EITHER)
     for name in ("sent", "decided", "neither", "cancelled"):
@@ -284,6 +293,7 @@ def test_a_signal_needs_one_place_to_go_to(flowengine: CommandLine, words: list[
     assert done.err.startswith("error: a signal needs an execution or a key")
 
 
+@also_served
 def test_executions_are_cancelled_and_those_that_have_ended_are_not(
     flowengine: CommandLine, order: str, failed: str
 ) -> None:
@@ -291,11 +301,14 @@ def test_executions_are_cancelled_and_those_that_have_ended_are_not(
     shown = flowengine("--json", "show", order).json()
 
     assert "cancelled\n" in done.err
-    assert "error: " in done.err
+    assert f"error: execution {failed} has failed at 20" in done.err
     assert shown["status"] == "cancelled"
+    again = flowengine("cancel", order, code=7).err
+    assert again == f"error: execution {order} was cancelled at {shown['ended_at'][:19]}Z\n"
     assert shown["error"]["message"] == "ordered twice"
 
 
+@also_served
 def test_a_cancel_that_came_too_late_says_how_the_execution_ended(
     flowengine: CommandLine, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,6 +338,7 @@ def test_a_cancel_waits_for_the_process_that_holds_the_execution(flowengine: Com
     assert process.returncode == 6
 
 
+@also_served
 def test_retry_starts_from_what_failed_and_keeps_the_rest(
     flowengine: CommandLine, failed: str, tmp_path: Path
 ) -> None:
@@ -337,6 +351,7 @@ def test_retry_starts_from_what_failed_and_keeps_the_rest(
     assert "only a failed execution can be retried" in flowengine("retry", failed, code=7).err
 
 
+@also_served
 def test_fork_begins_at_a_step_with_other_state_and_says_where_it_came_from(
     flowengine: CommandLine, failed: str, tmp_path: Path
 ) -> None:
@@ -365,6 +380,7 @@ def test_a_fork_names_where_it_came_from_by_a_short_id(
     assert flowengine("--json", "show", "other").json()["forked_from"] == f"{ran} at greet"
 
 
+@also_served
 def test_old_executions_are_deleted(flowengine: CommandLine, failed: str, order: str) -> None:
     kept = flowengine("prune")
     gone = flowengine("prune", "--older-than", "0s")
@@ -407,6 +423,7 @@ def test_interrupting_saves_and_says_how_to_go_on(flowengine: CommandLine) -> No
     assert "was running when its process ended" in flowengine("why", flowengine.newest()).out
 
 
+@also_served
 def test_a_reader_that_goes_away_is_no_error(flowengine: CommandLine, failed: str) -> None:
     process = flowengine.spawn("list")
     assert process.stdout is not None
@@ -488,6 +505,7 @@ steps:
 """
 
 
+@also_served
 def test_the_vote_that_closes_an_approval_is_counted(flowengine: CommandLine) -> None:
     [wait] = flowengine("run", flowengine.write("voted.yaml", VOTED), code=4).ids
     voted = flowengine("approve", wait, "--as", "user:ben", code=4)
@@ -543,3 +561,56 @@ def test_an_execution_that_was_only_recorded_says_so_until_a_process_begins_it(
 
     assert "Hello" in flowengine(*command).out
     assert flowengine("--json", "show", id).json()["status"] == "succeeded"
+
+
+BROKEN = """\
+flowengine: 1
+id: broken
+steps:
+  - {id: look, output: 3}
+  - {id: charge, run: {script: "exit 1", env: {LEVEL: "1"}}}
+  - {id: tell, output: sent}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "why", "at"),
+    [
+        ({"id: charge": "id: pay"}, "charge: it failed, and the new flow has no such step", "look"),
+        (
+            {'"1"': '"${{ steps.look.output }}"'},
+            "'steps.look.output', which was not kept",
+            "charge",
+        ),
+        ({"output: sent": "output: '${{ steps.charge.output }}'"}, "was not kept", "charge"),
+    ],
+)
+def test_a_fixed_file_that_does_not_fit_names_a_fork_that_works(
+    flowengine: CommandLine, changes: dict[str, str], why: str, at: str
+) -> None:
+    flowengine.write("broken.yaml", BROKEN)
+    flowengine("run", "broken.yaml", "--id", "it", code=1)
+    fixed = BROKEN.replace("exit 1", "true")
+    for old, new in changes.items():
+        fixed = fixed.replace(old, new)
+    flowengine.write("it is fixed.yaml", fixed)
+
+    refused = flowengine("retry", "it", "--file", "it is fixed.yaml", code=7).err
+
+    assert why in refused
+    assert "running" not in refused
+    command = refused.strip().rpartition("start a new execution: ")[2]
+    assert command == f"flowengine fork it --from-step {at} --file 'it is fixed.yaml'"
+    flowengine(*shlex.split(command)[1:])
+
+
+def test_a_fixed_file_without_a_step_to_begin_at_names_no_fork(flowengine: CommandLine) -> None:
+    text = BROKEN.replace("  - {id: look, output: 3}\n", "")
+    flowengine.write("broken.yaml", text)
+    flowengine("run", "broken.yaml", "--id", "it", code=1)
+    flowengine.write("fixed.yaml", text.replace("id: charge", "id: pay"))
+
+    refused = flowengine("retry", "it", "--file", "fixed.yaml", code=7).err
+
+    assert "change only what failed and what comes after it\n" in refused
+    assert "fork" not in refused

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.flow.compile.flow import Compiler
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, also_served
 
 FLOW = """flowengine: 1
 id: f
@@ -53,6 +53,7 @@ def test_progress_tells_of_plumbing_that_failed(flowengine: CommandLine, path: P
     assert "work/pick" not in steps(told)
 
 
+@also_served
 def test_show_leaves_plumbing_out_but_with_plumbing(flowengine: CommandLine, path: Path) -> None:
     flowengine("run", path)
     id = flowengine.newest()
@@ -77,4 +78,4 @@ def test_cases_expect_no_plumbing_in_the_path(flowengine: CommandLine, path: Pat
 
     done = flowengine("test", path.parent / "f.test.yaml")
 
-    assert done.out.endswith("f.yaml: 2 of 2 branches taken\n")
+    assert done.out.endswith("f.yaml: 2 of 2 branches taken\n1 passed\n")

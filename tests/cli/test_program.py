@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -9,7 +10,10 @@ import shlex
 import subprocess
 import sys
 from argparse import Namespace, _SubParsersAction
+from copy import copy
 from pathlib import Path
+from typing import Any
+from typing import NamedTuple as TypingNamedTuple
 
 import pytest
 
@@ -17,6 +21,7 @@ from flowengine.cli.parsing.command_table import COMMANDS, load
 from flowengine.cli.parsing.parser import add_common, parser_of
 from flowengine.cli.reference import MARK, reference
 from flowengine.cli.tab_completion import choices, steps, whole_parser
+from flowengine.named_tuples import NamedTuple as OwnNamedTuple
 from tests.cli.conftest import CommandLine
 from tests.command_line import PROGRAM
 
@@ -31,6 +36,8 @@ NOT_AT_START = {
     "flowengine.kernel.state.records", "flowengine.registry", "flowengine.sdk.step_kind",
 }  # fmt: skip
 """Type modules needed only by the type checker, and plug-in modules that no step needs."""
+MODULES = 140
+"""The most modules of the project that a run of a flow without functions loads."""
 
 
 @pytest.mark.parametrize("words", COMMANDS)
@@ -193,10 +200,10 @@ def test_the_parser_for_completions_knows_every_command() -> None:
     assert all(words.split()[0] in text for words in COMMANDS)
 
 
-def modules(folder: Path, *words: str) -> set[str]:
-    """Return the modules that a command has loaded by its end."""
+def modules(folder: Path, *words: str, first: str = "") -> set[str]:
+    """Return the modules that a command has loaded by its end, after a first statement."""
     program = (
-        "import sys; before = set(sys.modules); from flowengine.cli import main;"
+        f"{first}import sys; before = set(sys.modules); from flowengine.cli import main;"
         f"code = main({list(words)!r});"
         "import json; json.dump(sorted(set(sys.modules) - before), open('modules.json', 'w'));"
         "sys.exit(code)"
@@ -226,10 +233,28 @@ def test_a_second_run_an_approval_and_a_resume_load_nothing_heavy(
     approve = modules(tmp_path, "approve", wait, "--form", "cost_center=4711")
 
     assert run & (HEAVY | NOT_AT_START) == set()
+    assert len([name for name in run if name.partition(".")[0] == "flowengine"]) <= MODULES
     assert resume & (HEAVY | NOT_AT_START) == set()
     assert (
         approve & (HEAVY | NOT_AT_START) - {"jsonschema_rs"} == set()
     )  # which validates the pattern of the form
+
+
+def test_a_process_whose_first_steps_are_slow_starts_no_event_loop(
+    flowengine: CommandLine, tmp_path: Path
+) -> None:
+    """Importing asyncio takes longer than the imports for a step, which a busy machine delays."""
+    (tmp_path / "steps.yaml").write_text(
+        "flowengine: 1\nid: steps\n"
+        "steps: [{id: a, call: std.print, with: {text: a}}, {id: b, output: b}]\n"
+    )
+    flowengine("run", tmp_path / "steps.yaml")
+    slow = (
+        "from flowengine.engines.running import driver, driving;"
+        "driver.TURNS_SECONDS = driving.SYNC_SECONDS = 0; driving.FIRST_SYNC_SECONDS = 300;"
+    )
+
+    assert "asyncio" not in modules(tmp_path, "run", "steps.yaml", first=slow)
 
 
 def test_named_tuples_of_a_start_do_not_resolve_their_annotations(
@@ -246,6 +271,46 @@ def test_named_tuples_of_a_start_do_not_resolve_their_annotations(
     ]
 
     assert found == [], "import NamedTuple from flowengine.named_tuples"
+
+
+def test_named_tuples_behave_as_those_of_typing() -> None:
+    class Own(OwnNamedTuple):
+        """Text."""
+
+        first: int
+        second: str = "two"
+
+        def both(self) -> str:
+            return f"{self.first} {self.second}"
+
+    class Typing(TypingNamedTuple):
+        """Text."""
+
+        first: int
+        second: str = "two"
+
+        def both(self) -> str:
+            return f"{self.first} {self.second}"
+
+    def seen(made: Any) -> list[object]:
+        one = made(first=1)
+        match one:
+            case made(first, second):
+                parts = (first, second)
+        refusals = []
+        for call in (made, lambda: made(1, third=3), lambda: one._replace(third=3)):
+            with pytest.raises((TypeError, ValueError)) as refused:
+                call()
+            refusals.append(type(refused.value))
+        return [
+            *(one == (1, "two"), one.both(), parts, one._replace(second="2"), one._asdict()),
+            *(made._make([3, "4"]), made._fields, made._field_defaults, made.__doc__),
+            *((part.name, part.default) for part in inspect.signature(made).parameters.values()),
+            *(repr(one).partition("(")[2], copy(one)),
+            *(hasattr(one, "__dict__"), one.__getnewargs__(), refusals),
+        ]
+
+    assert seen(Own) == seen(Typing)
 
 
 def source_of(module: str) -> str:

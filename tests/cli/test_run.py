@@ -390,6 +390,18 @@ def test_a_detached_run_goes_on_in_the_background(flowengine: CommandLine, hello
     assert flowengine("--json", "show", out.strip()).json()["outputs"] == {"message": "Hello, Ada!"}
 
 
+def test_a_run_that_is_only_recorded_is_left_to_a_process_that_resumes_what_is_due(
+    flowengine: CommandLine, hello: Path
+) -> None:
+    recorded = flowengine("run", hello, "--no-resume", "-i", "name=Ada")
+    execution = recorded.out.strip()
+
+    assert "not resumed, to resume it: flowengine resume" in recorded.err
+    assert flowengine("--json", "show", execution).json()["outputs"] is None
+    flowengine("resume", "--due", "--linger", "0s")
+    assert flowengine("--json", "show", execution).json()["outputs"] == {"message": "Hello, Ada!"}
+
+
 def test_a_store_that_is_named_is_named_in_the_hints_too(
     flowengine: CommandLine, refund: Path, tmp_path: Path
 ) -> None:

@@ -12,12 +12,20 @@ import pytest
 
 from flowengine import Client, Engine
 from flowengine.cli import served_engine
-from flowengine.cli.parsing.command_table import COMMANDS, SERVED, STORELESS
+from flowengine.cli.parsing.command_table import (
+    COMMANDS,
+    SERVED,
+    STORE_COMMANDS,
+    STORE_OPTIONS,
+    STORELESS,
+)
+from flowengine.deploy_rules import DeployRules
+from flowengine.errors import NotAllowed
 from tests import command_line
 from tests.cli.conftest import REFUND, CommandLine
 from tests.command_line import Done
 from tests.server.api import Api
-from tests.server.transport import Transport
+from tests.server.transport import Documented
 
 URL = "https://testserver"
 FAILING = """
@@ -36,6 +44,20 @@ signals: {paid: {key: "${{ inputs.order }}", data: {type: object}}}
 steps: [{id: come, wait: {signal: paid}}]
 """
 
+DAILY = """
+flowengine: 1
+id: daily
+start: [{schedule: "0 9 * * *", timezone: UTC}]
+steps: [{id: look, output: 1}]
+"""
+TAKING = """
+flowengine: 1
+id: taking
+inputs: {scan: {type: object}}
+steps: [{id: look, output: "${{ inputs.scan.name }}"}]
+outputs: {name: "${{ steps.look.output }}"}
+"""
+
 
 class Served:
     """A store, and the command line beside it and against its server."""
@@ -50,12 +72,12 @@ class Served:
         return self.here(*words, code=code, env=env, **given)
 
     def worker(self) -> None:
-        """Do what a worker does once."""
+        """Resume once, as a worker would."""
         for due in self.api.engine.due():
             self.api.engine.resume(due.execution)
 
     def both(self, *words: str, code: int = 0) -> tuple[str, str]:
-        """Return what a command prints against the server, and beside the store."""
+        """Return the outputs of a command against the server and beside the store."""
         store = ("--store", self.api.engine.store.location.rpartition("/")[0])
         there, here = (
             self(*words, code=code),
@@ -73,6 +95,7 @@ class Served:
 def _steady(text: str, store: tuple[str, ...] = ()) -> str:
     """Replace ids, which only a store can shorten, and the words that choose the store."""
     text = text.replace(" ".join(store) + " ", "") if store else text
+    text = text.replace("--file FLOW", "--file FILE")
     text = re.sub(r"\b01[0-9a-hjkmnp-tv-z]{6,24}\b", "ID", text)
     text = re.sub(r"\b[0-9a-f]{4,32}\b", "ID", text)
     return re.sub(r" {2,}", "  ", text)
@@ -88,16 +111,17 @@ def served(
     api = Api(tmp_path, (REFUND, FAILING, PAID), engine)
     token = api.token("user:ana")
     monkeypatch.setattr(
-        served_engine, "connect", lambda url: Client(url, token, transport=Transport(api))
+        served_engine, "connect", lambda url: Client(url, token, transport=Documented(api))
     )
     yield Served(api, flowengine)
     api.close()
 
 
 def test_every_command_is_served_or_needs_no_store_or_is_refused(served: Served) -> None:
-    for name in COMMANDS.keys() - SERVED - STORELESS:
+    for name, why in STORE_COMMANDS.items():
         told = served(*name.split(), *_needed(name), code=2).err
-        assert f"'flowengine {name}' does not work against a server" in told
+        assert f"'flowengine {name}' does not work against a server: {why}\n" in told
+    assert COMMANDS.keys() - STORE_COMMANDS - STORELESS == SERVED
     served("explain", "E101")
     assert "does not work" in served("--server", URL, "explain", "E101", code=2).err
     assert "not both" in served("--server", URL, "--store", ".", "list", code=2).err
@@ -105,18 +129,97 @@ def test_every_command_is_served_or_needs_no_store_or_is_refused(served: Served)
 
 def _needed(name: str) -> list[str]:
     """Return arguments that the command's parser needs."""
-    return {
-        "tokens create": ["it"],
-        "tokens revoke": ["it"],
-        "envs shell": ["flow.yaml"],
-        "graph": ["flow.yaml"],
-        "deploy": ["flow.yaml"],
-        "migrate": ["--to", "store"],
-        **{f"flows {verb}": ["refund"] for verb in ("show", "undeploy", "pause", "resume")},
-        "flows trigger": ["refund"],
-        "flows diff": ["refund", "failing"],
-        "flows backfill": ["refund", "--since", "1d"],
-    }.get(name, [])
+    return {"envs shell": ["flow.yaml"], "migrate": ["--to", "store"]}.get(name, [])
+
+
+def test_every_option_is_served_or_is_refused_with_the_reason(served: Served) -> None:
+    given = {
+        "--as": ["approve", "x", "--as", "ben"],
+        "--durability": ["list", "--durability", "none"],
+        "--linger": ["run", "refund", "--linger", "1s"],
+        "--workdir": ["fork", "x", "--from-step", "a", "--workdir", "."],
+        "flows backfill --at-once": ["flows", "backfill", "x", "--since", "1d", "--at-once", "2"],
+        "events --otel": ["events", "x", "--otel"],
+        "resume --due": ["resume", "--due"],
+        "run --events": ["run", "refund", "--events"],
+        "signal --file": ["signal", "--key", "B7", "paid", "--file", "flow.yaml"],
+    }
+    assert given.keys() == STORE_OPTIONS.keys()
+    for name, words in given.items():
+        told = served(*words, code=2).err
+        assert f"{name.split()[-1]} does not work against a server: {STORE_OPTIONS[name]}" in told
+    assert served.api.engine.executions().items == []
+    for same in ("--detach", "--no-resume", "--no-interactive"):
+        served.start("refund", "-i", "amount=80", same)
+    served.start("refund", "-i", "amount=80", "--model", "some/model")
+    assert len(served("--json", "list", "--label", "model=some/model").json()) == 1
+
+
+def test_the_docs_list_what_is_refused() -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "server.md").read_text()
+    listed = re.search(
+        r"Refused commands are (.+?)\. Refused options\s+are (.+?)\. `resume`", page, re.DOTALL
+    )
+    assert listed is not None
+    commands, options = ({*re.findall("`([^`]+)`", part)} for part in listed.groups())
+    assert (commands, options) == ({*STORE_COMMANDS}, {*STORE_OPTIONS})
+
+
+def test_graphs_and_definitions_are_those_of_the_store(served: Served, tmp_path: Path) -> None:
+    id = served.start("refund", "-i", "amount=80")
+    changed = REFUND.replace('version: "3"', 'version: "4"').replace("output: 0", "output: 1")
+    (tmp_path / "changed.yaml").write_text(changed)
+    served.api.engine.deploy(tmp_path / "changed.yaml")
+
+    for words, code in (
+        *((["graph", what, "--format", format], 0)
+          for what in (id, "refund", "refund@3", "changed.yaml")
+          for format in ("mermaid", "dot", "svg", "graphml", "json")),
+        (["graph", id, "--plumbing"], 0),
+        (["flows", "show", "refund"], 0),
+        (["flows", "show", "refund@3"], 0),
+        (["flows", "diff", "refund@3", "refund@4"], 1),
+        (["flows", "diff", "refund@4", "changed.yaml"], 0),
+        (["flows", "diff", "changed.yaml", "refund@3"], 1),
+    ):  # fmt: skip
+        there, here = served.both(*words, code=code)
+        assert there == here, words
+        there, here = served.both("--json", *words, code=code)
+        assert there == here, words
+    for words in (["graph", "none"], ["flows", "show", "none"], ["flows", "diff", "none", id]):
+        served.both(*words, code=9)
+
+
+def test_open_executions_are_upgraded_and_an_earlier_version_is_deployed_again(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = [served.start("refund", "-i", "amount=80") for _ in range(3)]
+    served.api.engine.cancel(old.pop())
+    monkeypatch.setattr(
+        served.api.engine._host,
+        "settings",
+        served.api.engine.settings._replace(deploys=DeployRules()),
+    )
+    (tmp_path / "next.yaml").write_text(REFUND.replace('version: "3"', 'version: "4"'))
+    told = served("deploy", "--upgrade", "next.yaml").out
+    assert [line.split()[0] for line in told.splitlines()[2:]] == old, told
+    assert "no open execution" in served("upgrade", "refund").err
+    assert "deployed" in served("--json", "deploy", "--upgrade", "refund@3").out
+    assert [one["version"] for one in served("--json", "flows", "list").json()
+            if one["flow"] == "refund"] == ["3"]  # fmt: skip
+    assert served.api.engine.show(old[0])["version"] == "3"
+    assert "no flow 'refund@9' is deployed" in served("deploy", "refund@9", code=9).err
+
+
+def test_a_list_can_have_more_than_a_page_of_the_server(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_engine, "_LARGEST_PAGE", 2)
+    for _ in range(5):
+        served.start("refund", "-i", "amount=80")
+    for words in (["list"], ["approvals", "list"]):
+        assert len(served("--json", *words, "-n", "99999").json()) == 5
+        assert len(served("--json", *words, "-n", "3").json()) == 3
 
 
 def test_reading_commands_print_the_same_as_beside_the_store(served: Served) -> None:
@@ -162,6 +265,46 @@ def test_an_approval_is_decided_and_the_worker_goes_on(served: Served) -> None:
     assert served("--json", "show", id).json()["outputs"] == {"paid": 70}
 
 
+def test_files_are_uploaded(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "scan.pdf").write_bytes(b"%PDF-1.7 of Ada")
+    (tmp_path / "taking.yaml").write_text(TAKING)
+    served.api.engine.deploy(tmp_path / "taking.yaml")
+    there = served.start("taking", "--file", "scan=scan.pdf")
+    store = ("--store", str(tmp_path / "store"))
+    served.here(*store, "run", "taking.yaml", "--file", "scan=scan.pdf", "--id", "here")
+    assert served.api.engine.result(there).outputs == {"name": "scan.pdf"}
+    assert served.api.engine.result("here").outputs == {"name": "scan.pdf"}
+    assert "cannot read none.pdf" in served("run", "taking", "--file", "scan=none.pdf", code=3).err
+
+    served.start("refund", "-i", "amount=80")
+    [wait] = served("--json", "approvals", "list").json()
+    form = ["--form", "cost_center=4711", "--attach", "scan.pdf"]
+    for told in ("approved by", "already approved"):
+        assert told in served("approve", wait["id"], *form).err
+
+
+def test_flows_are_deployed_and_their_schedules_operated(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "daily.yaml").write_text(DAILY)
+    assert "does not allow deployments" in served("deploy", "daily.yaml", code=8).err
+    allowed = served.api.engine.settings._replace(deploys=DeployRules())
+    monkeypatch.setattr(served.api.engine._host, "settings", allowed)
+    assert "daily" in served("deploy", "daily.yaml").out
+    (tmp_path / "bad.yaml").write_text(DAILY.replace("steps", "stpes"))
+    assert "stpes" in served("deploy", "bad.yaml", code=3).err
+    served.both("flows", "list")
+    served.both("--json", "flows", "list")
+    assert "paused" in served("flows", "pause", "daily").out
+    assert "next" in served("flows", "resume", "daily").out
+    served("flows", "trigger", "daily")
+    assert len(served("flows", "backfill", "daily", "--since", "3d").out.splitlines()) == 3
+    served.worker()
+    done = served("--json", "list", "--flow", "daily").json()
+    assert [item["status"] for item in done] == ["succeeded"] * 4
+    assert served("flows", "undeploy", "daily").err == "no longer deployed: daily@0\n"
+
+
 def test_many_are_decided_by_filters(served: Served) -> None:
     for _ in range(2):
         served.start("refund", "-i", "amount=80")
@@ -181,11 +324,27 @@ def test_a_failed_execution_is_retried_forked_and_cancelled(served: Served) -> N
 
     open_ = served.start("refund", "-i", "amount=1")
     assert "--on-crash" in served("resume", open_, code=2).err
-    assert "name the executions" in served("upgrade", "refund", code=2).err
+    assert "no open execution" in served("upgrade", "refund").err
     assert "already runs this version" in served("upgrade", "refund", open_).out
     served("-q", "cancel", open_, "--reason", "twice")
     served.worker()
     assert served("--json", "show", open_).json()["status"] == "cancelled"
+
+
+def test_a_fixed_flow_that_does_not_fit_names_a_fork_that_works(
+    served: Served, tmp_path: Path
+) -> None:
+    id = served.start("failing")
+    fixed = FAILING.replace("id: failing", 'id: failing\nversion: "2"')
+    fixed = fixed.replace("id: stop", "id: halt").replace("state.level == 1", "state.level == 9")
+    (tmp_path / "fixed.yaml").write_text(fixed)
+    served.api.engine.deploy(tmp_path / "fixed.yaml")
+    told = served("retry", id, "--file", "failing@2", code=7).err
+    assert "stop: it failed, and the new flow has no such step" in told
+    command = told.strip().rpartition("start a new execution: ")[2]
+    assert command == f"flowengine fork {id[:12]} --from-step look --file failing@2"
+    served(*command.split()[1:])
+    assert len(served("--json", "list", "--flow", "failing").json()) == 2
 
 
 def test_a_signal_is_sent(served: Served) -> None:
@@ -197,8 +356,59 @@ def test_a_signal_is_sent(served: Served) -> None:
     assert served("--json", "show", id).json()["status"] == "succeeded"
 
 
+def test_hints_name_commands_that_work_there(served: Served) -> None:
+    failed = served.start("failing")
+    open_ = served.start("refund", "-i", "amount=1")
+    told = served("retry", failed, "--file", "x.yaml", code=9).err
+    assert told.endswith("flowengine flows list\n")
+    assert f"flowengine show {open_}" in served("show", open_, "--step", "none", code=9).err
+    for words in (["show", failed], ["why", failed]):
+        assert "--file FLOW" in served(*words).out
+    for told in (*served.both("why", failed), *served.both("show", failed)):
+        assert "/v1/" not in told
+    recorded = served("run", "refund", "-i", "amount=1").out.strip()
+    assert "flowengine resume" not in served("show", recorded).out
+    assert "must be a map" in served("signal", served.start("paid", "-i", "order=B7"), "paid",
+                                     code=3).err  # fmt: skip
+
+
+def test_an_approver_without_content_decides_and_sees_the_question(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = served.start("refund", "-i", "amount=90")
+    failed = served.start("failing")
+    token = served.api.token("user:ana", "approver")
+    transport = Documented(served.api)
+    monkeypatch.setattr(
+        served_engine, "connect", lambda url: Client(url, token, transport=transport)
+    )
+    [wait] = served("--json", "approvals", "list").json()
+    for words in (["approvals", "list"], ["show", id], ["why", id]):
+        assert "Refund 90 EUR?" in served(*words).out, words
+    assert "no level" not in served("show", failed).out
+    assert "the right 'content'" in served("why", failed).out
+    assert "right 'content'" in served("events", id, code=8).err
+    form = ["--form", "cost_center=4711"]
+    assert "approved by user:ana" in served("approve", wait["id"], *form).err
+    assert "already approved" in served("approve", wait["id"], *form).err
+    assert "already approved" in served("reject", wait["id"], "--comment", "n", code=7).err
+    assert "Refund" in served("approvals", "show", wait["id"]).out
+
+
 def test_what_cannot_be_reached_is_said(flowengine: CommandLine) -> None:
     env = {"FLOWENGINE_SERVER": "http://flows.example.com", "FLOWENGINE_TOKEN": "fe_x"}
     assert "plain text" in flowengine("list", env=env, code=2).err
     env = {"FLOWENGINE_SERVER": "https://flows.example.com", "FLOWENGINE_TOKEN": ""}
     assert "needs a token" in flowengine("list", env=env, code=2).err
+
+
+def test_tokens_are_created_listed_and_revoked(served: Served) -> None:
+    created = served("tokens", "create", "ci", "--role", "starter", "--expires", "1d")
+    token = created.out.splitlines()[-1]
+    with Client(URL, token, transport=Documented(served.api)) as client:
+        assert client.user() == "user:ana"
+        assert "ci" in served("tokens", "list").out
+        assert token not in served("tokens", "list", "--json").out
+        assert served("tokens", "revoke", "ci").err == "revoked ci\n"
+        with pytest.raises(NotAllowed):
+            client.user()

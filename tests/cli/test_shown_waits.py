@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, also_served
 
 OUTRUN = """\
 flowengine: 1
@@ -42,6 +42,7 @@ def shown(text: str) -> list[tuple[str, str]]:
     return re.findall(r"^  (\S+) +(waiting|uncertain|succeeded)", text, re.MULTILINE)
 
 
+@also_served
 def test_resume_shows_what_still_waits_and_not_what_was_answered_before(
     flowengine: CommandLine,
 ) -> None:

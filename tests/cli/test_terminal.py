@@ -138,13 +138,21 @@ def test_an_answer_that_does_not_fit_is_asked_again(refund_at_terminal: Terminal
     terminal.answer("leaves it open) ", "approve\n")
     terminal.answer("[80]: ", "\n")
     terminal.answer("(Cost centre): ", "x\n")
-    terminal.answer("none): ", "\n")
-    terminal.expect("cost_center")
-    terminal.answer("leaves it open) ", "reject\n")
-    terminal.answer("comment: ", "\n")
-    terminal.answer("comment: ", "no\n")
+    terminal.answer("none): ", "as agreed\n")
+    terminal.expect("must match")
+    terminal.answer("(Cost centre): ", "4711\n")
+    shown = terminal.end(0)
 
-    assert terminal.end(0).endswith("paid: 0\n")
+    assert shown.endswith("paid: 80\n")
+    assert [shown.count(part) for part in ("open) ", "[80]: ", "none): ")] == [1, 1, 1]
+
+
+def test_a_rejection_asks_for_the_comment_that_it_needs(refund_at_terminal: Terminal) -> None:
+    refund_at_terminal.answer("leaves it open) ", "reject\n")
+    refund_at_terminal.answer("comment: ", "\n")
+    refund_at_terminal.answer("comment: ", "no\n")
+
+    assert refund_at_terminal.end(0).endswith("paid: 0\n")
 
 
 @pytest.mark.parametrize("key", ["\n", "\x04"])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, also_served
 
 BANK = """\
 from pathlib import Path
@@ -47,6 +48,13 @@ try again   flowengine fork first --from-step three/compensate
 """
 
 
+def _tries(flowengine: CommandLine, execution: str) -> list[dict[str, Any]]:
+    shown = flowengine("--json", "show", execution, "--step", "three/compensate").json()
+    tries: list[dict[str, Any]] = shown["steps"][0]["tries"]
+    return tries
+
+
+@also_served
 def test_what_was_not_undone_is_listed_and_a_fork_undoes_it_and_nothing_twice(
     flowengine: CommandLine, tmp_path: Path
 ) -> None:
@@ -57,6 +65,7 @@ def test_what_was_not_undone_is_listed_and_a_fork_undoes_it_and_nothing_twice(
     assert "  traceback of three/compensate\n" in ran.err
     assert "  look        flowengine show first --step three/compensate\n" in ran.err
     assert flowengine("show", "first").out.endswith(TOLD)
+    first_try = _tries(flowengine, "first")
     for words in (["show", "first"], ["resume", "first"]):
         found = flowengine("--json", *words, code=words[0] == "resume").json()
         assert found["not_undone"] == ["three", "two"]
@@ -71,6 +80,10 @@ def test_what_was_not_undone_is_listed_and_a_fork_undoes_it_and_nothing_twice(
     still = flowengine("fork", "first", "--from-step", "three/compensate", "--id", "second", code=1)
     assert "flowengine fork second --from-step three/compensate" in still.err
     assert (tmp_path / "undone").read_text() == "four one "
+    tries = _tries(flowengine, "second")
+    assert [one["status"] for one in tries] == ["failed", "failed"], "none was interrupted"
+    names = ("started_at", "ended_at", "error")
+    assert [tries[0][name] for name in names] == [first_try[0][name] for name in names]
 
     (tmp_path / "open").touch()
     again = flowengine("fork", "second", "--from-step", "three/compensate", "--id", "third", code=1)
@@ -81,6 +94,7 @@ def test_what_was_not_undone_is_listed_and_a_fork_undoes_it_and_nothing_twice(
     assert [s["address"] for s in events if s["status"] == "failed"] == ["refused"]
 
 
+@also_served
 def test_what_a_fork_has_undone_is_not_undone_again(
     flowengine: CommandLine, tmp_path: Path
 ) -> None:
@@ -121,6 +135,7 @@ def test_what_a_fork_has_undone_is_not_undone_again(
     assert (tmp_path / "undone").read_text() == "four one three two "
 
 
+@also_served
 def test_a_fork_warns_of_what_would_be_undone_twice(flowengine: CommandLine) -> None:
     flowengine.write("bank.py", BANK.replace("raise ValueError", "pass  # "))
     flowengine("run", flowengine.write("saga.yaml", SAGA), "--id", "first", code=1)
@@ -133,6 +148,7 @@ def test_a_fork_warns_of_what_would_be_undone_twice(flowengine: CommandLine) -> 
     assert "undone" not in flowengine("fork", "first", "--from-step", "one", code=1).err
 
 
+@also_served
 def test_what_was_undone_is_tried_again_in_a_fork(flowengine: CommandLine) -> None:
     """A retry is impossible. The proposed command starts at the first compensated step."""
     flowengine.write("bank.py", BANK.replace("raise", "if not Path('open').exists(): raise"))
@@ -165,6 +181,7 @@ steps:
 """
 
 
+@also_served
 @pytest.mark.parametrize("effect", ["once", "idempotent"])
 def test_a_fork_at_a_group_has_no_attempt_of_what_was_in_it(
     flowengine: CommandLine, tmp_path: Path, effect: str

@@ -9,7 +9,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.errors import UsageError
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, also_served
 
 HELLO = "flowengine: 1\nid: hello\nsteps: [{id: a, output: 1}]\n"
 ASK = "flowengine: 1\nid: ask\nsteps: [{id: ask, approval: 'Go on?'}]\n"
@@ -29,6 +29,7 @@ def test_a_named_pipe_is_no_flow_and_that_of_a_shell_is_read(
     os.close(ends[0])
 
 
+@also_served
 def test_a_list_may_be_as_long_as_anybody_says(flowengine: CommandLine) -> None:
     flowengine("run", flowengine.write("hello.yaml", HELLO))
     flowengine("run", flowengine.write("ask.yaml", ASK), code=4)

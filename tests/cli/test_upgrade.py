@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, also_served
 
 FLOW = """
 flowengine: 1
@@ -42,6 +42,7 @@ def change(flowengine: CommandLine, *changes: tuple[str, str]) -> Path:
     return flowengine.write("order.yaml", text)
 
 
+@also_served
 def test_what_can_go_on_is_moved_after_a_check(flowengine: CommandLine, order: str) -> None:
     file = change(flowengine, ("output: 1", "output: 2"))
     checked = flowengine("upgrade", file, "--check")
@@ -63,6 +64,7 @@ def test_what_can_go_on_is_moved_after_a_check(flowengine: CommandLine, order: s
     assert "already runs this version" in flowengine("upgrade", file, order).out
 
 
+@also_served
 def test_what_to_write_into_the_mapping_is_said_and_works(
     flowengine: CommandLine, order: str
 ) -> None:
@@ -84,6 +86,7 @@ def test_what_to_write_into_the_mapping_is_said_and_works(
     assert flowengine("approve", wait).out == "done: [looked]\n"
 
 
+@also_served
 @pytest.mark.parametrize(
     ("mapping", "said", "code"),
     [
@@ -116,6 +119,7 @@ def test_a_mapping_that_does_not_fit_is_told(
     assert said in done.out + done.err
 
 
+@also_served
 def test_a_mapping_is_a_file(flowengine: CommandLine, order: str) -> None:
     del order
     done = flowengine("upgrade", change(flowengine), "--map", "sign=check", code=9)
@@ -125,6 +129,7 @@ def test_a_mapping_is_a_file(flowengine: CommandLine, order: str) -> None:
     )
 
 
+@also_served
 def test_what_cannot_be_moved_says_why_and_goes_on_as_it_was(
     flowengine: CommandLine, order: str
 ) -> None:
@@ -142,6 +147,7 @@ def test_what_cannot_be_moved_says_why_and_goes_on_as_it_was(
     assert flowengine("approve", wait).out == "done: [looked]\n"
 
 
+@also_served
 def test_files_that_are_no_mapping_are_refused(flowengine: CommandLine, order: str) -> None:
     file = change(flowengine, ("id: sign", "id: check"))
     for text, code in (("[1]", 3), ("{", 3), ("steps: {sign: nowhere}", 2), ("stps: {}", 2)):
@@ -152,6 +158,7 @@ def test_files_that_are_no_mapping_are_refused(flowengine: CommandLine, order: s
     flowengine("upgrade", file, "nothing", code=9)
 
 
+@also_served
 def test_an_input_that_the_mapping_gives_is_shown(flowengine: CommandLine, order: str) -> None:
     flow = change(flowengine, ("state:", "inputs: {who: {type: string}}\nstate:"))
     mapping = flowengine.write("map.yaml", "values: {inputs: {who: Ana}}\n")

@@ -67,6 +67,7 @@ def test_each_thing_taken_is_a_line_and_sigterm_ends_it_in_order(flowengine: Com
         "# TYPE flowengine_worker_taken_total counter\nflowengine_worker_taken_total 1\n"
         in metrics[1]
     )
+    assert "\nflowengine_worker_open_waiting 0\n" in metrics[1]
     assert flowengine("--json", "show", "it").json()["status"] == "succeeded"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.execution_environment import register_provider, unregister_provider
-from tests.engines.temporal_server import RunningWorker, temporal_server
+from tests.engines.temporal_server import RunningWorker, free_port, temporal_server
 from tests.engines.world import Clock
 from tests.execution_environment.toy import Toy
 
@@ -38,13 +38,28 @@ class Temporal(NamedTuple):
     """The common part of the addresses of its stores."""
     objects: str
     """A directory for large values and files."""
+    page: str
+    """The address of Temporal's own page."""
 
 
 @pytest.fixture(scope="session")
 def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Temporal]:
     """A server that the tests of this process share."""
-    with temporal_server("shared", "killed", "lost", "idle", "faults", "versions") as addresses:
-        yield Temporal(addresses, str(tmp_path_factory.mktemp("objects")))
+    names = (
+        "shared",
+        "killed",
+        "lost",
+        "idle",
+        "faults",
+        "versions",
+        "approvals",
+        "s3",
+        "commands",
+    )
+    page = free_port()
+    with temporal_server(*names, page=page) as addresses:
+        objects = str(tmp_path_factory.mktemp("objects"))
+        yield Temporal(addresses, objects, f"http://127.0.0.1:{page}")
 
 
 @pytest.fixture(scope="session")

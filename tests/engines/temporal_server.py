@@ -31,15 +31,16 @@ SECONDS = 60.0
 
 
 @contextmanager
-def temporal_server(*namespaces: str, short: bool = True) -> Iterator[str]:
+def temporal_server(*namespaces: str, short: bool = True, page: int | None = None) -> Iterator[str]:
     """Run an in-memory server, and yield the common part of its store addresses.
 
     Args:
         *namespaces: Names of its namespaces.
         short: Whether histories of few events are continued in other runs, so that many tests do.
+        page: Port of its own page. None: it has no page.
     """
     port = free_port()
-    process = start_server(port, *namespaces, short=short)
+    process = start_server(port, *namespaces, short=short, page=page)
     try:
         yield f"temporal://127.0.0.1:{port}"
     finally:
@@ -56,7 +57,11 @@ def free_port() -> int:
 
 
 def start_server(
-    port: int, *namespaces: str, short: bool = True, file: Path | None = None
+    port: int,
+    *namespaces: str,
+    short: bool = True,
+    file: Path | None = None,
+    page: int | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a server, and wait until it listens.
 
@@ -65,9 +70,12 @@ def start_server(
         *namespaces: Names of its namespaces.
         short: See `temporal_server`.
         file: Where it keeps everything. None: in memory.
+        page: See `temporal_server`.
     """
-    command = [str(PROGRAM), "server", "start-dev", "--headless", "--ip", "127.0.0.1"]
+    command = [str(PROGRAM), "server", "start-dev", "--ip", "127.0.0.1"]
     command += ["--port", str(port), "--log-level", "error"]
+    shown = ["--ui-port", str(page), "--ui-disable-news-fetch"]
+    command += ["--headless"] if page is None else shown
     if short:
         command += ["--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60"]
     for name in namespaces:
@@ -125,7 +133,7 @@ class Proxy:
         self._may_pass.clear()
 
     def mend(self) -> None:
-        """Mend the network."""
+        """Reconnect the network."""
         self._may_pass.set()
 
     def _begin(self, target: Callable[..., None], *arguments: socket.socket) -> None:
@@ -193,7 +201,7 @@ class RunningWorker:
         return self.process.returncode
 
     def _end(self) -> None:
-        """Collect what a process has left that is ending."""
+        """Collect the remaining output of a process that is ending."""
         self.process.wait()
         if hasattr(self, "_reader"):
             self._reader.join()

@@ -1,4 +1,4 @@
-"""Compiled flows are kept in the user's state directory, and used for as long as they are true."""
+"""Compiled flows are kept in the user's state directory, and used until their files change."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from flowengine import Engine, load
 from flowengine.errors import FlowFileError
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
+from flowengine.telemetry.ids import trace_of
 from flowengine_envs.sandboxes.processes import has
 from tests.stored_data import stored_in
 
@@ -326,3 +327,16 @@ def test_what_is_wrong_with_the_sandbox_of_a_server_is_reported(server: str, tol
     found = check(f"{inputs}{own}{tools}steps: [{{id: a, call: box.count}}]")
 
     assert any(re.search(told, one) for one in found), found
+
+
+def test_a_call_continues_the_trace() -> None:
+    """In `_meta`, as the protocol's own conventions for OpenTelemetry name it."""
+    write(f"""{TOOLS}steps: [{{id: one, call: box.data, with: {{show_meta: true}}}}]
+outputs: {{meta: "${{{{ steps.one.output.meta }}}}"}}
+""")
+    with Engine(None) as engine:
+        engine.carry_traces(True)
+        outputs = engine.run("flow.yaml", id="it").outputs
+    assert outputs is not None
+    _, trace, span, _ = outputs["meta"]["traceparent"].split("-")
+    assert (trace, len(span)) == (trace_of("it", {}), 16)

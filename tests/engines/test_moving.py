@@ -108,6 +108,7 @@ def waits(engine: Engine) -> list[Any]:
 SIGNALS = """\
 flowengine: 1
 id: signals
+concurrency: {max: 1}
 signals: {add: {data: {type: integer}}}
 steps:
   - {id: first, wait: {signal: add}}
@@ -159,16 +160,96 @@ def test_a_move_loses_and_doubles_nothing_whenever_it_is_interrupted(
             with pytest.raises(Conflict, match="held by process 0 on another store"):
                 there.resume(id)
         assert here.migrate(id, to=new) == id
+        bound = "concurrency signals:"
+        claims = here.store.claims(bound), [one.execution for one in there.store.claims(bound)]
+        assert claims == ([], [id])
         there.signal("add", 3, execution=id)
         assert there.resume(id).outputs == {"all": [1, 2]}
+        wait_until(lambda: not there.store.claims(bound))
 
 
-LOCK = """\
+@pytest.mark.parametrize("back", [False, True])
+def test_of_an_execution_that_ends_no_copy_remains(
+    back: bool, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, folder, id = flow_of(tmp_path, SIGNALS), str(tmp_path / "store"), f"ends{back}"
+    old, new = (store, folder) if back else (folder, store)
+    source = TemporalStore if back else SqliteStore
+
+    def die(*_: object) -> None:
+        raise Died
+
+    with Engine(old, linger=0) as here, Engine(new, linger=0) as there:
+        here.run(flow, id=id)
+        with monkeypatch.context() as patch:
+            patch.setattr(source, "give_up", die)
+            with pytest.raises(Died):
+                here.migrate(id, to=new)
+        assert [one.held for one in there.store.claims("concurrency signals:")] == [True]
+        here.cancel(id)
+        with pytest.raises(Conflict, match="was cancelled"):
+            here.migrate(id, to=new)
+        wait_until(lambda: not there.store.claims("concurrency signals:"))
+        assert there.executions(flow="signals", status="waiting").items == []
+
+
+LOCKED = """\
 flowengine: 1
 id: locked
+concurrency: {max: 2, then: reject}
+signals: {go: {key: "${{ execution.id }}"}}
 steps:
-  - {id: a, lock: {key: a, scope: global, hold: true}, approval: {title: Go on?}}
+  - id: all
+    parallel:
+      - {id: one, lock: {key: moved, scope: global, hold: true}, approval: {title: One?}}
+      - {id: two, lock: {key: moved, scope: global, hold: true}, approval: {title: Two?}}
+  - {id: go, wait: {signal: go}}
 """
+
+
+def test_shared_locks_move_if_no_other_execution_has_or_wants_them(
+    store: str, tmp_path: Path
+) -> None:
+    flow, folder = flow_of(tmp_path, LOCKED), tmp_path / "store"
+    with Engine(folder, linger=0) as here, Engine(store, linger=0) as there:
+
+        def claims(engine: Engine) -> list[tuple[str, bool]]:
+            return [(one.execution, one.held) for one in engine.store.claims("global:moved")]
+
+        both = [("holder", True), ("holder", False)]
+        there.run(flow, id="blocks")
+        here.run(flow, id="holder")
+        with pytest.raises(Conflict, match="the lock 'moved' is held by execution blocks"):
+            here.migrate("holder", to=store)
+        there.cancel("blocks")
+        wait_until(lambda: not claims(there))
+        for _ in range(2):  # also where it was before
+            here.migrate("holder", to=store)
+            assert (claims(here), claims(there)) == ([], both)
+            check_others_hinder(there, flow, folder)
+            there.migrate("holder", to=folder)
+            assert (claims(there), claims(here)) == ([], both)
+            check_others_hinder(here, flow, store)
+        here.migrate("holder", to=store)
+        for title in ("One?", "Two?"):
+            assert [wait["title"] for wait in there.result("holder").waits[:1]] == [title]
+            there.approve(there.result("holder").waits[0]["id"])
+        there.signal("go", key="holder")
+        assert there.result("holder").status == "succeeded"
+        wait_until(lambda: not claims(there))
+
+
+def check_others_hinder(engine: Engine, flow: Path, other: str | Path) -> None:
+    """Check that neither the holder of a lock is moved nor an execution that waits for it."""
+    id = engine.run(flow).execution
+    with pytest.raises(UsageError, match=f"lock 'moved', for which execution {id} waits"):
+        engine.migrate("holder", to=other)
+    with pytest.raises(UsageError, match="waits for the lock 'moved', which execution holder has"):
+        engine.migrate(id, to=other)
+    engine.cancel(id)
+    wait_until(lambda: len(engine.store.claims("global:moved")) == 2)
+
+
 BOX = """\
 flowengine: 1
 id: box
@@ -182,7 +263,7 @@ ENDED = "flowengine: 1\nid: ended\nsteps: [{id: a, output: 1}]\n"
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [(LOCK, "has shared locks"), (BOX, "files cannot be moved"), (ENDED, "has succeeded")],
+    [(BOX, "files cannot be moved"), (ENDED, "has succeeded")],
 )
 def test_what_cannot_be_moved_is_refused(text: str, why: str, tmp_path: Path) -> None:
     flow, folder = flow_of(tmp_path, text), tmp_path / "store"

@@ -316,7 +316,7 @@ steps: [{id: a, call: TOOL, with: ARGS}]
             "--- a.txt\n+++ a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2",
         ),
         ("edit", "{path: a.txt, old: three, new: x}", "'old' is not in 'a.txt'"),
-        ("write", "{path: ../out.txt, text: x}", "leads out of it"),
+        ("write", "{path: ../out.txt, text: x}", "'../out.txt' leads out of '/"),
     ],
 )
 def test_tools_that_write_files_show_the_difference(tool: str, args: str, shown: str) -> None:

@@ -17,7 +17,7 @@ from flowengine.engines.flows import load
 from flowengine.engines.running.recovery import recover
 from flowengine.journal.encoding import pack, unpack
 from flowengine.kernel.commands import Run
-from flowengine.kernel.flow_state.reducers import _change, _restored
+from flowengine.kernel.notation.changes import change, changed
 from flowengine.testing.simulator import Simulator
 from tests.engines import world
 
@@ -69,6 +69,16 @@ def waiting(store: Path, tmp_path: Path, write: Write) -> tuple[str, str]:
     with Engine(store) as engine:
         [wait] = engine.run(world.make(tmp_path, FLOW), id="it").waits
     return wait["id"], wait["title"]
+
+
+def test_recording_an_execution_calls_no_reducer(store: Path, tmp_path: Path, write: Write) -> None:
+    calls = tmp_path / "calls"
+    write(LEDGER.format(calls=str(calls), factor=1))
+    with Engine(store) as engine:
+        id = engine.start(world.make(tmp_path, FLOW))
+        assert not calls.exists()
+        engine.resume(id)
+    assert calls.read_text() == "called "
 
 
 def forget_modules() -> None:
@@ -187,7 +197,7 @@ def test_a_journal_without_what_reducers_gave_is_read_as_before(
     ],
 )
 def test_what_is_kept_of_a_result_gives_it_back_to_the_byte(old: Any, new: Any) -> None:
-    assert pack(_restored(old, unpack(pack(_change(old, new))))) == pack(new)
+    assert pack(changed(old, unpack(pack(change(old, new))))) == pack(new)
 
 
 def test_a_result_whose_commit_was_refused_is_reduced_anew(tmp_path: Path, write: Write) -> None:

@@ -43,16 +43,26 @@ def calls(folder: Path) -> list[str]:
         "fail: {type: TooLate, message: closed}",
         "group: [{id: b, fail: {type: TooLate}}], on_error: [{fail: {type: Closed}}]",
         'python: "asserted:later", with: {value: "${{ inputs.value }}"}',
+        'python: "asserted:raised", with: {type: Damaged}, effect: idempotent, retry: 2',
+        'python: "asserted:raised", with: {type: UnsupportedFormat}',
+        'python: "asserted:raised", with: {type: UrlRefused}, effect: idempotent, retry: 2',
     ],
 )
 def test_what_must_fail_again_with_the_same_values_needs_another_flow(
     engine: Engine, tmp_path: Path, step: str
 ) -> None:
-    (tmp_path / "asserted.py").write_text("def later(value):\n    assert value == 'later'\n")
+    (tmp_path / "asserted.py").write_text(
+        "from flowengine.sdk import StepError\n\n"
+        "def later(value):\n    assert value == 'later'\n\n"
+        "def raised(type):\n"
+        "    raise StepError('it is', type=type, retryable=None if type[0] == 'U' else False)\n"
+    )
     flow = f"inputs: {{value: {{type: string}}}}\nsteps: [{{id: a, {step}}}]\n"
     engine.run(world.make(tmp_path, flow), {"value": "soon"}, id="it")
 
     assert engine.show("it").get("command") == "flowengine retry it --file FILE"
+    error = engine.result("it").error
+    assert (error or {}).get("attempt", 1) == 1, "it was retried"
 
 
 def test_a_file_that_is_missing_may_be_there_next_time(engine: Engine, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -360,6 +361,29 @@ def test_cancel_from_another_engine_reaches_the_owner(tmp_path: Path) -> None:
     assert result.error["message"] == "no more"
 
 
+def test_an_execution_that_ends_while_it_is_read_is_not_shown_as_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = 'steps: [{id: stay, python: "effects:stay", effect: idempotent}]'
+    file = world.make(tmp_path, text)
+    with Engine(tmp_path / "store") as reader:
+        holder = reader.store.holder
+
+        def ended_before(id: str, now: int) -> Any:
+            monkeypatch.setattr(reader.store, "holder", holder)
+            (tmp_path / "go").touch()
+            owner.result()
+            return holder(id, now)
+
+        with ThreadPoolExecutor(1) as threads, Engine(tmp_path / "store") as other:
+            owner = threads.submit(other.run, file, id="it")
+            asyncio.run(begun(other, "it"))
+            monkeypatch.setattr(reader.store, "holder", ended_before)
+
+            assert reader.summary("it")["status"] == "running"
+            assert reader.summary("it")["status"] == "succeeded"
+
+
 def test_decision_on_an_execution_that_is_driven_here_moves_it(tmp_path: Path) -> None:
     text = """
 steps:
@@ -469,7 +493,7 @@ def test_unknown_executions_are_told(engine: Engine) -> None:
 
 def test_ended_execution_cannot_be_cancelled(engine: Engine, tmp_path: Path) -> None:
     result = engine.run(world.make(tmp_path, HELLO), {"name": "Ada"})
-    with pytest.raises(Conflict, match="has succeeded"):
+    with pytest.raises(Conflict, match=r"has succeeded at 20\d\d-.*Z$"):
         engine.cancel(result.execution)
 
 

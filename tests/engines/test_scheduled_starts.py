@@ -75,7 +75,7 @@ def test_a_schedule_starts_an_execution_at_each_of_its_times(
 def test_times_at_which_nothing_could_start(
     engine: Engine, clock: Clock, tmp_path: Path, missed: str, started: list[str]
 ) -> None:
-    """One execution for the last of them, or none. Both go on with the next time."""
+    """One execution for the last of them, or none. Both continue with the next time."""
     engine.deploy(world.make(tmp_path, with_keys(f"missed: {missed}")))
     clock.time += 4 * DAY + 10 * HOUR
     assert days(engine.start_due()) == started

@@ -147,7 +147,7 @@ def due(engine: Engine) -> list[str]:
 
 
 def test_what_is_due_is_what_can_move_and_nobody_holds(tmp_path: Path) -> None:
-    clock = Clock(10**12)  # leases have a clock of their own, which must not be mixed up with it
+    clock = Clock(10**12)  # leases have their own clock, which must not be mixed up with it
     with Engine(tmp_path / "store", clock=clock, linger=0) as engine:
         flow = world.make(tmp_path, "steps: [{id: nap, wait: 10s}]\n")
         for id in ("early", "late"):

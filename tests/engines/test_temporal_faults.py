@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine import Engine
 from flowengine.engines.temporal.address import read_address
+from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
+from flowengine.engines.temporal.heartbeat import is_too_long, task_time
+from flowengine.engines.temporal.requests import RESTING
+from flowengine.errors import Conflict, UsageError
 from tests.engines import flows, world
 from tests.engines.temporal_server import Proxy, RunningWorker, free_port, start_server
 
@@ -155,12 +164,13 @@ class Open:
         self.folder = folder
         self.ids = [f"{folder.name}-{number}" for number in range(count)]
         self.engine = Engine(address)
+        self._labels = {"test": folder.name}
         self._file = world.make(folder, OPEN)
 
     def begin(self, worker: RunningWorker) -> None:
         """Start them, and wait until a worker is at work on all of their attempts."""
         for id in self.ids:
-            self.engine.start(self._file, id=id)
+            self.engine.start(self._file, id=id, labels=self._labels)
         world.until(lambda: len(taken(worker)) == 2 * len(self.ids))
 
     def go(self) -> None:
@@ -170,22 +180,24 @@ class Open:
     def finish(self) -> None:
         """Answer all waits, and check that nothing was lost or done twice."""
         with self.engine, ThreadPoolExecutor(10) as threads:
-            ended = list(threads.map(self._end, self.ids))
-        assert ended == ["succeeded"] * len(self.ids)
+            world.until(lambda: self._have_ended(threads), pause=0.25)
         keys = [key for _, key, _ in world.effects(self.folder)]
         assert len(keys) == len(set(keys)) == 3 * len(self.ids)
 
-    def _end(self, id: str) -> str:
-        result = self.engine.resume(id)
-        while not result.ended:
-            for wait in result.waits:
-                world.answer(self.engine, wait, self._in(id))
-            result = self.engine.resume(id)
-        return result.status
+    def _have_ended(self, threads: ThreadPoolExecutor) -> bool:
+        """Return whether all have ended. One list costs less than a poll of each."""
+        rows = self.engine.executions(labels=self._labels, limit=len(self.ids)).items
+        statuses = {row["execution"]: row["status"] for row in rows}
+        assert {*statuses.values()} <= {"running", *RESTING, "succeeded"}
+        list(threads.map(self._answer, [id for id in statuses if statuses[id] in RESTING]))
+        return [*statuses.values()] == ["succeeded"] * len(self.ids)
 
-    def _in(self, id: str) -> Path:
-        """Return a folder without effects: in these tests, no attempt was cut off after its own."""
-        return self.folder / id
+    def _answer(self, id: str) -> None:
+        """Answer the waits of an execution. No attempt of these tests was cut off after its effect,
+        so that the folder need not have any."""
+        for wait in self.engine.result(id).waits:
+            with suppress(Conflict):  # the list was late
+                world.answer(self.engine, wait, self.folder / id)
 
     def cuts(self) -> int:
         """Return how many attempts were cut off."""
@@ -232,6 +244,42 @@ def test_attempts_of_a_killed_worker_are_known_to_be_lost_soon(
         opened.finish()
 
 
+def test_a_worker_that_dies_during_a_workflow_task_is_noticed_as_soon(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the setting, Temporal would wait for ten seconds."""
+    monkeypatch.setenv(HEARTBEAT, "3s")
+    opened = Open(f"{server}/faults", tmp_path, 1)
+    [id] = opened.ids
+    with RunningWorker(opened.address) as worker:
+        opened.begin(worker)
+        with RunningWorker(opened.address):
+            worker.process.send_signal(signal.SIGSTOP)  # it takes a task, and does not answer
+            opened.engine.signal("go_on", execution=id, resume=False)
+            world.until(lambda: history(opened.address, id)[-1] == "WORKFLOW_TASK_STARTED")
+            worker.kill()
+            killed = time.time()
+            world.until(lambda: opened.cuts() == 2)
+            assert "WORKFLOW_TASK_TIMED_OUT" in history(opened.address, id)
+            times = [event["at"] for event in cuts(opened.engine, id)]
+            last = datetime.fromisoformat(max(times)).timestamp()
+            assert last - killed < 3 + 2 + 2  # the last for a busy machine
+            opened.go()
+            opened.finish()
+
+
+def test_short_workflow_tasks_bound_what_a_worker_replays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert task_time(0.2) == timedelta(seconds=1)
+    assert task_time(60) == timedelta(seconds=10)
+    assert not is_too_long(4096, task_time(60))  # here, Temporal suggests another run
+    assert (is_too_long(1229, task_time(3)), is_too_long(1231, task_time(3))) == (False, True)
+    monkeypatch.setenv(HEARTBEAT, "soon")
+    with pytest.raises(UsageError, match="'soon' is not a duration"):
+        Engine("temporal://127.0.0.1:1/own")
+
+
 @pytest.mark.parametrize("count", COUNTS)
 def test_executions_are_cancelled_with_their_attempts(
     count: int, server: str, tmp_path: Path
@@ -265,13 +313,50 @@ def test_a_worker_without_network_stops_its_attempts_before_others_begin_them_ag
             opened.finish()
 
 
+def test_attempts_end_before_the_server_gives_them_to_others() -> None:
+    """The library itself ends them later: after ten seconds with a heartbeat of six."""
+
+    class Service:
+        """A server that answers some times, and then not any more."""
+
+        def __init__(self) -> None:
+            self.answers, self.last = 4, asyncio.Event()
+
+        async def get_system_info(self, *_: Any, **__: Any) -> None:
+            self.answers -= 1
+            if self.answers == 0:
+                self.last.set()
+            if self.answers < 0:
+                raise RPCError("no network", RPCStatusCode.UNAVAILABLE, b"")
+
+    async def watch() -> float:
+        service, heartbeat = Service(), 0.6
+        client: Any = SimpleNamespace(workflow_service=service)
+        given: dict[str, Any] = dict.fromkeys(("store", "tell"))
+        attempts = Attempts(client, host=SimpleNamespace(), strict=False, queue="", **given)  # type: ignore[arg-type]
+        attempt = asyncio.create_task(asyncio.Event().wait())
+        attempts._at_work.add(attempt)
+        watching = asyncio.create_task(attempts.cut_when_alone(heartbeat))
+        await service.last.wait()
+        answered = time.monotonic()
+        assert not attempt.done()
+        await asyncio.wait([attempt])
+        watching.cancel()
+        assert attempt.cancelled()
+        assert attempt in attempts._cut
+        return (time.monotonic() - answered) / heartbeat
+
+    assert asyncio.run(watch()) > 0.5  # one refused request is not enough
+
+
 @pytest.mark.parametrize("count", COUNTS)
 def test_executions_outlive_the_server(count: int, tmp_path: Path) -> None:
     port, file = free_port(), tmp_path / "server"
     server = start_server(port, "restarted", file=file)
     opened = Open(f"temporal://127.0.0.1:{port}/restarted", tmp_path, count)
     try:
-        with RunningWorker(opened.address) as worker:
+        # On a busy machine, the server may be away for longer than the default permits.
+        with RunningWorker(opened.address, "--heartbeat", "60s") as worker:
             opened.begin(worker)
             server.kill()
             server.wait()

@@ -105,6 +105,14 @@ def test_recorded_histories_replay(recorded: list[Any]) -> None:
     replay(recorded)
 
 
+def test_updates_are_accepted_before_signals_of_their_task_are_taken() -> None:
+    """The first task of a run has no command, and a signal arrived while the second waited.
+
+    This history had the commands of the signal first, and did not replay. They were moved.
+    """
+    replay(json.loads((HERE / "signals_with_updates.json").read_text()))
+
+
 @pytest.mark.parametrize("recorded", FLOWS[:1], ids=lambda path: path.stem, indirect=True)
 def test_other_commands_do_not_replay(recorded: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workflow.WorkflowDriver, "_show", lambda self, append: None)

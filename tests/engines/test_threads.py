@@ -14,6 +14,7 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.results import ExecutionResult
+from flowengine.engines.running.local import Local
 from flowengine.errors import Conflict, UsageError
 from tests.engines import child, world
 
@@ -177,3 +178,29 @@ def test_many_threads_cancel_one_execution_at_once(
         ready.set()
         assert running.result(60).status == "cancelled"
         assert {each.result(60) for each in asked} <= {"running", "cancelled", "ended"}
+
+
+def test_a_loop_keeps_its_driver_while_another_thread_begins_to_use_the_engine(
+    tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = world.make(tmp_path, "steps:\n  - {id: told, output: done}\n")
+    found = Local.is_here
+    others: list[str] = []
+
+    with Engine(tmp_path / "store") as engine:
+
+        def is_here(local: Local) -> bool:
+            here = found(local)
+            if not others:  # the other thread comes between this look and what follows it
+                others.append("other")
+                others.append(threads.submit(run_on_loop, engine, file).result(60).status)
+            return here
+
+        async def main() -> list[str]:
+            first = await engine.run_async(file, id="first")
+            monkeypatch.setattr(Local, "is_here", is_here)
+            second = await engine.run_async(file, id="second")
+            return [first.status, second.status]
+
+        assert asyncio.run(main()) == ["succeeded", "succeeded"]
+    assert others == ["other", "succeeded"]

@@ -102,6 +102,37 @@ STANDS = {
 }
 
 
+GROUPS = "groups: {board: [ana, ben], empty: []}\n"
+NOBODY = {
+    "group:empty, group:none": (
+        "[group:empty, group:none]", "[]", "group:empty has no members; group:none has no members",
+    ),
+    "excluded": ("[user:ana]", "[group:board]", "user:ana is excluded"),
+    "group excluded": (
+        "[group:board]", "[user:ana, user:ben]", "every member of group:board is excluded",
+    ),
+    "one is left": ("[group:board]", "[user:ana]", None),
+    "anyone": ("[]", "[user:ana]", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOBODY)
+def test_an_approval_that_no_user_may_decide_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "flowengine").mkdir(parents=True)
+    (tmp_path / "config" / "flowengine" / "settings.yaml").write_text(GROUPS)
+    assignees, exclude, why = NOBODY[name]
+    asked = f"approval: {{title: Sure?, assignees: {assignees}, exclude: {exclude}}}"
+    with Engine(None, user="user:me", linger=0) as engine:
+        id = engine.run(world.make(tmp_path, step(asked))).execution
+        (reason,) = engine.why(id)
+
+    assert reason.get("nobody") == why
+    assert ("command" in reason) == (why is None)
+
+
 @pytest.mark.parametrize("name", STANDS)
 def test_stand_is_explained(engine: Engine, tmp_path: Path, name: str) -> None:
     text, what, command = STANDS[name]

@@ -58,12 +58,12 @@ def effects(folder: Path) -> list[tuple[str, str, Any]]:
     return [(address, key, json.loads(result)) for address, key, result in found]
 
 
-def until(holds: Callable[[], object]) -> None:
-    """Wait for a condition that another process fulfills."""
+def until(holds: Callable[[], object], *, pause: float = 0.01) -> None:
+    """Wait for a condition that another process fulfills, with a pause (s) between looks."""
     bound = time.monotonic() + 300
     while not holds():
         assert time.monotonic() < bound, "it never came about"
-        time.sleep(0.01)
+        time.sleep(pause)
 
 
 def answer(engine: Engine, wait: WaitInfo, folder: Path) -> None:

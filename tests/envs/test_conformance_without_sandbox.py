@@ -44,6 +44,7 @@ CASES: dict[str, Case] = {
 }
 
 
+@pytest.mark.wherever("kind")
 @pytest.mark.parametrize("kind", CASES)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_a_kind_conforms(check: Check, kind: str) -> None:

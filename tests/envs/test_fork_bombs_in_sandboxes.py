@@ -63,7 +63,8 @@ def forks_of_a_command(bash: Bash, code: str) -> None:
 
     assert result.timed_out
     assert time.monotonic() - began < SOON
-    assert bash.run("echo usable").stdout == "usable\n"
+    after = bash.run("echo usable")
+    assert after.stdout == "usable\n", after
 
 
 def test_a_command_that_forks_is_ended_by_its_timeout(boxed: Bash) -> None:
@@ -106,7 +107,8 @@ def test_the_quota_is_measured_beside_forks_without_waiting_for_them(
 
         assert result.timed_out
         assert result.duration < SOON / 3
-        assert bash.run("echo usable").stdout == "usable\n"
+        after = bash.run("echo usable")
+    assert after.stdout == "usable\n", after
 
 
 @pytest.mark.wherever

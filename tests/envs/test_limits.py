@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from flowengine.sdk.environments import Sandbox
 from flowengine_envs.kinds.bash import Bash, BashProvider
 from flowengine_envs.kinds.docker.provider import DockerProvider
 from flowengine_envs.kinds.python import Python
+from flowengine_envs.kinds.results import names_refused_size
 from flowengine_envs.kinds.shell.provider import ShellProvider
 from flowengine_envs.sandboxes import cgroups
 from flowengine_envs.sandboxes.cgroups import GroupLimits
 from flowengine_envs.sandboxes.docker.sandbox import Docker
+from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import cpus, has
 from tests.envs.containers import skip_without_docker
@@ -95,7 +98,7 @@ def test_time_and_output_are_named(limited: Bash) -> None:
     long = limited.run("head -c 50000 /dev/zero | tr '\\0' x")
 
     assert (late.timed_out, late.stdout, late.stderr) == (True, "begun\n", "")
-    assert "40000 bytes left out" in long.stdout
+    assert "40000 bytes left out (limits.output), all is in " in long.stdout
     assert len(long.stdout) < 10_200
 
 
@@ -255,13 +258,23 @@ def test_a_command_that_clears_a_full_disk_is_not_ended_for_the_one_before(
             assert bash.run("sleep 0.5; rm big*; echo cleared").stdout == "cleared\n"
 
 
+FILL = "open('big', 'wb').write(bytes(8 << 20))"
 STEPS = {
-    "bash": ("sleep 60", "python3 -c 'bytearray(400 << 20)'"),
-    "shell": ("sleep 60", "python3 -c 'bytearray(400 << 20)'"),
-    "python": ("import time; time.sleep(60)", "bytearray(400 << 20)"),
-    "node": ("while (true) {}", "const a = []; while (true) a.push(new Array(1e6).fill(1.5))"),
+    "bash": ("sleep 60", "python3 -c 'bytearray(400 << 20)'", f'python3 -c "{FILL}"'),
+    "shell": ("sleep 60", "python3 -c 'bytearray(400 << 20)'", f'python3 -c "{FILL}"'),
+    "python": ("import time; time.sleep(60)", "bytearray(400 << 20)", FILL),
+    "node": (
+        "while (true) {}",
+        "const a = []; while (true) a.push(new Array(1e6).fill(1.5))",
+        "require('fs').writeFileSync('big', Buffer.alloc(8 << 20))",
+    ),
 }
-TYPES = {"time": "Timeout", "memory": "OutOfMemory"}
+TYPES = {"time": "Timeout", "memory": "OutOfMemory", "disk": "LimitExceeded"}
+BOUNDS: dict[str, dict[str, Any]] = {
+    "time": {"time": 1},
+    "memory": {"time": 60, "memory": "200MiB"},
+    "disk": {"time": 60, "disk": "4MiB"},
+}
 
 
 @pytest.mark.wherever("kind")
@@ -277,17 +290,17 @@ def test_a_limit_has_an_error_that_handlers_catch_by_its_type(
         pytest.skip(f"no program for {kind}")
     monkeypatch.chdir(tmp_path)
     script = STEPS[kind][[*TYPES].index(limit)]
-    limits = {"time": 1} if limit == "time" else {"time": 60, "memory": "200MiB"}
+    caught = "${{ error.message.contains('limits.disk') }}" if limit == "disk" else "caught"
     flow = {
         "flowengine": 1,
         "id": "it",
-        "environments": {"box": {"kind": kind, "limits": limits}},
+        "environments": {"box": {"kind": kind, "limits": BOUNDS[limit]}},
         "steps": [
             {
                 "id": "a",
                 "in": "box",
                 "run": script,
-                "on_error": [{"type": TYPES[limit], "output": "caught"}],
+                "on_error": [{"type": TYPES[limit], "output": caught}],
             },
             {"id": "b", "in": "box", "run": {"script": script, "accept": "any"}},
         ],
@@ -297,7 +310,52 @@ def test_a_limit_has_an_error_that_handlers_catch_by_its_type(
     with Engine("store") as engine:
         result = engine.run("it.yaml")
 
-    assert result.outputs == {"a": "caught", "b": limit}, result
+    assert result.outputs == {"a": limit == "disk" or "caught", "b": limit}, result
+
+
+OWN_ERRORS = """
+class LimitExceeded(Exception): pass
+
+def wrapped():
+    try:
+        open("big", "wb").write(bytes(8 << 20))
+    except OSError as error:
+        raise ValueError("not saved") from error
+
+def handled():
+    try:
+        open("big", "wb").write(bytes(8 << 20))
+    except OSError:
+        pass
+    raise OSError("no")
+"""
+
+
+def test_only_errors_of_a_full_file_count_as_the_disk_limit(tmp_path: Path) -> None:
+    """The kernel signals a refused extension of a file. Code cannot do so by accident."""
+    with opened(Python(), HostSandbox, tmp_path, limits={"disk": "4MiB"}) as python:
+        python.run(OWN_ERRORS)
+        own = [
+            python.run(f"raise {error}")
+            for error in ("LimitExceeded('full')", "OSError(27, 'File too large')", "OSError('x')")
+        ]
+        wrapped, handled = python.run("wrapped()"), python.run("handled()")
+
+    assert [result.limit for result in (*own, handled)] == [None] * 4
+    assert [result.error.type for result in own] == ["LimitExceeded", "OSError", "OSError"]
+    assert (wrapped.limit, wrapped.error.type) == ("disk", "LimitExceeded")
+    assert "ValueError: not saved" in wrapped.error.message or "quota" in wrapped.error.message
+    assert "limits.disk" in wrapped.error.message
+
+
+def test_commands_report_a_full_file_by_signal_or_by_the_error_of_their_interpreter() -> None:
+    told = "Traceback\n  ...\nOSError: [Errno 27] File too large\n"
+
+    assert names_refused_size(128 + signal.SIGXFSZ, "")
+    assert names_refused_size(1, told)
+    assert names_refused_size(1, "Error: EFBIG: file too large, write")
+    assert not names_refused_size(1, "upload refused: File too large")
+    assert not names_refused_size(1, told + "x" * 4000)
 
 
 def test_a_shell_says_which_limit_ended_a_command(tmp_path: Path) -> None:

@@ -147,7 +147,8 @@ def test_a_planted_link_opens_no_other_folder(
     folder = {"kind": "files", **OWNER, "folder": str(project)}
 
     with pytest.raises(
-        EnvironmentUnavailable, match=r"leads out of it.*name the path that it leads to"
+        EnvironmentUnavailable,
+        match=r"'docs' leads out of '.*' through the link 'docs' to '/.*': name the path that",
     ):
         manager.ensure({**folder, "config": {"path": "docs", "mode": mode}})
 

@@ -152,7 +152,7 @@ def careless(root: int, path: str, *, enter: bool = False, **_: object) -> Itera
     """Look at a path before it is opened."""
     base = os.readlink(f"/proc/self/fd/{root}")
     if not os.path.realpath(f"{base}/{path}").startswith(base):
-        raise LeadsOut("leads out of it")
+        raise LeadsOut("")
     folder, name = (path, ".") if enter else os.path.split(path)
     opened = os.open(f"{base}/{folder}", os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -162,7 +162,7 @@ def careless(root: int, path: str, *, enter: bool = False, **_: object) -> Itera
 
 
 def of_workspace(folder: Path, closed: ExitStack) -> list[Callable[[], object]]:
-    """What can be done with a workspace, as the supervisor does it."""
+    """Every operation on a workspace, as the supervisor performs it."""
     space = Workspace(str(folder))
     closed.callback(os.close, space.fd)
 
@@ -206,7 +206,7 @@ def of_below(folder: Path, _closed: ExitStack) -> list[Callable[[], object]]:
 
 
 def of_tree(folder: Path, closed: ExitStack) -> list[Callable[[], object]]:
-    """What can be done with all that is in a folder of the host."""
+    """Every operation on the contents of a host directory."""
     copies = folder.parent / "copies"
     copies.mkdir()
     closed.callback(shutil.rmtree, copies)

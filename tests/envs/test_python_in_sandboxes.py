@@ -169,7 +169,7 @@ def test_output_is_cut_and_all_of_it_is_in_a_file(python: PythonSandbox) -> None
     assert len(result.stdout) < 101_000
     assert result.stdout.startswith("0000000 0000000")
     assert result.stdout.endswith("0000999 \n")
-    assert "49901000 bytes left out, all is in " in result.stdout
+    assert "49901000 bytes left out (limits.output), all is in " in result.stdout
     assert result.stdout_file is not None
     assert len(python.get(result.stdout_file)) == 50_001_000
     python.remove(result.stdout_file)

@@ -102,5 +102,5 @@ def test_output_is_bounded(kind: tuple[str, Any]) -> None:
     assert len(result.stdout) < 101_000
     assert result.stdout.startswith("y")
     assert result.stdout.rstrip().endswith("y")
-    assert "bytes left out, all is in " in result.stdout
+    assert "bytes left out (limits.output), all is in " in result.stdout
     resource.remove(result.stdout_file)

@@ -21,6 +21,7 @@ def use(shell: Shell) -> None:
     assert shell.run("echo hi").output == "hi\n"
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_it_conforms(check: Check) -> None:
     check(Case(ShellProvider, {"kind": "shell", "provider": "host"}, use))

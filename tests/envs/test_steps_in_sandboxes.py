@@ -177,14 +177,16 @@ def test_files_that_a_step_keeps_count_as_long_as_they_are(
         pytest.raises(LimitExceeded, match=r"of at most 1073741824.*1 GiB, the default"),
     ):
         run(provider, bash, context, script="truncate -s 2G x", files={"x": "x"})
-    with opened(provider, sandbox, work, limits={"disk": "8MiB"}) as bash:
+    with opened(provider, sandbox, work, limits={"disk": "8MiB", "output": "1kB"}) as bash:
         two = "truncate -s 6M a.bin b.bin"
         with pytest.raises(LimitExceeded, match=r"as 'all':.*8 MiB \(limits.disk\)") as together:
             run(provider, bash, context, script=two, files={"all": "*.bin"})
-        one = run(provider, bash, context, script="true", files={"one": "a.bin"})
+        one = run(provider, bash, context, script="head -c 5000 /dev/zero", files={"one": "a.bin"})
 
     assert together.value.data == {"limit": "disk", "value": 8 * 1024 * 1024}
     assert one["files"]["one"]["size"] == 6 * 1024 * 1024
+    told = "\n... 4000 bytes left out (limits.output), all is in the output's stdout_file ...\n"
+    assert told in one["stdout"]
 
 
 @pytest.mark.wherever

@@ -28,6 +28,7 @@ CASE = Case(Counters, {"kind": "counter", "provider": "namespace"}, use=count)
 
 
 @needs_bwrap
+@pytest.mark.endurance
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_a_kind_in_a_sandbox_conforms(check: Check) -> None:
     check(CASE)

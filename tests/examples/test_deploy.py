@@ -1,4 +1,4 @@
-"""What `examples/deploy` runs is a command that exists, and stops in the time it gets (V7)."""
+"""The command in `examples/deploy` exists, and stops within its time limit (V7)."""
 
 from __future__ import annotations
 

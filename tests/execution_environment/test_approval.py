@@ -190,7 +190,7 @@ def test_a_bad_answer_is_a_no_with_its_cause(
 
     assert "SEKRET" not in str(rejected.value)
     assert toy.tries == 0
-    assert manager.ensure(ASKS).state == "ready"  # asked again, for lack of an answer
+    assert manager.ensure(ASKS).state == "ready"  # asked again, because there was no answer
 
 
 def test_a_late_answer_is_a_no(

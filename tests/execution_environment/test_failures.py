@@ -330,24 +330,26 @@ async def stuck(thing: Thing) -> None:
     raise OSError("stuck")
 
 
-async def hangs(thing: Thing) -> None:
-    await asyncio.Event().wait()
-
-
-@pytest.mark.parametrize("close", [stuck, hangs])
+@pytest.mark.parametrize("hangs", [False, True])
 def test_what_cannot_be_closed_is_set_aside_and_tried_again(
-    make: Make, toy: Toy, clock: FakeClock, close: Callable[[Thing], Any]
+    make: Make, toy: Toy, clock: FakeClock, hangs: bool
 ) -> None:
+    begun = threading.Event()
+
+    async def hang(thing: Thing) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
     bounds = Bounds(release=0.5, retries=(10, 20))
     manager = make(clock=clock, bounds=bounds)
     heard = Heard(manager)
     handle = manager.ensure(SPEC)
-    toy.close = close
+    toy.close = hang if hangs else stuck
 
-    if close is hangs:  # the clock has a timer for the limit
-        thread = threading.Thread(target=lambda: manager.release(handle))
+    if hangs:
+        thread = threading.Thread(target=lambda: manager.release(handle), daemon=True)
         thread.start()
-        until(clock.pending)  # the timer is set
+        assert begun.wait(60)  # by now the clock has the timer of the limit
         clock.advance(0.5)
         thread.join(60)
     else:

@@ -1,6 +1,6 @@
 """The times of schedules follow the rule of Debian's cron (V11).
 
-The rule is read here a second time: each minute of a year counts by what a clock on the wall shows.
+The rule is read here a second time: each minute of a year counts by local time.
 """
 
 from __future__ import annotations

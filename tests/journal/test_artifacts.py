@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.errors import NotFound, StoreError
-from flowengine.journal.artifacts import clean_name
 from flowengine.journal.records import Append, Head, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
+from flowengine.kept_files import clean_name
 
 
 @pytest.fixture

@@ -259,7 +259,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.walk(lambda store, after: store.executions(ExecutionFilter(**given), after, limit))
 
     def walk(self, page: Callable[[JournalStore, str | None], Any]) -> None:
-        """Page through both lists, each with the cursors of its own store."""
+        """Page through both lists, each with the cursors of its store."""
         ends: list[str | None] = [None, None]
         while True:
             pages = [page(store, end) for store, end in zip(self.stores, ends, strict=True)]

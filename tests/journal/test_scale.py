@@ -62,6 +62,9 @@ WAIT_FILTERS = [
     WaitFilter(execution="e77"),
     WaitFilter(before=400),
     WaitFilter(since=100),
+    WaitFilter(in_turn=True),
+    WaitFilter(flow="flow1", in_turn=True),
+    WaitFilter(assignees=["user:3", "group:ops"], in_turn=True),
     WaitFilter("all", kinds=["approval"]),
     WaitFilter("closed"),
 ]

@@ -1,4 +1,4 @@
-"""Replays recorded executions. Imports only what the kernel needs, for any version of Python.
+"""Replays recorded executions. Imports only modules of the kernel, for any version of Python.
 
     python -m tests.kernel.replaying record FOLDER    # run the patterns, and record them
     python -m tests.kernel.replaying FOLDER...        # compare the replayed states

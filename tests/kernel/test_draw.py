@@ -44,7 +44,7 @@ NOT_DRAWN = {
         *("task", "tool", "caller", "preview", "limits", "adapter"),  # for the runner of a task
         *("policies", "within", "declared", "chat"),
     },
-    specs.FlowSpec: {"version", "defaults", "triggered"},
+    specs.FlowSpec: {"version", "defaults", "triggered", "notifies"},
     specs.BudgetSpec: {"assignees", "cost_usd"},
 }
 """For users, runners and agents, and tested with them."""

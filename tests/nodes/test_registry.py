@@ -132,7 +132,10 @@ def test_unknown_names_are_refused_with_those_that_exist() -> None:
     with pytest.raises(registry.UnknownKind, match="no kind of environment 'moon'") as place:
         registry.environment("moon")
 
-    assert "run, shell, std, web_search. Other packages can add more" in kind.value.with_hint
+    assert (
+        "run, shell, slack, smtp, std, web_search. Other packages can add more"
+        in kind.value.with_hint
+    )
     assert "installed are " in place.value.with_hint
     assert "host, " in place.value.with_hint
 

@@ -136,7 +136,28 @@ def test_program_that_cannot_be_started_says_so(
     error = bench.fail("shell", {}, {"argv": argv})
 
     assert error["type"] == "ExitCode"
-    assert error["message"] == f"exit code {code}: {said}"
+    assert error["message"].partition(" (")[0] == f"exit code {code}: {said}"
+
+
+@pytest.mark.parametrize("given", [{"script": "./none.sh"}, {"argv": ["./none.sh"]}])
+def test_a_missing_script_names_the_directory_and_the_option(
+    bench: Bench, given: dict[str, Any]
+) -> None:
+    task = {"script": given["script"]} if "script" in given else {}
+    input = {"argv": given["argv"]} if "argv" in given else {}
+    alone = bench.fail("run", task, input)
+    inside = bench.fail("run", task, {**input, "cwd": "."})
+
+    folder = bench.workdir
+    assert (
+        f"(it ran in an empty directory; 'cwd: .' is {folder}, which --workdir" in alone["message"]
+    )
+    assert (
+        f"(it ran in {folder}/.; 'cwd' is relative to the --workdir, {folder})" in inside["message"]
+    )
+    assert "--workdir" not in alone["data"]["stderr"]
+    other = bench.fail("run", {"script": "exit 126"})
+    assert other["message"] == "exit code 126"
 
 
 @pytest.mark.parametrize(
@@ -259,7 +280,7 @@ def test_output_beyond_the_bound_is_kept_as_a_file(bench: Bench) -> None:
     assert text.endswith("END\n")
     assert len(text) < KEPT + 200
     left_out = 300_000 + len("BEGIN\nEND\n") - KEPT
-    assert f"... {left_out} bytes left out" in text
+    assert f"... {left_out} bytes left out, all is in the output's stdout_file ..." in text
     assert result["stdout_file"]["size"] == 300_000 + len("BEGIN\nEND\n")
 
 
@@ -435,7 +456,7 @@ def test_many_commands_at_once_leave_no_descriptor_and_no_child(bench: Bench) ->
 
     async def run_all() -> list[Any]:
         runs = [Run(n, 1, 0, "s", None, {"stdin": str(n)}, None) for n in range(30)]
-        return await asyncio.gather(*(runner.attempt(bench.execution, run) for run in runs))
+        return [*await asyncio.gather(*(runner.attempt(bench.execution, run) for run in runs))]
 
     results = asyncio.run(run_all())
 

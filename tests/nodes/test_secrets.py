@@ -197,13 +197,16 @@ def test_file_is_read_without_its_last_line_end(tmp_path: Path) -> None:
         ),
         ({"env": "EMPTY"}, "secret 'S' is not available: the environment variable EMPTY is empty"),
         ({"file": "/nope"}, "secret 'S' is not available: /nope: No such file or directory"),
+        ({"file": "empty"}, "secret 'S' is not available: empty is empty"),
         ({"vault": "kv/app#x"}, "secret 'S': its kind of reference is not supported yet"),
     ],
 )
 def test_missing_secret_names_its_reference(
-    monkeypatch: pytest.MonkeyPatch, reference: dict[str, str], message: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reference: dict[str, str], message: str
 ) -> None:
     monkeypatch.setenv("EMPTY", "")
+    monkeypatch.chdir(tmp_path)
+    Path("empty").write_text("\n")
 
     with pytest.raises(SecretMissing) as missing:
         resolve("S", reference)

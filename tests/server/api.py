@@ -13,9 +13,11 @@ import httpx2
 
 from flowengine import Engine
 from flowengine.page.site import PAGES, Site
+from flowengine.server.ag_ui.http import ag_ui_routes
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.records import Records
+from flowengine.server.rights import LOCAL as CREDENTIAL
 from flowengine.server.rights import Access
 from flowengine.server.routes import ROUTES
 
@@ -56,6 +58,7 @@ class Api:
         folder: Where the store and the server's own data are.
         flows: The texts of the flows that it offers.
         engine: That of another store.
+        pages: Origins of Temporal's pages.
     """
 
     def __init__(
@@ -63,7 +66,9 @@ class Api:
         folder: Path,
         flows: Sequence[str] = (EXPENSE, PARCEL),
         engine: Engine | None = None,
+        pages: tuple[str, ...] = (),
     ) -> None:
+        self.folder = folder
         self.engine = engine or Engine(folder / "store", durability="none", user=OWNER)
         self.records = Records(str(folder / "server"))
         self.flows = []
@@ -72,9 +77,17 @@ class Api:
             path.write_text(text)
             self.flows.append(self.engine.load(path))
             self.engine.deploy(self.flows[-1])
-        hosts = Hosts(frozenset({HOST}))
-        self.application = Application(
-            self.engine, self.records, hosts, LOCAL, lambda it: Site(it).routes()
+        self._hosts = Hosts(frozenset({HOST}), pages)
+        self.application = self.new_application(self.records)
+
+    def new_application(self, records: Records) -> Application:
+        """Return a server over the store."""
+        return Application(
+            self.engine,
+            records,
+            self._hosts,
+            LOCAL,
+            lambda it: [*Site(it).routes(), *ag_ui_routes(it)],
         )
 
     def close(self) -> None:
@@ -84,7 +97,7 @@ class Api:
     def token(self, user: str, role: str | None = None, *flows: str, content: bool = False) -> str:
         """Return a new token of a user, limited to a role on some flows."""
         scope = None if role is None else Access(role, flows or ("*",), content)
-        name = f"{user} {role} {flows} {content} {len(self.records.tokens())}"
+        name = f"{user}-{role or 'all'}-{len(self.records.tokens())}"
         return self.records.create_token(name, user, scope, OWNER, 1, None)
 
     def __call__(
@@ -147,7 +160,7 @@ class Api:
             for wait in self.engine.waits(status="all").items or [{"id": "none"}]
             for flow in self.flows
         }
-        secret = self.records.begin_session("local", int(time.time() * 1000))
+        secret = self.records.begin_session(CREDENTIAL, int(time.time() * 1000))
         headers = {"cookie": f"flowengine_session={secret}"}
         return {
             path: self.response("GET", path, token=None, headers=headers).content

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
+import json
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from flowengine.page.site import Site
+from flowengine.server.ag_ui.http import ag_ui_routes
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
+from flowengine.server.mcp.http import mcp_routes
+from flowengine.server.openai_chat import openai_routes
 from flowengine.server.protocol import ProtocolLimits
 from flowengine.server.running import Server, Serving
+from flowengine.server.tool_socket import tool_routes
 from tests.server.api import LOCAL, Api
 
 
 class Served:
-    """A server on a thread of the tests."""
+    """A server on a thread of the tests, with a new store in a folder, or with one of the tests."""
 
-    def __init__(self, folder: Path, limits: ProtocolLimits, **options: Any) -> None:
-        self.api = Api(folder)
+    def __init__(self, api: Api | Path, limits: ProtocolLimits, **options: Any) -> None:
+        self.api = Api(api) if isinstance(api, Path) else api
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         self.ready = threading.Event()
@@ -38,7 +44,17 @@ class Served:
     async def _serve(self, serving: Serving) -> None:
         api, names = self.api, Hosts(frozenset({f"127.0.0.1:{self.port}"}))
         self.application = Application(
-            api.engine, api.records, names, LOCAL, lambda it: Site(it).routes()
+            api.engine,
+            api.records,
+            names,
+            LOCAL,
+            lambda it: [
+                *Site(it).routes(),
+                *mcp_routes(it),
+                *ag_ui_routes(it),
+                *openai_routes(it),
+                *tool_routes(it),
+            ],
         )
         self.server = Server(self.application, serving)
         self.server.on_ready = self.ready.set
@@ -63,6 +79,52 @@ class Served:
         with self.connect() as connection:
             connection.sendall(data)
             return everything(connection)
+
+
+class Stream:
+    """A reader with a blocking connection, of an execution or, without one, of all."""
+
+    def __init__(
+        self, served: Served, execution: str = "", last: int | None = None, token: str = LOCAL
+    ) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+        headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
+        if last is not None:
+            headers["Last-Event-ID"] = str(last)
+        path = f"/v1/executions/{execution}/events" if execution else "/v1/events"
+        self._connection.request("GET", path, headers=headers)
+        self._answer = self._connection.getresponse()
+        assert self._answer.status == 200, self._answer.read()
+
+        self.last = -1 if last is None else last
+        """Number with which it comes back."""
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Yield the name and the data of each event."""
+        fields: dict[str, str] = {}
+        while line := self._answer.readline():
+            name, _, value = line.decode().rstrip("\n").partition(": ")
+            if name:
+                fields[name] = value
+                if name == "id":
+                    self.last = int(value)
+            elif "data" in fields:
+                data = json.loads(fields["data"])
+                number = data.get("number", data.get("seq"))
+                assert fields["event"] == "end" or int(fields["id"]) == number
+                yield fields["event"], data
+                fields = {}
+
+    def wait_until_open(self) -> None:
+        """Wait until the server has told where the events of all executions begin."""
+        while self.last < 0:
+            name, _, value = self._answer.readline().decode().rstrip("\n").partition(": ")
+            if name == "id":
+                self.last = int(value)
+
+    def close(self) -> None:
+        self._answer.close()
+        self._connection.close()
 
 
 def everything(connection: socket.socket) -> bytes:

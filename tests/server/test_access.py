@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from flowengine import Engine
 from flowengine.errors import UsageError
 from flowengine.server import application
-from flowengine.server.records import STRANGERS
+from flowengine.server.records import STRANGERS, Records
 from flowengine.server.routes import ROUTES, Route
 from tests.server.api import LOCAL, OWNER, Api
 
@@ -32,12 +33,24 @@ ALLOWED: dict[tuple[str, str], frozenset[str]] = {
     ("GET", "/v1/health"): ALL,
     ("GET", "/v1/me"): ALL,
     ("GET", "/v1/flows"): ALL,
+    ("POST", "/v1/flows"): ADMIN,
+    ("POST", "/v1/flows/check"): ALL,
     ("GET", "/v1/flows/{flow}"): ALL,
+    ("GET", "/v1/flows/{flow}/graph"): ALL,
+    ("GET", "/v1/flows/{flow}/definition"): ADMIN,
+    ("POST", "/v1/flows/{flow}/deploy"): ADMIN,
+    ("POST", "/v1/flows/{flow}/undeploy"): ADMIN,
+    ("GET", "/v1/schedules"): ALL,
+    ("POST", "/v1/schedules/{flow}/pause"): OPERATES,
+    ("POST", "/v1/schedules/{flow}/resume"): OPERATES,
+    ("POST", "/v1/schedules/{flow}/trigger"): STARTS,
+    ("POST", "/v1/schedules/{flow}/backfill"): STARTS,
     ("GET", "/v1/executions"): ALL,
     ("POST", "/v1/executions"): STARTS,
     ("GET", "/v1/executions/{execution}"): ALL,
     ("GET", "/v1/executions/{execution}/why"): ALL,
     ("GET", "/v1/executions/{execution}/events"): ADMIN,
+    ("GET", "/v1/events"): ALL,
     ("GET", "/v1/executions/{execution}/graph"): ALL,
     ("GET", "/v1/executions/{execution}/diff/{other}"): ADMIN,
     ("GET", "/v1/executions/{execution}/artifacts/{sha256}"): ADMIN,
@@ -49,6 +62,7 @@ ALLOWED: dict[tuple[str, str], frozenset[str]] = {
     ("POST", "/v1/executions/{execution}/signals/{name}"): OPERATES,
     ("POST", "/v1/signals/{name}"): STARTS,
     ("POST", "/v1/hooks/{name}"): frozenset(),
+    ("POST", "/v1/artifacts"): ALL,
     ("GET", "/v1/approvals"): ALL,
     ("POST", "/v1/approvals/decisions"): DECIDES,
     ("GET", "/v1/approvals/{approval}"): ALL,
@@ -61,11 +75,17 @@ ALLOWED: dict[tuple[str, str], frozenset[str]] = {
     ("POST", "/v1/environments/{environment}/release"): OPERATES,
     ("GET", "/v1/grants"): ADMIN,
     ("POST", "/v1/grants/{grant}/revoke"): DECIDES,
+    ("POST", "/v1/temporal/decode"): ADMIN,
+    ("POST", "/v1/temporal/encode"): OPERATES,
     ("GET", "/v1/tokens"): ADMIN,
+    ("POST", "/v1/tokens"): ADMIN,
     ("POST", "/v1/tokens/{name}/revoke"): ADMIN,
     ("GET", "/v1/audit"): ADMIN,
 }
 BODIES: dict[str, Any] = {
+    "deploy": {"text": "id: x"},
+    "check_flow": {"text": "id: x"},
+    "backfill": {"since": "2026-11-20T00:00:00Z"},
     "start_execution": {"flow": "expense", "inputs": {"amount": 1}},
     "resume": {"on_crash": "fail"},
     "fork": {"from_step": "ask"},
@@ -73,6 +93,9 @@ BODIES: dict[str, Any] = {
     "send_keyed_signal": {"key": "A17"},
     "decide_many": {"decisions": [{"wait": "WAIT", "choice": "approve"}]},
     "decide": {"choice": "approve"},
+    "create_token": {"name": "new"},
+    "decode": {"payloads": []},
+    "encode": {"payloads": []},
     "delegate": {"to": "user:dora"},
 }
 
@@ -120,6 +143,21 @@ def test_each_route_for_each_role(api: Api, route: Route) -> None:
     assert is_refused(None) is not open_to_all
     assert is_refused("fe_unknown") is not open_to_all
     assert is_refused(api.token("user:nobody")) is not (open_to_all or route.need == "anyone")
+
+
+@pytest.mark.parametrize("damage", [b"", b" \n", b"fe_\n", b"\xff\x00"])
+def test_a_damaged_token_file_gives_nobody_access(tmp_path: Path, damage: bytes) -> None:
+    with closing(Records(str(tmp_path))) as records:
+        first, path = records.local_token()
+        assert records.local_token() == (first, path)
+        Path(path).write_bytes(damage)
+        second, _ = records.local_token()
+
+        assert second.startswith("fe_")
+        assert len(second) == len(first)
+        assert second != first
+        assert (Path(path).read_text().strip(), records.local_token()[0]) == (second, second)
+        assert Path(path).stat().st_mode & 0o777 == 0o600
 
 
 def _environment(api: Api, execution: str) -> str:

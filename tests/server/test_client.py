@@ -20,11 +20,12 @@ from tests.server.transport import Transport
 URL = f"https://{HOST}"
 DRIVING = {
     *("run", "take", "hear", "drain", "due", "next_due", "waited", "quarantined", "subscribe"),
-    *("updates", "consult", "consulting", "continue_with", "prune", "load", "leave"),
-    *("acting_as", "environments", "store", "settings", "observations", "feed", "flow_of"),
-    *("kept_flow", "may_answer", "summary"),
-    *("deploy", "undeploy", "deployed", "deployed_flow", "starts", "start_due", "trigger"),
-    *("backfill", "pause_schedules", "resume_schedules", "migrate", "keep_histories"),
+    *("open_executions", "glance"),
+    *("feed_all", "updates", "consult", "consulting", "continue_with", "prune", "load", "leave"),
+    *("acting_as", "environments", "store", "settings", "past_updates", "feed", "flow_of"),
+    *("kept_flow", "may_answer", "summary", "want_replies", "arriving_replies", "tool_messages"),
+    *("deployed_flow", "start_due", "backfill", "migrate", "keep_histories"),
+    *("decode_payloads", "encode_payloads", "carry_traces", "trace_of"),
 }
 """What needs the store itself, or steps of this process."""
 

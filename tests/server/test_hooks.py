@@ -165,6 +165,33 @@ def test_what_is_not_signed_is_refused_in_one_way_and_slowed_down(hooked: Api) -
     deliver(hooked, "parcels", signed("standard"), 429)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "secret"),
+    [("hmac", ""), ("hmac", " \t\n"), ("standard", "whsec_"), ("standard", "whsec_no base64")],
+)
+def test_a_secret_that_is_no_key_makes_no_signature_valid(
+    scheme: str, secret: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "secret"
+    path.write_text(secret)
+    hook = HookEntry("it", scheme, {"file": str(path)}, "s", "k", "x-sig")
+    body, at = b"{}", str(int(time.time()))
+    content = f"m1.{at}.".encode() + body if scheme == "standard" else body
+    made = hmac.new(b"", content, hashlib.sha256).digest()
+    headers = {
+        "webhook-id": "m1",
+        "webhook-timestamp": at,
+        "webhook-signature": f"v1,{base64.b64encode(made).decode()}",
+        "x-sig": made.hex(),
+    }
+
+    with pytest.raises(Refused) as refused:
+        hooks.verified(hook, headers, body, time.time())
+
+    assert refused.value.status == 503
+    assert "the secret of hook it cannot be used" in caplog.text
+
+
 def test_what_is_signed_but_does_not_fit_is_refused(hooked: Api) -> None:
     for body, said in (
         (b"[1]", "neither a JSON object nor a form"),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import httpx2
 import pytest
 
+from flowengine.engines.inspection import glance
+from flowengine.journal.ports.history import HistoryPort
+from flowengine.page.approval_views import closed_as
 from flowengine.page.readable import as_text, beginning, duration
 from flowengine.page.site import PAGES, Page
-from flowengine.page.views import closed_as
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES
 
@@ -20,6 +24,7 @@ ALLOWED = {
     ("GET", "/executions/{execution}"): frozenset(ROLES),
     ("GET", "/executions/{execution}/step"): frozenset(ROLES),
     ("POST", "/executions/{execution}/retry"): frozenset({"operator", "admin"}),
+    ("GET", "/executions/{execution}/fork"): frozenset({"operator", "admin"}),
     ("POST", "/executions/{execution}/fork"): frozenset({"operator", "admin"}),
     ("POST", "/executions/{execution}/cancel"): frozenset({"operator", "admin"}),
     ("GET", "/executions/{execution}/timeline"): frozenset(ROLES),
@@ -27,9 +32,21 @@ ALLOWED = {
     ("GET", "/executions/{execution}/conversation"): frozenset({"admin"}),
     ("GET", "/executions/{execution}/events"): frozenset({"admin"}),
     ("GET", "/executions/{execution}/compare"): frozenset({"admin"}),
+    ("GET", "/bulk/executions"): frozenset({"operator", "admin"}),
+    ("POST", "/bulk/executions"): frozenset({"operator", "admin"}),
+    ("GET", "/bulk/approvals"): frozenset({"approver", "admin"}),
+    ("POST", "/bulk/approvals"): frozenset({"approver", "admin"}),
     ("GET", "/flows"): frozenset(ROLES),
     ("GET", "/flows/{flow}"): frozenset(ROLES),
     ("POST", "/flows/{flow}"): frozenset({"starter", "operator", "admin"}),
+    ("GET", "/flows/{flow}/compare"): frozenset({"admin"}),
+    ("POST", "/flows/{flow}/pause"): frozenset({"operator", "admin"}),
+    ("POST", "/flows/{flow}/resume"): frozenset({"operator", "admin"}),
+    ("POST", "/flows/{flow}/run"): frozenset({"operator", "admin"}),
+    ("GET", "/deploy"): frozenset({"admin"}),
+    ("POST", "/deploy"): frozenset({"admin"}),
+    ("GET", "/environments"): frozenset({"operator", "admin"}),
+    ("POST", "/environments/{environment}/release"): frozenset({"operator", "admin"}),
     ("GET", "/approvals"): frozenset(ROLES),
     ("GET", "/approvals/{approval}"): frozenset(ROLES),
     ("POST", "/approvals/{approval}"): frozenset({"approver", "admin"}),
@@ -118,7 +135,10 @@ def test_an_approver_signs_in_decides_and_signs_out(api: Api, ben: Browser) -> N
     assert (decision["by"], decision["via"], decision["comment"]) == ("user:ben", "rest", "good")
     assert decision["form"] == {"grade": "senior", "salary": 50, "urgent": False}
     assert decision["edits"] == {"level": 4}
-    assert '<form method="post" class' not in ben("GET", path).text
+    shown = ben("GET", path).text
+    assert '<form method="post" class' not in shown
+    for part in ("approved by user:ben", "good", "3 → 4", "senior", "by rest"):
+        assert part in shown[shown.index('id="decision"') : shown.index("About Ada")], part
     assert "approve" in ben("GET", "/approvals?for=all&status=closed").text
     late = ben("POST", path, {**form, "choice": "reject"})
     assert late.status_code == 409
@@ -197,7 +217,7 @@ def test_each_page_for_each_role(api: Api, page: Page) -> None:
     assert {(one.method, one.path) for one in PAGES} == ALLOWED.keys()
     method, path = page.method, page.path
     execution, wait = waiting(api)
-    address = path.format(execution=execution, approval=wait, flow="expense")
+    address = path.format(execution=execution, approval=wait, flow="expense", environment="x")
     for role, user in ROLES.items():
         browser = Browser(api, api.token(user))
         form = None
@@ -291,6 +311,9 @@ def test_times_and_ids_are_short_with_the_full_ones_beside_them(api: Api) -> Non
         assert shown in text, path
         assert text.count("UTC") == 1
     assert f'<code title="{execution}">{execution[:12]}…</code>' in text
+    named = "an-expense-of-2026-11-for-travel"
+    api.engine.start(api.flows[0], {"amount": 1}, id=named)
+    assert f"<code>{named}</code>" in owner("GET", "/executions").text
 
 
 def test_the_list_shows_what_each_execution_waits_for(api: Api) -> None:
@@ -419,6 +442,7 @@ def test_an_approval_is_claimed_released_and_delegated(api: Api, ben: Browser) -
     assert ben("POST", f"{path}/delegate", {**form, "to": " "}).status_code == 422
     assert ben("POST", f"{path}/delegate", {**form, "to": "user:cleo"}).status_code == 303
     assert api.engine.wait(wait)["handed"][-1]["to"] == "user:cleo"
+    assert "Delegated by user:ben to user:cleo" in Browser(api)("GET", path).text
 
 
 def test_expired_withdrawn_and_rejected_are_told_apart_and_open_ones_counted(
@@ -452,6 +476,61 @@ def test_a_map_is_one_fold_that_shows_what_failed_first_in_pages(api: Api) -> No
     assert 'title="each[0]"' not in last
     assert owner("GET", f"{path}?at=none&from=-1").status_code == 200
     assert "0 attempts" not in text
+
+
+LONG = """
+flowengine: 1
+id: long
+steps:
+  - {id: before, map: {over: 150, as: n}, python: "paddings:padded", with: {n: "${{ n }}"}}
+  - {id: sign, approval: {title: Good so far?}}
+"""
+
+
+def write_long(folder: Path) -> str:
+    """Write a flow of more than 100 events, and return its file."""
+    (folder / "paddings.py").write_text("def padded(n):\n    return [n, '.' * 400]\n")
+    (folder / "long.yaml").write_text(LONG)
+    return "long.yaml"
+
+
+def test_the_first_view_of_a_long_execution_does_not_read_its_journal(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(glance, "LONG", 100)
+    path = f"/executions/{api.engine.run(write_long(Path())).execution}"
+    owner, read, events = Browser(api), list[str](), type(api.engine.store).events
+
+    def counted(store: HistoryPort, id: str, *given: Any, **more: Any) -> Any:
+        read.append(id)
+        return events(store, id, *given, **more)
+
+    monkeypatch.setattr(type(api.engine.store), "events", counted)
+    first = owner("GET", path).text
+    assert read == []
+    assert "<strong>Good so far?</strong>" in first
+    assert "Open and decide" in first
+    assert 'title="sign"' in first
+    assert 'title="before"' not in first
+    [rest] = re.findall(r'<a data-rest href="(.*?)">', first)
+
+    whole = owner("GET", path + rest).text
+    assert read != []
+    assert "Graph" in whole
+    assert 'title="before"' in whole
+    assert "data-rest" not in whole
+    assert 'title="before"' in owner("GET", path).text  # it is kept from now on
+
+
+def test_a_glance_hides_what_the_whole_view_hides(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(glance, "LONG", 100)
+    execution = api.engine.run(write_long(Path())).execution
+    vera = Browser(api, api.token("user:vera", "viewer"))
+    text = vera("GET", f"/executions/{execution}").text
+    assert "data-rest" in text
+    assert "Good so far?" not in text
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from tests.agents.flows import NAME, TOOLS, call, flow
+from tests.agents.test_asked_calls import ASKING
 from tests.server.api import Api
 from tests.server.test_page import HOSTILE, Browser
 
@@ -69,6 +70,24 @@ def test_agents_are_shown_as_a_conversation(api: Api, agents: str) -> None:
     [step] = re.findall(r'href="([^"]+)">Its step', add)
     assert owner("GET", step).status_code == 200
     assert f'{path}/conversation" aria-current' in text
+    assert "The model had asked for" not in text
+
+
+def test_an_edited_call_is_shown_as_it_was_made(api: Api, tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(TOOLS)
+    (tmp_path / "edited.yaml").write_text(
+        flow("first: {instructions: x, tools: [add]}", head=ASKING)
+    )
+    register(NAME, ScriptedModel([{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "done"}]))
+    try:
+        result = api.engine.run("edited.yaml")
+        api.engine.approve(result.waits[0]["id"], edit={"b": 5})
+    finally:
+        unregister(NAME)
+    text = Browser(api)("GET", f"/executions/{result.execution}/conversation").text
+    parts = ("&#34;b&#34;: 5", "The model had asked for", "&#34;b&#34;: 2", "Result")
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
 
 
 def test_an_execution_without_agents_has_no_conversation(api: Api) -> None:
@@ -97,10 +116,16 @@ def test_a_long_conversation_is_shown_in_pages_and_an_open_chat_can_be_answered(
         unregister(NAME)
     path, owner = f"/executions/{result.execution}/conversation", Browser(api)
     text = owner("GET", path).text
-    assert f'href="/approvals/{result.waits[0]["id"]}">Answer</a>' in text
+    wait = result.waits[0]["id"]
+    assert f'action="/approvals/{wait}"' in text
     assert "answer 30." in text
     assert "message 0." not in text
     [earlier] = re.findall(r'rel="prev" href="([^"]+)"', text)
     text = owner("GET", path + earlier.replace("&amp;", "&")).text
     assert "message 0." in text
     assert "answer 30." not in text
+    form = {"form_token": owner.form_token(path), "choice": "answer", "then": "conversation"}
+    sent = owner("POST", f"/approvals/{wait}", {**form, "form.answer": f"and this? {HOSTILE}"})
+    assert sent.headers["location"] == path
+    assert api.engine.wait(wait)["decision"]["form"] == {"answer": f"and this? {HOSTILE}"}
+    assert f'action="/approvals/{wait}"' not in owner("GET", path).text

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
+import httpx2
 import pytest
 
 from flowengine.errors import UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.page.timeline import WIDTH, Timeline, timeline
-from tests.server.api import LOCAL, Api
+from tests.server.api import HOST, LOCAL, Api
 from tests.server.test_page import HOSTILE, MANY, Browser, waiting
 
 DAY = 86_400_000
@@ -242,13 +245,11 @@ def test_each_view_shows_hostile_text_only_as_text_and_to_those_who_may_see_it(
     assert shown >= 4
 
 
-def test_a_wait_is_live_for_those_who_see_no_events(api: Api) -> None:
+def test_a_wait_is_live_also_for_those_who_see_no_content(api: Api) -> None:
     execution, _ = waiting(api)
-    path = f"/executions/{execution}"
-    assert f'data-events="/v1{path}/events"' in Browser(api, LOCAL)("GET", path).text
-    text = Browser(api, api.token("user:vera"))("GET", path).text
-    assert "data-events" not in text
-    assert "data-poll" in text
+    for token in (LOCAL, api.token("user:vera")):
+        text = Browser(api, token)("GET", f"/executions/{execution}").text
+        assert f'data-execution="{execution}"' in text
 
 
 def test_an_execution_is_retried_forked_and_cancelled(api: Api, order: str) -> None:
@@ -263,18 +264,24 @@ def test_an_execution_is_retried_forked_and_cancelled(api: Api, order: str) -> N
     form = {
         "form_token": owner.form_token(path),
         "from_step": "check",
-        "id": re.findall(r'name="id" value="([^"]+)"', step)[0],
+        "command": re.findall(r'name="command" value="([^"]+)"', step)[-1],
     }
     assert f'action="{path}/fork"' in step
     [place] = {owner("POST", f"{path}/fork", form).headers["location"] for _ in range(2)}
     forked = place.removeprefix("/executions/")
     assert api.engine.show(forked)["forked_from"] == f"{order} at check"
-    assert owner("POST", f"{path}/fork", {**form, "id": "x", "from_step": ""}).status_code == 422
-    assert owner("POST", f"{path}/fork", {**form, "id": "x", "from_step": "no"}).status_code == 404
+    assert (
+        owner("POST", f"{path}/fork", {**form, "command": "x", "from_step": ""}).status_code == 422
+    )
+    assert (
+        owner("POST", f"{path}/fork", {**form, "command": "x", "from_step": "no"}).status_code
+        == 404
+    )
 
     assert f'action="{path}/retry"' in owner("GET", path).text
-    assert owner("POST", f"{path}/retry", form).headers["location"] == path
-    assert owner("POST", f"{path}/retry", form).status_code == 409
+    for _ in range(2):
+        assert owner("POST", f"{path}/retry", form).headers["location"] == path
+    assert owner("POST", f"{path}/retry", {**form, "command": "x"}).status_code == 409
 
     api.engine.resume(forked)
     assert f'action="{place}/cancel"' in owner("GET", place).text
@@ -282,3 +289,48 @@ def test_an_execution_is_retried_forked_and_cancelled(api: Api, order: str) -> N
     assert refused.status_code == 422
     assert owner("POST", f"{place}/cancel", {**form, "reason": "twice"}).status_code == 303
     assert api.engine.resume(forked).status == "cancelled"
+
+
+def test_a_fork_begins_with_changed_state_or_a_changed_flow(api: Api, order: str) -> None:
+    owner, path = Browser(api), f"/executions/{order}/fork"
+    assert f'href="{path}?at=ship"' in owner("GET", f"/executions/{order}/step?at=ship").text
+    text = owner("GET", f"{path}?at=ship").text
+    assert '<input id="set.tries" name="set.tries" value="1"' in text
+    assert owner("GET", f"{path}?at=none").status_code == 404
+    form = {"form_token": owner.form_token(path.removesuffix("/fork")), "from_step": "ship"}
+    form |= {"flow": "", "set.tries": "x"}
+    refused = owner("POST", path, form)
+    assert refused.status_code == 422
+    assert 'value="x"' in refused.text
+    place = owner("POST", path, {**form, "set.tries": "7"}).headers["location"]
+    forked = place.removeprefix("/executions/")
+    assert api.engine.show(forked, until=10**9)["state"] == {"tries": 7}
+
+    Path("other.yaml").write_text(ORDER.replace("check, approval", "check, title: x, approval"))
+    other = api.engine.deploy("other.yaml")["hash"]
+    assert f'<option value="{other}"' in owner("GET", f"{path}?at=ship").text
+    place = owner("POST", path, {**form, "set.tries": "1", "flow": other}).headers["location"]
+    forked = place.removeprefix("/executions/")
+    assert api.engine.flow_of(forked).form == other
+    assert api.engine.show(forked, until=10**9)["state"] == {"tries": 1}
+    otto = Browser(api, api.token("user:otto"))
+    hidden = otto("GET", f"{path}?at=ship").text
+    assert 'name="set.tries" value=""' in hidden
+    assert owner("POST", path, {**form, "set.tries": "1", "flow": "none1234"}).status_code == 404
+
+
+def test_two_clicks_at_once_make_one_fork(api: Api, order: str) -> None:
+    owner, path = Browser(api), f"/executions/{order}"
+    form = {"form_token": owner.form_token(path), "from_step": "check", "command": "c"}
+    content = urlencode(form).encode()
+    headers = {"cookie": owner.cookie, "content-type": "application/x-www-form-urlencoded"}
+
+    async def click_twice() -> list[str]:
+        transport = httpx2.ASGITransport(app=api.application.asgi)
+        async with httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}") as one:
+            sent = (one.post(f"{path}/fork", content=content, headers=headers) for _ in range(3))
+            return [answer.headers["location"] for answer in await asyncio.gather(*sent)]
+
+    before = len(api.engine.executions().items)
+    assert len(set(asyncio.run(click_twice()))) == 1
+    assert len(api.engine.executions().items) == before + 1

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, async_playwright
 
+from flowengine.engines.inspection import glance
 from flowengine.server.protocol import ProtocolLimits
 from flowengine_envs.browser import installation
 from tests.server.api import LOCAL
+from tests.server.arriving_page import replies_are_shown_as_they_arrive
 from tests.server.served import Served
-from tests.server.test_page import FORM, HOSTILE, NESTED
+from tests.server.test_page import FORM, HOSTILE, NESTED, write_long
 from tests.server.test_page_executions import ordered
 
 WIDTHS = (768, 1400)
@@ -45,12 +47,14 @@ def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyP
             form = {"grade": "senior", "salary": 1}
             await asyncio.to_thread(engine.approve, first.waits[0]["id"], form=form)
             await page.wait_for_selector("h1 .succeeded")
+            await _long_execution_is_filled_in(page, served, tmp_path)
+            await replies_are_shown_as_they_arrive(page, served, tmp_path)
+            await _seven_tabs_share_one_stream(page, served)
             assert faults == []
 
             plain, faults = await signed_in(browser, served, scripts=False)
             await plain.goto(f"{served.url}/approvals/{second.waits[0]['id']}")
-            await plain.fill('[name="form.salary"]', "50")
-            await plain.click("text=Approve")
+            await _decide_by_keyboard(plain)
             await plain.wait_for_selector("text=by user:owner")
             decided.append(await plain.inner_text("main"))
             assert faults == []
@@ -61,6 +65,51 @@ def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyP
     finally:
         served.close()
     assert "approved by user:owner" in decided[0]
+
+
+async def _decide_by_keyboard(page: Page) -> None:
+    """Fill in the form of an approval and approve it. Return in a field decides nothing."""
+    await page.focus('[name="form.grade"]')
+    await page.keyboard.type("senior")
+    await page.keyboard.press("Tab")
+    await page.keyboard.type("50")
+    await page.keyboard.press("Enter")
+    while await page.evaluate("document.activeElement.value") != "approve":
+        await page.keyboard.press("Tab")
+    assert await page.input_value('[name="form.salary"]') == "50"
+    await page.keyboard.press("Enter")
+
+
+async def _long_execution_is_filled_in(page: Page, served: Served, folder: Path) -> None:
+    """The first view is a glance, and the rest follows by itself, also after the end."""
+    file = write_long(folder)
+    engine = served.api.engine
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(glance, "LONG", 100)
+        result = await asyncio.to_thread(engine.run, file)
+        async with page.expect_response("**?all=true"):
+            await page.goto(f"{served.url}/executions/{result.execution}")
+        await page.wait_for_selector('#live [title="before"]', state="attached")
+        await asyncio.to_thread(engine.approve, result.waits[0]["id"])
+        engine.keep_histories()  # as after a restart
+        async with page.expect_response("**?all=true"):
+            await page.goto(f"{served.url}/executions/{result.execution}")
+        await page.wait_for_selector('#live [title="sign"]', state="attached")
+
+
+async def _seven_tabs_share_one_stream(page: Page, served: Served) -> None:
+    open_ = [(await asyncio.to_thread(served.api.started))[0] for _ in range(7)]
+    tabs = [page]
+    await page.goto(f"{served.url}/executions/{open_[0]}")
+    for execution in open_[1:]:
+        tabs.append(await page.context.new_page())
+        await tabs[-1].goto(f"{served.url}/executions/{execution}")
+    for number in (1, 6):
+        await asyncio.to_thread(served.api.engine.cancel, open_[number])
+        await tabs[number].wait_for_selector("h1 .cancelled")
+        if number == 1:
+            await page.close()  # it holds the stream, which another tab takes over
+    assert served.application.streams.readers == 1
 
 
 async def _list_stays_current(page: Page, served: Served, folder: Path) -> None:
@@ -103,7 +152,8 @@ def test_each_view_is_accessible_and_fits_a_phone(
     folded = engine.run("nested.yaml").execution
     id = ordered(served.api, tmp_path, monkeypatch)
     views = (
-        *("/executions", "/flows/expense", f"/approvals/{hired.waits[0]['id']}"),
+        *("/executions", "/deploy", "/flows/expense", f"/approvals/{hired.waits[0]['id']}"),
+        *("/approvals", "/bulk/approvals?all=on&choice=approve", f"/executions/{id}/fork?at=ship"),
         *(f"/executions/{id}{view}" for view in ("/timeline", "/step?at=ship")),
         f"/executions/{folded}",
         f"/executions/{id}/compare?with={id}",

@@ -329,6 +329,17 @@ def test_hints_are_for_clients_and_name_no_commands(api: Api) -> None:
     assert closed["hint"] == f"GET /v1/approvals/{wait}"
 
 
+def test_an_unknown_field_is_named_and_what_stands_has_readable_times(api: Api) -> None:
+    told = api("POST", "/v1/executions", {"flow": "expense", "odd": 1}, code=422)
+    assert (told["detail"], told["field"]) == ("there is no field 'odd'", "odd")
+    assert "there is no parameter 'odd'" in api("GET", "/v1/executions?odd=1", code=400)["detail"]
+    _, wait = api.started()
+    ben, path = api.token("user:ben"), f"/v1/approvals/{wait}/decision"
+    api("POST", path, {"choice": "approve"}, token=ben, code=200)
+    told = api("POST", path, {"choice": "reject", "comment": "no"}, token=ben, code=409)
+    assert told["standing"]["at"].endswith("Z")
+
+
 def test_the_same_error_has_the_code_and_hint_of_the_command_line(
     api: Api, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -112,9 +112,13 @@ def test_tokens_are_created_listed_and_revoked(folder: Path) -> None:
     )
     assert re.fullmatch(r"fe_[0-9a-f]{12}_[\w-]{43}\n", made.out)
     assert flowengine("tokens", "create", "ci").code == 7
-    assert (
-        "user:eve has no rights yet" in flowengine("tokens", "create", "eve", "--user", "eve").err
+    eve = flowengine(
+        "tokens", "create", "eve", "--user", "eve", "--role", "starter", "--flow", "e*"
     )
+    settings = folder / "config" / "flowengine" / "settings.yaml"
+    assert "warning: user:eve has no rights, so the token has none" in eve.err
+    assert f"  add to {settings}\n    access:\n" in eve.err
+    assert "      - {who: [eve], role: starter, flows: [e*]}\n" in eve.err
     assert flowengine("tokens", "create", "x", "--flow", "a*").code == 2
 
     listed = flowengine("--json", "tokens", "list").json()

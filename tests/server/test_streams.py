@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,8 +12,7 @@ import pytest
 
 from flowengine.server import streams
 from flowengine.server.protocol import ProtocolLimits
-from tests.server.api import LOCAL
-from tests.server.served import Served, until
+from tests.server.served import Served, Stream, until
 
 LIMITS = ProtocolLimits(reader_seconds=0.5, connections=2000, connections_of_address=2000)
 BIG = """
@@ -43,36 +40,6 @@ def served(
     served = Served(tmp_path, limits)
     yield served
     served.close()
-
-
-class Stream:
-    """A reader with a blocking connection."""
-
-    def __init__(self, served: Served, execution: str, last: int | None = None) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
-        headers = {"Authorization": f"Bearer {LOCAL}", "Accept": "text/event-stream"}
-        if last is not None:
-            headers["Last-Event-ID"] = str(last)
-        self._connection.request("GET", f"/v1/executions/{execution}/events", headers=headers)
-        self._answer = self._connection.getresponse()
-        assert self._answer.status == 200, self._answer.read()
-
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
-        """Yield the name and the data of each event."""
-        fields: dict[str, str] = {}
-        while line := self._answer.readline():
-            name, _, value = line.decode().rstrip("\n").partition(": ")
-            if name:
-                fields[name] = value
-            elif "data" in fields:
-                data = json.loads(fields["data"])
-                assert fields["event"] == "end" or int(fields["id"]) == data["seq"]
-                yield fields["event"], data
-                fields = {}
-
-    def close(self) -> None:
-        self._answer.close()
-        self._connection.close()
 
 
 def numbers(stream: Stream) -> list[int]:

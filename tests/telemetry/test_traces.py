@@ -363,3 +363,66 @@ def test_exporter_is_closed_with_the_engine() -> None:
         export_traces(engine, exporter)()
 
     assert closed == [True]
+
+
+HANDED = """
+flowengine: 1
+id: handed
+inputs: {url: {type: string}}
+steps:
+  - {id: program, run: "printf %s $TRACEPARENT"}
+  - {id: function, python: "shop:parent"}
+  - {id: request, http: "${{ inputs.url }}"}
+  - {id: own, http: {url: "${{ inputs.url }}", headers: {Traceparent: mine}}}
+  - {id: again, run: {script: "printf %s $TRACEPARENT", env: {TRACEPARENT: mine}}}
+outputs:
+  all:
+    - ${{ steps.program.output.stdout }}
+    - ${{ steps.function.output }}
+    - ${{ steps.request.output.body }}
+    - ${{ steps.own.output.body }}
+    - ${{ steps.again.output.stdout }}
+"""
+
+
+class Echo(BaseHTTPRequestHandler):
+    """Answers with the header of the trace."""
+
+    def do_GET(self) -> None:
+        body = (self.headers.get("traceparent") or "none").encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_programs_and_servers_continue_the_trace_of_their_attempt(folder: Path) -> None:
+    parent = "from flowengine.sdk import StepContext\ndef parent(context: StepContext):\n"
+    (folder / "shop.py").write_text(f"{parent}    return context.traceparent\n")
+    (folder / "handed.yaml").write_text(HANDED)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    inputs = {"url": f"http://127.0.0.1:{server.server_address[1]}/"}
+    exporter = InMemorySpanExporter()
+    label = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+    with Engine(None) as engine:
+        end = export_traces(engine, exporter)
+        found = engine.run("handed.yaml", inputs, labels=label).outputs
+        end()
+        off = engine.run("handed.yaml", inputs, labels=label).outputs
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+    spans = {
+        str((span.attributes or {})["flowengine.step.address"]): f"{span.context.span_id:016x}"
+        for span in exporter.get_finished_spans()
+        if span.name == "attempt"
+    }
+    steps = ("program", "function", "request")
+    assert found == {"all": [*(f"00-{'a' * 32}-{spans[one]}-01" for one in steps), "mine", "mine"]}
+    assert off == {"all": ["", None, "none", "mine", "mine"]}

@@ -11,7 +11,7 @@ from flowengine import Engine
 from flowengine.agents.models.port import ModelFacts, ModelRequest
 from flowengine.testing.recording import record, text_of
 from flowengine.testing.suite import run_file
-from tests.agents.flows import HEAD, NAME, Case, call, flow
+from tests.agents.flows import HEAD, NAME, STEPS, Case, call, flow
 from tests.agents.models.asking import written
 from tests.agents.test_agent_servers import served
 
@@ -141,6 +141,28 @@ def recorded(one: Case) -> dict[str, Any]:
         found = record(engine, one.id, "recorded")
     assert found.differences == [], text_of(found.case)
     return found.case
+
+
+BUDGET = "budget: {tokens: 2000}\n" + STEPS.strip()
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_request_that_a_budget_refused_by_its_estimate_is_in_the_case(
+    tmp_path: Path, turns: int
+) -> None:
+    used = {"input_tokens": 1500, "output_tokens": 450}
+    script = [{"calls": [call("add", a=1, b=2)], "usage": used}] * turns
+    budget = BUDGET if turns else BUDGET.replace("2000", "100")
+    one = Case(tmp_path, flow(ADDER, budget), script, facts=ModelFacts(longest_reply=1000))
+    result = one.run()
+    assert (result.status, result.error["type"]) == ("failed", "BudgetExceeded")
+    assert len(one.model.requests) == turns
+
+    case = recorded(one)
+
+    raised = case["agents"]["first"][-1]["raise"]
+    assert (raised["type"], len(case["agents"]["first"])) == ("BudgetExceeded", turns + 1)
+    assert played(tmp_path, f"cases:\n{text_of(case)}") == []
 
 
 def test_a_run_becomes_a_case_that_needs_no_model(tmp_path: Path) -> None:

@@ -396,7 +396,7 @@ def test_a_call_that_somebody_cancels_says_so_and_runs_again_only_if_it_had_not_
     assert next_one is not None
     partial = ("yes", "aborted") if runs else ("no", None)
     assert (aborted.status, aborted.ran, aborted.content) == ("aborted", *partial)
-    if runs:  # the tool could stop by itself, and what it left is kept
+    if runs:  # the tool could stop by itself, and its remains are kept
         assert next_one == aborted.model_copy(update={"replayed": True})
     else:
         assert next_one.status == "ok"

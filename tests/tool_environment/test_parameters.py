@@ -26,7 +26,7 @@ from tests.tool_environment.world import (
 
 
 class Write(Tool):
-    """Shows what it is going to write."""
+    """Shows the text that it will write."""
 
     shown: list[dict[str, Any]]
 

@@ -31,7 +31,7 @@ class Echo(Tool):
 
 
 class Log(Tool):
-    """Keeps what it was asked."""
+    """Keeps the requests."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

@@ -1,4 +1,4 @@
-"""What a worker takes next (V2)."""
+"""The execution that a worker takes next (V2)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def statuses(engine: Engine) -> Counter[str]:
 
 
 def test_what_kills_its_worker_again_and_again_is_set_aside(tmp_path: Path) -> None:
-    """Three tries; the others go on. It is listed with its reason, and resumed by hand."""
+    """Three tries, and the others continue. It is listed with its reason, and resumed by hand."""
     poison = world.make(tmp_path / "poison", POISON)
     (tmp_path / "poison" / "poison.py").write_text(DIE)
     work = world.make(tmp_path / "work", WORK)
@@ -62,7 +62,7 @@ def test_what_kills_its_worker_again_and_again_is_set_aside(tmp_path: Path) -> N
             deaths += 1
             worker = worker_process.start(store)
         engine.start(work, id="last")
-        world.until(lambda: engine.result("last").ended)  # it goes on, and leaves the other alone
+        world.until(lambda: engine.result("last").ended)  # it continues, and leaves the other alone
         worker.terminate()
         worker.join()
 
@@ -136,7 +136,7 @@ steps:
 @pytest.mark.endurance
 @pytest.mark.parametrize("seed", range(10))
 def test_workers_that_are_drained_leave_nothing_interrupted(tmp_path: Path, seed: int) -> None:
-    """Steps that must not be repeated run once each, and nobody is asked about any of them."""
+    """Steps that must not be repeated run once each, and no operator is asked about them."""
     dice = random.Random(seed)
     file = world.make(tmp_path, ONCE)
     (tmp_path / "slowly").touch()

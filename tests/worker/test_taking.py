@@ -12,7 +12,8 @@ import pytest
 from flowengine.engines.engine import Engine
 from flowengine.engines.results import ExecutionResult, ScheduledStart
 from flowengine.engines.seam import SystemClock
-from flowengine.errors import Conflict, LeaseLost
+from flowengine.errors import Conflict, InputError, LeaseLost
+from flowengine.flow.schedules import NoSchedule
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.worker import loop, wakeups
 from flowengine.worker.loop import Taken, Worker
@@ -25,7 +26,7 @@ NAPPING = "steps: [{id: nap, wait: 1h}]\n"
 
 
 class Stage:
-    """A worker on the running loop, and what it told."""
+    """A worker on the running loop, and its log."""
 
     def __init__(self, engine: Engine, **options: Any) -> None:
         self.told: list[Taken] = []
@@ -115,7 +116,7 @@ def test_it_wakes_when_another_process_has_written(
         stage = Stage(engine)
 
         async def decide() -> None:
-            await asyncio.sleep(0.2)  # by then it sleeps; if not, the test shows less
+            await asyncio.sleep(0.2)  # by then it sleeps (otherwise the test shows less)
             with Engine(tmp_path / "store") as other:
                 other.approve(wait["id"], resume=False)
 
@@ -141,23 +142,61 @@ def test_it_wakes_when_a_timer_is_due(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_it_wakes_when_a_schedule_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "LOOK", 3600.0)
-    ahead = 60_000 - SystemClock().now() % 60_000 - 300
 
     class Ahead:
-        """The next minute begins in 300 ms."""
+        ahead = 0
 
         def now(self) -> int:
-            return SystemClock().now() + ahead
+            return SystemClock().now() + self.ahead
+
+    clock = Ahead()
 
     async def play(engine: Engine) -> None:
         text = 'start: [{schedule: "* * * * *"}]\nsteps: [{id: a, output: 1}]\n'
         engine.deploy(world.make(tmp_path, text))
+        clock.ahead = round((engine.next_due() or 0) * 1000) - 300  # it is due in 300 ms
         begun: list[ScheduledStart] = []
         stage = Stage(engine, tell_start=begun.append)
         await stage.until(lambda: "succeeded" in statuses(engine).values())
         assert [start.execution for start in begun] == [*statuses(engine)] == [*stage.taken]
 
-    run(tmp_path, play, clock=Ahead())
+    run(tmp_path, play, clock=clock)
+
+
+def test_schedules_that_cannot_start_are_tried_less_and_less_often_and_hold_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    errors: dict[str, Exception | None] = {
+        "broken": NoSchedule("no such zone"), "refused": InputError("no"), "well": None,
+    }  # fmt: skip
+    tried: list[tuple[int, str]] = []
+    now = 0
+
+    class Starting:
+        def start_due(self, *, leave: set[tuple[str, str]]) -> list[ScheduledStart]:
+            names = [name for name in errors if (name, "* * * * *") not in leave]
+            tried.extend((now, name) for name in names)
+            return [
+                ScheduledStart(name, "* * * * *", 0, None if errors[name] else "it", errors[name])
+                for name in names
+            ]
+
+        def hear(self) -> None: ...
+
+        def due(self) -> list[Any]:
+            return []
+
+    worker = Worker(Starting())  # type: ignore[arg-type]
+    monkeypatch.setattr(loop, "monotonic", lambda: float(now))
+    for now in range(200):
+        if now == 150:
+            errors["broken"] = None
+        worker.look()
+
+    assert [at for at, name in tried if name == "broken"][:8] == [0, 1, 3, 7, 15, 31, 63, 123]
+    assert [at for at, name in tried if name == "broken"][8:] == [*range(183, 200)]
+    assert [name for _, name in tried].count("refused") == 200, "it passes a time over"
+    assert [name for _, name in tried].count("well") == 200
 
 
 TWO = """
@@ -175,7 +214,7 @@ def test_after_a_drain_nothing_is_interrupted_and_nothing_is_asked(tmp_path: Pat
         engine.start(file, id="it")
         stage = Stage(engine)
         working = asyncio.create_task(stage.until(stage.stopping.is_set))
-        while not _at_work(engine):  # noqa: ASYNC110 - a step that runs tells nobody
+        while not _at_work(engine):  # noqa: ASYNC110 - a running step sends no notice
             await asyncio.sleep(0.01)
         stage.stopping.set()
         while stage.worker.is_ready:  # noqa: ASYNC110 - from then on it drains
@@ -241,7 +280,7 @@ def test_deaths_count_only_as_long_as_nothing_is_done_in_between(tmp_path: Path)
             [due] = engine.due()
             counted.append(due.deaths)
             taking.append(asyncio.create_task(engine.take_async("it")))
-            while step not in _running(engine):  # noqa: ASYNC110 - a step that runs tells nobody
+            while step not in _running(engine):  # noqa: ASYNC110 - a running step sends no notice
                 await asyncio.sleep(0.01)
             if len(counted) == 2:
                 (tmp_path / "a.go").touch()
@@ -310,7 +349,7 @@ def test_what_was_put_off_has_its_whole_time_and_its_place_in_the_budget(
     async def play(engine: Engine) -> None:
         engine.start(file, id="it")
         taking = asyncio.create_task(engine.take_async("it"))
-        while not _at_work(engine):  # noqa: ASYNC110 - a step that runs tells nobody
+        while not _at_work(engine):  # noqa: ASYNC110 - a running step sends no notice
             await asyncio.sleep(0.01)
         draining = asyncio.create_task(engine.drain_async(BOUND))
         await asyncio.sleep(0)
@@ -344,7 +383,7 @@ def test_what_takes_longer_than_the_drain_is_interrupted(tmp_path: Path) -> None
         stage = Stage(engine)
         stage.drain = 0.05
         working = asyncio.create_task(stage.until(stage.stopping.is_set))
-        while not _at_work(engine):  # noqa: ASYNC110 - a step that runs tells nobody
+        while not _at_work(engine):  # noqa: ASYNC110 - a running step sends no notice
             await asyncio.sleep(0.01)
         stage.stopping.set()
         await working

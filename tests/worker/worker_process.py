@@ -20,7 +20,7 @@ def start(store: Path, at_once: int = 8) -> BaseProcess:
 
 
 def work(store: str, at_once: int) -> None:
-    """Work until stopped. What it does is of no interest."""
+    """Work until stopped."""
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the process ends with it
     asyncio.run(_work(store, at_once))
 

@@ -37,7 +37,7 @@ class Downloads:
 
     def __init__(self, workspace: Path, arriving: Path, largest: int) -> None:
         self._workspace = workspace
-        self._files = Below(workspace, "downloads stay in the workspace")
+        self._files = Below(workspace, "downloads stay in the workspace", name="the workspace")
         self._arriving = arriving
         self._largest = largest
         self._running: set[asyncio.Task[None]] = set()

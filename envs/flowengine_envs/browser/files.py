@@ -41,7 +41,9 @@ class WorkspaceFiles:
 
     def __init__(self, workspace: Path) -> None:
         self._folder = str(workspace)
-        self._below = Below(workspace, "files are opened in the workspace only")
+        self._below = Below(
+            workspace, "files are opened in the workspace only", name="the workspace"
+        )
         self._serves = False
 
     async def open(self, context: BrowserContext, address: str) -> str:

@@ -45,7 +45,11 @@ async def read_uploads(workspace: Path, paths: Iterable[object]) -> list[Upload]
     Raises:
         ActionFailed: A file is missing or outside the workspace, or the files are too large.
     """
-    below, files, total = Below(workspace, "uploads come from the workspace"), [], 0
+    below, files, total = (
+        Below(workspace, "uploads come from the workspace", name="the workspace"),
+        [],
+        0,
+    )
     for path in map(str, paths):
         try:
             data = await asyncio.to_thread(below.read, path, LARGEST)

@@ -12,11 +12,13 @@ from flowengine_envs.inside import keepers
 from flowengine_envs.inside.children import end_strangers
 from flowengine_envs.inside.keepers import Keeper, Launch
 from flowengine_envs.inside.killing import kill_below, signal_below
-from flowengine_envs.inside.loop import Loop
+from flowengine_envs.inside.loop import Loop, Timer
 from flowengine_envs.inside.system import Entrances, KilledFirst
 
 _SPARE = 2
 """Number of idle keepers that are kept."""
+_REAPING = 10.0
+"""Seconds after which the end of a program is reported although killed processes remain."""
 
 
 class Ended(NamedTuple):
@@ -115,6 +117,8 @@ class Program:
         self.pid: Optional[int] = None  # noqa: UP045
         """Process id of the program itself, once it is known."""
         self.ended: Optional[Ended] = None  # noqa: UP045
+        self._reaping: Optional[Timer] = None  # noqa: UP045
+        """Set while the processes that it left are killed and reaped."""
         self._begin()
 
     def signal(self, number: int) -> None:
@@ -167,9 +171,12 @@ class Program:
         elif kind == keepers.ENDED:
             if extra:
                 self._free_keeper()
-            self._end(_decode(value), alone=bool(extra))
+                self._end(_decode(value))
+            else:
+                self._kill_rest(_decode(value))
         elif kind == keepers.FREE:
             self._free_keeper()
+            self._report()
 
     def _free_keeper(self) -> None:
         if self._keeper is not None:
@@ -186,18 +193,34 @@ class Program:
         else:
             self._close_fds()
             self._end(Ended(None, int(signal.SIGKILL)))
+            self._report()
 
     def _close_fds(self) -> None:
         """Close the descriptors that the keeper has received."""
         while self._fds:
             os.close(self._fds.popitem()[1])
 
-    def _end(self, ended: Ended, *, alone: bool = True) -> None:
+    def _end(self, ended: Ended) -> None:
         if self.ended is None:
             self.ended = ended
-            if not alone:
-                self.kill()
             self._ended(ended)
+
+    def _kill_rest(self, ended: Ended) -> None:
+        """Kill the processes that the program has left, and report its end once they are reaped.
+
+        Until then they count against the limit on processes, so another program might not start.
+        """
+        if self.ended is None:
+            self.ended = ended
+            self._reaping = self._programs.loop.after(_REAPING, self._report)
+            self.kill()
+
+    def _report(self) -> None:
+        """Report an end that was put off."""
+        if self._reaping is not None and self.ended is not None:
+            self._reaping.cancel()
+            self._reaping = None
+            self._ended(self.ended)
 
 
 def _decode(status: int) -> Ended:

@@ -12,6 +12,7 @@ The supervisor trusts nothing here, because the code may change this process in 
 from __future__ import annotations
 
 import ast
+import errno
 import fcntl
 import importlib
 import io
@@ -66,6 +67,9 @@ class Worker:
         self._pid = os.getpid()
         self._running = False
         self._interrupted = False
+        self._file_is_full = False
+        """Whether the kernel refused to extend a file during this call. It sends a signal then, so
+        that an error which code raises by itself is not mistaken for it."""
         self._call = 0
         self._pipes: dict[int, tuple[int, int]] = {}
         self._loop: Any = None
@@ -87,6 +91,7 @@ class Worker:
     def serve(self) -> None:
         """Run calls until the supervisor ends."""
         signal.signal(signal.SIGINT, self._interrupt)
+        signal.signal(signal.SIGXFSZ, self._refuse_size)
         while True:
             request, pipes = self._receive()
             if request is None:
@@ -119,7 +124,7 @@ class Worker:
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         self._call = request["call"]
-        self._interrupted = False
+        self._interrupted = self._file_is_full = False
         answer: dict[str, Any] = {"id": request["id"]}
         self._names.pop("_result", None)
         self._names["inputs"] = plain.decode(request["inputs"])
@@ -176,6 +181,9 @@ class Worker:
             self._interrupted = True
             raise KeyboardInterrupt
 
+    def _refuse_size(self, _number: int, _frame: Any) -> None:
+        self._file_is_full = True
+
     def _error(self, error: BaseException) -> dict[str, Any]:
         """Return the description of an error, and print its traceback as Python would."""
         told = traceback.TracebackException(type(error), error, error.__traceback__)
@@ -186,7 +194,7 @@ class Worker:
         lines = "".join(traceback.format_exception_only(type(error), error)).strip()
         kind = type(error).__name__
         message = lines.splitlines()[-1] if lines else kind
-        return {
+        described = {
             "type": str(kind),
             "message": _cut(
                 message[len(kind) :].lstrip(": ") if message.startswith(kind) else message
@@ -194,6 +202,9 @@ class Worker:
             "traceback": _cut(text),
             "line": _line_of(error),
         }
+        if self._file_is_full and _is_about_size(error):
+            described["file_is_full"] = True
+        return described
 
     # Threads and output
 
@@ -366,6 +377,21 @@ def _without_own_frames(told: traceback.TracebackException) -> None:
         seen.append(each)
         each.stack[:] = [frame for frame in each.stack if frame.filename != _HERE]
         waiting += [each.__cause__, each.__context__, *(getattr(each, "exceptions", None) or ())]
+
+
+def _is_about_size(error: BaseException) -> bool:
+    """Return whether an error is, or comes from, the refusal to extend a file."""
+    seen: list[BaseException] = []
+    waiting: list[Optional[BaseException]] = [error]  # noqa: UP045
+    while waiting:
+        each = waiting.pop()
+        if each is None or any(each is other for other in seen):
+            continue
+        if isinstance(each, OSError) and each.errno == errno.EFBIG:
+            return True
+        seen.append(each)
+        waiting += [each.__cause__, each.__context__]
+    return False
 
 
 def _line_of(error: BaseException) -> Optional[int]:  # noqa: UP045

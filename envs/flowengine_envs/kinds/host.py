@@ -193,7 +193,7 @@ async def _argv(command: Command, folder: Path, files: _Files) -> list[str]:
 def _directory(cwd: str, context: StepContext) -> Path:
     path = Path(context.execution.workdir, os.path.expanduser(cwd))
     if not path.is_dir():
-        raise ValidationError(f"there is no directory {path} ('cwd')")
+        raise ValidationError(f"there is no directory {path} ('cwd', relative to the --workdir)")
     return path
 
 

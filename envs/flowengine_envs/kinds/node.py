@@ -113,14 +113,19 @@ class Node(Supervised):
         killed: bool,
     ) -> CodeResult:
         error = None
+        raised = dict((told or {}).get("error") or {})
+        file_is_full = raised.pop("file_is_full", False)
         if done.stopped == "timeout":
             error = CodeError("Timeout", self.call_limits.too_long(timeout))
         elif done.stopped == "disk":
             error = CodeError("LimitExceeded", self.call_limits.disk_full())
         elif done.stopped is not None:
             error = CodeError("Cancelled", "it was cancelled")
-        elif told is not None and "error" in told:
-            error = CodeError(**told["error"])
+        elif raised:
+            error = CodeError(**raised)
+            if file_is_full:
+                message = f"{error}: {self.call_limits.file_too_large()}"
+                error = error._replace(type="LimitExceeded", message=message)
         elif killed or "JavaScript heap out of memory" in done.stderr:
             error = CodeError("Crashed", self.call_limits.out_of_memory())
         elif done.signal is not None:
@@ -130,7 +135,11 @@ class Node(Supervised):
         no_memory = killed or "JavaScript heap out of memory" in done.stderr
         told = told or {}
         return CodeResult(
-            limit=limit_met(done.stopped, out_of_memory=error is not None and no_memory),
+            limit=limit_met(
+                done.stopped,
+                out_of_memory=error is not None and no_memory,
+                file_is_full=file_is_full,
+            ),
             stdout=done.stdout,
             stderr=done.stderr,
             value=plain.decode(told["value"]) if error is None and "value" in told else None,

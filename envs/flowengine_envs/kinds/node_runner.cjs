@@ -53,6 +53,14 @@ function tellValue(value) {
   tell(told);
 }
 
+function isRefusedSize(error) {
+  // Errors of the system have the name of their call. Those that code makes up do not.
+  for (let each = error, left = 100; each instanceof Error && left > 0; each = each.cause, left--) {
+    if (each.code === "EFBIG" && each.syscall) return true;
+  }
+  return false;
+}
+
 function fail(error) {
   const isError = util.types.isNativeError(error) || error instanceof Error;
   const stack = isError ? String(error.stack ?? error) : `Thrown: ${util.inspect(error)}`;
@@ -68,6 +76,7 @@ function fail(error) {
       message: (isError ? String(error.message) : util.inspect(error)).slice(0, 65536),
       line: place ? Number(place[1]) : null,
       traceback: traceback.slice(0, 65536),
+      ...(isRefusedSize(error) && { file_is_full: true }),
     },
   });
 }

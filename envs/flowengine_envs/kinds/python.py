@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections import OrderedDict
@@ -104,8 +103,13 @@ class PythonSandbox(Supervised):
         self.call_limits.spend(duration)
         killed = counted.killed
         error = self._error(answer, timeout, killed=killed)
-        no_memory = killed or (answer.get("error") or {}).get("type") == "MemoryError"
-        limit = limit_met(answer["stopped"], out_of_memory=error is not None and no_memory)
+        raised = answer.get("error") or {}
+        no_memory = killed or raised.get("type") == "MemoryError"
+        limit = limit_met(
+            answer["stopped"],
+            out_of_memory=error is not None and no_memory,
+            file_is_full="file_is_full" in raised,
+        )
         result = _result(answer, streams, error, duration)._replace(limit=limit)
         notes = self.call_limits.met(
             killed=killed and not result.namespace_lost,
@@ -183,14 +187,14 @@ class PythonSandbox(Supervised):
         error = answer.get("error")
         if error is None:
             return None
-        message = error["message"]
-        limit = ""
-        if error["type"] == "MemoryError":
-            limit = self.call_limits.out_of_memory()
-        elif error["type"] == "OSError" and os.strerror(errno.EFBIG) in message:
-            limit = self.call_limits.file_too_large()
-        message = ": ".join(part for part in (message, limit) if part)
-        return CodeError(error["type"], message, error["line"], error["traceback"])
+        kind, message = error["type"], error["message"]
+        parts = [message]
+        if kind == "MemoryError":
+            parts = [message, self.call_limits.out_of_memory()]
+        elif "file_is_full" in error:
+            kind, parts = "LimitExceeded", [kind, message, self.call_limits.file_too_large()]
+        message = ": ".join(part for part in parts if part)
+        return CodeError(kind, message, error["line"], error["traceback"])
 
 
 class Python(SupervisedProvider[PythonSandbox]):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import logging
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -12,20 +14,51 @@ OnOutput = Callable[[str, str], None]
 
 
 LimitMet = Literal["time", "memory", "disk"]
+_REFUSED_SIZE = (
+    f"[Errno {errno.EFBIG}] ",  # Python
+    "EFBIG: ",  # Node
+    "SIGXFSZ: file size limit exceeded",  # Go
+    "File too large (os error 27)",  # Rust
+    "java.io.IOException: File too large",
+)
+"""Texts of errors, by interpreter or language. The plain "File too large" may be anything."""
+_SEARCHED = 4000
 
 
-def limit_met(stopped: str | None, *, out_of_memory: bool) -> LimitMet | None:
+def limit_met(
+    stopped: str | None, *, out_of_memory: bool, file_is_full: bool = False
+) -> LimitMet | None:
     """Return the limit that made a call fail.
 
     Args:
         stopped: Why it was stopped, if it was.
         out_of_memory: Whether a process was killed because memory was at its limit.
+        file_is_full: Whether it failed because a file was at its maximum size.
     """
     if stopped == "timeout":
         return "time"
-    if stopped == "disk":
+    if stopped == "disk" or (file_is_full and stopped is None):
         return "disk"
     return "memory" if out_of_memory and stopped is None else None
+
+
+def names_refused_size(exit_code: int | None, output: str) -> bool:
+    """Return whether a command reports that the kernel refused to extend a file.
+
+    The kernel ends most programs with a signal. Interpreters ignore it and raise an error, whose
+    text is that of no other error.
+
+    Args:
+        exit_code: As in shells, 128 plus the signal number if a signal ended it.
+        output: The text with its errors, of which the end is searched.
+    """
+    end = output[-_SEARCHED:]
+    return exit_code == 128 + signal.SIGXFSZ or any(text in end for text in _REFUSED_SIZE)
+
+
+def in_file(place: str) -> str:
+    """Return the part of a truncated output that says where all of it is."""
+    return f"all is in {place}"
 
 
 class CodeError(NamedTuple):
@@ -174,10 +207,10 @@ class Streams:
         left_out = told.get("left_out", 0)
         if not left_out:
             return (head + tail).decode(errors="replace")
-        missing = f", {told['missing']} of them nowhere" if told["missing"] else ""
+        missing = f" except {told['missing']} bytes" if told["missing"] else ""
         return (
             f"{_whole(head).decode(errors='replace')}\n"
-            f"... {left_out} bytes left out, all is in {told['file']}{missing} ...\n"
+            f"... {left_out} bytes left out (limits.output), {in_file(told['file'])}{missing} ...\n"
             f"{_whole_end(tail).decode(errors='replace')}"
         )
 

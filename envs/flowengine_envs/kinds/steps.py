@@ -24,7 +24,7 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.network_hints import network_hint
 from flowengine.sdk.scratch import scratch_folder
-from flowengine_envs.kinds.results import CodeResult, CommandResult, ContainerResult
+from flowengine_envs.kinds.results import CodeResult, CommandResult, ContainerResult, in_file
 from flowengine_envs.kinds.workspace import WorkspaceEntry
 from flowengine_envs.workspaces.kept_files import is_kept_file, place_of, source_of
 
@@ -220,6 +220,8 @@ def code_of(command: Command, kind: str) -> str:
 async def step_result(files: StepFiles, command: Command, result: CodeResult) -> dict[str, Plain]:
     """Return the output of a step that ran code. An error is exit code 1 and text in `stderr`.
 
+    The last line names the limit that ended the code.
+
     Args:
         files: Files of the step.
         command: The step's command.
@@ -229,7 +231,7 @@ async def step_result(files: StepFiles, command: Command, result: CodeResult) ->
         `{exit_code, stdout, stderr, value, files}`.
     """
     stderr = result.stderr
-    if result.error is not None and not result.error.traceback:
+    if result.error is not None and (result.limit or not result.error.traceback):
         stderr += f"{result.error}\n"
     told: dict[str, Plain] = {
         "exit_code": result.exit_code,
@@ -259,6 +261,9 @@ async def add_outputs(
         if path is not None:
             kept = await files.kept(path, files.resource.taken_out[0])
             told[f"{name}_file"] = dict(kept)
+            # The path is gone with the environment.
+            text = str(told[name])
+            told[name] = text.replace(in_file(path), in_file(f"the output's {name}_file"), 1)
 
 
 def explain_network(resource: StepFolder, told: dict[str, Any]) -> None:

@@ -6,9 +6,7 @@ A kind adds the meaning of a call. Where the sandbox runs makes no difference to
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
-import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +19,13 @@ from flowengine.sdk import (
     LimitExceeded,
 )
 from flowengine.sdk.environments import Capabilities, Provider, Request, Sandbox, Spec
-from flowengine_envs.kinds.results import CommandResult, OnOutput, Streams, limit_met
+from flowengine_envs.kinds.results import (
+    CommandResult,
+    OnOutput,
+    Streams,
+    limit_met,
+    names_refused_size,
+)
 from flowengine_envs.kinds.workspace import InWorkspace
 from flowengine_envs.link.call_limits import DISK, GRACE, OUTPUT, Counted
 from flowengine_envs.link.channel import COMMAND, Channel
@@ -42,9 +46,6 @@ user = true
 break-system-packages = true
 """
 """Packages are installed below the home directory, so they last as long as the workspace."""
-_TOO_LARGE = signal.SIGXFSZ
-_TOO_LARGE_TEXT = os.strerror(errno.EFBIG)
-"""Text that programs print after they exceeded the maximum file size."""
 _NOT_STARTED = {2: 127, 20: 127, 13: 126, 8: 126}
 """Error number → the exit code that shells use for it."""
 
@@ -219,24 +220,32 @@ class Supervised(InWorkspace):
         duration = time.monotonic() - began
         self.call_limits.spend(duration)
         told = _command_result(answer, streams, duration)
+        left_full = bool(answer["left_full"])
+        return self._limited(told, counted, timeout, left_full=left_full), answer["payload"]
+
+    def _limited(
+        self, told: CommandResult, counted: Counted, timeout: float | None, *, left_full: bool
+    ) -> CommandResult:
+        """Add the limits that a program reached."""
         killed = counted.killed
+        file_is_full = names_refused_size(told.exit_code, told.stderr)
         own = told.stopped != "timeout" or self.call_limits.is_own(timeout)
         met = self.call_limits.met(
             killed=killed,
             refused=counted.refused,
             stopped=told.stopped if own else None,
             timeout=timeout,
-            file=told.signal == _TOO_LARGE or _TOO_LARGE_TEXT in told.stderr,
-            left_full=answer["left_full"],
+            file=file_is_full,
+            left_full=left_full,
         )
-        told = told._replace(
+        return told._replace(
             stderr=told.stderr + "".join(f"{each}\n" for each in met),
             limit=limit_met(
-                "disk" if told.signal == _TOO_LARGE else told.stopped,
+                told.stopped,
                 out_of_memory=killed and told.exit_code != 0,
+                file_is_full=file_is_full and told.exit_code != 0,
             ),
         )
-        return told, answer["payload"]
 
     def _directory(self, cwd: str | None) -> str:
         if cwd is None:

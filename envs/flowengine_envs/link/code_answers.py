@@ -59,7 +59,8 @@ def _is_plain(value: Any) -> bool:
 def _is_error(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and value.keys() == {*_ERROR, "line"}
+        and value.keys() - {"file_is_full"} == {*_ERROR, "line"}
+        and value.get("file_is_full", True) is True
         and all(isinstance(value[name], kind) for name, kind in _ERROR.items())
         and (value["line"] is None or type(value["line"]) is int)
     )

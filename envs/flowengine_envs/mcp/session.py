@@ -158,6 +158,7 @@ class Session(Resource):
         timeout: float | None = None,
         digest: str | None = None,
         approved: Approved | None = None,
+        traceparent: str | None = None,
     ) -> ToolResult:
         """Call a tool once.
 
@@ -170,6 +171,7 @@ class Session(Resource):
             timeout: Seconds to wait for the answer. Default: `limits.time`.
             digest: Digest of the offered tool. None: the tool is called in any version.
             approved: The approval, if one was requested.
+            traceparent: The header that continues the trace of the caller (W3C Trace Context).
 
         Returns:
             The answer, which may be a tool error.
@@ -182,8 +184,11 @@ class Session(Resource):
             EnvironmentLost: The server has ended. The outcome is unknown.
         """
         await self._tools.check(name, digest, approved)
+        meta: Any = None if traceparent is None else {"traceparent": traceparent}
         answer = await self._ask(
-            lambda client: client.call_tool(name, dict(args or {})), f"tool {name}", timeout
+            lambda client: client.call_tool(name, dict(args or {}), meta=meta),
+            f"tool {name}",
+            timeout,
         )
         result = ToolResult(_plain(answer.content), answer.structured_content, answer.is_error)
         if result.is_error and (hint := network_hint(self._network, result.text)):

@@ -57,6 +57,7 @@ class Sessions(Resource):
         timeout: float | None = None,
         digest: str | None = None,
         approved: Approved | None = None,
+        traceparent: str | None = None,
     ) -> ToolResult:
         """Call a tool once, as `Session.call_tool` does.
 
@@ -66,6 +67,7 @@ class Sessions(Resource):
             timeout: Seconds to wait for the answer. Default: `limits.time`.
             digest: Digest of the offered tool. None: the tool is called in any version.
             approved: The approval, if one was requested.
+            traceparent: The header that continues the trace of the caller (W3C Trace Context).
 
         Returns:
             The answer, which may be a tool error.
@@ -81,7 +83,12 @@ class Sessions(Resource):
             message = f"{self.name}: there is no server '{server}'{nearest(server, self.servers)}"
             raise ToolError(message, retryable=False)
         return await self.servers[server]._call_tool(
-            tool, args, timeout=timeout, digest=digest, approved=approved
+            tool,
+            args,
+            timeout=timeout,
+            digest=digest,
+            approved=approved,
+            traceparent=traceparent,
         )
 
     approved = staticmethod(Session.approved)

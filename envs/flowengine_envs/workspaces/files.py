@@ -340,8 +340,9 @@ def _refusing() -> Iterator[None]:
     """Convert system errors to errors about a path."""
     try:
         yield
-    except LeadsOut:
-        raise Refused("escape", "a link in it points out of the workspace") from None
+    except LeadsOut as error:
+        how = str(error) or "by '..'"
+        raise Refused("escape", f"it leads out of the workspace {how}") from None
     except OSError as error:
         kinds = {
             errno.ENOENT: "missing",

@@ -24,7 +24,7 @@ def read_script(path: str) -> ScriptedModel:
     try:
         with open(path, encoding="utf-8") as file:
             entries = _entries(file.read())
-        return ScriptedModel(entries, name=path, by_turn=True)
+        return ScriptedModel(entries, name=path, by_turn=True, recording=False)
     except OSError as error:
         reason = error.strerror or str(error)
     except (ValueError, InputError) as error:

@@ -127,6 +127,7 @@ class ScriptedModel:
         name: What it is called: `scripted/NAME`.
         by_turn: Whether the place in the script is that in the conversation.
         facts: What it says of itself.
+        recording: Whether `requests` keeps the requests, each with its whole conversation.
     """
 
     def __init__(
@@ -136,10 +137,13 @@ class ScriptedModel:
         name: str = "script",
         by_turn: bool = False,
         facts: ModelFacts | None = None,
+        recording: bool = True,
     ) -> None:
         self.name = name
         self.requests: list[ModelRequest] = []
         """All requests so far."""
+        self._count = 0
+        self._recording = recording
         self._by_turn = by_turn
         self._facts = facts
         self._chosen: list[Scripted] = []
@@ -181,7 +185,9 @@ class ScriptedModel:
         Raises:
             StepError: The error of the entry, or a `ModelError` if no entry is left.
         """
-        self.requests.append(request)
+        self._count += 1
+        if self._recording:
+            self.requests.append(request)
         answer = self._next(request)
         if callable(answer):
             answer = answer(request)
@@ -228,7 +234,7 @@ class ScriptedModel:
         if not entries:
             who = f" by the agent {request.agent}" if request.agent else ""
             raise ModelError(
-                f"the script '{self.name}' has no answer to request {len(self.requests)}{who}, "
+                f"the script '{self.name}' has no answer to request {self._count}{who}, "
                 f"turn {turn}",
                 retryable=False,
             )

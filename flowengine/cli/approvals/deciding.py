@@ -10,13 +10,14 @@ from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.errors import show_error
 from flowengine.cli.terminal.output import clean, err, out, out_json, when
-from flowengine.cli.views.approvals import KINDS
+from flowengine.cli.views.approvals import KINDS, standing
+from flowengine.cli.views.waits import is_overdue
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.ports.directory import every_item
 from flowengine.typed_text import edited_field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from flowengine.engines.infos import WaitInfo
     from flowengine.engines.results import Decision
@@ -104,7 +105,7 @@ def run(arguments: Namespace, choice: str | None) -> int:
     with Session(arguments) as session:
         waits = _chosen(session, arguments, choice)
         if arguments.dry_run:
-            return _show(session, waits)
+            return _show(session, waits, choice)
         codes: list[int] = []
         decisions: list[Decision] = []
         for wait in waits:
@@ -211,17 +212,45 @@ def _ids(wait: WaitInfo) -> list[str]:
     return [str(choice["id"]) for choice in wait.get("choices", [])]
 
 
-def _show(session: Session, waits: list[WaitInfo]) -> int:
-    """Show the approvals that would be decided."""
+def _show(session: Session, waits: list[WaitInfo], choice: str | None) -> int:
+    """Show the approvals that would be decided, and why others would be refused."""
+    user = session.arguments.by or session.engine.user
+    kinds = ("approval",) if choice is None else KINDS
+    mine = {wait["id"] for wait in _fitting(session, session.arguments, user, kinds)}
+    refusals = {wait["id"]: _refusal(wait, user, mine) for wait in waits}
+    decided = [wait for wait in waits if refusals[wait["id"]] is None]
     if session.arguments.json:
-        out_json(waits)
+        out_json(decided)
         return 0
     from flowengine.cli.views.approvals import rows
 
-    for line in rows(session, waits) if waits else ():
+    for line in rows(session, decided) if decided else ():
         out(line)
-    err(f"{len(waits)} would be decided, nothing was")
+    err(f"{len(decided)} would be decided, nothing was")
+    for wait in waits:
+        if (why := refusals[wait["id"]]) is not None:
+            err(f"  {session.short_wait(wait['id'])} would be refused: {clean(why)}")
     return 0
+
+
+def _refusal(wait: WaitInfo, user: str, mine: Collection[str]) -> str | None:
+    """Return why a decision would be refused, whatever it is. None: it would not.
+
+    Args:
+        wait: The approval.
+        user: The user who would decide.
+        mine: Ids of the open approvals that this user may decide on, once they are claimed.
+    """
+    if wait.get("status") == "closed":
+        return f"it is closed: {standing(wait)}"
+    if "due" in wait and is_overdue(wait["due"]):
+        return f"it expired at {when(wait['due'])}"
+    if wait["id"] not in mine:
+        named = wait.get("claimed_by") or ", ".join(wait.get("assignees") or ())
+        return f"{user} may not decide it" + (f", but {named}" if named else ", it is excluded")
+    if wait.get("claim") and "claimed_by" not in wait:
+        return "it must be claimed first"
+    return None
 
 
 def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:

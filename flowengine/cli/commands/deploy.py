@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from flowengine.cli.commands import upgrade
 from flowengine.cli.commands.flows_list import show
 from flowengine.cli.commands.run import load, tell_host_steps
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, err, out_json
+
+if TYPE_CHECKING:
+    from flowengine.engines.infos import DeployedInfo, UpgradeInfo
 
 HELP = "keep flows in the store, to be started by name, signals and schedules"
 EXAMPLE = """\
@@ -40,6 +44,8 @@ def run(arguments: Namespace) -> int:
         The exit code: 0 if all executions that `--upgrade` looked at can be moved.
     """
     with Session(arguments, make=arguments.flows[0]) as session:
+        if session.is_served:
+            return _deploy_there(session, arguments)
         flows = [load(session, flow) for flow in arguments.flows]
         deployed, moved = [], []
         for flow in flows:
@@ -50,10 +56,30 @@ def run(arguments: Namespace) -> int:
             deployed.append(session.engine.deploy(flow))
             if arguments.upgrade:
                 moved += session.engine.upgrade(flow)
-        if arguments.json:
-            out_json({"deployed": deployed, "upgraded": moved} if arguments.upgrade else deployed)
-        else:
-            show(session, deployed)
-            if arguments.upgrade:
-                upgrade.show(session, moved, check=False)
-        return upgrade.exit_code(moved)
+        return _report(session, deployed, moved)
+
+
+def _deploy_there(session: Session, arguments: Namespace) -> int:
+    """Deploy them through a server, as far as its host allows that."""
+    deployed, moved = [], []
+    for flow in arguments.flows:
+        deployed.append(session.engine.deploy(flow))
+        if arguments.upgrade:
+            moved += session.engine.upgrade(deployed[-1]["hash"])
+    return _report(session, deployed, moved)
+
+
+def _report(session: Session, deployed: list[DeployedInfo], moved: list[UpgradeInfo]) -> int:
+    """Print what was deployed, and what was moved.
+
+    Returns:
+        The exit code.
+    """
+    arguments = session.arguments
+    if arguments.json:
+        out_json({"deployed": deployed, "upgraded": moved} if arguments.upgrade else deployed)
+    else:
+        show(session, deployed)
+        if arguments.upgrade:
+            upgrade.show(session, moved, check=False)
+    return upgrade.exit_code(moved)

@@ -15,7 +15,6 @@ from flowengine.cli.terminal.output import (
     out_json,
     out_json_line,
 )
-from flowengine.errors import UsageError
 from flowengine.yaml_text import inline
 
 HELP = "show the journal of an execution: every event, in order"
@@ -63,8 +62,6 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with Session(arguments) as session:
-        if arguments.otel and session.is_served:
-            raise UsageError("--otel does not work against a server")
         if arguments.otel:
             return _print_trace(session, session.execution(arguments.execution))
         entries = session.engine.events(

@@ -17,6 +17,8 @@ from flowengine.errors import InputError
 from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flowengine.engines.results import ScheduledStart
 
 HELP = "run the past times of a deployed flow's schedules, a few at once"
@@ -73,24 +75,42 @@ def run(arguments: Namespace) -> int:
             if not arguments.json:
                 out(clean("  ".join(shown[-1].values())))
 
-        asyncio.run(
-            session.engine.backfill_async(
-                arguments.flow,
-                since,
-                until,
-                schedule=arguments.schedule,
-                at_once=arguments.at_once,
-                most=arguments.most,
-                tell=tell,
+        if session.is_served:
+            _record_there(session, arguments, since, until, tell)
+        else:
+            asyncio.run(
+                session.engine.backfill_async(
+                    arguments.flow,
+                    since,
+                    until,
+                    schedule=arguments.schedule,
+                    at_once=arguments.at_once,
+                    most=arguments.most,
+                    tell=tell,
+                )
             )
-        )
     if arguments.json:
         out_json(sorted(shown, key=lambda entry: str(entry["time"])))
     elif not shown:
         err("the range contains no time of a schedule")
+    if session.is_served:  # the workers run them
+        return InputError.exit_code if any(one["status"] == "refused" for one in shown) else 0
     return max(
         (EXIT_CODES.get(entry["status"], InputError.exit_code) for entry in shown), default=0
     )
+
+
+def _record_there(
+    session: Session,
+    arguments: Namespace,
+    since: datetime,
+    until: datetime,
+    tell: Callable[[ScheduledStart], None],
+) -> None:
+    """Have a server record them, for its workers."""
+    client: Any = session.engine
+    for started in client.record_past(arguments.flow, since, until, schedule=arguments.schedule):
+        tell(started)
 
 
 def _entry(session: Session, started: ScheduledStart) -> dict[str, Any]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 from difflib import unified_diff
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 from flowengine.cli.commands.run import load
+from flowengine.cli.parsing.arguments import is_deployed
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, out, out_json
-
-if TYPE_CHECKING:
-    from flowengine.engines.flows import LoadedFlow
+from flowengine.engines.flows import load as load_here
 
 HELP = "compare the definitions of two deployed versions or files"
 EXAMPLE = """\
@@ -36,19 +34,31 @@ def run(arguments: Namespace) -> int:
     """
     names = arguments.flow, arguments.other
     with Session(arguments) as session:
-        one, other = (load(session, name) for name in names)
-        lines = list(_lines(names, one, other))
+        one, other = (_defined(session, name) for name in names)
+    before, after = (found.text.splitlines() for found in (one, other))
+    lines = list(unified_diff(before, after, *names, lineterm=""))
     if arguments.json:
-        out_json({"same": not lines, "hashes": [one.form, other.form], "lines": lines})
+        out_json({"same": not lines, "hashes": [one.hash, other.hash], "lines": lines})
     else:
         for line in lines:
             out(clean(line))
     return DIFFER if lines else SAME
 
 
-def _lines(names: tuple[str, str], one: LoadedFlow, other: LoadedFlow) -> Iterator[str]:
-    """Yield the differing lines of the definitions, with those around them."""
+class _Defined(NamedTuple):
+    """A flow as text."""
+
+    text: str
+    hash: str
+
+
+def _defined(session: Session, name: str) -> _Defined:
+    """Return a deployed flow, which a server may have, or that of a file."""
+    if session.is_served and is_deployed(name):
+        client: Any = session.engine
+        found = client.definition(name)
+        return _Defined(found["definition"], found["hash"])
     from flowengine.flow.export.definition import definition
 
-    before, after = (definition(flow.compiled).splitlines() for flow in (one, other))
-    return unified_diff(before, after, names[0], names[1], lineterm="")
+    flow = load_here(name) if session.is_served else load(session, name)
+    return _Defined(definition(flow.compiled), flow.form)

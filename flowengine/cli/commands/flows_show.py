@@ -14,6 +14,7 @@ HELP = "show a deployed flow: its versions, what starts it, its inputs and Pytho
 EXAMPLE = """\
 flowengine flows show report
 flowengine flows show report@1"""
+_FACTS = ("flow", "version", "title", "hash", "inputs", "modules")
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -29,20 +30,24 @@ def run(arguments: Namespace) -> int:
     """
     with Session(arguments) as session:
         engine = session.engine
-        flow = engine.deployed_flow(arguments.name)
-        versions = engine.deployed(flow.id)
-        facts: dict[str, Any] = {
-            "title": flow.compiled.get("title", ""),
-            "hash": flow.form,
-            "inputs": flow.inputs,
-            "modules": flow.modules,
-        }
+        facts = _facts(session, arguments.name)
+        versions = engine.deployed(facts["flow"])
         if arguments.json:
-            starts = engine.starts(flow.id)
-            out_json({"flow": flow.id, "version": flow.version, **facts, "starts": starts,
-                      "versions": versions})  # fmt: skip
+            out_json({**facts, "starts": engine.starts(facts["flow"]), "versions": versions})
             return 0
-        for name, fact in facts.items():
-            if fact:
+        for name in ("title", "hash", "inputs", "modules"):
+            if fact := facts[name]:
                 out(clean(f"{name:8}  {fact if isinstance(fact, str) else inline(fact)}"))
         return show(session, versions)
+
+
+def _facts(session: Session, name: str) -> dict[str, Any]:
+    """Return the flow, its inputs and what it imports."""
+    if session.is_served:
+        client: Any = session.engine
+        item = client.flow(name)
+        return {fact: item[fact] for fact in _FACTS}
+    flow = session.engine.deployed_flow(name)
+    title = flow.compiled.get("title", "")
+    found = (flow.id, flow.version, title, flow.form, flow.inputs, flow.modules)
+    return dict(zip(_FACTS, found, strict=True))

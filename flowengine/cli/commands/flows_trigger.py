@@ -38,7 +38,7 @@ def run(arguments: Namespace) -> int:
     """
     with Session(arguments) as session:
         execution = session.engine.trigger(arguments.flow, schedule=arguments.schedule)
-        if arguments.no_resume:
+        if arguments.no_resume or session.is_served:
             leave_recorded(session, [execution])
             return 0
         return drive(session, lambda: session.engine.resume(execution))

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from contextlib import nullcontext
+from contextlib import ExitStack, suppress
 from os.path import isfile
-from typing import TYPE_CHECKING
+from typing import Any
 
+from flowengine.cli.parsing.arguments import is_deployed
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import as_json, print_or_write
-from flowengine.drawing.data import Statuses, graphml, node_link, statuses_of
-from flowengine.drawing.picture import Picture, draw
-from flowengine.errors import NotFound
+from flowengine.drawing.data import Drawn, drawn, graphml, node_link, read_node_link, statuses_of
+from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.shapes import Sound
 
-if TYPE_CHECKING:
-    from flowengine.engines.flows import LoadedFlow
-
-HELP = "draw the compiled graph of a file, or of an execution with its state"
+HELP = "draw the compiled graph of a file or a deployed flow, or of an execution with its state"
 EXAMPLE = """\
 flowengine graph expense.yaml
+flowengine graph expense@2
 flowengine graph 01k8xq7mf4jb --format svg -o expense.svg
 flowengine graph expense.yaml --format dot | dot -Tpng > expense.png
 flowengine graph expense.yaml --format graphml -o expense.graphml"""
@@ -27,7 +25,11 @@ flowengine graph expense.yaml --format graphml -o expense.graphml"""
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("what", metavar="FILE|ID", help="a flow file, or an execution")
+    parser.add_argument(
+        "what",
+        metavar="FLOW|ID",
+        help="a flow file, a deployed flow (ID, ID@VERSION or its hash), or an execution",
+    )
     parser.add_argument(
         "--format",
         choices=["mermaid", "dot", "svg", "graphml", "json"],
@@ -48,47 +50,85 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    flow, statuses = _found(arguments)
     format = "json" if arguments.json else arguments.format
-    with nullcontext() if statuses is None else Sound(f"flow {flow.form}"):
-        picture = draw(flow.compiled, statuses, plumbing=arguments.plumbing)
-        if format == "json":
-            text = as_json(node_link(flow, picture, statuses)) + "\n"
-        elif format == "graphml":
-            text = graphml(flow, statuses)
-        else:
-            text = _drawn(picture, format)
+    with ExitStack() as stack:
+        text = _as_text(_found(arguments, stack), format)
     return print_or_write(text, arguments.output, quiet=arguments.quiet)
 
 
-def _drawn(picture: Picture, format: str) -> str:
+def _as_text(flow: Drawn, format: str) -> str:
+    if format == "json":
+        return as_json(node_link(flow)) + "\n"
+    if format == "graphml":
+        return graphml(flow)
     if format == "mermaid":
         from flowengine.drawing.mermaid import mermaid
 
-        return mermaid(picture)
+        return mermaid(flow.picture)
     if format == "dot":
         from flowengine.drawing.dot import dot
 
-        return dot(picture)
+        return dot(flow.picture)
     from flowengine.drawing.svg import svg
 
-    return svg(picture).text
+    return svg(flow.picture).text
 
 
-def _found(arguments: Namespace) -> tuple[LoadedFlow, Statuses | None]:
-    """Return the flow of a file, or that of an execution with the statuses of its steps.
+def _found(arguments: Namespace, stack: ExitStack) -> Drawn:
+    """Return a file, a deployed flow or an execution, to be drawn.
+
+    Args:
+        stack: Left once it is drawn.
 
     Raises:
-        NotFound: Such a file or execution does not exist.
+        NotFound: There is none of them with this name.
     """
     what = arguments.what
     if isfile(what):
         from flowengine.engines.flows import load
 
-        return load(what), None
+        return drawn(load(what), plumbing=arguments.plumbing)
     try:
         with Session(arguments) as session:
-            found = session.engine.show(session.engine.find(what))
-            return session.flow_of(found["execution"]), statuses_of(found["steps"])
+            return _kept(session, what, stack)
     except NotFound as error:
         raise NotFound(f"there is no file {what}, and {error.message}", hint=error.hint) from None
+
+
+def _kept(session: Session, what: str, stack: ExitStack) -> Drawn:
+    """Return a deployed flow or an execution.
+
+    An execution with this id comes first, then a flow, then an execution whose id begins so.
+    """
+    missing: FlowEngineError | None = None
+    execution = ""
+    try:
+        execution = session.engine.find(what)
+    except (NotFound, UsageError) as error:  # none, or several
+        missing = error
+    if execution != what and is_deployed(what):
+        with suppress(NotFound):
+            return _of_flow(session, what, stack)
+    if missing is not None:
+        raise missing
+    return _of_execution(session, execution, stack)
+
+
+def _of_flow(session: Session, name: str, stack: ExitStack) -> Drawn:
+    plumbing = session.arguments.plumbing
+    if session.is_served:
+        client: Any = session.engine
+        return read_node_link(client.flow_graph(name, plumbing=plumbing))
+    flow = session.engine.deployed_flow(name)
+    stack.enter_context(Sound(f"flow {flow.form}"))
+    return drawn(flow, plumbing=plumbing)
+
+
+def _of_execution(session: Session, id: str, stack: ExitStack) -> Drawn:
+    plumbing = session.arguments.plumbing
+    if session.is_served:
+        client: Any = session.engine
+        return read_node_link(client.graph(id, plumbing=plumbing))
+    flow, statuses = session.flow_of(id), statuses_of(session.engine.show(id)["steps"])
+    stack.enter_context(Sound(f"flow {flow.form}"))
+    return drawn(flow, statuses, plumbing=plumbing)

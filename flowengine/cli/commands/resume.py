@@ -54,8 +54,6 @@ def run(arguments: Namespace) -> int:
     if (arguments.execution is None) != arguments.due:
         raise UsageError("give the id of an execution, or --due", hint="see: flowengine list")
     with Session(arguments) as session:
-        if arguments.due and session.is_served:
-            raise UsageError("--due does not work against a server: a worker resumes what is due")
         if arguments.due:
             return _resume_due(session)
         engine = session.engine

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from shlex import quote
 
 from flowengine.cli.commands.run import add_driving, load
 from flowengine.cli.driving.drive import drive
 from flowengine.cli.session import Session
+from flowengine.errors import Conflict
 
 HELP = "retry a failed execution from the steps that failed, keeping successful results"
 EXAMPLE = """\
@@ -35,8 +37,13 @@ def run(arguments: Namespace) -> int:
     """
     with Session(arguments) as session:
         flow = load(session, arguments.file) if arguments.file else None
-        return drive(
-            session,
-            lambda: session.engine.retry(arguments.execution, step=arguments.step, flow=flow),
-            ask=not arguments.no_interactive,
-        )
+        try:
+            return drive(
+                session,
+                lambda: session.engine.retry(arguments.execution, step=arguments.step, flow=flow),
+                ask=not arguments.no_interactive,
+            )
+        except Conflict as error:
+            if arguments.file and (hint := error.hint_for("cli")):
+                error.hint = hint.replace("--file FILE", f"--file {quote(arguments.file)}")
+            raise

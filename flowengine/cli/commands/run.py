@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -26,14 +25,11 @@ flowengine run expense.yaml -i @expense.json --label team=sales
 flowengine run expense@2 -i amount=80
 echo '{"name": "Ada"}' | flowengine --json run hello.yaml -i -"""
 
-_DEPLOYED = re.compile(r"[a-z0-9_-]+(@.*)?")
-"""What may name a deployed flow. A file with such a name comes first."""
-
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument(
-        "file", metavar="FLOW", help="a flow file, or a deployed flow: ID, ID@VERSION or its hash"
+        "flow", metavar="FLOW", help="a flow file, or a deployed flow: ID, ID@VERSION or its hash"
     )
     parser.add_argument(
         "-i",
@@ -45,6 +41,9 @@ def configure(parser: ArgumentParser) -> None:
         help="an input (plain text, or JSON for other types), or all of them: a JSON or YAML "
         "file, or JSON on standard input (may be repeated)",
     )
+    read.add_assignments(
+        parser, "--file", "a file as an input (may be repeated)", metavar="NAME=FILE"
+    )
     read.add_workdir(parser)
     parser.add_argument(
         "--id",
@@ -53,8 +52,14 @@ def configure(parser: ArgumentParser) -> None:
     )
     read.add_assignments(parser, "--label", "a label for lists (may be repeated)")
     read.add_model(parser)
-    parser.add_argument(
+    driver = parser.add_mutually_exclusive_group()
+    driver.add_argument(
         "--detach", action="store_true", help="run it in the background and print its id"
+    )
+    driver.add_argument(
+        "--no-resume",
+        action="store_true",
+        help="record the execution without running it, and print its id",
     )
     add_driving(parser)
     parser.add_argument(
@@ -80,16 +85,21 @@ def run(arguments: Namespace) -> int:
     """
     labels = dict(arguments.label) | read.model_labels(arguments.model)
     named = read.model_named(arguments.model)
-    with named, Session(arguments, make=arguments.file) as session:
+    with named, Session(arguments, make=arguments.flow) as session:
         if session.is_served:
             return _start_there(session, arguments, labels)
-        flow = load(session, arguments.file)
-        inputs = read.inputs(flow.inputs, arguments.input)
+        flow = load(session, arguments.flow)
+        inputs = read.inputs(flow.inputs, arguments.input) | _files(session, arguments)
         if arguments.id is not None:
             tell_other_form(session, flow, arguments.id)
-        if arguments.detach:
+        if arguments.detach or arguments.no_resume:
             execution = session.engine.start(flow, inputs, id=arguments.id, labels=labels)
-            return detach(session, flow, execution)
+            if arguments.detach:
+                return detach(session, flow, execution)
+            from flowengine.cli.driving.resuming import leave_recorded
+
+            leave_recorded(session, [execution])
+            return _report_id(session, execution)
         tell_host_steps(session, flow)
         return drive(
             session,
@@ -98,13 +108,38 @@ def run(arguments: Namespace) -> int:
         )
 
 
+def _files(session: Session, arguments: Namespace) -> dict[str, Any]:
+    """Return the inputs that are files, which the store keeps from now on."""
+    from pathlib import Path
+
+    found: dict[str, Any] = {}
+    for name, path in arguments.file:
+        if session.is_served:
+            client: Any = session.engine
+            found[name] = client.upload(path)._asdict()
+        else:
+            store = session.engine.store
+            kept = store.hold_artifact(Path(path), os.path.basename(path))
+            found[name] = {"path": str(store.fetch_artifact(kept.sha256)), **kept._asdict()}
+    return found
+
+
 def _start_there(session: Session, arguments: Namespace, labels: Mapping[str, str]) -> int:
     """Have a server record an execution of a deployed flow, and print its id."""
     client: Any = session.engine
-    inputs = read.inputs(client.flow(arguments.file)["inputs"], arguments.input)
-    execution = client.start(arguments.file, inputs, id=arguments.id, labels=labels)
-    if arguments.json:
-        out_json(as_object(session, client.result(execution)))
+    schemas = client.flow(arguments.flow)["inputs"]
+    inputs = read.inputs(schemas, arguments.input) | _files(session, arguments)
+    return _report_id(session, client.start(arguments.flow, inputs, id=arguments.id, labels=labels))
+
+
+def _report_id(session: Session, execution: str) -> int:
+    """Print the id of an execution that another process drives, with --json its record.
+
+    Returns:
+        The exit code.
+    """
+    if session.arguments.json:
+        out_json(as_object(session, session.engine.result(execution)))
     else:
         out(execution)
     return 0
@@ -123,7 +158,7 @@ def load(session: Session, name: str) -> LoadedFlow:
     """
     if session.is_served:
         return cast("LoadedFlow", name)
-    if _DEPLOYED.fullmatch(name) and not os.path.exists(name):
+    if read.is_deployed(name):
         return session.engine.deployed_flow(name)
     flow = session.engine.load(name)
     if not session.arguments.quiet:
@@ -157,7 +192,7 @@ def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:
         return
     text = f"{execution} was started before this file changed, and continues with its old version"
     if record.status not in ENDED:
-        move = session.command("upgrade", session.arguments.file, execution)
+        move = session.command("upgrade", session.arguments.flow, execution)
         text += f" (to move it to the changed flow: {move})"
     err(f"{paint('warning:', 'yellow')} {text}")
 

@@ -18,6 +18,7 @@ flowengine deploy expense.yaml refund.yaml && flowengine serve
 flowengine serve --host 0.0.0.0 --proxy 10.0.0.2 --public flows.example.com
 flowengine serve --port 0"""
 PORT = 8383
+RATE = 3000
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -49,6 +50,21 @@ def configure(parser: ArgumentParser) -> None:
         help="further name under which users reach it, with the port unless it is the scheme's own "
         "(may be repeated)",
     )
+    parser.add_argument(
+        "--rate",
+        metavar="N",
+        type=int,
+        default=RATE,
+        help=f"requests of each token in a minute (default: {RATE}). Further ones get 429",
+    )
+    parser.add_argument(
+        "--temporal-page",
+        metavar="ORIGIN",
+        action="append",
+        default=[],
+        help="page of Temporal that may have payloads decoded: https://temporal.example.com (may "
+        "be repeated)",
+    )
 
 
 def run(arguments: Namespace) -> int:
@@ -62,7 +78,11 @@ def run(arguments: Namespace) -> int:
     """
     try:
         from flowengine.page.site import Site
+        from flowengine.server.ag_ui.http import ag_ui_routes
+        from flowengine.server.mcp.http import mcp_routes
+        from flowengine.server.openai_chat import openai_routes
         from flowengine.server.running import Serving, check, serve
+        from flowengine.server.tool_socket import tool_routes
     except ModuleNotFoundError as error:
         raise UsageError(
             f"'flowengine serve' needs the package {error.name}",
@@ -81,8 +101,23 @@ def run(arguments: Namespace) -> int:
         arguments.tls_key,
         tuple(arguments.proxy),
         tuple(arguments.public),
+        per_minute=arguments.rate,
+        pages=tuple(page.lower().rstrip("/") for page in arguments.temporal_page),
     )
+    if arguments.rate < 1:
+        raise UsageError("--rate is at least 1")
     check(serving)
     with Session(arguments) as session:
-        serve(session.engine, serving, ready, lambda served: Site(served).routes())
+        serve(
+            session.engine,
+            serving,
+            ready,
+            lambda served: [
+                *Site(served).routes(),
+                *mcp_routes(served),
+                *ag_ui_routes(served),
+                *openai_routes(served),
+                *tool_routes(served),
+            ],
+        )
     return 0

@@ -102,7 +102,7 @@ def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
     yield f"execution   {found['execution']}"
     yield f"flow        {clean(found['flow'])}{clean(version)}"
     yield f"status      {status}"
-    if found["status"] in ("interrupted", "quarantined"):
+    if found["status"] in ("interrupted", "quarantined") and "command" in found:
         yield f"resume      {found['command']}"
     yield f"started     {when(found['started_at'])} by {clean(found['started_by'])}"
     if "ended_at" in found:
@@ -166,7 +166,7 @@ def _step(step: StepInfo, width: int) -> str:
     elif "decision" in step:
         wait: WaitInfo = {"decision": step["decision"]}
         detail = standing(wait)
-    elif step["status"] == "succeeded" and step["output"] is not None:
+    elif step["status"] == "succeeded" and step.get("output") is not None:
         detail = one_line(step.get("summary") or inline(step["output"]), 80)
     if step["attempts"] > 1:
         detail += f"{'  ' * bool(detail)}({step['attempts']} attempts)"

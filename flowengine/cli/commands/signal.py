@@ -62,7 +62,7 @@ def run(arguments: Namespace) -> int:
     if (arguments.execution is None) == (arguments.key is None):
         raise UsageError(
             "a signal needs an execution or a key as its receiver",
-            hint="flowengine signal 01k8xq7mf4jb payment",
+            hint="flowengine signal 01k8xq7mf4jb payment, or: flowengine signal --key B7 payment",
         )
     if arguments.file is not None and arguments.key is None:
         raise UsageError(
@@ -74,10 +74,6 @@ def run(arguments: Namespace) -> int:
         data = read.json_argument(arguments.data, "the data")
     with Session(arguments, make=arguments.file) as session:
         engine = session.engine
-        if arguments.file is not None and session.is_served:
-            raise UsageError(
-                "--file does not work against a server, whose operator registers flows"
-            )
         try:
             sent = engine.signal(
                 arguments.name,

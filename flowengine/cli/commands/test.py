@@ -24,6 +24,10 @@ INVALID = 3
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
+    codes = (
+        "0 if all cases pass, 1 if one fails, 3 if a file is invalid, 9 if there is no test file"
+    )
+    parser.epilog = f"exit code: {codes}\n\n{parser.epilog}"
     parser.add_argument(
         "files",
         metavar="FILE",
@@ -84,7 +88,7 @@ def _play(arguments: Namespace) -> int:
         raise UsageError(f"no case has '{arguments.case}' in its name")
     if arguments.json:
         out_json(_as_data(reports, broken))
-    elif count > 1:
+    elif count:
         out(_summary(reports))
     if broken:
         return INVALID

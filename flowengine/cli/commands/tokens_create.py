@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from flowengine.access_rules import ROLES
 from flowengine.cli.parsing import arguments as read
@@ -58,25 +59,22 @@ def run(arguments: Namespace) -> int:
     Raises:
         UsageError: A limit is given without a role.
     """
-    from flowengine.server.records import Records, server_folder
-    from flowengine.server.rights import Access, access_of
-
     if arguments.role is None and (arguments.flow or arguments.content):
         raise UsageError("--flow and --content limit a role", hint="add --role ROLE")
-    now = int(time.time() * 1000)
-    expires = None if arguments.expires is None else now + int(arguments.expires * 1000)
-    flows = tuple(arguments.flow) or ("*",)
-    scope = arguments.role and Access(arguments.role, flows, arguments.content)
     with Session(arguments) as session:
-        engine = session.engine
-        user = arguments.user or engine.user
-        records = Records(server_folder(engine.store.location))
-        try:
-            token = records.create_token(arguments.name, user, scope, engine.user, now, expires)
-        finally:
-            records.close()
-        if not access_of(user, engine.user, engine.settings):
-            err(f"{user} has no rights yet: add an entry to 'access' in settings.yaml")
+        served: Any = session.engine
+        user = arguments.user or session.engine.user
+        if session.is_served:
+            token = served.create_token(
+                arguments.name,
+                user=user,
+                role=arguments.role,
+                flows=arguments.flow,
+                content=arguments.content,
+                expires_in=None if arguments.expires is None else int(arguments.expires),
+            )
+        else:
+            token = _created_here(arguments, session, user)
     if arguments.json:
         out_json({"name": arguments.name, "user": user, "token": token})
         return 0
@@ -84,3 +82,36 @@ def run(arguments: Namespace) -> int:
         err("this token is shown only once:")
     out(token)
     return 0
+
+
+def _created_here(arguments: Namespace, session: Session, user: str) -> str:
+    """Create the token of a server over this store."""
+    from flowengine.server.records import Records, server_folder
+    from flowengine.server.rights import Access, access_of
+
+    engine = session.engine
+    now = int(time.time() * 1000)
+    expires = None if arguments.expires is None else now + int(arguments.expires * 1000)
+    flows = tuple(arguments.flow) or ("*",)
+    scope = arguments.role and Access(arguments.role, flows, arguments.content)
+    records = Records(server_folder(engine.store.location))
+    try:
+        token = records.create_token(arguments.name, user, scope, engine.user, now, expires)
+    finally:
+        records.close()
+    if not access_of(user, engine.user, engine.settings):
+        _warn_of_no_rights(user, arguments)
+    return token
+
+
+def _warn_of_no_rights(user: str, arguments: Namespace) -> None:
+    """Say what gives a user rights: an entry of `access`, and the file it belongs in."""
+    from flowengine.settings import settings_file
+    from flowengine.yaml_text import inline
+
+    entry = {"who": [user.removeprefix("user:")], "role": arguments.role or "viewer"}
+    flows = {"flows": arguments.flow} if arguments.flow else {}
+    err(f"warning: {user} has no rights, so the token has none. To give some, for example:")
+    err(f"  add to {settings_file()}")
+    err("    access:")
+    err(f"      - {inline({**entry, **flows})}")

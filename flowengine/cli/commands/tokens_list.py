@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, err, out, out_json, table, when
@@ -22,15 +23,9 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    from flowengine.server.records import Records, server_folder, token_view
-
-    now = int(time.time() * 1000)
     with Session(arguments) as session:
-        records = Records(server_folder(session.engine.store.location))
-        try:
-            views = [token_view(token, now) for token in records.tokens()]
-        finally:
-            records.close()
+        served: Any = session.engine
+        views: list[Any] = served.tokens() if session.is_served else _tokens_here(session)
     if arguments.json:
         out_json(views)
         return 0
@@ -52,3 +47,15 @@ def run(arguments: Namespace) -> int:
     for line in table(rows, ["NAME", "USER", "STATUS", "ROLE", "FLOWS", "EXPIRES", "LAST USED"]):
         out(line)
     return 0
+
+
+def _tokens_here(session: Session) -> list[Any]:
+    """Return the tokens of a server over this store."""
+    from flowengine.server.records import Records, server_folder, token_view
+
+    now = int(time.time() * 1000)
+    records = Records(server_folder(session.engine.store.location))
+    try:
+        return [token_view(token, now) for token in records.tokens()]
+    finally:
+        records.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentParser, Namespace
+from functools import partial
+from typing import Any
 
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, err, out_json
@@ -23,17 +25,24 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    from flowengine.server.records import Records, server_folder, token_view
-
-    now = int(time.time() * 1000)
     with Session(arguments) as session:
-        records = Records(server_folder(session.engine.store.location))
-        try:
-            view = token_view(records.revoke_token(arguments.name, now), now)
-        finally:
-            records.close()
+        served: Any = session.engine
+        revoke = served.revoke_token if session.is_served else partial(_revoked_here, session)
+        view = revoke(arguments.name)
     if arguments.json:
         out_json(view)
     elif not arguments.quiet:
         err(f"revoked {clean(arguments.name)}")
     return 0
+
+
+def _revoked_here(session: Session, name: str) -> Any:
+    """Revoke the token of a server over this store."""
+    from flowengine.server.records import Records, server_folder, token_view
+
+    now = int(time.time() * 1000)
+    records = Records(server_folder(session.engine.store.location))
+    try:
+        return token_view(records.revoke_token(name, now), now)
+    finally:
+        records.close()

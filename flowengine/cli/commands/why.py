@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from flowengine.cli.session import NEWEST, Session
-from flowengine.cli.terminal.output import out, out_json, when
-from flowengine.cli.views.waits import is_overdue
+from flowengine.cli.terminal.output import clean, out, out_json, when
+from flowengine.cli.views.waits import is_overdue, undecidable
+
+if TYPE_CHECKING:
+    from flowengine.engines.infos import Reason
 
 HELP = "show why each live branch is waiting, since when, and what will resume it"
 EXAMPLE = "flowengine why 01k8xq7mf4jb"
@@ -37,9 +41,18 @@ def run(arguments: Namespace) -> int:
             for timer in reason.get("timers", []):
                 late = " (overdue)" if is_overdue(timer["due"]) else ""
                 out(f"  {timer['what']:11} {when(timer['due'])}{late}")
+            for why in _nobody(session, reason):
+                out(f"  {'nobody':11} {why}")
             for name in ("since", "due", "wakes", "command"):
                 if reason.get(name):
                     text = when(str(reason[name]))
                     late = " (overdue)" if name == "due" and is_overdue(reason["due"]) else ""
                     out(f"  {name:11} {text}{late}")
     return 0
+
+
+def _nobody(session: Session, reason: Reason) -> list[str]:
+    """Return why no user may decide what a branch waits for."""
+    if "nobody" not in reason:
+        return []
+    return undecidable(session, session.engine.wait(reason["wait"])) or [clean(reason["nobody"])]

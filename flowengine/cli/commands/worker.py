@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flowengine.cli.parsing import arguments as read
@@ -27,7 +28,6 @@ flowengine worker
 flowengine worker --at-once 50 --per-flow 10 --drain 5m --log-format json
 flowengine worker --store temporal://127.0.0.1:7233/default"""
 DRAIN = 30.0
-HEARTBEAT = 10.0
 _WAKES = {True: "by notice", False: "each second"}
 """How a worker learns that another process has written to the store."""
 
@@ -71,7 +71,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="DURATION",
         type=read.duration,
         help="in Temporal, after how long without a sign of life an attempt counts as cut off; "
-        "default: 10s",
+        "default: $FLOWENGINE_HEARTBEAT, or 10s",
     )
     parser.add_argument(
         "--deployment",
@@ -125,7 +125,7 @@ async def _work(arguments: Namespace, log: Log) -> None:
         at_once = arguments.at_once or AT_ONCE
 
         def tell(taken: Taken) -> None:
-            _tell(log, taken)
+            _tell(log, taken, session.engine.trace_of(taken.due.execution))
 
         def tell_start(start: ScheduledStart) -> None:
             _tell_start(log, start)
@@ -153,16 +153,17 @@ async def _work(arguments: Namespace, log: Log) -> None:
             await until_stopped(work, log)
 
 
-def _tell(log: Log, taken: Taken) -> None:
+def _tell(log: Log, taken: Taken, trace: str | None) -> None:
     """Write the line about an execution that was taken, or cannot be run here."""
     due, error = taken.due, taken.error
     if taken.result is not None:
         return
     if error is not None:
         why = error.with_hint if isinstance(error, FlowEngineError) else str(error)
-        log("refused", execution=due.execution, flow=due.flow, error=why)
+        log("refused", execution=due.execution, flow=due.flow, error=why, trace=trace)
         return
-    log("taken", execution=due.execution, flow=due.flow, why=due.why, deaths=due.deaths or None)
+    deaths = due.deaths or None
+    log("taken", execution=due.execution, flow=due.flow, why=due.why, deaths=deaths, trace=trace)
 
 
 def _tell_start(log: Log, start: ScheduledStart) -> None:
@@ -202,11 +203,12 @@ async def _remote(arguments: Namespace, log: Log, address: str) -> None:
         await work_for(
             address,
             drain=arguments.drain,
-            heartbeat=HEARTBEAT if arguments.heartbeat is None else arguments.heartbeat,
+            heartbeat=arguments.heartbeat,
             deployment=deployment,
             stopping=stopping,
             on_ready=begun,
             on_attempt=attempted,
+            on_start=partial(_tell_start, log),
         )
 
     async with _answering(arguments, log, lambda: is_ready, list):

@@ -210,15 +210,20 @@ class Dialogue:
         err()
         for line in details(self._session, wait):
             err(line)
+        choice: Mapping[str, Any] | None = None
+        answer: dict[str, Any] = {}
         while True:
-            try:
+            if choice is None:
                 choice = self._choice(wait)
-                answer: Any = self._filled(wait, choice)
+                answer = self._filled(wait, choice)
+            try:
                 if wait.get("claim"):
                     self._session.engine.claim(wait["id"])
                 self._session.engine.decide(wait["id"], choice["id"], **answer, resume=False)
             except InputError as error:
                 show_error(error)
+                if not self._corrected(wait, choice, answer, error.field):
+                    choice = None
             except (Conflict, NotFound) as error:
                 show_error(error)
                 return False
@@ -254,16 +259,55 @@ class Dialogue:
             answer["edit"] = self._edits(wait)
         if approves and "form" in wait:
             answer["form"] = self._form(wait["form"])
-        if wait["kind"] == "question" and choice["id"] == "result":
-            said = self._read("output of the step (JSON or text): ")
-            answer["value"] = by_type(wait.get("returns", {}), said, "output", "")
-        if choice["id"] == "respond" and "tool" in wait:
-            said = self._read("result instead of the call (JSON or text): ")
-            answer["value"] = by_type(wait.get("returns", {}), said, "result", "")
+        if (wait["kind"] == "question" and choice["id"] == "result") or (
+            choice["id"] == "respond" and "tool" in wait
+        ):
+            answer["value"] = self._value(wait)
         comment = choice.get("comment", "optional")
         if comment == "required" or (comment != "none" and self._asks_for_optional_parts):
             answer["comment"] = self._field("comment", "", required=comment == "required")
         return answer
+
+    def _corrected(
+        self, wait: WaitInfo, choice: Mapping[str, Any], answer: dict[str, Any], refused: str
+    ) -> bool:
+        """Ask again for the one part of an answer that was refused.
+
+        Args:
+            wait: The question.
+            choice: Its choice, which stands.
+            answer: The answer, which is changed in place.
+            refused: The refused field, as a dotted path.
+
+        Returns:
+            Whether it was asked for. If not, it is unknown which part does not fit.
+        """
+        name = refused.partition(".")[0].partition("[")[0]
+        fields = wait.get("form", {}).get("properties", {})
+        if refused in answer.get("edit", {}):
+            self._edit(wait, refused, answer["edit"])
+        elif "form" in answer and name in fields:
+            self._form_field(wait["form"], name, answer["form"])
+        elif "value" in answer and not (fields or answer.get("edit")):
+            answer["value"] = self._value(wait)
+        elif refused == "comment":
+            answer["comment"] = self._field(
+                "comment", "", required=choice.get("comment") == "required"
+            )
+        else:
+            return False
+        return True
+
+    def _value(self, wait: WaitInfo) -> Any:
+        """Ask for the result of a step or call, which is of the declared type."""
+        what = "output of the step" if wait["kind"] == "question" else "result instead of the call"
+        noun = "output" if wait["kind"] == "question" else "result"
+        while True:
+            said = self._read(f"{what} (JSON or text): ")
+            try:
+                return by_type(wait.get("returns", {}), said, noun, "")
+            except InputError as error:
+                show_error(error)
 
     def _edits(self, wait: WaitInfo) -> dict[str, Any]:
         """Ask for the new value of each editable field. Enter keeps the old one."""
@@ -272,26 +316,39 @@ class Dialogue:
             allowed = list(subject) if isinstance(subject, dict) else []
         edits: dict[str, Any] = {}
         for name in allowed:
-            now = subject.get(name) if isinstance(subject, dict) else None
-            said = self._read(f"edit {name} [{one_line(inline(now), 60)}]: ").strip()
-            if said:
-                edits[name] = edited_field(wait, name, said)
+            self._edit(wait, name, edits)
         return edits
+
+    def _edit(self, wait: WaitInfo, name: str, edits: dict[str, Any]) -> None:
+        """Ask for the new value of a field. Enter keeps the old one."""
+        subject = wait.get("subject")
+        now = subject.get(name) if isinstance(subject, dict) else None
+        edits.pop(name, None)
+        while said := self._read(f"edit {name} [{one_line(inline(now), 60)}]: ").strip():
+            try:
+                edits[name] = edited_field(wait, name, said)
+                return
+            except InputError as error:
+                show_error(error)
 
     def _form(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for each field of a form."""
         form: dict[str, Any] = {}
-        for name, field in schema.get("properties", {}).items():
-            required = name in schema.get("required", ()) and "default" not in field
-            if not required and not self._asks_for_optional_parts:
-                continue
-            while said := self._field(name, _about(field), required=required):
-                try:
-                    form[name] = by_type(field, said, f"'{name}'", name)
-                    break
-                except InputError as error:
-                    show_error(error)
+        for name in schema.get("properties", {}):
+            if _is_required(schema, name) or self._asks_for_optional_parts:
+                self._form_field(schema, name, form)
         return form
+
+    def _form_field(self, schema: Mapping[str, Any], name: str, form: dict[str, Any]) -> None:
+        """Ask for a field of a form until it has the declared type."""
+        field = schema["properties"][name]
+        form.pop(name, None)
+        while said := self._field(name, _about(field), required=_is_required(schema, name)):
+            try:
+                form[name] = by_type(field, said, f"'{name}'", name)
+                return
+            except InputError as error:
+                show_error(error)
 
     def _field(self, name: str, about: str, *, required: bool) -> str:
         """Ask for the text of one field, repeatedly if it is required."""
@@ -313,6 +370,11 @@ class Dialogue:
         with listening(sys.stdin.fileno(), withdrawn=self._is_withdrawn) as keyboard:
             ask(prompt)
             return keyboard.line()
+
+
+def _is_required(schema: Mapping[str, Any], name: str) -> bool:
+    """Return whether a field of a form has to be filled in."""
+    return name in schema.get("required", ()) and "default" not in schema["properties"][name]
 
 
 def _about(field: Any) -> str:

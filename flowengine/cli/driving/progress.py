@@ -18,12 +18,8 @@ from flowengine.cli.terminal.output import (
     paint,
     when,
 )
-from flowengine.cli.views.approvals import expiry
-from flowengine.cli.views.evidence import evidence_lines
-from flowengine.cli.views.waits import undelivered
 from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.inspection.call_endings import NOT_MADE, shown_status
-from flowengine.engines.running.warnings import concerns_others
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
@@ -101,6 +97,8 @@ class Progress:
         elif update.kind == "part":
             self._part(update.execution, update.data)
         elif update.kind == "undelivered":
+            from flowengine.cli.views.waits import undelivered
+
             self.line(paint(f"not delivered: {undelivered(update.data)}", "yellow"))
         elif update.kind == "environment":
             self.environment(update)
@@ -159,7 +157,7 @@ class Progress:
     def _event(self, execution: str, entry: dict[str, Any]) -> None:
         if self._events:
             out_json_line(entry)
-        if entry["type"] == "warning" and concerns_others(entry):
+        if entry["type"] == "warning" and _concerns_others(entry):
             self.line(f"{paint('warning:', 'yellow')} {one_line(entry['message'], 500)}")
         if self._verbose and "traceback" in entry.get("evidence", ()):
             self._evidence[execution, entry.get("address", "")] = {
@@ -193,8 +191,8 @@ class Progress:
             status = shown_status(step, spec)
             self._line(step.address, status, self._detail(place, step, status, since))
             why = self._evidence.pop(place, {})
-            for line in evidence_lines(why, indent="    "):
-                self.line(line)
+            if why:
+                self._explain(why)
 
     def _is_left_out(self, execution: str, step: Observation) -> bool:
         """Return whether a step only connects parts of a generated flow, and needs no attention."""
@@ -205,6 +203,12 @@ class Progress:
         if status in ("failed", "refused", "retrying", "uncertain"):
             return False
         return spec.get("plumbing", False)
+
+    def _explain(self, why: Mapping[str, Any]) -> None:
+        from flowengine.cli.views.evidence import evidence_lines
+
+        for line in evidence_lines(why, indent="    "):
+            self.line(line)
 
     def _is_instant(self, execution: str, step: int) -> bool:
         """Return whether a step has nothing to wait for: it ends the moment it starts."""
@@ -226,7 +230,10 @@ class Progress:
             return one_line(error_text(step.error))
         spec = self._flow(place[0]).compiled["steps"][step.step]
         decided = self._decided.pop(place, None)
-        decided = expiry(spec.get("kind", spec["action"]), step.outcome, step.output) or decided
+        if (kind := spec.get("kind", spec["action"])) == "approval":
+            from flowengine.cli.views.approvals import expiry
+
+            decided = expiry(kind, step.outcome, step.output) or decided
         if step.status != "succeeded" or decided is not None:
             return clean(decided or "")
         took = "" if since is None else duration(step.at - since)
@@ -341,3 +348,9 @@ def _shown_value(value: Any) -> str:
     from flowengine.yaml_text import inline
 
     return "" if value in (None, {}, []) else one_line(inline(value), 120)
+
+
+def _concerns_others(warning: Mapping[str, Any]) -> bool:
+    from flowengine.engines.running.warnings import concerns_others
+
+    return concerns_others(warning)

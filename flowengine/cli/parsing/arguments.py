@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
@@ -10,19 +12,21 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from flowengine.errors import InputError, NotFound, UsageError
-from flowengine.json_values import read_json
-from flowengine.typed_text import by_type
 
 LARGEST = 64 * 2**20
 """Maximum number of characters of a file that the command line names."""
+_DEPLOYED = re.compile(r"[a-z0-9_-]+(@.*)?")
+"""What may name a deployed flow. A file with such a name comes first."""
 _LISTED = 50
 """Entries of a list, unless `--limit` sets another number."""
 
 
-def add_assignments(parser: ArgumentParser, option: str, help: str) -> None:
+def add_assignments(
+    parser: ArgumentParser, option: str, help: str, *, metavar: str = "K=V"
+) -> None:
     """Add an option that takes `K=V` and may be repeated."""
     parser.add_argument(
-        option, metavar="K=V", action="append", type=assignment, default=[], help=help
+        option, metavar=metavar, action="append", type=assignment, default=[], help=help
     )
 
 
@@ -194,6 +198,11 @@ def count(text: str) -> int:
     return int(text)
 
 
+def is_deployed(name: str) -> bool:
+    """Return whether a name means a deployed flow, and no file."""
+    return _DEPLOYED.fullmatch(name) is not None and not os.path.exists(name)
+
+
 def assigned(
     schemas: Mapping[str, Any], given: Iterable[tuple[str, str]], noun: str
 ) -> dict[str, Any]:
@@ -214,6 +223,8 @@ def assigned(
     for name, text in given:
         if name in values:
             raise UsageError(f"{noun} '{name}' is given twice")
+        from flowengine.typed_text import by_type
+
         values[name] = by_type(schemas.get(name, {}), text, f"{noun} '{name}'", name)
     return values
 
@@ -233,15 +244,12 @@ def inputs(schemas: Mapping[str, Any], given: Iterable[str]) -> dict[str, Any]:
     for text in given:
         if text == "-":
             what = "the inputs on standard input"
-            read = read_json(_bounded(sys.stdin, "standard input"), what, "")
-            values |= _as_map(read, what)
+            values |= _as_map(_json(_bounded(sys.stdin, "standard input"), what), what)
         elif text.startswith("@"):
             path = text[1:]
             is_yaml = path.endswith((".yaml", ".yml"))
-            found = (
-                _yaml(path) if is_yaml else read_json(read_file(path), f"the inputs in {path}", "")
-            )
-            values |= _as_map(found, f"the inputs in {path}")
+            what = f"the inputs in {path}"
+            values |= _as_map(_yaml(path) if is_yaml else _json(read_file(path), what), what)
         else:
             singles.append(assignment(text))
     return values | assigned(schemas, singles, "input")
@@ -257,7 +265,13 @@ def json_argument(text: str, what: str) -> Any:
         Plain data.
     """
     if text.startswith("@"):
-        return read_json(read_file(text[1:]), f"{what} in {text[1:]}", "")
+        return _json(read_file(text[1:]), f"{what} in {text[1:]}")
+    return _json(text, what)
+
+
+def _json(text: str, what: str) -> Any:
+    from flowengine.json_values import read_json
+
     return read_json(text, what, "")
 
 

@@ -6,6 +6,7 @@ paste), `configure(parser)` and `run(arguments) -> exit code`.
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from typing import Protocol, cast
@@ -36,6 +37,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Serve": {
         "serve": "serve",
+        "mcp": "mcp",
         "tokens create": "tokens_create",
         "tokens list": "tokens_list",
         "tokens revoke": "tokens_revoke",
@@ -76,20 +78,35 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Maintenance": {"doctor": "doctor", "prune": "prune", "completion": "completion"},
 }
-SERVED = frozenset(
-    words
-    for group in ("Decide", "Inspect")
-    for words in GROUPS[group]
-    if words != "graph"
-) | {
-    *("run", "resume", "signal", "cancel", "retry", "fork", "upgrade"),
-    *("envs list", "envs show", "envs release"),
-}  # fmt: skip
-"""Commands that work against a server, too."""
-STORELESS = frozenset({*GROUPS["Authoring"], "completion"})
+STORE_COMMANDS = {
+    "chat": "a worker runs the agent: run its flow, and continue the conversation on the page",
+    "migrate": "it needs both stores",
+    "worker": "it needs the store",
+    "serve": "it needs the store",
+    "mcp": "clients use the server's own /mcp",
+    "envs shell": "it opens a sandbox on this machine",
+    "envs reap": "a worker ends what it left open, and 'envs release' ends one",
+    "prune": "users who can write to the store delete from it",
+}
+"""Commands that need a store → why. All others work against a server, too, or need neither."""
+STORE_OPTIONS = {
+    "--as": "the token determines who acts",
+    "--durability": "the store of the server has its own",
+    "--linger": "a worker runs the steps",
+    "--workdir": "a worker runs the steps, in its own directories",
+    "flows backfill --at-once": "its workers determine how many run",
+    "events --otel": "it is made from the store",
+    "resume --due": "a worker resumes what is due",
+    "run --events": "read them with: flowengine events ID --follow",
+    "signal --file": "deploy the flow first: flowengine deploy FILE",
+}
+"""Options that need a store, of one command or of all → why."""
+STORELESS = frozenset({*GROUPS["Authoring"], "completion", "doctor"})
 """Commands that need neither a store nor a server."""
 COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
 """Words of a command → its module."""
+SERVED = COMMANDS.keys() - STORE_COMMANDS - STORELESS
+"""Commands that work against a server, too."""
 SYNONYMS = {
     "abort": "cancel",
     "compare": "diff",
@@ -125,6 +142,16 @@ SYNONYMS = {
 """Names of commands in other tools → the command here, for hints."""
 FAMILIES = {words.split()[0] for words in COMMANDS if " " in words}
 """First words that are not commands by themselves."""
+
+
+def works_there(text: str) -> bool:
+    """Return whether a command line in a text, if any, works against a server."""
+    found = re.search(r"flowengine ([a-z]+)(?: ([a-z]+))?", text)
+    if found is None:
+        return True
+    if not (SERVED | STORELESS) & {found[1], f"{found[1]} {found[2]}"}:
+        return False
+    return found[1] != "resume" or "--on-crash" in text
 
 
 class CommandModule(Protocol):

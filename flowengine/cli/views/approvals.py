@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.terminal.output import clean, one_line, paint, table, when
-from flowengine.cli.views.waits import answering, arguments, is_overdue, no_members, times
+from flowengine.cli.views.waits import answering, arguments, is_overdue, times, undecidable
 from flowengine.yaml_text import inline
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _deciders(session: Session, wait: WaitInfo) -> Iterator[str]:
     for name, users in (("assignees", wait.get("assignees")), ("excluded", wait.get("exclude"))):
         if users:
             yield _fact(name, ", ".join(users))
-    for why in no_members(session, wait) if wait.get("status") != "closed" else ():
+    for why in undecidable(session, wait) if wait.get("status") != "closed" else ():
         yield _fact("nobody", why)
 
 

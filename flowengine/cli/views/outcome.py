@@ -55,8 +55,9 @@ def as_object(session: Session, result: ExecutionResult) -> dict[str, Any]:
     if result.status == "failed":
         [reason] = session.engine.why(result.execution)
         found |= {key: reason[key] for key in ("not_undone", "undone_by") if key in reason}
+        session.make_pasted(reason)
         if "command" in reason:
-            found["command"] = session.pasted(reason["command"])
+            found["command"] = reason["command"]
     return found
 
 

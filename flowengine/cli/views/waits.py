@@ -90,7 +90,7 @@ def describe(session: Session, wait: WaitInfo) -> Iterator[str]:
     indent = " " * (len(short) + 4)
     if "title" in wait:
         yield from (f"{indent}{name:10} {text}" for name, text in _facts(wait))
-        for why in no_members(session, wait):
+        for why in undecidable(session, wait):
             yield f"{indent}{'nobody':10} {why}"
     for name, words in answers(session, wait, short):
         yield f"{indent}{clean(name):10} {session.command(*words)}"
@@ -209,13 +209,15 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
     yield from times(wait)
 
 
-def no_members(session: Session, wait: WaitInfo) -> list[str]:
-    """Return why no user may decide on a wait: each assignee is a group without members."""
-    assignees = wait.get("assignees") or []
+def undecidable(session: Session, wait: WaitInfo) -> list[str]:
+    """Return why no user may decide on a wait: for each assignee, with the file of its members."""
     if session.is_served:
         return []  # its groups are those of the server
-    empty = session.engine.settings.without_members(assignees)
-    return [clean(why) for why in empty.values()] if len(empty) == len(assignees) else []
+    from flowengine.engines import actors
+
+    found = actors.undecidable(wait, session.engine.settings)
+    found |= session.engine.settings.without_members(found)
+    return [clean(why) for why in found.values()]
 
 
 def arguments(wait: WaitInfo) -> str:

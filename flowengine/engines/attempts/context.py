@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine import registry
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flowengine.engines.attempts.outcome import Patience
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.environments.opened import Opened
+    from flowengine.kernel.events import Opening
     from flowengine.secrets import Secrets
 
 _Result = TypeVar("_Result")
@@ -47,6 +48,7 @@ class AttemptContext:
         "environments",
         "execution",
         "for_model",
+        "openings",
         "output",
         "run",
         "timed",
@@ -70,6 +72,7 @@ class AttemptContext:
         self._patience = patience
         self.run = run
         self.environments: Mapping[str, Opened] = {}
+        self.openings: Sequence[Opening] = ()
         self._cancelled: threading.Event | None = None
 
     @property
@@ -88,6 +91,16 @@ class AttemptContext:
         if self.run.key is not None:
             return self.run.key
         return idempotency_key(self.execution.id, self.run.address)
+
+    @property
+    def traceparent(self) -> str | None:
+        """The span of the attempt, as the parent of spans of other programs."""
+        if not self.execution.trace:
+            return None
+        from flowengine.telemetry.ids import attempt_span
+
+        span = attempt_span(self.execution.id, self.run.address, self.run.at)
+        return f"00-{self.execution.trace}-{span}-01"
 
     @property
     def resources(self) -> Mapping[str, Any]:
@@ -157,7 +170,7 @@ class AttemptContext:
         """A logger that masks secrets."""
         from flowengine.step_log import StepLog
 
-        return StepLog(self.execution.id, self.run.address, self.mask)
+        return StepLog(self.execution.id, self.run.address, self.mask, self.traceparent)
 
     def say(self, text: str) -> None:
         """Show a text."""
@@ -176,8 +189,8 @@ class AttemptContext:
 
     @property
     def followed(self) -> bool:
-        """Whether a subscriber receives output and parts as they arrive."""
-        return self.output is not None and self.output.followed
+        """Whether parts are received as they arrive."""
+        return self.output is not None and self.output.parts is not None
 
     def mask(self, value: Plain) -> Plain:
         """Return a value with secrets masked."""
@@ -192,11 +205,13 @@ class AttemptContext:
         except registry.UnknownKind as error:
             raise EnvironmentUnavailable(error.with_hint) from error
 
-    async def on_thread(self, function: Callable[[], _Result], *, settles: bool = False) -> _Result:
+    def on_thread(
+        self, function: Callable[[], _Result], *, settles: bool = False
+    ) -> Coroutine[Any, Any, _Result]:
         """Call a function on a thread."""
         from flowengine.sdk.threads import on_thread
 
-        return await on_thread(function, self._outlast if settles else None)
+        return on_thread(function, self._outlast if settles else None)
 
     def _outlast(self) -> float:
         """Signal the withdrawal to a function, and return how long to wait for it."""

@@ -12,8 +12,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from flowengine.errors import FlowEngineError
-from flowengine.python_modules import public_name
-from flowengine.sdk import StepError
 
 if TYPE_CHECKING:
     from traceback import FrameSummary
@@ -134,6 +132,8 @@ def _chain(error: BaseException, mask: Mask) -> list[str]:
 
 def _is_told(error: BaseException) -> bool:
     """Return whether a step kind raised it deliberately, outside the user's code."""
+    from flowengine.sdk import StepError
+
     return isinstance(error, StepError | FlowEngineError) and not any(
         _is_users(frame.filename) for frame in _frames(error)
     )
@@ -141,6 +141,8 @@ def _is_told(error: BaseException) -> bool:
 
 def _error_line(error: BaseException, mask: Mask) -> str:
     """Return an exception on one line."""
+    from flowengine.python_modules import public_name
+
     module = public_name(type(error).__module__)
     name = (
         type(error).__qualname__ if module == "builtins" else f"{module}.{type(error).__qualname__}"

@@ -22,8 +22,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+from flowengine.named_tuples import NamedTuple
 from flowengine.sdk import ExecutionContext, StepError
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from flowengine.kernel.commands import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from flowengine.engines.attempts.serialization import Kept
-    from flowengine.kernel.events import ErrorData, Event, Evidence
+    from flowengine.kernel.events import ErrorData, Event, Evidence, Opening, Succeeded
     from flowengine.sdk import ExecutionContext, Need
 
 ASKING = frozenset({"NeedsApproval", "ToolChanged"})
@@ -26,6 +26,9 @@ class AttemptFailed(Exception):
         error: The content of the `failed` event, without `step` and `attempt`.
         ran: If one of its environments is lost, whether it took effect: see the event `lost`.
         evidence: Evidence of the failure, for operators.
+
+    Attributes:
+        openings: The environments that the attempt was the first to use.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class AttemptFailed(Exception):
         self.error = error
         self.ran = ran
         self.evidence = evidence
+        self.openings: Sequence[Opening] = ()
 
 
 QuickCall = Callable[["ExecutionContext", Run], "Kept"]
@@ -42,15 +46,18 @@ Patience = Callable[[], float]
 """Returns the seconds to wait for the function of a withdrawn attempt."""
 
 
-def succeeded(run: Run, value: Any, now: int) -> Event:
+def succeeded(run: Run, value: Any, now: int, openings: Sequence[Opening] = ()) -> Event:
     """Return the event of a successful attempt."""
-    return {
+    event: Succeeded = {
         "type": "succeeded",
         "at": now,
         "unit": run.unit,
         "attempt": run.attempt,
         "value": value,
     }
+    if openings:
+        event["opened"] = [*openings]
+    return event
 
 
 def measured(run: Run, needs: Mapping[str, Need], now: int) -> Event:
@@ -77,4 +84,6 @@ def failed(run: Run, failure: AttemptFailed, now: int) -> Event:
         event |= {"type": "lost", "ran": failure.ran}
     if failure.evidence:
         event["evidence"] = failure.evidence
+    if failure.openings:
+        event["opened"] = [*failure.openings]
     return event  # type: ignore[return-value] # built key by key

@@ -27,11 +27,13 @@ class Parts:
     Args:
         secrets: Secrets of the flow.
         tell: Receives each part, with secrets masked.
+        end: Called when the attempt is over.
     """
 
-    __slots__ = ("_lock", "_secrets", "_tell", "_texts")
+    __slots__ = ("_lock", "_secrets", "_tell", "_texts", "close")
 
-    def __init__(self, secrets: Secrets, tell: Tell) -> None:
+    def __init__(self, secrets: Secrets, tell: Tell, end: Callable[[], None]) -> None:
+        self.close = end
         self._secrets = secrets
         self._tell = tell
         self._texts: dict[str, tuple[Mapping[str, Any], StreamMasker]] = {}

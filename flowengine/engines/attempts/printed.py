@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
-from flowengine.engines.attempts.evidence import STREAMS, tail
 from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -36,8 +35,11 @@ Follow = Callable[[str, str], None]
 class Follower(NamedTuple):
     """A receiver of an attempt's output."""
 
-    lines: Follow
+    lines: Follow | None
+    """None: lines are written to the streams of the process."""
     part: Tell
+    end: Callable[[], None]
+    """Called when the attempt is over."""
 
 
 class Printed:
@@ -58,8 +60,8 @@ class Printed:
         self._follow = follow
         self.parts = parts
         """Receives parts of a reply. None: without a follower, or the attempt is over."""
-        self._ends = dict.fromkeys(STREAMS, "")
-        self._lines = dict.fromkeys(STREAMS, "")
+        self._ends = {"stdout": "", "stderr": ""}
+        self._lines = {"stdout": "", "stderr": ""}
         self._lock = threading.Lock()
 
     def take(self, stream: str, text: str) -> None:
@@ -93,7 +95,9 @@ class Printed:
     def close(self) -> None:
         """Forward lines without a line break at their end."""
         with self._lock:
-            self.parts = None
+            parts, self.parts = self.parts, None
+            if parts is not None:
+                parts.close()
             follow, self._follow = self._follow, None
             if follow is None:
                 return
@@ -104,6 +108,8 @@ class Printed:
 
     def evidence(self) -> Evidence:
         """Return the end of each non-empty stream."""
+        from flowengine.engines.attempts.evidence import tail
+
         with self._lock:
             ends = {name: tail(text, self._mask) for name, text in self._ends.items()}
         return {name: text for name, text in ends.items() if text.strip()}  # type: ignore[return-value]

@@ -89,8 +89,8 @@ class ProcessRunner:
                 raise
             finally:
                 process.wait()
-            stdout, stdout_file = self._keep(out, "stdout.txt")
-            stderr, stderr_file = self._keep(err, "stderr.txt")
+            stdout, stdout_file = self._keep(out, "stdout")
+            stderr, stderr_file = self._keep(err, "stderr")
         if left and self._left is not None:
             self._left(left)
         code = process.returncode
@@ -106,15 +106,13 @@ class ProcessRunner:
         data = text.encode()
         if len(data) <= KEPT:
             return text, None
-        file = self._artifacts.put(data, name)
+        file = self._artifacts.put(data, f"{name}.txt")
         head = data[: KEPT // 2].decode(errors="ignore")
         tail = data[-KEPT // 2 :].decode(errors="ignore")
         left_out = len(data) - KEPT
         dropped = f"; {output.dropped} more were dropped" if output.dropped else ""
-        return (
-            f"{head}\n... {left_out} bytes left out, all are in {name}{dropped} ...\n{tail}",
-            file,
-        )
+        place = f"all is in the output's {name}_file{dropped}"
+        return f"{head}\n... {left_out} bytes left out, {place} ...\n{tail}", file
 
 
 def _start(

@@ -7,13 +7,13 @@ on the step is computed once, at its first run (`flowengine.engines.attempts.tas
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.printed import Printed
 from flowengine.journal.shapes import Sound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
 
     from flowengine.engines.attempts.outcome import Patience, QuickCall
     from flowengine.engines.attempts.printed import Follower
@@ -49,15 +49,15 @@ class Runner:
         self.quick = cache(self._quick)
         self.pure = cache(self._pure)
 
-    async def attempt(
+    def attempt(
         self,
         execution: ExecutionContext,
         run: Run,
         environments: Environments | None = None,
         printed: Printed | None = None,
         patience: Patience | None = None,
-    ) -> Kept:
-        """Run one attempt to its end.
+    ) -> Coroutine[Any, Any, Kept]:
+        """Run one attempt to its end, when it is awaited.
 
         Cancel the task to withdraw the attempt. Processes are ended and requests aborted. A
         function on a thread cannot be stopped and keeps running. Its result is dropped if it does
@@ -74,7 +74,8 @@ class Runner:
         Returns:
             The value of the `succeeded` event, as plain data without secrets, and its packed form.
         """
-        return await self._task(run.step).attempt(execution, run, environments, printed, patience)
+        task = self._tasks.get(run.step) or self._task(run.step)
+        return task.attempt(execution, run, environments, printed, patience)
 
     async def needs(
         self, execution: ExecutionContext, run: Run, printed: Printed | None = None
@@ -127,12 +128,12 @@ class Runner:
             step: Number of the step in the flow.
             follower: Receives lines and parts as they arrive. None: without a follower.
         """
-        secrets = self._task(step).secrets
+        secrets = self._secrets or self._task(step).secrets
         if follower is None:
             return Printed(secrets.mask)
         from flowengine.engines.attempts.parts import Parts
 
-        return Printed(secrets.mask, follower.lines, Parts(secrets, follower.part))
+        return Printed(secrets.mask, follower.lines, Parts(secrets, follower.part, follower.end))
 
     def secrets(self, step: int) -> Mapping[str, Plain]:
         """Return the sources of the secrets of a step's flow."""

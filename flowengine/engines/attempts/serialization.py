@@ -8,12 +8,17 @@ although JSON would not, is checked part by part. This check also produces the e
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.encoding import pack_copied
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.named_tuples import NamedTuple
 from flowengine.sdk import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flowengine.kernel.events import Opening
 
 _DEEP = 200
 _CONTAINERS = frozenset({dict, list})
@@ -31,22 +36,21 @@ class Kept(NamedTuple):
     value: Plain
     packed: bytes | None = None
     """Its packed form for the journal, if already known."""
+    openings: Sequence[Opening] = ()
+    """The environments of the event, see `Succeeded`."""
 
 
 def copy(value: Plain) -> Plain:
-    """Copy plain data, so that the state's copy cannot change."""
-    return _copied(value) if type(value) in _CONTAINERS else value
-
-
-def _copied(value: Plain) -> Plain:
-    """Copy a dict or a list. Other values are immutable and shared."""
+    """Copy plain data, so that the state's copy cannot change. Immutable values are shared."""
     if type(value) is dict:
         copied = value.copy()
         for key, item in value.items():
             if type(item) in _CONTAINERS:
-                copied[key] = _copied(item)
+                copied[key] = copy(item)
         return copied
-    return [_copied(item) if type(item) in _CONTAINERS else item for item in value]
+    if type(value) is list:
+        return [copy(item) if type(item) in _CONTAINERS else item for item in value]
+    return value
 
 
 def keep(value: Any) -> Kept:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,8 +33,6 @@ from flowengine.secrets import Secrets, has_secret
 from flowengine.validation import Validator, shared
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.environments.environments import Environments
     from flowengine.kernel.commands import Run
@@ -130,7 +128,7 @@ class Task:
         seen = self._screened(execution) if self._masks else execution
         for_model = self._adapter is not None
         context = AttemptContext(seen, run, self.secrets, self._timed, printed, patience, for_model)
-        with _Converted(self._failed, context):
+        try:
             kind = None if self._kind_name == OPENING else (self._kind or self._ready())
             if kind is not None and execution.missing and await self._takes_all(kind, context):
                 raise self._failed(missing(execution), "no")
@@ -141,15 +139,33 @@ class Task:
                 return await self._execute(kind, context, run.input)
             assert environments is not None
             return await self._execute_in(environments, kind, context)
+        except BaseException as error:
+            raised = self._converted(error, context)
+            if isinstance(raised, AttemptFailed):
+                raised.openings = context.openings
+            if raised is error:
+                raise
+            raise raised from error
+        finally:
+            if printed is not None:
+                printed.close()
 
     async def needs(
         self, execution: ExecutionContext, run: Run, printed: Printed | None = None
     ) -> Mapping[str, Need]:
         """Return the amounts that an attempt may use, before it begins, as in `Runner`."""
         context = AttemptContext(execution, run, self.secrets, self._timed, printed)
-        with _Converted(self._failed, context):
+        try:
             kind = self._ready()
             return await kind.needs(context, self._constants, self._checked(run.args, run.input))
+        except BaseException as error:
+            raised = self._converted(error, context)
+            if raised is error:
+                raise
+            raise raised from error
+        finally:
+            if printed is not None:
+                printed.close()
 
     def _screened(self, execution: ExecutionContext) -> ExecutionContext:
         """Return an execution whose files are checked for the secrets of the flow."""
@@ -175,11 +191,12 @@ class Task:
             had = await environments.have(context.execution, run, self.secrets.references, later)
         except NotAgain as error:
             raise self._failed(error.why, "no") from error.why
-        context.environments = had.environments
+        context.environments, context.openings = had.environments, had.openings
         try:
             if kind is None:  # the step only opens its environments
-                return Kept(None)
-            return await self._execute(kind, context, run.input)
+                return Kept(None, None, had.openings)
+            kept = await self._execute(kind, context, run.input)
+            return kept._replace(openings=had.openings) if had.openings else kept
         except EnvironmentLost as error:
             raise self._failed(error, "maybe", context.output) from error
         finally:
@@ -295,47 +312,23 @@ class Task:
             evidence = {**printed.evidence(), **evidence}
         return AttemptFailed(failure_of(error, mask), ran, evidence)
 
+    def _converted(self, error: BaseException, context: AttemptContext) -> BaseException:
+        """Return the exception that ends an attempt, given the one that was raised in it.
+
+        A withdrawal stays as it is, and the function can see it.
+        """
+        if isinstance(error, AttemptFailed):
+            return error
+        if _is_withdrawal(error):
+            context.withdraw()
+            return error
+        return self._failed(error, printed=context.output)
+
     def _failing(self, error: BaseException) -> QuickCall:
         def call(execution: ExecutionContext, run: Run) -> Kept:
             raise self._failed(error) from error
 
         return call
-
-
-class _Converted:
-    """A block whose exceptions become `AttemptFailed`, unless the attempt is withdrawn.
-
-    Each attempt enters one, so it is not a generator, which would cost twice as many calls.
-
-    Args:
-        failed: Returns the failure for an exception.
-        context: The attempt, whose output ends with the block.
-    """
-
-    __slots__ = ("_context", "_failed")
-
-    def __init__(self, failed: Callable[..., AttemptFailed], context: AttemptContext) -> None:
-        self._failed = failed
-        self._context = context
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        printed = self._context.output
-        try:
-            if error is None or isinstance(error, AttemptFailed):
-                return
-            if not _is_withdrawal(error):
-                raise self._failed(error, printed=printed) from error
-            self._context.withdraw()
-        finally:
-            if printed is not None:
-                printed.close()
 
 
 def _is_withdrawal(error: BaseException) -> bool:

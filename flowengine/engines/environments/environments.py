@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.environments.opened import Had, NotAgain, Opened
+from flowengine.engines.environments.opened import Had, NotAgain, Opened, opening_of
 from flowengine.engines.environments.requests import (
     EXECUTION,
     REGION,
@@ -142,7 +142,6 @@ class Environments:
         if later:
             now = {name: use for name, use in uses.items() if name not in later}
             run = run._replace(environments=now)
-        names = list(run.environments)
         if context.id in self._ending:
             await self._let_end(context.id, run)
         try:
@@ -152,14 +151,20 @@ class Environments:
             if spec is not None and self.manager.was_open(spec):
                 raise NotAgain(error, self.manager.inspect(spec) or {}) from error
             raise
-        holds = [handle for handle in handles if not self._keep(context.id, handle)]
-        opened = {
-            name: Opened(handle, self._is_fresh(context.id, handle))
-            for name, handle in zip(names, handles, strict=True)
-        }
+        had = Had({}, [], [])
+        for (name, use), handle in zip(run.environments.items(), handles, strict=True):
+            before = self._used_before(context.id, handle)
+            is_first = self._keep(context.id, handle)
+            if not is_first:
+                had.holds.append(handle)
+            if before != handle.generation and (is_first or handle.scope == STEP):
+                own = str(use["spec"]["resource_key"])
+                had.openings.append(opening_of(own, use["scope"], handle))
+            is_fresh = handle.generation > 1 if before is None else before != handle.generation
+            had.environments[name] = Opened(handle, is_fresh)
         for name in later:
             self._open_ahead(context, run, name, uses[name], secrets)
-        return Had(opened, holds)
+        return had
 
     @property
     def is_used(self) -> bool:
@@ -365,10 +370,11 @@ class Environments:
         kept[handle.id] = handle
         return True
 
-    def _is_fresh(self, execution: str, handle: Handle) -> bool:
+    def _used_before(self, execution: str, handle: Handle) -> int | None:
+        """Return the generation that an execution used last, and note that it uses this one."""
         seen = self._seen.setdefault(execution, {})
         before, seen[handle.spec_id] = seen.get(handle.spec_id), handle.generation
-        return handle.generation > 1 if before is None else before != handle.generation
+        return before
 
     def _is_wanted(self, scope: str, owner: str) -> bool:
         if scope not in {EXECUTION, REGION}:

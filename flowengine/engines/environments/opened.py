@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.kernel.events import Opening
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk import Command, Environment, EnvironmentUnavailable, StepError
 
@@ -75,6 +76,26 @@ class Had(NamedTuple):
     """By the names under which the step uses them."""
     holds: list[Handle]
     """The holds that end with the attempt."""
+    openings: list[Opening]
+    """Those that were opened for the execution, and that no earlier attempt has used."""
+
+
+def opening_of(name: str, scope: str, handle: Handle) -> Opening:
+    """Return how an environment was opened, for the journal.
+
+    Args:
+        name: Its name in the flow.
+        scope: Its scope in the flow.
+        handle: A hold on it.
+    """
+    return {
+        "name": name,
+        "kind": handle.kind,
+        "scope": scope,
+        "provider": handle.provider,
+        "asked": int(handle.asked_at * 1000),
+        "ready": int(handle.ready_at * 1000),
+    }
 
 
 class NotAgain(Exception):

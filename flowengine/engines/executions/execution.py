@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.growing_lists import GrowingLists
 from flowengine.engines.executions.handed_files import HANDING, HandedFile, handed
-from flowengine.engines.executions.shared_locks import claim_of, claims_in
 from flowengine.engines.executions.step_index import StepIndex
 from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.engines.executions.timers import Timers
@@ -35,6 +34,7 @@ from flowengine.kernel.commands import (
     CloseWait,
     Command,
     GiveBack,
+    Notify,
     Observation,
     OpenWait,
     Run,
@@ -304,6 +304,10 @@ class Execution:
         data = self.state["execution"]
         if data.get("workdir") is not None:
             self.context = self.context._replace(workdir=data["workdir"])
+        if self.context.trace is not None and data:
+            from flowengine.telemetry.ids import trace_of
+
+            self.context = self.context._replace(trace=trace_of(self.id, data["labels"]))
         if "environments" in data:
             self.context = self.context._replace(environments=data["environments"])
         if "resources" in data:
@@ -324,6 +328,8 @@ class Execution:
 
         The next `take` writes it as a snapshot and publishes its open waits.
         """
+        from flowengine.engines.executions.shared_locks import claims_in
+
         self.state = state
         self._rewritten = True
         self._index_of_steps.end()
@@ -451,8 +457,30 @@ class Execution:
                 continue  # cleared by an earlier event
             self.apply(event)
 
+    def apply_first(self, *, again: bool) -> None:
+        """Apply the first event of the queue. If this raises, it is still there.
+
+        Args:
+            again: Whether this has raised before for the event.
+        """
+        event = self.queue[0]
+        if event["type"] == "timer" and not again and not self.timers.clear(event["timer"]):
+            del self.queue[0]
+            return
+        before = pack_snapshot(self.state)
+        try:
+            self.apply(event)
+        except BaseException:
+            self.state = _unpacked(before)
+            if self._index_of_steps.seen:
+                self._index_of_steps.seen.clear()
+            raise
+        del self.queue[0]
+
     def take(self, *, release: bool) -> Append:
         """Return all changes since the last commit, to be committed.
+
+        A snapshot is due when the events since the last one have outgrown it.
 
         Args:
             release: Also release the lease.
@@ -462,7 +490,12 @@ class Execution:
         self.seq = seq + len(events)
         unchanged = not release and self._head[0] == "running" == self.state["status"]
         head = None if unchanged else self._changed_head(release)
-        snapshot, lists = self._due_snapshot()
+        ids = self.state["last"] + self.state["inner"]  # number of records so far
+        tail = self._tail + BYTES_PER_ID * (ids - self._ids)
+        snapshot: tuple[int, bytes] | None = None
+        lists: Sequence[ListPart] = ()
+        if self._rewritten or (tail >= SMALLEST_TAIL and tail >= 2 * self._snapshot):
+            snapshot, lists = self._take_snapshot(ids)
         listed = self._opened or self._closed or self._taken or self._sent or self._claims
         if not (head or snapshot or release or listed or self._files):
             return Append(self.id, self.epoch, seq, events)  # most steps of most flows
@@ -494,15 +527,12 @@ class Execution:
         self._rewritten = False
         return append
 
-    def _due_snapshot(self) -> tuple[tuple[int, bytes] | None, Sequence[ListPart]]:
-        """Return a snapshot and the new parts of its lists, if it is due.
+    def _take_snapshot(self, ids: int) -> tuple[tuple[int, bytes], Sequence[ListPart]]:
+        """Return a snapshot, and the new parts of its lists.
 
-        A snapshot is due when the events since the last one have outgrown it.
+        Args:
+            ids: Number of records so far.
         """
-        ids = self.state["last"] + self.state["inner"]  # number of records so far
-        tail = self._tail + BYTES_PER_ID * (ids - self._ids)
-        if not self._rewritten and (tail < SMALLEST_TAIL or tail < 2 * self._snapshot):
-            return None, ()
         state: Mapping[str, Any] = self.state
         lists: Sequence[ListPart] = ()
         if self.linked.grows:
@@ -579,15 +609,20 @@ class Execution:
             self._closed.append(ClosedWait(command.wait, command.how, self.state["now"], result))
         elif isinstance(command, Stop):
             self._stop(command)
-        elif isinstance(command, Send):
+        elif isinstance(command, Send | Notify):
             self._send(command)
         elif isinstance(command, Claim | GiveBack):
+            from flowengine.engines.executions.shared_locks import claim_of
+
             self._claims.append(claim_of(self.id, command, self.state["now"]))
         else:
             self.commands.append(command)
 
-    def _send(self, send: Send) -> None:
-        """Add a message for other executions to the commit. It is delivered afterwards."""
+    def _send(self, send: Send | Notify) -> None:
+        """Add a message or a notification to the commit. It is delivered afterwards."""
+        if isinstance(send, Notify):
+            self._notify(send)
+            return
         at = self.state["now"]
         event = {
             "type": "message", "at": at, "signal": send.signal, "key": send.key, "data": send.data,
@@ -595,6 +630,16 @@ class Execution:
         }  # fmt: skip
         self._sent.append(Outgoing(0, self.id, send.to, at, pack(event)))
         self.commands.append(send)
+
+    def _notify(self, notify: Notify) -> None:
+        """Add a notification to the commit, unless its approval is closed already."""
+        record = self.waits.get(notify.wait) if notify.flows else None
+        if record is not None:
+            from flowengine.engines.executions.notices import outgoing
+
+            flow, hash = self.context.flow, self.linked.hash
+            self._sent += outgoing(self.id, flow, hash, self.state, record, notify)
+        self.commands.append(notify)
 
     def _stop(self, stop: Stop) -> None:
         """Withdraw an attempt, or drop its command if it has not begun."""

@@ -46,6 +46,11 @@ class Timers:
             heappop(heap)
         return heap[0][0] if heap else None
 
+    def next_number(self) -> int:
+        """Return the number of the next timer. There must be one."""
+        self.next()
+        return self._heap[0][1]
+
     def due(self, now: int) -> list[tuple[int, int]]:
         """Return (due, number) of the due timers, ordered by time. Each is returned only once."""
         found = []

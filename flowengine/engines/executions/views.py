@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.results import ExecutionResult
 from flowengine.journal.records import ENDED
-from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.infos import ExecutionInfo, WaitInfo
     from flowengine.journal.records import ExecutionRecord
-    from flowengine.kernel.events import Event
+    from flowengine.kernel.events import Event, Opening
     from flowengine.kernel.state.records import State
 
 _TIMES = ("since", "due")
@@ -35,6 +34,8 @@ def wait_view(
         record: The kernel's record of it.
         how: How it was closed, if it is.
     """
+    from flowengine.kernel.notation.ids import wait_id
+
     view: dict[str, Any] = {
         **{key: value for key, value in record.items() if value is not None},
         "id": wait_id(execution, record["id"]),
@@ -72,9 +73,16 @@ def entry_view(
     for key, value in event.items():
         if key == "sent":
             view["sent"] = format_time(value)  # type: ignore[arg-type]
+        elif key == "opened":
+            view["opened"] = [_opening_view(one) for one in value]  # type: ignore[attr-defined]
         elif key not in view:
             view[key] = value
     return view
+
+
+def _opening_view(opening: Opening) -> dict[str, str]:
+    times = {"asked": format_time(opening["asked"]), "ready": format_time(opening["ready"])}
+    return {**opening, **times}  # type: ignore[dict-item]
 
 
 def result_of(execution: Execution) -> ExecutionResult:

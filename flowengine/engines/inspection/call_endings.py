@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.failures import is_over_call_limit
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -34,6 +32,8 @@ def shown_status(seen: Observation, step: Mapping[str, Any]) -> str:
     """
     if seen.status != "succeeded" or seen.error is None or "caller" not in step:
         return seen.status
+    from flowengine.engines.attempts.failures import is_over_call_limit
+
     if is_over_call_limit(seen.error):
         return "refused"
     return NOT_MADE.get(seen.error["type"], "failed")

@@ -13,10 +13,11 @@ from collections import defaultdict
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.executions.replay import read, unpacked, walk, walk_on
+from flowengine.engines.executions.replay import Moment, read, unpacked, walk, walk_on
 from flowengine.engines.executions.views import entry_view, execution_view, wait_view
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.call_endings import shown_status
+from flowengine.engines.inspection.glance import read_glance
 from flowengine.engines.inspection.indexed import Indexed, read_index
 from flowengine.engines.inspection.replayed import OpenHistories, Replayed
 from flowengine.engines.inspection.steps import OVER, StepLog
@@ -102,6 +103,35 @@ def show(
         now = None if found.last is None else Last(found.last.graph, found.last.state)
         shown = _Shown(found.steps(), now, found.journal)
         return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
+
+
+def glance(host: Host, execution: str, histories: OpenHistories) -> ExecutionInfo | None:
+    """Return what an execution is doing, like `show`, without its past.
+
+    The cost depends on the size of its state, not on the length of its journal. If it has failed,
+    the journal is read, because it determines how the execution is continued.
+
+    Args:
+        host: Provides the store.
+        execution: Full id.
+        histories: The executions that were shown last.
+
+    Returns:
+        See `ExecutionInfo`. `steps` contains the open ones and the items of open maps, and
+        `warnings` the newest. None: `show` is as fast.
+    """
+    record = host.store.execution(execution)
+    if histories.has(record):
+        return None
+    with Sound(f"what is stored of execution {execution}"), CollectedLater():
+        found = read_glance(host, record)
+    if found is None:
+        return None
+    last = Last(found.execution.linked.graph, found.execution.state)
+    shown = _Shown(found.steps, last, found.tail, is_whole=False)
+    info = _view(host, record, shown, None, plumbing=False, tries=False)
+    _leave_out_values(found.items, tries=False)
+    return {**info, "steps": [*info["steps"], *found.items]}
 
 
 @contextmanager
@@ -354,17 +384,37 @@ def feed(host: Host, execution: str, since: int) -> Iterator[dict[str, Any] | No
     Yields:
         See `entry_view`. None: look again later.
     """
+    for moment in moments(host, execution):
+        if moment is None:
+            yield None
+        elif moment.number >= since:
+            yield entry_of(moment)
+
+
+def entry_of(moment: Moment) -> dict[str, Any]:
+    """Return the entry of a journal, see `entry_view`."""
+    return entry_view(moment.number, moment.event, moment.address, moment.why)
+
+
+def moments(host: Host, execution: str) -> Iterator[Moment | None]:
+    """Yield each event of an execution with the state after it, until it has ended.
+
+    Args:
+        host: Provides the store.
+        execution: Full id.
+
+    Yields:
+        None: there is no new one, look again later.
+    """
     store = host.store
     hash = store.execution(execution).hash
     journal = read(store, execution)
     while not journal:  # it is recorded and has not begun
         yield None
         journal = read(store, execution)
-    ended = False
     for moment in walk(host.flows, hash, journal):
-        if moment.number >= since:
-            yield entry_view(moment.number, moment.event, moment.address, moment.why)
         ended = moment.state["status"] in OVER
+        yield moment
         while not ended and moment.number + 1 == len(journal):
             more = store.events(execution, len(journal))
             journal.extend(unpacked(execution, more))

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.actors import undecidable
 from flowengine.engines.executions.replay import read
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
 from flowengine.engines.inspection.deadlocks import circle
 from flowengine.engines.inspection.unattended import TRIES
 from flowengine.engines.interventions.retrying import again
+from flowengine.engines.messages.notifications import last_sent
 from flowengine.journal.records import ENDED
-from flowengine.journal.shapes import unpack_message
+from flowengine.journal.shapes import unpack_error, unpack_message
 from flowengine.kernel.graph.compiled import TRIGGER
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.ids import NOTIFIES, wait_id
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import DECIDABLE, View, is_shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
@@ -71,6 +73,7 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     for record in execution.waits.values() if waits else ():
         if record["id"] not in decided:
             found.append(_wait(host, execution, record, id))
+    found += _notifications(host, execution)
     found += _held(view, id)
     found += _quarantined(host, execution.id, holder, id)
     return found or _idle(view, id) or _left(state, holder, id)
@@ -251,10 +254,47 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
     if record["kind"] == "signal" and record.get("signals"):
         first = record["signals"][0]
         reason["command"] = _sending(execution.linked.graph, id, first.get("key"), first["signal"])
+    if record["kind"] in DECIDABLE and (nobody := undecidable(record, host.settings)):
+        reason["nobody"] = "; ".join(nobody.values())
+        reason["wakes"] = "a change of the groups in the settings"
+        reason["wakes"] += ", or its expiry" if "due" in record else ""
+        del reason["command"]
     if record["kind"] in DECIDABLE and "due" in record and record["due"] <= host.clock.now():
         reason["wakes"] = "a process that resumes it: it is overdue, and too late for a decision"
         reason["command"] = f"flowengine resume {id}"
     return reason
+
+
+def _notifications(host: Host, execution: Execution) -> Iterator[Reason]:
+    """Yield the newest notifications of open approvals that have not been sent."""
+    for wait in execution.state["waits"].values():
+        for sender, record in last_sent(host, execution.id, wait):
+            tool = sender.removeprefix(NOTIFIES)
+            reason: Reason = {"address": wait["record"]["address"]}
+            if record is None:
+                what = f"the notification by '{tool}' was recorded, but not sent yet"
+                command = f"flowengine resume {host.store.short_execution(execution.id)}"
+                yield {**reason, "what": what, "wakes": "a process that sends it",
+                       "command": command}  # fmt: skip
+                continue
+            if record.status == "succeeded":
+                continue
+            short = host.store.short_execution(record.id)
+            if record.status in ENDED:
+                failed = "failed" if record.error is None else _failure(record.error)
+                what = f"the notification by '{tool}' was not sent: {failed}"
+                wakes, command = "an operator who sends it again", f"flowengine retry {short}"
+            else:
+                [failed, *_] = host.stored(record.id, 0).state["vars"].get("error", [""])
+                what = f"the notification by '{tool}' is not sent yet"
+                what += f": {failed}" if failed else ""
+                wakes, command = "its next attempt", f"flowengine why {short}"
+            yield {**reason, "what": what, "wakes": wakes, "command": command}
+
+
+def _failure(packed: bytes) -> str:
+    error = unpack_error(packed, "the error of a notification")
+    return f"{error['type']}: {error['message']}"
 
 
 def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:

@@ -71,6 +71,10 @@ class OpenHistories:
         self._lock = allocate_lock()
         self._found: dict[tuple[str, int], Replayed] = {}
 
+    def has(self, record: ExecutionRecord) -> bool:
+        """Return whether an execution is kept."""
+        return (record.id, record.created_at) in self._found
+
     @contextmanager
     def opened(
         self, store: HistoryPort, flows: LinkedFlows, record: ExecutionRecord

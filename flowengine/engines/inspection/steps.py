@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import AttemptInfo, StepInfo
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
-    from flowengine.kernel.events import Event
+    from flowengine.kernel.events import Ended, Event
 
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 
@@ -43,6 +43,8 @@ class StepLog:
             moment: The event.
             seen: The observations. Empty afterwards.
         """
+        if moment.event["type"] == "retry" and "ended" in moment.event:
+            self._end_before_fork(moment, moment.event["unit"] or 0, moment.event["ended"])
         for observation in seen:
             self.fold(moment.graph, observation)
         seen.clear()
@@ -51,6 +53,17 @@ class StepLog:
         self.add(moment.address, moment.event)
         if moment.subject is not None and moment.address in self.steps:
             self.steps[moment.address]["subject"] = moment.subject
+
+    def _end_before_fork(self, moment: Moment, number: int, ended: Ended) -> None:
+        """Record how an attempt ended in the execution that was forked while it still ran."""
+        unit = moment.state["units"].get(number)
+        step = (
+            None if unit is None else self.steps.get(View(moment.graph, moment.state).address(unit))
+        )
+        for last in [] if step is None else step["tries"][-1:]:
+            if "ended_at" not in last:
+                last["status"], last["error"] = "failed", ended["error"]
+                last["ended_at"] = self._time(ended["at"])
 
     def add(self, address: str | None, event: Event) -> None:
         """Record an event's information on a step that was not observed by the kernel."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flowengine.engines.executions.views import execution_view
 from flowengine.engines.results import ExecutionPage
+from flowengine.errors import NotFound
 from flowengine.journal.filters import fits_execution
 from flowengine.journal.lease_holders import steady_now
 from flowengine.journal.ports.directory import every_execution
@@ -53,12 +54,21 @@ def left(
     is_due = record.due is not None and record.due <= host.clock.now()
     if not (can_go_on or is_due) or host.holder(record.id) is not None:
         return None
+    if _has_changed(host, record):
+        return None  # it was held when the record was read
     if host.deaths(record.id) >= TRIES:
         return "quarantined"
     if not can_go_on:
         return None
     has_begun = record.status != "running" or bool(host.store.events(record.id, limit=1))
     return "interrupted" if has_begun else "recorded"
+
+
+def _has_changed(host: Host, record: ExecutionRecord) -> bool:
+    try:
+        return host.store.execution(record.id) != record
+    except NotFound:
+        return True
 
 
 def standing_view(

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.failures import COMPENSATION
 from flowengine.engines.attempts.runtime_resources import check_names
-from flowengine.engines.executions.replay import (
-    first_form,
-    forms,
-    line,
-    read,
-    running,
-    state_at,
-    unit_at,
-    walk,
-    with_holds,
-)
+from flowengine.engines.executions.replay import forms, read, running, state_at, unit_at
 from flowengine.engines.flows import as_loaded
+from flowengine.engines.interventions.fork_points import (
+    Past,
+    Results,
+    check_same_past,
+    form_then,
+    past_of,
+)
 from flowengine.engines.interventions.retracing import within
 from flowengine.engines.interventions.retrying import fork_at
-from flowengine.engines.interventions.undoing import compensations, undoing, undone_in
+from flowengine.engines.interventions.undoing import undoing, undone_in
 from flowengine.engines.starting.beginning import execution_data, new_record
-from flowengine.errors import Conflict, Hint, InputError, NotFound
+from flowengine.errors import Conflict, Hint, InputError
 from flowengine.journal.shapes import Sound
 from flowengine.kernel.view import View
 from flowengine.validation import validate
@@ -32,17 +29,12 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
-    from flowengine.engines.executions.replay import Moment
+    from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.flow.building import Flow
     from flowengine.journal.records import ExecutionRecord
-    from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
-
-    Results = dict[tuple[str, int], Any]
-    """Address and attempt → the event with its result."""
 
 
 def fork(
@@ -83,12 +75,12 @@ def fork(
     journal = read(host.store, old)
     _check_not_undone(host, record, journal, at)
     with Sound(f"what is stored of execution {old}"):
-        found = _past(host.flows, record.hash, journal, old, at)
+        found = past_of(host.flows, record.hash, journal, old, at)
     past, results = found.events, found.results
-    before = host.flows.by_hash(_form_then(journal, past, record.hash))
+    before = host.flows.by_hash(form_then(journal, past, record.hash))
     linked = before if changed is None else host.flows.of(changed.compiled, changed.form)
     if linked is not before:
-        _check_same_past(host.flows, before, linked, past, at)
+        check_same_past(host.flows, before, linked, past, at)
     values = _checked_state(linked, values)
     now = host.clock.now()
     data = execution_data(host, linked.compiled, now, id, labels or record.labels, user)
@@ -109,18 +101,11 @@ def fork(
     written: Any = {"type": "state", "at": state["now"], "values": dict(values), "by": user}
     again, *late = _again(View(graph, state), at, results, now, user)
     if at.endswith(COMPENSATION):
-        again["undone"] = found.undone
+        again |= {"undone": found.undone, **found.ended}
     else:
         late += _warnings(record, found, now)
     execution.queue += [written, again, *late]
     return execution
-
-
-def _form_then(journal: Sequence[Event], past: Sequence[Any], hash: str) -> str:
-    """Return the hash of the flow that an execution ran at the end of a part of its journal."""
-    upgrades = [event for event in past if event["type"] == "upgraded"]
-    after: str = upgrades[-1]["after"] if upgrades else first_form(journal, hash)
-    return after
 
 
 def _again(view: View, at: str, results: Results, now: int, user: str) -> list[Any]:
@@ -159,23 +144,6 @@ def _came_later(view: View, at: str, results: Results) -> list[Any]:
     return [{**results[attempt], "unit": n} for n, attempt in beside.items() if attempt in results]
 
 
-def _results(moment: Moment, journal: Sequence[Event]) -> Results:
-    """Return the later results of the attempts that run at a moment.
-
-    Results after the next retry or upgrade of the execution are ignored.
-    """
-    at_work = running(moment.graph, moment.state)
-    found: Results = {}
-    for event in journal[moment.number + 1 :]:
-        if event["type"] in {"retry", "upgraded"}:
-            break
-        if event["type"] == "succeeded":
-            attempt = at_work.get(event["unit"])
-            if attempt is not None and attempt[1] == event["attempt"]:
-                found.setdefault(attempt, event)
-    return found
-
-
 def _check_not_undone(
     host: Host, record: ExecutionRecord, journal: Sequence[Event], at: str
 ) -> None:
@@ -204,7 +172,7 @@ def _check_not_undone(
     )
 
 
-def _warnings(record: ExecutionRecord, past: _Past, now: int) -> list[Any]:
+def _warnings(record: ExecutionRecord, past: Past, now: int) -> list[Any]:
     """Return a warning if steps that had succeeded before a fork begins were undone later."""
     undone = {address for address in past.undone if address not in past.kept}
     steps = {address.removesuffix(COMPENSATION) for address in undone} & past.kept
@@ -220,130 +188,6 @@ def _whole(view: View) -> list[int]:
     root = view.root()["id"]
     timers = view.state["timers"].items()
     return [n for n, timer in timers if timer["why"] == "duration" and timer["ref"] == root]
-
-
-class _Past(NamedTuple):
-    """The past of a fork, read in one walk through the journal of the execution."""
-
-    events: list[Any]
-    """The events up to the start of the step. The last of them holds the step before it begins. A
-    compensation is not held but restarted. So is a step that was queued for a lock: it starts when
-    it acquires the lock, after the steps queued before it."""
-    results: Results
-    """The later results of steps that run beside it."""
-    kept: set[str]
-    """Addresses of the steps that had succeeded by then."""
-    undone: list[str]
-    """Addresses of the compensations that have succeeded, then or later, or before a fork."""
-
-
-def _past(
-    flows: LinkedFlows, hash: str, journal: Sequence[Event], execution: str, at: str
-) -> _Past:
-    """Return the past of a fork at a step.
-
-    Raises:
-        NotFound: No step with that address has started.
-    """
-    search = _Search(journal, at)
-    seen: list[Observation] = []
-    looked_at = until = 0
-    undone: list[str] = []
-    compensates = any("compensate" in step for step in flows.by_hash(hash).compiled["steps"])
-    for moment in walk(flows, hash, journal, seen):
-        if moment.event["type"] == "retry":
-            undone += moment.event.get("undone", ())
-        if not search.is_over:
-            search.look(moment, seen[looked_at:])
-            looked_at = until = len(seen)
-        elif not compensates:
-            break
-    if search.found is None:
-        raise NotFound(
-            f"no step '{at}' has started in execution {execution}",
-            hint=Hint(f"see its steps: flowengine show {execution}"),
-        )
-    events, results = search.found
-    undone += compensations(seen)
-    before = seen[:until]
-    if undone and any("back" in event for event in journal):
-        before = []  # without the results that a retry discarded
-        for _ in walk(flows, hash, events, before):
-            pass
-    kept = {one.address for one in before if one.status == "succeeded"}
-    return _Past(events, results, kept, undone)
-
-
-class _Search:
-    """Looks for the start of a step in a journal.
-
-    Args:
-        journal: All events.
-        at: Address of the step.
-    """
-
-    def __init__(self, journal: Sequence[Event], at: str) -> None:
-        self._journal = journal
-        self._at = at
-        self.found: tuple[list[Any], Results] | None = None
-        """The past and the later results, as in `_Past`."""
-        self.is_over = False
-
-    def look(self, moment: Moment, seen: Sequence[Observation]) -> None:
-        """Look at the next moment.
-
-        Args:
-            moment: The moment.
-            seen: The observations that led to it.
-        """
-        at = self._at
-        view, unit = View(moment.graph, moment.state), unit_at(moment.graph, moment.state, at)
-        acts = moment.state["acts"].values()
-        begun = {view.step_address(act) for act in acts}
-        begun |= {observation.address for observation in seen}
-        if unit is None and self.found is not None:
-            self.is_over = True  # it was withdrawn from the queue
-        if self.is_over or (unit is None and at not in begun):
-            return
-        if unit is not None and moment.state["units"][unit]["phase"] == "lock":
-            if self.found is None:
-                past = line(self._journal, moment.number)
-                self.found = past, _results(moment, self._journal)
-            return
-        past = line(self._journal, moment.number)
-        if self.found is None and not at.endswith(COMPENSATION):
-            past[-1] = with_holds(past[-1], {"at": at})
-        self.found, self.is_over = (past, _results(moment, self._journal)), True
-
-
-def _check_same_past(
-    flows: LinkedFlows, old: LinkedFlow, new: LinkedFlow, past: Sequence[Event], at: str
-) -> None:
-    """Check that the events of the past lead to the same results in a changed flow.
-
-    Raises:
-        Conflict: The results differ.
-    """
-    if any(event["type"] == "upgraded" for event in past):
-        raise Conflict(
-            "it was upgraded to another version of its flow before that step",
-            hint=Hint(
-                "fork without a changed flow, then upgrade the fork: flowengine upgrade FILE ID"
-            ),
-        )
-    seen: tuple[list[Observation], list[Observation]] = ([], [])
-    for linked, observed in zip((old, new), seen, strict=True):
-        for _ in walk(flows, linked.hash, past, observed):
-            pass
-    ways = [[(o.address, o.status, o.outcome) for o in observed] for observed in seen]
-    if ways[0] != ways[1]:
-        where = next(
-            (a[0] for a, b in zip(*ways, strict=False) if a != b), "the end of what was done"
-        )
-        raise Conflict(
-            f"the changed flow differs before '{at}': at '{where}'",
-            hint="change only what comes after the step to fork at",
-        )
 
 
 def _checked_state(linked: LinkedFlow, values: Mapping[str, Any]) -> dict[str, Any]:

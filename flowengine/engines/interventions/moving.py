@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.journal.encoding import unpack
+from flowengine.journal.records import ENDED
 
 if TYPE_CHECKING:
     from flowengine.journal.ports.moving import ExecutionCopy, MovingPort
@@ -44,7 +45,7 @@ def move(source: Store, target: Store, execution: str) -> str:
             return execution
         raise
     for _ in range(_TRIES):
-        copy = old.copy_execution(id)
+        copy = _copy(old, new, id)
         _check(id, copy)
         new.hold_copy(copy)
         for digest in copy.files:
@@ -53,6 +54,16 @@ def move(source: Store, target: Store, execution: str) -> str:
             new.drive_copy(id)
             return id
     raise Conflict(f"execution {id} changes while it is moved", hint="try it again")
+
+
+def _copy(old: MovingPort, new: MovingPort, id: str) -> ExecutionCopy:
+    """Return an execution. Of one that has ended, no earlier copy remains."""
+    try:
+        return old.copy_execution(id)
+    except Conflict as conflict:
+        if getattr(conflict.standing, "status", None) in ENDED:
+            new.drop_copy(id)
+        raise
 
 
 def _movable(store: Store) -> MovingPort:

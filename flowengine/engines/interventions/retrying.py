@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from flowengine.engines.attempts.failures import (
     is_over_call_limit,
 )
 from flowengine.engines.executions.replay import read
+from flowengine.engines.interventions.fork_points import last_point
 from flowengine.engines.interventions.retracing import Held, event_of, retrace
 from flowengine.engines.interventions.undoing import undoing, undone_in
 from flowengine.errors import Conflict, Hint, NotFound
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from flowengine.flow.building import Flow
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.events import ErrorData, Event
+    from flowengine.kernel.moving.obstacles import Obstacle
 
 
 def retried(
@@ -131,27 +134,43 @@ def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who
     ran = steps_that_ran(host, record)
     found = obstacles(execution.linked.graph, linked.graph, held.state, {}, ran)
     if found:
-        short = host.store.short_execution(execution.id)
-        why = "; ".join(
-            f"{obstacle.name}: {obstacle.why}" if obstacle.name else obstacle.why
-            for obstacle in found
-        )
+        why = "; ".join(_why(obstacle, held.addresses) for obstacle in found)
+        hint = "change only what failed and what comes after it"
+        journal = read(host.store, execution.id)
+        at = last_point(host.flows, record.hash, journal, linked, held.addresses)
+        if at is not None:
+            command = fork_at(host.store.short_execution(execution.id), at)
+            hint += f", or start a new execution: {command} --file FILE"
         raise Conflict(
             f"execution {execution.id} cannot continue with this version of its flow: {why}",
-            hint=Hint(
-                "change only what failed and what comes after it, or start over from a step: "
-                f"flowengine fork {short} --from-step STEP --file FILE"
-            ),
+            hint=Hint(hint),
         )
     return upgraded(execution, linked, {}, who, host.clock.now())
+
+
+def _why(obstacle: Obstacle, failed: Sequence[str]) -> str:
+    """Return an obstacle as text. No step runs: it failed, or was stopped by the failure.
+
+    Args:
+        failed: Addresses of the steps that failed.
+    """
+    is_failed = obstacle.name.rpartition(":")[2] in {_step_in(address) for address in failed}
+    stands = "it failed" if is_failed else "it has not ended"
+    why = re.sub("(?<!of )it is running", stands, obstacle.why)
+    return f"{obstacle.name}: {why}" if obstacle.name else why
 
 
 # The command line
 
 
-LASTING = frozenset({"AssertionError", "BudgetExceeded", "ExpressionError"})
-"""Types of errors that recur after a retry: a used-up budget, or values that do not change. The
-number of a tool's calls is also kept."""
+LASTING = frozenset(
+    {
+        *("AssertionError", "BudgetExceeded", "ExpressionError"),
+        *("Damaged", "UnsupportedFormat", "UrlRefused"),
+    }
+)
+"""Types of errors that recur after a retry: a used-up budget, values that do not change, or a
+document or address that remains the same. The number of a tool's calls is also kept."""
 
 
 _UNDOING = {"not_undone", "undone_by"}
@@ -212,9 +231,14 @@ def _was_declared(linked: LinkedFlow, error: ErrorData | None) -> bool:
     """Return whether an error began at a step with `fail`, which a retry would enter again."""
     while error is not None and error.get("cause") is not None:
         error = error["cause"]
-    step = "" if error is None else error.get("step", "").rpartition("/")[2]
-    id = step.partition("@")[0].partition("#")[0].partition("[")[0]
+    id = "" if error is None else _step_in(error.get("step", ""))
     return any(one.get("action") == "fail" and one["id"] == id for one in linked.compiled["steps"])
+
+
+def _step_in(address: str) -> str:
+    """Return the id of the step at an address."""
+    step = address.rpartition("/")[2]
+    return step.partition("@")[0].partition("#")[0].partition("[")[0]
 
 
 def _is_about_values(error: ErrorData) -> bool:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.executions.notices import RECEIVER
 from flowengine.engines.messages.signals import check_for, send_keyed
 from flowengine.engines.results import Update
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.journal.encoding import pack
-from flowengine.journal.shapes import unpack_event
+from flowengine.journal.shapes import unpack_event, unpack_notice
 
 if TYPE_CHECKING:
     from flowengine.engines.host import Host
@@ -30,12 +31,27 @@ def deliver(host: Host) -> None:
     for outgoing in host.store.outbox():
         refused = None
         try:
-            host.woken[delivered(host, outgoing)] = True
+            if not _is_moot(host, outgoing):
+                host.woken[delivered(host, outgoing)] = True
         except (NotFound, Conflict, InputError) as error:
             refused = error.message
         host.store.settle(outgoing.number, refused)
         if refused is not None:
             host.tell(Update(outgoing.sender, "undelivered", view(outgoing._replace(why=refused))))
+
+
+def _is_moot(host: Host, outgoing: Outgoing) -> bool:
+    if outgoing.to != RECEIVER:
+        return False
+    from flowengine.engines.messages.notifications import is_moot
+
+    return is_moot(host, _event_of(outgoing))
+
+
+def _event_of(outgoing: Outgoing) -> dict[str, Any]:
+    unpack = unpack_notice if outgoing.to == RECEIVER else unpack_event
+    event: dict[str, Any] = unpack(outgoing.event, f"a message of execution {outgoing.sender}")
+    return event
 
 
 def delivered(host: Host, outgoing: Outgoing) -> str:
@@ -46,9 +62,11 @@ def delivered(host: Host, outgoing: Outgoing) -> str:
         Conflict: The receiver has ended.
         InputError: The receiver does not accept the message.
     """
-    event: dict[str, Any] = unpack_event(
-        outgoing.event, f"a message of execution {outgoing.sender}"
-    )
+    event = _event_of(outgoing)
+    if outgoing.to == RECEIVER:
+        from flowengine.engines.messages.notifications import begin
+
+        return begin(host, event)
     if outgoing.to == "all":
         execution: str = send_keyed(host, event).execution
         return execution
@@ -62,7 +80,9 @@ def delivered(host: Host, outgoing: Outgoing) -> str:
 
 def view(outgoing: Outgoing) -> dict[str, Any]:
     """Return an undeliverable message, as shown to users."""
-    event = unpack_event(outgoing.event, f"a message of execution {outgoing.sender}")
+    event = _event_of(outgoing)
+    if outgoing.to == RECEIVER:
+        event |= {"signal": event["flow"], "key": None, "id": event["approval"]["id"]}
     return {
         "signal": event["signal"],
         "to": outgoing.to,

@@ -27,6 +27,7 @@ from flowengine.journal.records import Vote
 from flowengine.journal.shapes import damage, unpack_event
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import DECIDABLE, RESPOND
+from flowengine.upload_rules import SIGNATURES
 from flowengine.validation import check_numbers, validate
 
 if TYPE_CHECKING:
@@ -41,15 +42,6 @@ MAX_FILES = 10
 LONGEST_PART = 200
 """Maximum length of a part of a decision in a message."""
 MAX_FILE_BYTES = 20 * 1024 * 1024
-_SIGNATURES = {
-    ".png": (b"\x89PNG\r\n\x1a\n",),
-    ".jpg": (b"\xff\xd8\xff",),
-    ".jpeg": (b"\xff\xd8\xff",),
-    ".gif": (b"GIF87a", b"GIF89a"),
-    ".webp": (b"RIFF",),
-    ".pdf": (b"%PDF-",),
-}
-"""The first bytes of files of each type. Files with other content are refused."""
 
 
 NOT_GIVEN: Any = object()
@@ -202,7 +194,7 @@ def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
         if size > MAX_FILE_BYTES:
             most = MAX_FILE_BYTES // (1024 * 1024)
             raise InputError(f"attachment {path} has {size} bytes; at most {most} MiB may be sent")
-        beginnings = _SIGNATURES.get(os.path.splitext(path)[1].lower())
+        beginnings = SIGNATURES.get(os.path.splitext(path)[1].lower())
         if beginnings:
             with open(path, "rb") as file:
                 start = file.read(8)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.people.approvals import GivenAnswer, decide
 from flowengine.errors import FlowEngineError, InputError
-from flowengine.kernel.view import RESPOND
 
 if TYPE_CHECKING:
     from flowengine.engines.actors import Actor
@@ -160,21 +159,13 @@ def _answer(
 
     None: it is deferred, or cannot be expressed by one of the choices.
     """
-    if decision.decision == "defer":
+    if (given := decision.answer_to(record)) is None:
         return None
-    if decision.decision == "respond":
-        return GivenAnswer(RESPOND, who, comment=decision.feedback, value=decision.content)
-    images = [image.url for image in decision.images]
-    counts_as = "approve" if decision.approved else "reject"
-    choices = [choice["id"] for choice in record["choices"] if choice["counts_as"] == counts_as]
-    if len(choices) != 1:
-        return None
-    edits = None
-    if decision.args is not None:
-        subject = record["subject"]
-        if subject.keys() - decision.args.keys():
-            return None  # an argument cannot be removed
-        edits = {k: v for k, v in decision.args.items() if k not in subject or subject[k] != v}
     return GivenAnswer(
-        choices[0], who, edits=edits or None, comment=decision.feedback, images=images
+        given["choice"],
+        who,
+        edits=given["edit"],
+        comment=given["comment"],
+        value=given["value"],
+        images=given["images"],
     )

@@ -118,7 +118,7 @@ def difference(host: Host, execution: Execution, step: int, approved: str) -> st
     if sha256(now).hexdigest() == approved:
         return None
     try:
-        before = _text_of(host, approved)
+        before = _text_of(host, execution, approved)
     except (NotFound, OSError):
         return "the text of the tool has changed; the earlier text was not kept"
     return _compared(before.decode(), now.decode())
@@ -145,7 +145,7 @@ def asked_anew(host: Host, execution: Execution, run: Run, error: ErrorData) -> 
     before, now = data["approved"]["before"], data["approved"]["now"]
     if "source" in approved:
         with suppress(NotFound, OSError):
-            before = _text_of(host, approved["source"]).decode()
+            before = _text_of(host, execution, approved["source"]).decode()
     step = execution.linked.compiled["steps"][run.step]
     subject, why = subject_of(step, run.args, run.input), {"difference": _compared(before, now)}
     return asked(host, run, tool_of(step, {}), approved["version"], subject, why)
@@ -172,9 +172,9 @@ def asked(
     return event  # type: ignore[return-value] # built key by key
 
 
-def _text_of(host: Host, sha256: str) -> bytes:
+def _text_of(host: Host, execution: Execution, sha256: str) -> bytes:
     """Return the kept text of a tool."""
-    with host.store.open_artifact(sha256) as file:
+    with host.store.open_artifact(sha256, execution.id) as file:
         return file.read()
 
 

@@ -13,18 +13,17 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from flowengine.engines.attempts.printed import is_heard
 from flowengine.engines.executions.execution import Execution, Preview, Told
 from flowengine.engines.executions.views import entry_view, result_of, wait_view
 from flowengine.engines.results import Update
 from flowengine.engines.running.carrying import Carrier
-from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_quick
-from flowengine.engines.running.recovery import fire, recover, take_message
+from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_heard, run_quick
 from flowengine.errors import Conflict, StoreError
 from flowengine.garbage import CollectedLater
 from flowengine.journal.records import ENDED, Append, Wait
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.commands import Consult, ReleaseRegion, Run, Send, Stop
-from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -273,6 +272,8 @@ class Driver(Carrier):
 
     def read_inbox(self, execution: Execution) -> None:
         """Read the messages to an execution."""
+        from flowengine.engines.running.recovery import take_message
+
         now = self.host.clock.now()
         for message in self.host.store.inbox(execution.id):
             if take_message(execution, message, now):
@@ -289,6 +290,8 @@ class Driver(Carrier):
         except StoreError as error:
             self.halt(execution, error)
             return
+        from flowengine.engines.running.recovery import fire
+
         for _, timer in timers:
             fire(execution, timer, now)
         self.look(execution)
@@ -305,8 +308,18 @@ class Driver(Carrier):
             return False
         if "claims" in execution.state and self._stays_for_lock(execution):
             return False
-        until = self.host.clock.now() + self.host.linger
-        return execution.ended or not execution.timers.stays(until)
+        return execution.ended or not self.stays_for_timer(execution)
+
+    def stays_for_timer(self, execution: Execution) -> bool:
+        """Return whether a timer is due so soon that this process waits for it.
+
+        It does not wait to send a notification again, because that would delay the caller.
+        """
+        if not execution.timers.stays(self.host.clock.now() + self.host.linger):
+            return False
+        from flowengine.kernel.notation.ids import NOTIFIES
+
+        return not execution.context.flow.startswith(NOTIFIES)
 
     def _got_further(self, execution: Execution) -> None:
         """Note that an execution whose last process died has got further in this one."""
@@ -396,6 +409,8 @@ class Driver(Carrier):
             with suppress(Conflict):
                 execution.epoch = self.host.keeper.acquire(execution.id)
                 execution.load(store.load(execution.id))
+                from flowengine.engines.running.recovery import recover
+
                 recover(execution, store.inbox(execution.id), self.host.clock.now())
                 self.look(execution)
                 return
@@ -438,7 +453,8 @@ class Driver(Carrier):
             self.look(execution)  # runs ahead in the next turn
             return False
         else:
-            execution.queue.append(run_quick(self.host, execution, run, call))  # like `post`
+            runs = run_heard if is_heard() else run_quick
+            execution.queue.append(runs(self.host, execution, run, call))  # like `post`
             self.look(execution)
             return monotonic() <= self._quick_until
         return True
@@ -475,14 +491,17 @@ class Driver(Carrier):
         elif isinstance(command, ReleaseRegion):
             self.release_region(execution, command)
         else:
-            self.host.tell(Update(execution.id, "notify", command._asdict()))
+            told = {"wait": command.wait, "why": command.why, "to": command.to}
+            self.host.tell(Update(execution.id, "notify", told))
+            if command.flows:
+                self._deliver()
 
     def _answered(self, execution: Execution, asked: Consult) -> bool:
         """Record the description of a call, and return whether rules or grants answer it."""
         if self.host.policies.there():
             from flowengine.engines.running.gate import answer
 
-            if answer(self.host, execution, asked):
+            if answer(self.host, execution, asked.wait, asked.step, required=asked.required):
                 return True
         from flowengine.engines.running.call_descriptions import described, said_by_server
 
@@ -496,6 +515,7 @@ class Driver(Carrier):
         if not self.host.store.grants(execution.context.flow):
             return False
         from flowengine.engines.running import flow_grants
+        from flowengine.kernel.notation.ids import wait_id
 
         wait = self.host.store.wait(wait_id(execution.id, asked.wait))
         return flow_grants.answer(self.host, wait, source)

@@ -11,13 +11,10 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.runtime_resources import check_names
 from flowengine.engines.executions.outer_attempts import outer_attempt
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.running.driver import Driver
-from flowengine.engines.running.recovery import recover, take_hands
 from flowengine.errors import Conflict, NotFound, UsageError
-from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,6 +28,9 @@ if TYPE_CHECKING:
 SYNC_SECONDS = 0.1
 """How long an execution is driven without an event loop before messages of other processes are
 read."""
+FIRST_SYNC_SECONDS = 0.5
+"""The same in a process that has not imported asyncio yet, which would take as long as many steps.
+On a busy machine, the imports for the first step alone take longer than `SYNC_SECONDS`."""
 LOOK_SECONDS = 0.005
 """Seconds between checks whether a held but idle execution has been released."""
 LOOKS = 200
@@ -109,6 +109,8 @@ class Driving:
             self._answer_open(found)
             interrupted = bool(found.seq) and found.stored_status == "running"
             consults = host.consultant is not None and host.consultant.has_own(id)
+            from flowengine.engines.running.recovery import recover
+
             recover(found, host.store.inbox(id), host.clock.now(), consults=consults)
             if interrupted:
                 found.recovered = found.seq + len(found.queue)
@@ -132,6 +134,7 @@ class Driving:
         if not asked or not self._host.store.grants(execution.context.flow):
             return
         from flowengine.engines.running.flow_grants import answer
+        from flowengine.kernel.notation.ids import wait_id
 
         for number in asked:
             wait = self._host.store.wait(wait_id(execution.id, number))
@@ -275,6 +278,8 @@ class Driving:
         self._noting[execution] = get_ident()
         try:
             found = host.stored(execution, epoch)
+            from flowengine.engines.running.recovery import take_hands
+
             take_hands(found, host.store.inbox(execution), host.clock.now())
             Driver(host).commit(found)
         except Conflict:
@@ -289,6 +294,8 @@ class Driving:
         """Pass the caller's objects to an execution."""
         if resources:
             compiled = execution.linked.compiled
+            from flowengine.engines.attempts.runtime_resources import check_names
+
             check_names(compiled, resources, execution.context.environments)
             self._host.bring(execution.id, resources)
             execution.take_resources(self._host.resources_of(execution.id))
@@ -297,9 +304,10 @@ class Driving:
         """Return what drives on the running event loop."""
         from flowengine.engines.running.local import Local
 
-        if self._local is None or not self._local.is_here():
-            self._local = Local(self._host)
-        return self._local
+        local = self._local  # another thread may replace it at any time
+        if local is None or not local.is_here():
+            local = self._local = Local(self._host)
+        return local
 
     def _taken_here(self, execution: str) -> bool:
         """Deliver the messages of an execution if it is driven here, and return whether it is."""
@@ -331,7 +339,8 @@ class Driving:
         driver = Driver(self._host)
         driver.add(execution)
         driver.look(execution)
-        until = monotonic() + SYNC_SECONDS
+        is_imported = _imported("asyncio") is not None
+        until = monotonic() + (SYNC_SECONDS if is_imported else FIRST_SYNC_SECONDS)
         try:
             while driver.has_turns() and not driver.left and monotonic() <= until:
                 driver.turns()

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.kernel.commands import Consult, Run
-    from flowengine.kernel.events import ErrorData, Event
+    from flowengine.kernel.commands import Run
+    from flowengine.kernel.events import Event
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.rules import Called, Verdict
     from flowengine.kernel.graph.specs import StepSpec
@@ -93,18 +93,21 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     return asked(host, run, tool, version, subject, why)
 
 
-def asked_instead(host: Host, execution: Execution, run: Run, error: ErrorData) -> Event | None:
+def asked_instead(
+    host: Host, execution: Execution, run: Run, failure: AttemptFailed
+) -> Event | None:
     """Return the event of an approval request, if an attempt found that it requires one.
 
     Args:
         host: Provides the time.
         execution: The execution of the attempt.
         run: The attempt, which has had no side effect.
-        error: Its error, one of `ASKING`.
+        failure: Its failure, whose error is one of `ASKING`.
 
     Returns:
         The event. None: no approval is requested, and the attempt failed.
     """
+    error = failure.error
     if error["type"] == "ToolChanged":
         return None if run.approved is None else asked_anew(host, execution, run, error)
     data: Any = error.get("data")
@@ -120,7 +123,10 @@ def asked_instead(host: Host, execution: Execution, run: Run, error: ErrorData) 
     offered = offer_of(step, run.input)
     subject = subject_of(step, run.args, run.input)
     tool, version = tool_of(step, offered), version_of(step, offered)
-    return asked(host, run, tool, version, subject, {"found": found})
+    details: dict[str, Any] = {"found": found}
+    if failure.openings:
+        details["opened"] = [*failure.openings]
+    return asked(host, run, tool, version, subject, details)
 
 
 def _ended_grant(host: Host, execution: Execution, run: Run) -> str | None:
@@ -159,7 +165,7 @@ def version_of(step: StepSpec, offered: Mapping[str, str]) -> str:
     return digest([*called, offered] if offered else called)
 
 
-def answer(host: Host, execution: Execution, asked: Consult) -> bool:
+def answer(host: Host, execution: Execution, wait: int, number: int, *, required: bool) -> bool:
     """Answer a question about a call by the rules of the host, if they apply.
 
     A rule that denies the call would refuse it after the approval, so no approval is requested. A
@@ -169,16 +175,18 @@ def answer(host: Host, execution: Execution, asked: Consult) -> bool:
     Args:
         host: Provides the policies.
         execution: The execution that has just opened the question.
-        asked: The question.
+        wait: Number of the question.
+        number: The calling step.
+        required: Whether only a human may approve.
 
     Returns:
         Whether it was answered. Otherwise it is left to others.
     """
-    record = execution.waits.get(asked.wait)
+    record = execution.waits.get(wait)
     if record is None or not host.policies.there():
         return False
-    step = execution.linked.compiled["steps"][asked.step]
-    [unit] = execution.state["waits"][asked.wait]["units"]
+    step = execution.linked.compiled["steps"][number]
+    [unit] = execution.state["waits"][wait]["units"]
     subject = record.get("subject")
     try:
         subject = subject if isinstance(subject, dict) else {}
@@ -187,19 +195,19 @@ def answer(host: Host, execution: Execution, asked: Consult) -> bool:
         return False  # an approved call would be refused for that
     if said is None or said.do == "ask":
         return False
-    if said.do == "allow" and (asked.required or not record.keys().isdisjoint(_WANTS_PEOPLE)):
+    if said.do == "allow" and (required or not record.keys().isdisjoint(_WANTS_PEOPLE)):
         return False
     wanted = "reject" if said.do == "deny" else "approve"
     choices = [one["id"] for one in record["choices"] if one["counts_as"] == wanted]
     if len(choices) != 1:
         return False
     event: dict[str, Any] = {
-        "type": "decided", "at": host.clock.now(), "wait": asked.wait, "choice": choices[0],
+        "type": "decided", "at": host.clock.now(), "wait": wait, "choice": choices[0],
         "by": BY_HOST, "via": "policy", "form": None, "edits": None, "comment": said.rule,
         "value": {"refused": True} if said.do == "deny" else None,
     }  # fmt: skip
     vote = Vote(BY_HOST, event["at"], said.do == "allow", pack(event))
-    return host.store.decide(wait_id(execution.id, asked.wait), vote).accepted
+    return host.store.decide(wait_id(execution.id, wait), vote).accepted
 
 
 def _verdict(

@@ -301,7 +301,7 @@ class Local(Driver):
             if before is not None:  # the previous attempt is still being ended
                 await asyncio.wait([before])
             runner = execution.linked.runner
-            follower = self.host.follower(execution.id, run.address)
+            follower = self.host.follower(execution.id, run.address, is_quick=False)
             printed = execution.printed[run.unit] = runner.printed(run.step, follower)
             PRINTING.set(printed)  # in the context of this task and its children
             OUTER.set(OuterAttempt(execution, run, self._loop, partial(self.look, execution)))
@@ -320,7 +320,7 @@ class Local(Driver):
         except asyncio.CancelledError:
             return None
         execution.kept[run.unit] = kept
-        return succeeded(run, kept.value, self.host.clock.now())
+        return succeeded(run, kept.value, self.host.clock.now(), kept.openings)
 
     def _patience(self, execution: Execution, run: Run) -> float:
         """Return how long to wait for the function of an attempt that has been withdrawn.
@@ -451,10 +451,9 @@ class Local(Driver):
     def _ring(self) -> None:
         """Fire due timers, and set the alarm for the next one."""
         self._alarm = None
-        until = self.host.clock.now() + self.host.linger
         for execution in list(self.executions.values()):
             self.fire_timers(execution)
-            if not execution.work and not execution.timers.stays(until):
+            if not execution.work and not self.stays_for_timer(execution):
                 # The clock was set back, and the timer is too far away to stay for.
                 self.look(execution)
             self.alarm(execution)

@@ -42,7 +42,7 @@ def run_ahead(host: Host, execution: Execution, until: float) -> None:
         until: When to stop.
     """
     commands, pure = execution.commands, execution.linked.runner.pure
-    runs = _run_heard if is_heard() else _run
+    runs = run_heard if is_heard() else run_quick
     is_time = False
     while commands and not is_time:
         results = []
@@ -63,10 +63,6 @@ def run_ahead(host: Host, execution: Execution, until: float) -> None:
 
 def run_quick(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
     """Run a quick step and return its outcome."""
-    return (_run_heard if is_heard() else _run)(host, execution, run, call)
-
-
-def _run(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
     token = OUTER.set((execution, run))
     try:
         kept = call(execution.context, run)
@@ -84,13 +80,13 @@ def _run(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
     }
 
 
-def _run_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
-    """Run a quick step, and capture its output."""
-    follower = host.follower(execution.id, run.address)
+def run_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
+    """Run a quick step and return its outcome, with the end of what it prints if it fails."""
+    follower = host.follower(execution.id, run.address, is_quick=True)
     printed = execution.linked.runner.printed(run.step, follower)
     token = PRINTING.set(printed)
     try:
-        event = _run(host, execution, run, call)
+        event = run_quick(host, execution, run, call)
         if event["type"] in ("failed", "lost") and (said := printed.evidence()):
             event["evidence"] = {**said, **event.get("evidence", {})}
         return event
@@ -104,6 +100,6 @@ def failed_or_asked(host: Host, execution: Execution, run: Run, failure: Attempt
     if failure.error["type"] in ASKING:
         from flowengine.engines.running.gate import asked_instead
 
-        if (event := asked_instead(host, execution, run, failure.error)) is not None:
+        if (event := asked_instead(host, execution, run, failure)) is not None:
             return event
     return failed(run, failure, host.clock.now())

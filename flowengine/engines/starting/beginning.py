@@ -6,8 +6,6 @@ import re
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.runtime_resources import check_environments, check_names
-from flowengine.engines.executions.shared_locks import claim_of
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.starting.inputs import check_inputs
 from flowengine.errors import InputError, NotFound, UsageError
@@ -172,9 +170,12 @@ def declared_by(linked: LinkedFlow, started: Any) -> tuple[list[tuple[str, str]]
     Returns:
         The keys by which it is found, and its claim to a slot (`concurrency`).
     """
+    from flowengine.engines.executions.shared_locks import claim_of
+
     state = new_state()
-    # Applied to a copy, only to obtain the commands.
-    commands = advance(linked.graph, state, copy(started))
+    # Applied to a copy, only to obtain the commands. No reducer in Python is called for that.
+    event: Any = {**copy(started), "reduced": []}
+    commands = advance(linked.graph, state, event)
     id, now = started["execution"]["id"], started["at"]
     claims = [
         claim_of(id, command, now)
@@ -278,9 +279,14 @@ def _started(host: Host, linked: LinkedFlow, starting: Starting) -> Any:
     _, inputs, id, labels, user, environments, resources, _, outer = starting
     now = host.clock.now()
     every = {**host.resources, **resources}
-    check_names(linked.compiled, every)
+    if every:
+        from flowengine.engines.attempts.runtime_resources import check_names
+
+        check_names(linked.compiled, every)
     execution = execution_data(host, linked.compiled, now, id, labels, user)
     if environments:
+        from flowengine.engines.attempts.runtime_resources import check_environments
+
         execution["environments"] = check_environments(linked.compiled, every, environments)
     if resources:
         execution["resources"] = sorted(resources)

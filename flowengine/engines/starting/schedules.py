@@ -18,6 +18,9 @@ from flowengine.flow.schedules import NoSchedule, Schedule, delay_of, execution_
 from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.infos import StartInfo
@@ -59,10 +62,12 @@ def started_by(host: Host, flow: str | None) -> list[StartInfo]:
     return found
 
 
-def start_due(host: Host) -> list[ScheduledStart]:
+def start_due(host: Host, leave: Collection[tuple[str, str]] = ()) -> list[ScheduledStart]:
     """Record an execution for each schedule that is due. See `Engine.start_due`."""
     done = []
     for scheduled in host.store.schedules(host.clock.now()):
+        if (scheduled.flow, scheduled.schedule) in leave:
+            continue
         try:
             started = _start(host, scheduled)
         except StoreError:
@@ -132,7 +137,7 @@ def trigger(host: Host, flow: str, schedule: str | None, user: str) -> str:
 
 
 def times_between(
-    host: Host, flow: str, schedule: str | None, since: int, until: int, most: int
+    host: Host, flow: str, schedule: str | None, since: datetime, until: datetime, most: int
 ) -> list[tuple[str, Any, int]]:
     """Return the times of a flow's schedules in a range, earliest first.
 
@@ -140,7 +145,7 @@ def times_between(
         host: Provides the store.
         flow: Its id.
         schedule: Only those of this schedule.
-        since: The first moment of the range (ms).
+        since: The first moment of the range, with a time zone.
         until: Its last moment. Later times than now are left out.
         most: How many times it may contain.
 
@@ -151,10 +156,11 @@ def times_between(
         InputError: There are more.
     """
     found: list[tuple[str, Any, int]] = []
-    until = min(until, host.clock.now())
+    first, last = (int(moment.timestamp() * 1000) for moment in (since, until))
+    last = min(last, host.clock.now())
     for hash, start in _entries(host, flow, schedule):
-        times, time = _schedule(start), since - 1
-        while (time := times.after(time)) <= until:
+        times, time = _schedule(start), first - 1
+        while (time := times.after(time)) <= last:
             found.append((hash, start, time))
             if len(found) > most:
                 raise InputError(

@@ -14,20 +14,25 @@ from temporalio.service import RPCError
 
 from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
-from flowengine.engines.executions.linked_flows import LinkedFlow
+from flowengine.engines.executions.calls import is_call
+from flowengine.engines.executions.linked_flows import LinkedFlow, reducer
 from flowengine.engines.executions.outer_attempts import OUTER
 from flowengine.engines.host import KeptFiles
+from flowengine.engines.running import flow_grants
 from flowengine.engines.running.call_descriptions import described
 from flowengine.engines.running.detached import begin_detached
-from flowengine.engines.running.gate import asked_instead, look
+from flowengine.engines.running.gate import answer, asked_instead, look
 from flowengine.engines.running.local import LATE_SECONDS
 from flowengine.engines.running.previews import previewed
 from flowengine.engines.running.warnings import not_released
 from flowengine.engines.temporal.past import first_input
-from flowengine.engines.temporal.requests import ATTEMPT, DESCRIBE, PLACE, RELEASE, run_of
+from flowengine.engines.temporal.requests import ATTEMPT, DESCRIBE, PLACE, REDUCE, RELEASE, run_of
 from flowengine.engines.temporal.support import unsupported
+from flowengine.engines.temporal.texts import NewTexts
 from flowengine.journal.encoding import pack, unpack
 from flowengine.kernel.commands import Run
+from flowengine.kernel.notation.changes import change
+from flowengine.kernel.notation.ids import wait_id
 from flowengine.sdk import ExecutionContext
 
 if TYPE_CHECKING:
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
 
     from temporalio.client import Client
 
+    from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import NotReleased
@@ -143,9 +149,10 @@ class Attempts:
             )
         context = self._context(flow, workdir)
         step = flow.compiled["steps"][run.step]
-        if run.approved is not None or run.step in flow.ruled or step["kind"] == "flow":
-            execution = await asyncio.to_thread(self._host.stored, context.id, 0)
-            if (gated := look(self._host, execution, run)) is not None:
+        if step["kind"] == "flow" or self._is_gated(flow, run):
+            execution = await asyncio.to_thread(self._around, flow, run)
+            gated = await asyncio.to_thread(look, self._host, execution, run)
+            if gated is not None:
                 return dict(gated)
             if step["kind"] == "flow":
                 return dict(await asyncio.to_thread(begin_detached, self._host, execution, run))
@@ -159,11 +166,11 @@ class Attempts:
             patience = LATE_SECONDS if "compensate" in step else 0.0
             environments = self._host.environments if run.environments else None
             kept = await flow.runner.attempt(context, run, environments, printed, lambda: patience)
-            event: Any = succeeded(run, kept.value, now)
+            event: Any = succeeded(run, kept.value, now, kept.openings)
         except AttemptFailed as failure:
             if failure.error["type"] in ASKING:
-                execution = await asyncio.to_thread(self._host.stored, context.id, 0)
-                asked = asked_instead(self._host, execution, run, failure.error)
+                execution = await asyncio.to_thread(self._around, flow, run)
+                asked = asked_instead(self._host, execution, run, failure)
                 if asked is not None:
                     return dict(asked)
             event = failed(run, failure, now)
@@ -173,20 +180,80 @@ class Attempts:
             return _refused("LimitExceeded", message)
         return dict(event)
 
+    def _around(self, flow: LinkedFlow, run: Run) -> Execution:
+        """Return the execution of an attempt, with only what its rules and approval refer to."""
+        id = activity.info().workflow_id or ""
+        found = self._host.execution(id, flow, 0)
+        state: dict[str, Any] = found.state  # type: ignore[assignment]
+        state |= self._store.around(id, run.unit)
+        return found
+
+    def _is_gated(self, flow: LinkedFlow, run: Run) -> bool:
+        """Return whether rules or an approval apply to an attempt, so that it must be checked."""
+        if run.approved is not None or run.step in flow.ruled:
+            return True
+        policies = self._host.policies
+        policies.look_again()  # an attempt beside this one may have written a file
+        return is_call(flow.compiled["steps"][run.step]) and policies.there()
+
     @activity.defn(name=DESCRIBE)
-    async def describe(self, wait: int, step: int) -> list[Any]:
-        """Return the events that describe a call to its approvers: its tool, and a preview."""
+    async def describe(self, wait: int, step: int, required: bool, stage: str) -> list[Any]:
+        """Answer a question about a call by rules or grants, or describe it to its approvers.
+
+        Args:
+            wait: Number of the question.
+            step: The calling step.
+            required: Whether a human must approve each call.
+            stage: `begin`: rules may answer. `grants`: the tool is described, and grants may.
+
+        Returns:
+            Events that describe the call, whether there are grants that may answer, and without an
+            object store the text of the tool by its digest.
+        """
+        texts = NewTexts()
         host, id = self._host, activity.info().workflow_id or ""
         execution = await asyncio.to_thread(host.stored, id, 0)
         if wait not in execution.waits:
-            return []
-        now, events = host.clock.now(), []
-        event = await asyncio.to_thread(described, execution, wait, step, now)
-        if event is not None:
-            events.append(dict(event))
+            return [[], False, {}]
+        if self._store.objects is None:
+            execution.context = execution.context._replace(artifacts=texts)  # type: ignore[arg-type]
+        events: list[Any] = []
+        if stage == "grants":
+            asked = await asyncio.to_thread(host.store.wait, wait_id(id, wait))
+            source = asked.record.get("source")
+            if await asyncio.to_thread(flow_grants.answer, host, asked, source):
+                return [[], False, {}]
+        else:
+            host.policies.look_again()
+            if await asyncio.to_thread(answer, host, execution, wait, step, required=required):
+                return [[], False, {}]
+            now = host.clock.now()
+            event = await asyncio.to_thread(described, execution, wait, step, now)
+            if event is not None:
+                events.append(dict(event))
+            if await asyncio.to_thread(host.store.grants, execution.context.flow):
+                return [events, True, texts.kept]
         shown = (await previewed(host, execution, wait, step))._asdict()
         said = {name: text for name, text in shown.items() if text is not None}
-        return [*events, {"type": "described", "wait": wait, **said}] if said else events
+        if said:
+            events.append({"type": "described", "wait": wait, **said})
+        return [events, False, texts.kept]
+
+    @activity.defn(name=REDUCE)
+    async def reduce(self, given: bytes) -> dict[str, Any]:
+        """Call a reducer in Python.
+
+        Args:
+            given: The reducer, the current value and the written one, packed.
+
+        Returns:
+            The change of the current value, or the `error` of the function.
+        """
+        function, old, new = unpack(given)
+        try:
+            return change(old, await asyncio.to_thread(reducer(function), old, new))
+        except ValueError as error:
+            return {"error": str(error)}
 
     @activity.defn(name=PLACE)
     async def place(self) -> str:
@@ -249,6 +316,9 @@ class Attempts:
             info = activity.info()
             start = await first_input(self._client, info.workflow_id or "", info.workflow_run_id)
             flows = {start["new"][2]: start["flow"], **start.get("flows", {})}
+            if hash not in flows:  # it was upgraded in this run
+                id = info.workflow_id or ""
+                flows[hash] = await asyncio.to_thread(self._store.form_of, id, hash)
             self._flows[hash] = LinkedFlow(flows[hash], hash)
         return self._flows[hash]
 

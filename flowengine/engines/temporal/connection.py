@@ -28,8 +28,13 @@ PATIENCE = timedelta(seconds=30)
 _ONE_QUERY = timedelta(seconds=10)
 """After this time, a query is repeated, because the worker that took it may be dead."""
 _NO_ANSWER = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
-_FAILED_SECONDS = 5.0
-"""How long a request is repeated while the newest task of its workflow has failed."""
+_REPEATED = {
+    # The newest task of the workflow has failed.
+    RPCStatusCode.FAILED_PRECONDITION: timedelta(seconds=5),
+    # More requests of one workflow are open than Temporal takes.
+    RPCStatusCode.RESOURCE_EXHAUSTED: PATIENCE,
+}
+"""How long a request is repeated that is refused for the moment."""
 _AGAIN_SECONDS = 0.2
 """Delay before a query is repeated."""
 
@@ -94,7 +99,7 @@ class Connection:
         while True:
             try:
                 one = min(patience, _ONE_QUERY)
-                return await again_if_failed(
+                return await again_if_refused(
                     partial(handle.query, "read", args=arguments, rpc_timeout=one)
                 )
             except RPCError as error:
@@ -127,7 +132,9 @@ class Connection:
     def _explained(self, error: RPCError) -> StoreError:
         if error.status in (RPCStatusCode.FAILED_PRECONDITION, *_NO_ANSWER):
             return self.no_worker()
-        return StoreError(f"{self.location}: {error.message}", hint="is the server running?")
+        busy = error.status == RPCStatusCode.RESOURCE_EXHAUSTED
+        hint = "repeat the command later" if busy else "is the server running?"
+        return StoreError(f"{self.location}: {error.message}", hint=hint)
 
 
 async def connect(address: Address, objects: Objects | None = None) -> Client:
@@ -152,17 +159,19 @@ async def connect(address: Address, objects: Objects | None = None) -> Client:
         ) from error
 
 
-async def again_if_failed(request: Callable[[], Coroutine[Any, Any, T]]) -> T:
+async def again_if_refused(request: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Return the answer of a workflow.
 
     Temporal refuses a request while the newest task of the workflow has failed. This is also so for
-    a moment if something arrives while the workflow is continued in another run.
+    a moment if something arrives while the workflow is continued in another run. It also refuses
+    more than a few queries and updates of one workflow at a time.
     """
-    until = monotonic() + _FAILED_SECONDS
+    begun = monotonic()
     while True:
         try:
             return await request()
         except RPCError as error:
-            if error.status != RPCStatusCode.FAILED_PRECONDITION or monotonic() > until:
+            limit = _REPEATED.get(error.status)
+            if limit is None or monotonic() > begun + limit.total_seconds():
                 raise
         await asyncio.sleep(_AGAIN_SECONDS)

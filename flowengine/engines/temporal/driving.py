@@ -110,8 +110,17 @@ class RemoteDriving(Driving):
         """Do nothing, because the workflow has journaled them."""
 
     def _begin_again(self, execution: Execution) -> None:
-        """Start the workflow of an execution that a retry or a fork has prepared."""
+        """Start the workflow of an execution that a retry or a fork has prepared.
+
+        An open one is upgraded by its workflow, if nothing has happened since.
+        """
         if not execution.queue:
+            return
+        if execution.queue[0]["type"] == "upgraded":
+            try:
+                self._store.upgrade(execution.id, pack(execution.queue[0]), execution.seq)
+            finally:
+                self._host.keeper.released(execution.id)
             return
         queue = [pack(event) for event in execution.queue]
         try:

@@ -7,10 +7,11 @@ and to find ids, never for a decision.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.temporal.attributes import (
     CREATED,
@@ -30,7 +31,7 @@ from flowengine.engines.temporal.connection import PATIENCE, Connection
 from flowengine.engines.temporal.requests import MOVED, WORKFLOW, new_execution
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import UsageError
-from flowengine.journal.filters import fits_execution, fits_wait, page_end, read_page_end
+from flowengine.journal.filters import fits_execution, fits_wait, page_end, read_page_end, turn_of
 from flowengine.journal.records import (
     ENDED,
     ExecutionFilter,
@@ -40,6 +41,7 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
+from flowengine.journal.records import OPEN as OPEN_STATUSES
 from flowengine.kernel.notation.ids import wait_id
 
 _SOME = 20
@@ -102,12 +104,38 @@ class Listing:
         more = page_end(page[-1][0]) if page and len(found) > limit else None
         return ExecutionPage([record for _, record in page], more)
 
+    async def open_executions(self) -> dict[str, int]:
+        """Return how many executions have each open status."""
+        found = {}
+        for status in OPEN_STATUSES:
+            condition = _condition(ExecutionFilter(status=status))
+            found[status] = await self._count(f"{condition} AND ExecutionStatus = 'Running'")
+        return found
+
     async def ids(self, beginning: str) -> list[str]:
         """Return some ids of executions with a prefix."""
         if not beginning or set(beginning) - _ID_CHARACTERS:
             return []
         condition = f"WorkflowType = '{WORKFLOW}' AND WorkflowId STARTS_WITH '{beginning}'"
         return sorted({row.id async for row in self._rows(condition, _SOME) if not is_moved(row)})
+
+    async def ended(self, before: int, statuses: Sequence[str]) -> list[str]:
+        """Return the ids of executions that ended with one of some statuses, by a time (ms)."""
+        condition = f"WorkflowType = '{WORKFLOW}' AND CloseTime <= '{_text(_time(before))}'"
+        condition += " AND ExecutionStatus NOT IN ('Running', 'ContinuedAsNew')"
+        found = []
+        async for row in self._rows(condition):
+            record = await self._newest(row)
+            if record is None or record.status not in statuses or record.ended_at is None:
+                continue
+            if record.ended_at <= before:
+                found.append(row.id)
+        return found
+
+    async def runs(self, id: str) -> list[str]:
+        """Return the ids of the runs of a workflow, oldest first."""
+        rows = [row async for row in self._rows(f"WorkflowId = {_quoted(id)}")]
+        return [row.run_id for row in sorted(rows, key=lambda row: row.start_time)]
 
     # -- waits
 
@@ -128,7 +156,7 @@ class Listing:
         found: list[tuple[tuple[int, str], Wait]] = []
         async for row in self._rows(condition):
             async for wait in self._open_waits(row):
-                at = wait.record["since"], wait.id
+                at = turn_of(wait.record) if filter.in_turn else wait.record["since"], wait.id
                 if at > place and fits_wait(wait, filter):
                     found.append((at, wait))
         found.sort(key=lambda pair: pair[0])
@@ -166,10 +194,16 @@ class Listing:
     # -- internals
 
     async def _newest(self, row: WorkflowExecution) -> ExecutionRecord | None:
-        """Return the entry of a workflow in lists. None: it failed, and was retried."""
+        """Return the entry of a workflow in lists. None: it failed and was retried, or is gone."""
         if row.status == WorkflowExecutionStatus.FAILED:
             handle = await self._connection.handle(row.id)
-            if (await handle.describe(rpc_timeout=PATIENCE)).run_id != row.run_id:
+            try:
+                newest = await handle.describe(rpc_timeout=PATIENCE)
+            except RPCError as error:
+                if error.status != RPCStatusCode.NOT_FOUND:
+                    raise
+                return None  # pruned
+            if newest.run_id != row.run_id:
                 return None
         return await record_of(row)
 

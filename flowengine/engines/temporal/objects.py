@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import InputError, NotFound, StoreError, UsageError
-from flowengine.journal.artifacts import clean_name, not_referred
+from flowengine.journal.artifacts import not_referred
 from flowengine.journal.records import Artifact
+from flowengine.kept_files import clean_name
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 VARIABLE = "FLOWENGINE_OBJECTS"
 """The environment variable with the location: a directory, or `s3://BUCKET/PREFIX`, `gs://…`,
 `az://…`. Credentials are read from the variables of these services."""
+
+_DETAILS = "\n\nDebug source:"
+"""Begins a dump of structures in error messages of obstore."""
 
 
 def objects() -> Objects | None:
@@ -81,16 +85,30 @@ class Objects:
         """Return a value.
 
         Raises:
-            StoreError: It does not exist, or is damaged.
+            NotFound: It does not exist.
+            StoreError: It is damaged.
         """
         import obstore
 
+        _check(digest)
         with _explained(self.location):
             found = await obstore.get_async(self._store, f"value/{digest}")
             value = bytes(await found.bytes_async())
         if sha256(value).hexdigest() != digest:
             raise StoreError(f"the value {digest} in {self.location} is damaged")
         return value
+
+    async def size(self, digest: str) -> int:
+        """Return the number of bytes of a value.
+
+        Raises:
+            NotFound: It does not exist.
+        """
+        import obstore
+
+        _check(digest)
+        with _explained(self.location):
+            return (await obstore.head_async(self._store, f"value/{digest}"))["size"]
 
     # -- files
 
@@ -117,7 +135,7 @@ class Objects:
         """Return whether an execution refers to a file. None: any execution."""
         import obstore
 
-        if len(digest) != 64 or digest.strip("0123456789abcdef"):
+        if not _is_digest(digest):
             return False
         name = f"file/{digest}" if execution is None else f"has/{execution}/{digest}"
         try:
@@ -166,6 +184,21 @@ class Objects:
             self._copies.cleanup()
 
 
+def _is_digest(text: str) -> bool:
+    """Return whether a text is a digest, and not the path of another object."""
+    return len(text) == 64 and not text.strip("0123456789abcdef")
+
+
+def _check(digest: str) -> None:
+    """Check the form of a digest from a payload.
+
+    Raises:
+        NotFound: It is none.
+    """
+    if not _is_digest(digest):
+        raise NotFound("the name of a value is not a digest")
+
+
 @contextmanager
 def _explained(location: str) -> Iterator[None]:
     """Raise errors of an object store in this project's types."""
@@ -177,7 +210,7 @@ def _explained(location: str) -> Iterator[None]:
         raise NotFound(f"an object is not in {location}: {error}") from error
     except (BaseError, OSError) as error:
         raise StoreError(
-            f"the object store {location} does not work: {error}",
+            f"the object store {location} does not work: {str(error).partition(_DETAILS)[0]}",
             hint=f"see {VARIABLE}, and its credentials",
         ) from error
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from flowengine.configuration_folders import MACHINE_FOLDER, user_folder
 from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.temporal.address import read_address
-from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import UsageError
 from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from flowengine.engines.results import ScheduledStart
     from flowengine.engines.temporal.store import TemporalStore
 
 
@@ -41,16 +41,18 @@ async def work(
     stopping: asyncio.Event,
     on_ready: Callable[[], None],
     on_attempt: Callable[[str, str, str], None],
+    on_start: Callable[[ScheduledStart], None],
 ) -> None:
     """Run a worker for a store until stopped. See `flowengine.engines.temporal.worker.work`.
 
     Raises:
-        UsageError: As for `open_remote`, or this host has policies, which would not be applied.
+        UsageError: As for `open_remote`.
+        FlowFileError: The policies of this host have errors.
     """
     named = read_address(address)
     _check_installed(address)
-    if PolicyFiles([MACHINE_FOLDER, user_folder()], None, project_folder()).there():
-        raise unsupported("the policies of a host, of which this one has some")
+    policies = PolicyFiles([MACHINE_FOLDER, user_folder()], None, project_folder())
+    policies.check()
     from flowengine.engines.temporal.worker import work
 
     await work(
@@ -59,9 +61,11 @@ async def work(
         heartbeat=heartbeat,
         deployment=deployment,
         strict=load_settings(project_folder()).strict,
+        policies=policies,
         stopping=stopping,
         on_ready=on_ready,
         on_attempt=on_attempt,
+        on_start=on_start,
     )
 
 

@@ -1,9 +1,9 @@
-"""Requests of an execution to others: its keys, its claims on locks, and its messages, in order."""
+"""Requests of an execution to others: keys, claims on locks, grants and messages, in order."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ class Outgoing:
 
     def kept(self) -> list[Any]:
         """Return what `restore` takes in another run."""
-        return [self._numbers, sorted(self._locks)]
+        return [self._numbers, self.locks]
 
     def add(self, append: Append) -> None:
         """Add what a committed append contains, and begin to pass it on."""
@@ -87,9 +87,32 @@ class Outgoing:
                 self._sent = sent.number
                 self._add({"do": "deliver", "message": plain(sent)})
         if append.head is not None and append.head.status in ENDED:
-            for lock in sorted(self._locks):
-                self._add({"do": "end", "lock": lock, "at": at})
-            self._locks.clear()
+            self.leave_locks(at)
+        self._begin()
+
+    def claim(self, claims: Sequence[Any], at: int) -> None:
+        """Make claims that were reserved for the execution. See `SharedWorkflow.reserve`."""
+        for claim in claims:
+            self._locks.add(claim[0])
+            self._add({"do": "claim", "lock": claim[0], "claims": [claim], "at": at})
+        self._begin()
+
+    async def add_now(self, request: dict[str, Any]) -> None:
+        """Add a request, and wait until it is passed on."""
+        self._add(request)
+        self._begin()
+        await workflow.wait_condition(lambda: not self.busy)
+
+    @property
+    def locks(self) -> list[str]:
+        """The locks on which the execution has or had claims."""
+        return sorted(self._locks)
+
+    def leave_locks(self, at: int) -> None:
+        """Release all claims."""
+        for lock in self.locks:
+            self._add({"do": "end", "lock": lock, "at": at})
+        self._locks.clear()
         self._begin()
 
     def leave_keys(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
@@ -13,10 +14,13 @@ from flowengine.engines.temporal.workflow import READERS, FlowExecution
 from flowengine.errors import StoreError
 
 if TYPE_CHECKING:
-    from temporalio.client import Client
+    from temporalio.client import Client, WorkflowHistory
+    from temporalio.converter import DataConverter
 
     from flowengine.engines.temporal.workflow import WorkflowDriver
 
+P = ParamSpec("P")
+T = TypeVar("T")
 MOST_KEPT = 8
 """Number of replayed executions to keep in memory."""
 _REPLAYING = threading.Lock()
@@ -57,24 +61,44 @@ async def replayed(client: Client, execution: str, run: str) -> WorkflowDriver:
         StoreError: As for `Past.of`.
     """
     history = await client.get_workflow_handle(execution, run_id=run).fetch_history()
-    replayer = Replayer(
-        workflows=[FlowExecution],
-        workflow_runner=UnsandboxedWorkflowRunner(),
-        data_converter=client.data_converter,
-    )
-    await asyncio.to_thread(_REPLAYING.acquire)
-    drivers = READERS.setdefault(history.run_id, [])
     try:
-        await replayer.replay_workflow(history)
+        return await asyncio.to_thread(_replayed, history, client.data_converter)
     except Exception as error:
         raise StoreError(
             f"the history of execution {execution} cannot be read: {error}",
             hint="it may have been written by another version of flowengine",
         ) from error
-    finally:
-        del READERS[history.run_id]
-        _REPLAYING.release()
+
+
+def _replayed(history: WorkflowHistory, data_converter: DataConverter) -> WorkflowDriver:
+    """Replay a history on this thread."""
+    with _REPLAYING, _Awaited(max_workers=1) as executor:
+        replayer = Replayer(
+            workflows=[FlowExecution],
+            workflow_runner=UnsandboxedWorkflowRunner(),
+            workflow_task_executor=executor,
+            data_converter=data_converter,
+        )
+        drivers = READERS.setdefault(history.run_id, [])
+        try:
+            asyncio.run(replayer.replay_workflow(history))
+        finally:
+            del READERS[history.run_id]
     return drivers[-1]
+
+
+class _Awaited(ThreadPoolExecutor):
+    """Returns only futures that are done.
+
+    Temporal's library gives up a workflow task that its thread has not finished in two seconds.
+    That is too short for thousands of steps at once, or on a busy machine.
+    """
+
+    def submit(self, work: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> Future[T]:
+        """Run a function on another thread, and wait for it."""
+        future = super().submit(work, *arguments, **named)
+        wait([future])
+        return future
 
 
 async def first_input(client: Client, execution: str, run: str | None = None) -> Mapping[str, Any]:

@@ -6,9 +6,12 @@ show summaries and memos.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
-from typing import Any
+from math import inf
+from time import monotonic
+from typing import Any, TypeVar
 
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
@@ -26,13 +29,28 @@ from flowengine.engines.temporal.objects import VARIABLE, Objects
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import pack, unpack
 
-_ENCODING = "binary/msgpack"
+T = TypeVar("T")
+U = TypeVar("U")
+PACKED = "binary/msgpack"
+"""The encoding of maps and lists."""
 _REFERENCE = b"binary/flowengine-reference"
+_IN_PARTS = b"binary/flowengine-parts"
 _ENCRYPTED = b"binary/flowengine-encrypted"
 _KEY = "key"
 _MARK = "by-reference"
 LARGE = 64 * 1024
 """Bytes of a payload from which it is kept in the object store."""
+PART = 64 * 1024
+"""Bytes of a part of a larger payload."""
+_DIGEST = 32
+"""Bytes of a digest in a list of parts."""
+_AT_ONCE = 16
+"""Number of parts that are sent or fetched at the same time."""
+_AGAIN_SECONDS = 24 * 60 * 60.0
+"""After this time, a value is sent again, so that a rule of the object store that removes old
+objects does not remove it while it is in use."""
+_ALWAYS_SAME = {"deterministic": True}
+"""The same payload must give the same bytes, because these name it."""
 _MOST_CACHED = 64 * 1024 * 1024
 """Bytes of such payloads to keep in memory."""
 
@@ -42,14 +60,14 @@ class _Packed(EncodingPayloadConverter):
 
     @property
     def encoding(self) -> str:
-        return _ENCODING
+        return PACKED
 
     def to_payload(self, value: Any) -> Payload | None:
         if not isinstance(value, dict | list):
             return None
         # Values that are not plain must fail here, because the JSON converter, which is next, would
         # change them.
-        metadata = {"encoding": _ENCODING.encode()}
+        metadata = {"encoding": PACKED.encode()}
         if isinstance(value, ByReference):
             metadata[_MARK] = b"1"
             value = dict(value)
@@ -73,6 +91,10 @@ class ByReference(dict[str, Any]):
 class Codec(PayloadCodec):
     """Encrypts payloads, and keeps large ones in an object store, sending references to them.
 
+    A payload of more than two parts is kept in parts, each named by its content. The input of an
+    agent's turn contains the conversation so far, so nearly all its parts are those of the turn
+    before, and are neither sent nor kept again.
+
     Args:
         objects: The object store. None: payloads are sent as they are.
         keys: Encrypt payloads. None: they are not encrypted.
@@ -81,7 +103,8 @@ class Codec(PayloadCodec):
     def __init__(self, objects: Objects | None, keys: Keys | None) -> None:
         self._objects = objects
         self._keys = keys
-        self._cache: dict[str, bytes] = {}
+        self._cache: dict[str, tuple[bytes, float]] = {}
+        """Digest → the value, and when this process has written it. The last one used is last."""
         self._cached = 0
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -94,48 +117,107 @@ class Codec(PayloadCodec):
 
     async def _encoded(self, payload: Payload) -> Payload:
         is_large = len(payload.data) > LARGE or _MARK in payload.metadata
-        if self._keys is not None:
-            data = self._keys.encrypted(payload.SerializeToString(deterministic=True))
-            metadata = {"encoding": _ENCRYPTED, _KEY: self._keys.name.encode()}
-            payload = Payload(metadata=metadata, data=data)
         if self._objects is None or not is_large:
-            return payload
-        value = payload.SerializeToString(deterministic=True)
-        digest = sha256(value).hexdigest()
-        if digest not in self._cache:
-            await self._objects.put_value(value)
-            self._keep(digest, value)
-        return Payload(metadata={"encoding": _REFERENCE}, data=digest.encode())
+            return self._encrypted(payload)
+        if len(payload.data) <= 2 * PART:
+            digest = await self._write(self._encrypted(payload).SerializeToString(**_ALWAYS_SAME))
+            return Payload(metadata={"encoding": _REFERENCE}, data=digest.encode())
+        whole = payload.SerializeToString(**_ALWAYS_SAME)
+        parts = [Payload(data=whole[at : at + PART]) for at in range(0, len(whole), PART)]
+        digests = await _for_each(
+            parts, lambda part: self._write(self._encrypted(part).SerializeToString(**_ALWAYS_SAME))
+        )
+        digest = await self._write(b"".join(map(bytes.fromhex, digests)))
+        return Payload(metadata={"encoding": _IN_PARTS}, data=digest.encode())
 
     async def _decoded(self, payload: Payload) -> Payload:
-        if payload.metadata.get("encoding") == _REFERENCE:
-            payload = await self._fetched(payload.data.decode())
+        encoding = payload.metadata.get("encoding")
+        if encoding == _REFERENCE:
+            return self._decrypted(_parsed(await self._read(payload.data.decode())))
+        if encoding != _IN_PARTS:
+            return self._decrypted(payload)
+        index = await self._read(payload.data.decode())
+        digests = [index[at : at + _DIGEST].hex() for at in range(0, len(index), _DIGEST)]
+        parts = await _for_each(digests, self._read)
+        return _parsed(b"".join(self._decrypted(_parsed(part)).data for part in parts))
+
+    async def size(self, payload: Payload) -> int:
+        """Return about how many bytes `decode` makes of a payload, without reading them.
+
+        Raises:
+            NotFound: The object store does not have it.
+        """
+        encoding = payload.metadata.get("encoding")
+        if encoding not in (_REFERENCE, _IN_PARTS):
+            return len(payload.data)
+        digest = payload.data.decode()
+        if digest in self._cache:
+            size = len(self._cache[digest][0])
+        else:
+            size = await self._store().size(digest)
+        return size if encoding == _REFERENCE else size // _DIGEST * PART
+
+    def _encrypted(self, payload: Payload) -> Payload:
+        if self._keys is None:
+            return payload
+        data = self._keys.encrypted(payload.SerializeToString(**_ALWAYS_SAME))
+        return Payload(metadata={"encoding": _ENCRYPTED, _KEY: self._keys.name.encode()}, data=data)
+
+    def _decrypted(self, payload: Payload) -> Payload:
         if payload.metadata.get("encoding") != _ENCRYPTED:
             return payload
         name = payload.metadata[_KEY].decode()
         if self._keys is None:
             raise no_key(name)
-        found = Payload()
-        found.ParseFromString(self._keys.decrypted(payload.data, name))
-        return found
+        return _parsed(self._keys.decrypted(payload.data, name))
 
-    async def _fetched(self, digest: str) -> Payload:
-        if digest not in self._cache:
-            if self._objects is None:
-                raise StoreError(
-                    "a value is kept in an object store, and this process has none",
-                    hint=f"set {VARIABLE} as where the value was written",
-                )
-            self._keep(digest, await self._objects.value(digest))
-        found = Payload()
-        found.ParseFromString(self._cache[digest])
-        return found
+    async def _write(self, value: bytes) -> str:
+        """Keep a value in the object store, and return its digest."""
+        assert self._objects is not None
+        digest, now = sha256(value).hexdigest(), monotonic()
+        if now - self._cache.get(digest, (b"", -inf))[1] > _AGAIN_SECONDS:
+            await self._objects.put_value(value)
+            self._keep(digest, value, now)
+        else:
+            self._cache[digest] = self._cache.pop(digest)
+        return digest
 
-    def _keep(self, digest: str, value: bytes) -> None:
-        self._cache[digest] = value
-        self._cached += len(value)
+    async def _read(self, digest: str) -> bytes:
+        """Return a value from the object store."""
+        if digest in self._cache:
+            found = self._cache[digest] = self._cache.pop(digest)
+            return found[0]
+        value = await self._store().value(digest)
+        self._keep(digest, value, -inf)
+        return value
+
+    def _store(self) -> Objects:
+        if self._objects is None:
+            raise StoreError(
+                "a value is kept in an object store, and this process has none",
+                hint=f"set {VARIABLE} as where the value was written",
+            )
+        return self._objects
+
+    def _keep(self, digest: str, value: bytes, written: float) -> None:
+        self._cached += len(value) - len(self._cache.pop(digest, (b"", 0))[0])
+        self._cache[digest] = value, written
         while self._cached > _MOST_CACHED and len(self._cache) > 1:
-            self._cached -= len(self._cache.pop(next(iter(self._cache))))
+            self._cached -= len(self._cache.pop(next(iter(self._cache)))[0])
+
+
+async def _for_each(items: Sequence[T], work: Callable[[T], Awaitable[U]]) -> list[U]:
+    """Return the results of a function for all items, a few of them at once."""
+    found: list[U] = []
+    for at in range(0, len(items), _AT_ONCE):
+        found += await asyncio.gather(*map(work, items[at : at + _AT_ONCE]))
+    return found
+
+
+def _parsed(data: bytes) -> Payload:
+    payload = Payload()
+    payload.ParseFromString(data)
+    return payload
 
 
 def converter(objects: Objects | None) -> DataConverter:

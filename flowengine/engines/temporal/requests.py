@@ -13,9 +13,11 @@ from flowengine.journal.records import (
     ClosedWait,
     Entry,
     ExecutionRecord,
+    FlowGrant,
     Head,
     ListPart,
     NewExecution,
+    NewGrant,
     Outgoing,
     Sent,
     Standing,
@@ -43,6 +45,14 @@ RELEASE = "flowengine.release"
 """The activity type that releases environments of an execution."""
 BEGIN = "flowengine.begin"
 """The activity type that starts an execution."""
+WANTED = "flowengine.wanted"
+"""The activity type that returns whether others wait for locks."""
+USE = "flowengine.use"
+"""The activity type that uses a grant for all executions of a flow."""
+START_DUE = "flowengine.start_due"
+"""The activity type that starts the executions of schedules that are due."""
+REDUCE = "flowengine.reduce"
+"""The activity type that calls a reducer in Python."""
 QUEUE = "flowengine"
 """The task queue of executions and attempts."""
 REFUSED = "Refused"
@@ -60,7 +70,17 @@ MOST_BYTES_BY_REFERENCE = 64_000_000
 
 _REGIONS = Run._fields.index("regions")
 _NOTHING = object()
-READS = ("events", "open_waits", "sent", "undelivered", "wait", "waits")
+READS = (
+    "around",
+    "events",
+    "get_flow",
+    "open_waits",
+    "sent",
+    "texts",
+    "undelivered",
+    "wait",
+    "waits",
+)
 """Queries. The workflow's own store answers them."""
 WRITES = ("send", "decide")
 
@@ -73,7 +93,11 @@ def plain(value: Any) -> Any:
 def error_as_data(error: errors.FlowEngineError) -> list[Any]:
     """Return an error of a store as data."""
     standing = getattr(error, "standing", None)
-    kind = type(standing).__name__ if isinstance(standing, ExecutionRecord | Wait) else None
+    kind = (
+        type(standing).__name__
+        if isinstance(standing, ExecutionRecord | FlowGrant | Wait)
+        else None
+    )
     shown = plain(standing) if kind else None
     return [type(error).__name__, error.message, hint_as_data(error.hint), kind, shown]
 
@@ -110,11 +134,16 @@ def _record(data: list[Any]) -> ExecutionRecord:
     return ExecutionRecord(*data)
 
 
-_STANDING: Mapping[str, Callable[[list[Any]], Any]] = {"ExecutionRecord": _record, "Wait": _wait}
+_STANDING: Mapping[str, Callable[[list[Any]], Any]] = {
+    "ExecutionRecord": _record,
+    "FlowGrant": lambda data: FlowGrant(*data),
+    "Wait": _wait,
+}
 
 
 def _vote(given: list[Any]) -> list[Any]:
-    return [given[0], Vote(*given[1])]
+    by, at, approves, event, gives, uses = given[1]
+    return [given[0], Vote(by, at, approves, event, gives and NewGrant(*gives), uses)]
 
 
 ARGUMENTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {
@@ -124,6 +153,9 @@ ARGUMENTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {
 }
 """Method → function that decodes its arguments. Arguments of other methods are plain data."""
 ANSWERS: Mapping[str, Callable[[Any], Any]] = {
+    "around": lambda data: data,
+    "get_flow": lambda data: data,
+    "texts": lambda data: data,
     "events": lambda data: (data[0], [Entry(*one) for one in data[1]]),
     "undelivered": lambda data: [Outgoing(*one) for one in data],
     "wait": _wait,

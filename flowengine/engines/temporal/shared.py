@@ -1,4 +1,4 @@
-"""What executions share under one name: a key of a signal, a lock, or the list of starting signals.
+"""What executions share under one name: a key of a signal, a lock, deployed flows, or grants.
 
 Each name is a small workflow, so requests for it are taken one after the other. It exists while it
 is used, and for some days longer. It does not drive executions: it sends them signals.
@@ -15,26 +15,35 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, FailureError
 
+from flowengine.engines.temporal.heartbeat import is_too_long
 from flowengine.engines.temporal.requests import (
     BEGIN,
     REFUSED,
     SHARED,
+    START_DUE,
     error_as_data,
     hint_of,
     plain,
 )
 from flowengine.errors import Conflict, FlowEngineError, NotFound
 from flowengine.journal.memory.claims import Claims, KeptClaim
+from flowengine.journal.memory.grants import Grants
 from flowengine.journal.memory.messages import Messages
-from flowengine.journal.records import Claim, Claimed, Message, Sent
+from flowengine.journal.memory.schedules import Schedules
+from flowengine.journal.records import Claim, Claimed, FlowGrant, Message, Scheduled, Sent
 
 STARTS = "flowengine-starts"
 """Id of the workflow that keeps the signals that start executions."""
+GRANTS = "flowengine-grants"
+"""Id of the workflow that keeps the grants for all executions of a flow. There is one, not one for
+each flow, because the index of workflows lags behind, and a grant must be found to be revoked."""
 _KEPT = timedelta(days=7)
 """How long the ids of messages are remembered after the last request."""
 _MOST_SENT = 1000
 """Number of message ids to remember when a history is continued in another one."""
 _PATIENCE = timedelta(seconds=30)
+_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
+"""Delay (s) before schedules that could not be started are tried again, doubled each time."""
 
 
 def key_workflow(signal: str, key: str) -> str:
@@ -77,6 +86,12 @@ class Shared:
         """Execution → number of its last request, because requests can be repeated."""
         self.deployed: dict[str, list[Any]] = dict(state.get("deployed", {}))
         """Flow → version, hash, time, signals, packed flow."""
+        self.schedules = Schedules(Scheduled(*one) for one in state.get("schedules", ()))
+        self.grants = Grants()
+        for grant in state.get("grants", ()):
+            self.grants.keep(FlowGrant(*grant))
+        self.using: dict[str, str] = dict(state.get("using", {}))
+        """Id of a wait → the grant that is about to answer it."""
         self.messages = Messages()
         self.claims = Claims(self.messages)
         self.claims.restore(
@@ -93,13 +108,17 @@ class Shared:
             "sent": dict([*self.sent.items()][-_MOST_SENT:]),
             "seen": dict([*self.seen.items()][-_MOST_SENT:]),
             "deployed": self.deployed,
+            "schedules": plain(self.schedules.listed()),
+            "grants": plain(self.grants.list_grants(None, None)),
+            "using": self.using,
             "claims": plain(self.claims.all()),
         }
 
     @property
     def used(self) -> bool:
         """Whether it must be kept."""
-        return bool(self.members or self.deployed or self.claims.all())
+        has_grants = bool(self.grants.list_grants(None, None))
+        return bool(self.members or self.deployed or has_grants or self.claims.all())
 
     def change(self, request: Mapping[str, Any]) -> None:
         """Carry out a request of an execution, unless it was carried out already."""
@@ -109,6 +128,18 @@ class Shared:
         self.seen.pop(execution, None)
         self.seen[execution] = number
         _CHANGES[request["do"]](self, request)
+
+    def deploy(self, deployed: list[Any], signals: list[str], schedules: list[Any]) -> None:
+        """Keep the current version of a flow, in place of earlier ones.
+
+        Args:
+            deployed: Flow, version, hash, time, and the packed flow.
+            signals: Names of the signals that start it.
+            schedules: [name, next time, when it is due] of each schedule.
+        """
+        flow, version, hash, at, compiled = deployed
+        self.deployed[flow] = [version, hash, at, signals, compiled]
+        self.schedules.deploy(flow, hash, [(name, time, due) for name, time, due in schedules])
 
     def join(self, created: int, execution: str) -> None:
         """Add an execution with the key."""
@@ -124,11 +155,27 @@ class Shared:
         for claim in claims:
             self.claims.write(execution, Claim(*claim), at)
 
+    def use(self, grant: str, wait: str, at: int) -> bool:
+        """Use a grant for the answer to a wait, and return whether it was usable."""
+        if wait not in self.using:
+            if not self.grants.use(grant, at):
+                return False
+            self.using[wait] = grant
+        return True
+
+    def settle(self, wait: str, *, counts: bool) -> None:
+        """Note whether the answer to a wait counts. Otherwise, the grant was not used."""
+        grant = self.using.pop(wait)
+        if not counts:
+            self.grants.give_back(grant)
+
 
 _CHANGES: Mapping[str, Callable[[Shared, Mapping[str, Any]], None]] = {
     "join": lambda shared, given: shared.join(given["created"], given["execution"]),
     "leave": lambda shared, given: shared.leave(given["execution"]),
     "claim": lambda shared, given: shared.claim(given["execution"], given["claims"], given["at"]),
+    "grant": lambda shared, given: shared.grants.keep(FlowGrant(*given["grant"])),
+    "used": lambda shared, given: shared.settle(given["wait"], counts=given["counts"]),
     "end": lambda shared, given: shared.claims.end(given["execution"], given["at"]),
 }
 
@@ -145,18 +192,29 @@ class SharedWorkflow:
     def __init__(self, state: dict[str, Any]) -> None:
         self._shared = Shared(state)
         self._turn = asyncio.Lock()
+        self._reserved: dict[str, asyncio.Task[None]] = {}
+        """Executions with claims that are not open yet → ends their reservation after a while."""
+        self._alarm: asyncio.Task[None] | None = None
+        self._alarm_at: int | None = None
+        self._is_due = False
+        self._is_starting = False
+        self._pause = _PAUSE
 
     @workflow.run
     async def run(self, state: dict[str, Any]) -> None:
-        """Forward messages until it is not used any more."""
+        """Forward messages, and start what is due, until it is not used any more."""
+        self._set_alarm()
         while True:
             try:
                 await workflow.wait_condition(self._has_work, timeout=_KEPT)
             except TimeoutError:
                 if not self._shared.used and workflow.all_handlers_finished():
                     return
-            for message in self._shared.messages.arrived(0):
-                await self._forward_grant(message)
+            for message in self._arrived():
+                async with self._turn:  # not while the receiver is being started
+                    await self._forward_grant(message)
+            if self._is_due:
+                await self._start_due()
             if self._is_long() and workflow.all_handlers_finished() and not self._is_asked():
                 workflow.continue_as_new(self._shared.plain())
 
@@ -165,6 +223,7 @@ class SharedWorkflow:
         """Carry out requests of an execution."""
         for request in requests:
             self._shared.change(request)
+            self._end_reservation(request["execution"])
 
     @workflow.update
     async def send(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -197,25 +256,73 @@ class SharedWorkflow:
         return {"answer": None}
 
     @workflow.update
-    def deploy(
-        self, flow: str, version: str, hash: str, at: int, signals: list[str], compiled: bytes
-    ) -> None:
-        """Keep the current version of a flow, in place of earlier ones."""
-        self._shared.deployed[flow] = [version, hash, at, signals, compiled]
+    def reserve(self, execution: str, claims: list[Any], at: int) -> dict[str, Any]:
+        """Make claims of an execution that is to be started, unless the lock refuses them.
+
+        Once started, it makes the same claims. Until then, or for a while, it receives no
+        grant. The claims of one that was not started are released at the first grant.
+        """
+        made = [Claim(*claim) for claim in claims]
+        rejected = self._shared.claims.rejected_by(execution, made)
+        if rejected is not None:
+            return {"answer": [*rejected]}
+        known = {one.execution for claim in made for one in self._shared.claims.of(claim.lock)}
+        if execution not in known:
+            self._reserved[execution] = asyncio.create_task(self._expire(execution))
+        self._shared.claim(execution, claims, at)
+        return {"answer": None}
+
+    @workflow.update
+    def release(self, execution: str, at: int) -> None:
+        """Release the claims of an execution that was not started."""
+        if self._end_reservation(execution):
+            self._shared.claims.end(execution, at)
+
+    @workflow.update
+    def deploy(self, deployed: list[Any], signals: list[str], schedules: list[Any]) -> None:
+        """Keep the current version of a flow. See `Shared.deploy`."""
+        self._shared.deploy(deployed, signals, schedules)
+        self._set_alarm()
 
     @workflow.update
     def undeploy(self, flow: str) -> None:
         """Remove a deployed flow."""
         self._shared.deployed.pop(flow, None)
+        self._shared.schedules.undeploy(flow)
+        self._set_alarm()
+
+    @workflow.update
+    def move_schedule(self, scheduled: list[Any], time: int, due: int | None) -> dict[str, Any]:
+        """Move a schedule to another time, unless that was done already."""
+        moved = self._shared.schedules.move(Scheduled(*scheduled), time, due)
+        self._set_alarm()
+        return {"answer": moved}
+
+    @workflow.update
+    def use(self, grant: str, wait: str, at: int) -> dict[str, Any]:
+        """Use a grant for the answer to a wait, if it is usable."""
+        return {"answer": self._shared.use(grant, wait, at)}
+
+    @workflow.update
+    def revoke(self, grant: str, by: str) -> dict[str, Any]:
+        """Revoke a grant."""
+        try:
+            return {"answer": plain(self._shared.grants.revoke(grant, by))}
+        except FlowEngineError as error:
+            return {"error": error_as_data(error)}
 
     @workflow.query
     def read(self, what: str, about: str) -> Any:
-        """Return the oldest execution with the key, claims, or deployed flows."""
+        """Return the oldest execution with the key, claims, grants, flows, or schedules."""
         shared = self._shared
+        if what == "grants":
+            return plain(shared.grants.list_grants(about or None, None))
         if what == "holder":
             return shared.members[0][1] if shared.members else None
         if what == "claims":
             return plain(shared.claims.of(about))
+        if what == "schedules":
+            return plain(shared.schedules.listed(int(about) if about else None))
         flows = sorted(shared.deployed.items())
         if what == "deployed":
             return [[flow, *kept[:3]] for flow, kept in flows]
@@ -225,14 +332,65 @@ class SharedWorkflow:
 
     # Internals
 
+    def _set_alarm(self, pause: float = 0.0) -> None:
+        """Have the next schedule started when it is due, but not before a pause (s)."""
+        due = None if self._is_starting else self._shared.schedules.next_due()
+        if due == self._alarm_at and not pause:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = due
+        if due is not None:
+            delay = max((due - workflow.time_ns() // 1_000_000) / 1000, pause)
+            self._alarm = asyncio.create_task(self._ring(delay))
+
+    async def _ring(self, seconds: float) -> None:
+        await workflow.sleep(seconds, summary="next schedule")
+        self._alarm, self._alarm_at, self._is_due = None, None, True
+
+    async def _start_due(self) -> None:
+        """Have a worker start the executions that are due, and move their schedules.
+
+        A schedule that remains due has an error, or the worker's clock is late.
+        """
+        self._is_due, self._is_starting = False, True
+        await workflow.execute_activity(
+            START_DUE, start_to_close_timeout=_PATIENCE, summary="start of executions by schedules"
+        )
+        self._is_starting = False
+        due = self._shared.schedules.next_due()
+        is_late = due is not None and due <= workflow.time_ns() // 1_000_000
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE) if is_late else _PAUSE
+        self._set_alarm(self._pause if is_late else 0.0)
+
+    async def _expire(self, execution: str) -> None:
+        await workflow.sleep(_PATIENCE, summary="start of an execution")
+        del self._reserved[execution]
+
+    def _end_reservation(self, execution: str) -> bool:
+        """End the reservation of an execution, and return whether it had one."""
+        task = self._reserved.pop(execution, None)
+        if task is not None:
+            task.cancel()
+        return task is not None
+
+    def _arrived(self) -> list[Message]:
+        """Return the grants that executions can receive now."""
+        arrived = self._shared.messages.arrived(0)
+        return [message for message in arrived if message.execution not in self._reserved]
+
     def _is_asked(self) -> bool:
-        return bool(self._shared.messages.arrived(0))
+        return bool(self._arrived())
 
     def _is_long(self) -> bool:
-        return workflow.info().is_continue_as_new_suggested()
+        info = workflow.info()
+        length = info.get_current_history_length()
+        return info.is_continue_as_new_suggested() or is_too_long(length, info.task_timeout)
 
     def _has_work(self) -> bool:
-        return self._is_asked() or (self._is_long() and workflow.all_handlers_finished())
+        if self._is_asked() or self._is_due:
+            return True
+        return self._is_long() and workflow.all_handlers_finished()
 
     def _before(self, id: str) -> Sent | None:
         before = self._shared.sent.get(id)

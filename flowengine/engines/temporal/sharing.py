@@ -7,12 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 from temporalio import activity
 
-from flowengine.engines.temporal.requests import BEGIN, SHARE, beginning, hint_as_data
+from flowengine.engines.executions.notices import RECEIVER
+from flowengine.engines.starting.schedules import start_due
+from flowengine.engines.temporal.requests import (
+    BEGIN,
+    SHARE,
+    START_DUE,
+    USE,
+    WANTED,
+    beginning,
+    hint_as_data,
+)
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.journal.records import Outgoing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flowengine.engines.host import Host
+    from flowengine.engines.results import ScheduledStart
     from flowengine.engines.temporal.store import TemporalStore
 
 
@@ -22,11 +35,15 @@ class Sharing:
     Args:
         host: Of this worker.
         store: Its store.
+        tell: Called with each start of an execution by a schedule.
     """
 
-    def __init__(self, host: Host, store: TemporalStore) -> None:
+    def __init__(
+        self, host: Host, store: TemporalStore, tell: Callable[[ScheduledStart], None]
+    ) -> None:
         self._host = host
         self._store = store
+        self._tell = tell
 
     @activity.defn(name=BEGIN)
     async def begin(self, begin: dict[str, Any]) -> list[Any] | None:
@@ -67,10 +84,30 @@ class Sharing:
                 await asyncio.to_thread(self._store.change_shared, request)
         return refused
 
+    @activity.defn(name=USE)
+    async def use(self, grant: str, wait: str, at: int) -> bool:
+        """Use a grant for the answer to a wait, and return whether it was usable."""
+        return await asyncio.to_thread(self._store.use_grant, grant, wait, at)
+
+    @activity.defn(name=WANTED)
+    async def wanted(self, locks: list[str]) -> bool:
+        """Return whether another execution waits for one of some locks."""
+        id = activity.info().workflow_id
+        claims = [await asyncio.to_thread(self._store.claims, lock) for lock in locks]
+        return not all(claim.held or claim.execution == id for found in claims for claim in found)
+
+    @activity.defn(name=START_DUE)
+    async def start_due(self) -> None:
+        """Start the executions of schedules that are due."""
+        for start in await asyncio.to_thread(start_due, self._host):
+            self._tell(start)
+
     def _delivered(self, message: Outgoing) -> str | None:
         from flowengine.engines.messages.delivery import delivered
 
         try:
+            if message.to == RECEIVER:
+                self._store.execution(message.sender)  # finds its flow, which `delivered` needs
             delivered(self._host, message)
         except (NotFound, Conflict, InputError) as error:
             return error.message

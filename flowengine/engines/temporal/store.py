@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import (
+    DeleteWorkflowExecutionRequest,
+    DescribeTaskQueueRequest,
+)
 from temporalio.client import (
     WithStartWorkflowOperation,
     WorkflowExecutionDescription,
@@ -31,6 +40,7 @@ from temporalio.common import (
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from flowengine.engines.executions.shared_locks import claims_in
 from flowengine.engines.temporal.address import Address
 from flowengine.engines.temporal.attributes import (
     CREATED,
@@ -44,11 +54,13 @@ from flowengine.engines.temporal.attributes import (
     label_digests,
     register,
 )
-from flowengine.engines.temporal.connection import PATIENCE, Connection, again_if_failed
+from flowengine.engines.temporal.connection import PATIENCE, Connection, again_if_refused
+from flowengine.engines.temporal.heartbeat import configured_heartbeat, task_time
+from flowengine.engines.temporal.keys import keys
 from flowengine.engines.temporal.listing import Listing, is_moved, record_of
 from flowengine.engines.temporal.objects import VARIABLE, Objects, objects
 from flowengine.engines.temporal.past import Past, first_input, replayed
-from flowengine.engines.temporal.payloads import ByReference
+from flowengine.engines.temporal.payloads import ByReference, Codec
 from flowengine.engines.temporal.requests import (
     ANSWERS,
     MOST_BYTES,
@@ -63,15 +75,21 @@ from flowengine.engines.temporal.requests import (
     plain,
     raise_error,
 )
-from flowengine.engines.temporal.shared import STARTS, forwarded_id, key_workflow, lock_workflow
+from flowengine.engines.temporal.shared import (
+    GRANTS,
+    STARTS,
+    forwarded_id,
+    key_workflow,
+    lock_workflow,
+)
 from flowengine.engines.temporal.support import (
-    SCHEDULES,
     check_started,
     check_supported,
     unsupported,
 )
 from flowengine.engines.temporal.workflow import WorkflowDriver, answered
 from flowengine.errors import Conflict, Hint, NotFound, StoreError, UsageError
+from flowengine.journal.artifacts import not_referred
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.ports.moving import ExecutionCopy
 from flowengine.journal.records import (
@@ -79,6 +97,7 @@ from flowengine.journal.records import (
     Append,
     Artifact,
     Beginning,
+    Claim,
     Claimed,
     Deployed,
     Due,
@@ -87,6 +106,7 @@ from flowengine.journal.records import (
     ExecutionPage,
     ExecutionRecord,
     FlowGrant,
+    Head,
     Loaded,
     Message,
     NewExecution,
@@ -102,14 +122,21 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
-from flowengine.journal.refusals import ended, no_execution, no_wait, not_free
+from flowengine.journal.refusals import (
+    check_movable,
+    check_statuses,
+    ended,
+    no_execution,
+    no_wait,
+    not_free,
+)
 from flowengine.journal.short_ids import EXECUTION, SHORT_EXECUTION, WAIT, shortest, the_one
 from flowengine.kernel.waiting.approval_ownership import EVENTS as HANDS
 
 if TYPE_CHECKING:
     from os import PathLike
-    from pathlib import Path
 
+    from flowengine.engines.temporal.shown import PayloadPage
     from flowengine.journal.store import Durability
 
 _SOON = timedelta(seconds=2)
@@ -137,11 +164,14 @@ class TemporalStore:
 
     def __init__(self, address: Address) -> None:
         self.objects = objects()
+        self.heartbeat = configured_heartbeat()
+        """Seconds without a heartbeat after which its workers count as lost."""
         self._connection = Connection(address, self.objects)
         self._call = self._connection.call
         self._listing = Listing(self._connection)
         self._past = Past()
         self._flows: dict[str, bytes] = {}
+        self._copies: TemporaryDirectory[str] | None = None
         self._of_hash: dict[str, str] = {}
         """Hash of a flow → an execution that runs it."""
 
@@ -158,6 +188,13 @@ class TemporalStore:
     def location(self) -> str:
         return self._connection.location
 
+    @cached_property
+    def payloads(self) -> PayloadPage:
+        """Decodes and encodes payloads of this namespace for pages."""
+        from flowengine.engines.temporal.shown import PayloadPage
+
+        return PayloadPage(Codec(self.objects, keys()), self._call)
+
     # -- flows
 
     def put_flow(self, hash: str, compiled: bytes) -> None:
@@ -165,14 +202,26 @@ class TemporalStore:
 
     def get_flow(self, hash: str) -> bytes:
         if hash not in self._flows:
+            found = None
             if hash in self._of_hash:
-                found = pack(self._call(self._flow(self._of_hash[hash])))
-            else:
-                found = self._shared(STARTS, "flow", hash)
+                found = self._call(self._first_flow(self._of_hash[hash], hash))
+            found = found or self._shared(STARTS, "flow", hash) or self._upgraded_flow(hash)
             if found is None:
                 raise NotFound(f"there is no flow {hash} in {self.location}")
             self._flows[hash] = found
         return self._flows[hash]
+
+    def form_of(self, execution: str, hash: str) -> Any:
+        """Return a form of an execution's flow."""
+        return unpack(self._read(execution, "get_flow", hash))
+
+    def _upgraded_flow(self, hash: str) -> bytes | None:
+        """Return a form of the flow of an execution that was read here, or None."""
+        for id in dict.fromkeys(reversed(self._of_hash.values())):
+            with suppress(NotFound):
+                found: bytes = self._read(id, "get_flow", hash)
+                return found
+        return None
 
     def remember_source(
         self, key: str, hash: str, sources: Sequence[tuple[str, str]], extra: bytes = b""
@@ -189,9 +238,8 @@ class TemporalStore:
         schedules: Sequence[tuple[str, int, int | None]] = (),
     ) -> None:
         """Record the current version of a flow. Earlier versions are not kept."""
-        if schedules:
-            raise unsupported(SCHEDULES, f"flow '{deployed.flow}'")
-        given = [*deployed, [*signals], self._flows[deployed.hash]]
+        flow = [*deployed, self._flows[deployed.hash]]
+        given = [flow, [*signals], plain([*schedules])]
         self._call(self._ask(STARTS, "deploy", given))
 
     def undeploy(self, flow: str, version: str | None = None) -> None:
@@ -205,10 +253,11 @@ class TemporalStore:
         return [Start(*one) for one in self._shared(STARTS, "starts", signal) or ()]
 
     def schedules(self, until: int | None = None) -> list[Scheduled]:
-        return []
+        found = self._shared(STARTS, "schedules", "" if until is None else str(until))
+        return [Scheduled(*one) for one in found or ()]
 
     def move_schedule(self, scheduled: Scheduled, time: int, due: int | None) -> bool:
-        return False
+        return bool(self._call(self._ask(STARTS, "move_schedule", [[*scheduled], time, due])))
 
     # -- executions
 
@@ -231,6 +280,12 @@ class TemporalStore:
                 break
             found += page
         return found
+
+    def number_events(self) -> NoReturn:
+        raise unsupported("the events of all executions in one order")
+
+    def numbered(self, after: int, limit: int) -> NoReturn:
+        self.number_events()
 
     async def _earlier(self, id: str, since: int, until: int, limit: int | None) -> Sequence[Entry]:
         """Return events from the histories of earlier runs."""
@@ -261,6 +316,9 @@ class TemporalStore:
 
     def next_due(self, after: int) -> int | None:
         return None
+
+    def open_executions(self) -> dict[str, int]:
+        return self._call(self._listing.open_executions())
 
     def executions(
         self, filter: ExecutionFilter = _ALL_EXECUTIONS, after: str | None = None, limit: int = 50
@@ -297,6 +355,14 @@ class TemporalStore:
         found = self._call(self._listing.found_waits(id[:SHORT_WAIT]))
         return shortest(id, [other for other, _ in found if other != id], SHORT_WAIT)
 
+    def around(self, id: str, unit: int) -> dict[str, Any]:
+        """Return what rules and approvals of a unit's call refer to, as in the kernel's state.
+
+        A query of its size, however long the execution is.
+        """
+        found: dict[str, Any] = unpack(self._read(id, "around", unit))
+        return found
+
     # -- messages and decisions
 
     def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
@@ -315,7 +381,7 @@ class TemporalStore:
             locks: The locks on which it has claims already.
         """
         flow = unpack(self.get_flow(beginning.new.hash))
-        check_supported(flow, files=self.objects is not None)
+        check_supported(flow)
         check_started(unpack(beginning.event))
         start = {
             "flow": flow,
@@ -337,19 +403,21 @@ class TemporalStore:
             queue: Packed events to apply then.
 
         Raises:
-            Conflict: It is open, or exists.
+            Conflict: It is open, or exists, or a lock that it held is not free.
         """
-        if append.claims:
-            raise unsupported("retries and forks of executions with shared locks")
         events = [unpack(event) for event in queue]
         forms = {*append.forms, *(event["after"] for event in events if "after" in event)}
         past: dict[str, Any] = {"append": plain([*append]), "queue": [*queue]}
         reuse = WorkflowIDReusePolicy.REJECT_DUPLICATE
-        if append.new is not None and append.new.files_of and self.objects is not None:
-            self._files.refer(id, self._files.digests_of(append.new.files_of))
+        if append.new is not None and append.new.files_of:
+            if self.objects is None:
+                past["texts"] = self._texts(append.new.files_of)
+            else:
+                self.objects.refer(id, self.objects.digests_of(append.new.files_of))
         if append.new is None:
             driver = self._call(self._ended(id))
             past |= {"copy": driver.store.copy(id), "outgoing": driver.outgoing.kept()}
+            past["texts"] = driver.texts
             if driver.store.first(id):
                 past["before"] = driver.start["past"]["before"]
             new, reuse = driver.start["new"], WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
@@ -365,8 +433,64 @@ class TemporalStore:
             "past": past,
         }
         head = ["running", append.at, None]
+        locks = self._reserve(id, append)
+        again = [
+            claim._replace(then="cancel" if claim.cancel else "queue") for claim in append.claims
+        ]
+        past["claims"] = plain(again)
         if not self._call(self._begun(start, {HEAD: head}, reuse)):
+            self._release(id, locks, append.at)
             raise Conflict(f"execution {id} exists, or is open", hint=Hint(f"flowengine show {id}"))
+
+    def _reserve(self, id: str, append: Append) -> list[str]:
+        """Make the claims of an execution that is to be started, and return their locks.
+
+        Raises:
+            Conflict: A lock that it held is not free.
+        """
+        locks: list[str] = []
+        for lock in sorted({claim.lock for claim in append.claims}):
+            claims = plain([claim for claim in append.claims if claim.lock == lock])
+            request = self._ask(lock_workflow(lock), "reserve", [id, claims, append.at])
+            rejected = self._call(request)
+            if rejected is not None:
+                self._release(id, locks, append.at)
+                _, holder = rejected
+                raise not_free(lock, holder, self.execution(holder))
+            locks.append(lock)
+        return locks
+
+    def _release(self, id: str, locks: Sequence[str], at: int) -> None:
+        """Release the claims of an execution that was not started."""
+        for lock in locks:
+            self._call(self._ask(lock_workflow(lock), "release", [id, at]))
+
+    def upgrade(self, id: str, event: bytes, seq: int) -> bool:
+        """Continue an execution with another form of its flow, and return whether it does.
+
+        Args:
+            id: Its id.
+            event: The packed event that moves it.
+            seq: Number of events for which the move was checked. With more, it is not made.
+        """
+        flow = unpack(self.get_flow(unpack(event)["after"]))
+        check_supported(flow)
+        return self._call(self._upgraded(id, event, flow, seq))
+
+    async def _upgraded(self, id: str, event: bytes, flow: Any, seq: int) -> bool:
+        handle = await self._connection.handle(id)
+        given, name = [event, ByReference(flow), seq], os.urandom(16).hex()
+        try:
+            is_moved: bool = await again_if_refused(
+                lambda: handle.execute_update("upgrade", args=given, id=name, rpc_timeout=PATIENCE)
+            )
+        except WorkflowUpdateRPCTimeoutOrCancelledError:
+            raise self._connection.no_worker() from None
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return False
+        return is_moved
 
     async def _ended(self, id: str) -> WorkflowDriver:
         found = await self._described(id)
@@ -403,6 +527,7 @@ class TemporalStore:
                 args=[start, ByReference(flow)],
                 id=start["id"],
                 task_queue=QUEUE,
+                task_timeout=task_time(self.heartbeat),
                 id_reuse_policy=reuse,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                 static_summary=f"flow {new.flow}",
@@ -427,7 +552,7 @@ class TemporalStore:
         sent: Sent | None = self._write(execution, "send", execution, event, at, message_id)
         if sent is None:
             record = self.execution(execution)
-            raise ended(execution, record.status, record)
+            raise ended(record)
         return sent
 
     async def _signal(
@@ -438,7 +563,7 @@ class TemporalStore:
         if record.status in ENDED:
             if kind == "message" and (before := await self._sent(record, message_id)):
                 return before
-            raise ended(execution, record.status, record)
+            raise ended(record)
         handle = await self._connection.handle(execution)
         request = {"event": event, "at": at, "id": message_id}
         try:
@@ -447,7 +572,7 @@ class TemporalStore:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
             record = await self._record(execution)
-            raise ended(execution, record.status, record) from None
+            raise ended(record) from None
         before = await self._sent(record, message_id) if kind == "message" else None
         if before is None or before.event == event:
             return Sent(0, execution, True, event=event)
@@ -462,8 +587,6 @@ class TemporalStore:
         return None if answer is None else Sent(*answer)
 
     def decide(self, wait: str, vote: Vote) -> Standing:
-        if vote.gives is not None or vote.uses is not None:
-            raise unsupported("grants for all executions of a flow")
         standing: Standing | None = self._write(self._execution_of(wait), "decide", wait, vote)
         if standing is None:
             closed = self.wait(wait)
@@ -512,7 +635,15 @@ class TemporalStore:
         return found
 
     def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
-        return []
+        found = [FlowGrant(*one) for one in self._shared(GRANTS, "grants", flow or "") or ()]
+        return [grant for grant in found if tool in (None, grant.tool)]
+
+    def use_grant(self, grant: str, wait: str, at: int) -> bool:
+        """Use a grant for the answer to a wait, and return whether it was usable.
+
+        A request of the wait's execution must report afterwards whether the answer counts.
+        """
+        return bool(self._call(self._ask(GRANTS, "use", [grant, wait, at])))
 
     def claims(self, lock: str) -> list[Claimed]:
         found = self._shared(lock_workflow(lock), "claims", lock)
@@ -544,8 +675,10 @@ class TemporalStore:
 
     def change_shared(self, request: Mapping[str, Any]) -> None:
         """Carry out a request of an execution to what it shares with others."""
-        key, lock = request.get("key"), request.get("lock", "")
-        id = lock_workflow(lock) if key is None else key_workflow(*key)
+        if "key" in request:
+            id = key_workflow(*request["key"])
+        else:
+            id = lock_workflow(request["lock"]) if "lock" in request else GRANTS
         self._call(self._change(id, request))
 
     async def _change(self, id: str, request: Mapping[str, Any]) -> None:
@@ -555,6 +688,7 @@ class TemporalStore:
             {},
             id=id,
             task_queue=QUEUE,
+            task_timeout=task_time(self.heartbeat),
             start_signal="change",
             start_signal_args=[[dict(request)]],
             rpc_timeout=PATIENCE,
@@ -564,7 +698,7 @@ class TemporalStore:
         raise unsupported("messages between executions from outside a worker")
 
     def revoke(self, grant: str, by: str) -> FlowGrant:
-        raise unsupported("grants for all executions of a flow")
+        return FlowGrant(*self._call(self._ask(GRANTS, "revoke", [grant, by])))
 
     async def _ask(self, id: str, update: str, arguments: list[Any]) -> Any:
         """Send an update to what executions share, and return the answer."""
@@ -574,6 +708,7 @@ class TemporalStore:
             {},
             id=id,
             task_queue=QUEUE,
+            task_timeout=task_time(self.heartbeat),
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )
         try:
@@ -613,11 +748,28 @@ class TemporalStore:
         self._call(self._described(execution))
         return self._files.put(execution, content, name)
 
+    def hold_artifact(self, content: bytes | PathLike[str], name: str) -> NoReturn:
+        raise unsupported("files that no execution refers to yet")
+
     def open_artifact(self, sha256: str, execution: str | None = None) -> BinaryIO:
         return self.fetch_artifact(sha256, execution).open("rb")
 
     def fetch_artifact(self, sha256: str, execution: str | None = None) -> Path:
-        return self._files.fetch(sha256, execution)
+        if self.objects is not None or execution is None:
+            return self._files.fetch(sha256, execution)
+        text = self._texts(execution).get(sha256)
+        if text is None:
+            raise not_referred(sha256, execution)
+        if self._copies is None:
+            self._copies = TemporaryDirectory(prefix="flowengine-")
+        path = Path(self._copies.name, sha256)
+        path.write_bytes(text)
+        return path
+
+    def _texts(self, execution: str) -> dict[str, bytes]:
+        """Return the texts of tools that an execution keeps, by digest."""
+        found: dict[str, bytes] = self._read(execution, "texts")
+        return found
 
     def refer(self, execution: str, files: Sequence[tuple[str, str | None]]) -> None:
         """Note that an execution refers to files that others refer to. See `Append.files`."""
@@ -632,8 +784,12 @@ class TemporalStore:
     def calm(self, execution: str, epoch: int) -> NoReturn:
         raise _only_workers()
 
-    def acquire(self, execution: str, owner: str, now: int) -> NoReturn:
-        raise _only_workers()
+    def acquire(self, execution: str, owner: str, now: int) -> int:
+        """Return an epoch for an execution in which no attempt is running."""
+        holder = self.holder(execution, now)
+        if holder is not None:
+            raise Conflict(f"execution {execution} is running", standing=holder)
+        return 0
 
     def renew(self, owner: Owner, until: int) -> None:
         """Do nothing: Temporal ensures that an execution has one writer."""
@@ -650,22 +806,32 @@ class TemporalStore:
         found = self._call(self._described(id))
         if found.status != WorkflowExecutionStatus.RUNNING:
             record = self.execution(id)
-            raise ended(id, record.status, record)
+            raise ended(record)
         driver = self._call(self._replayed(id, found.run_id))
         flow = driver.start["flow"]
-        if driver.outgoing.kept()[1]:
-            raise UsageError(f"execution {id} has shared locks, which cannot be moved")
         if driver.over or not driver.quiet or driver.execution.state["status"] not in RESTING:
             raise Conflict(f"execution {id} is running", hint="move it when it waits")
         data = _with_keyed_messages(driver.store.copy(id))
+        data["claims"] = self._claims_of(driver)
         first, journal = driver.store.first(id), data["journal"]
         if first:
             earlier = [[*event] for event in self.events(id, 0, first)]
             journal |= {"first": 0, "entries": earlier + journal["entries"]}
         flows = {driver.start["new"][2]: flow, **driver.start.get("flows", {})}
-        files = [] if self.objects is None else self.objects.digests_of(id)
+        files = [*driver.texts] if self.objects is None else self.objects.digests_of(id)
         packed = {hash: pack(one) for hash, one in flows.items()}
         return ExecutionCopy(data, packed, files, driver.mark)
+
+    def _claims_of(self, driver: WorkflowDriver) -> list[Any]:
+        """Return the claims of an execution on shared locks. See `ExecutionCopy`."""
+        execution = driver.execution
+        found = [*claims_in(execution.id, execution.linked.graph, execution.state)]
+        for lock in sorted({claim.lock for claim in found}):
+            check_movable(execution.id, lock, self.claims(lock))
+        return [
+            [*claim._replace(then="queue" if claim.then == "queue" else "reject", cancel=b"")]
+            for claim in found
+        ]
 
     async def _replayed(self, id: str, run: str) -> WorkflowDriver:
         return await replayed(await self._connection.client(), id, run)
@@ -674,24 +840,33 @@ class TemporalStore:
         journal = copy.data["journal"]
         record = ExecutionRecord(*journal["record"])
         flows = {hash: unpack(flow) for hash, flow in copy.flows.items()}
-        check_supported(flows[record.hash], files=self.objects is not None)
+        check_supported(flows[record.hash])
         if journal["entries"]:
             check_started(unpack(journal["entries"][0][2]))
         if copy.files:
             _ = self._files  # raises the error if there is none
+        claims = copy.data.get("claims", [])
         start = {
             "flow": flows.pop(record.hash),
             "flows": flows,
             "id": record.id,
             "most": self.most_bytes,
             "new": plain(NewExecution(*record[1:9])),
-            "past": {"copy": _with_own_messages(copy.data)},
+            "past": {
+                "copy": _with_own_messages(copy.data),
+                "claims": claims,
+                # More than those with which it was here before.
+                "outgoing": [time.time_ns() // 1_000_000, []],
+            },
             "held": True,
         }
-        head = [record.status, record.changed_at, record.due]
+        head = Head(record.status, record.changed_at, record.due)
+        append = Append(record.id, 0, 0, head=head, claims=[Claim(*claim) for claim in claims])
         reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
         self._call(self._end_held(record.id))
-        if not self._call(self._begun(start, {HEAD: head, HELD: True}, reuse)):
+        locks = self._reserve(record.id, append)
+        if not self._call(self._begun(start, {HEAD: [*head[:3]], HELD: True}, reuse)):
+            self._release(record.id, locks, append.at)
             raise Conflict(f"execution {record.id} exists in {self.location}")
 
     async def _is_waiting_to_be_driven(self, id: str) -> bool:
@@ -729,13 +904,59 @@ class TemporalStore:
             await handle.signal("drive", rpc_timeout=PATIENCE)
         return is_held
 
+    def drop_copy(self, id: str) -> None:
+        self._call(self._dropped(id))
+
+    async def _dropped(self, id: str) -> None:
+        """End the workflow of a copy, and release its locks, after all of its requests."""
+        if not await self._is_waiting_to_be_driven(id):
+            return
+        start = await first_input(await self._connection.client(), id)
+        await self._end_held(id)
+        now = time.time_ns() // 1_000_000
+        for lock in sorted({claim[0] for claim in start["past"]["claims"]}):
+            request = {"do": "end", "lock": lock, "at": now, "execution": id, "number": now}
+            await self._change(lock_workflow(lock), request)
+
     # -- maintenance
 
     def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
-        raise unsupported("'prune': the retention of its namespace removes executions")
+        """Delete executions that have ended. Values and files in the object store remain."""
+        check_statuses(statuses)
+        return Pruned(self._call(self._prune(before, statuses)), 0, 0)
+
+    async def _prune(self, before: int, statuses: Sequence[str]) -> int:
+        ids = await self._listing.ended(before, statuses)
+        return sum([await self._is_removed(id) for id in ids])
+
+    async def _is_removed(self, id: str) -> bool:
+        """Delete all runs of a workflow that has ended, and return whether it was there.
+
+        The newest is the last, because the ones before would be taken for the execution.
+        """
+        client, runs = await self._connection.client(), await self._listing.runs(id)
+        try:
+            newest = await self._described(id)
+        except NotFound:
+            return False
+        if newest.status == WorkflowExecutionStatus.RUNNING:
+            return False  # retried just now
+        for run in dict.fromkeys([*(run for run in runs if run != newest.run_id), newest.run_id]):
+            request = DeleteWorkflowExecutionRequest(
+                namespace=client.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=id, run_id=run),
+            )
+            try:
+                await client.workflow_service.delete_workflow_execution(request, timeout=PATIENCE)
+            except RPCError as error:
+                if error.status != RPCStatusCode.NOT_FOUND:
+                    raise
+        return True
 
     def close(self) -> None:
         self._connection.close()
+        if self._copies is not None:
+            self._copies.cleanup()
         if self.objects is not None:
             self.objects.close()
 
@@ -768,9 +989,11 @@ class TemporalStore:
         message = driver.broken or "its workflow was ended in Temporal"
         return record._replace(error=pack({"type": "EngineError", "message": message}))
 
-    async def _flow(self, execution: str) -> Any:
-        client = await self._connection.client()
-        return (await first_input(client, execution))["flow"]
+    async def _first_flow(self, execution: str, hash: str) -> bytes | None:
+        """Return a flow with which the newest run of an execution began, packed, or None."""
+        start = await first_input(await self._connection.client(), execution)
+        found = {start["new"][2]: start["flow"], **start.get("flows", {})}.get(hash)
+        return None if found is None else pack(found)
 
     def _read(self, execution: str, method: str, *arguments: Any) -> Any:
         """Call a read-only method of the store of an execution."""
@@ -803,7 +1026,7 @@ class TemporalStore:
         request = {"method": method, "arguments": plain([*arguments])}
         name = os.urandom(16).hex()  # repeated, it counts once
         try:
-            answer = await again_if_failed(
+            answer = await again_if_refused(
                 lambda: handle.execute_update("write", request, id=name, rpc_timeout=PATIENCE)
             )
         except WorkflowUpdateRPCTimeoutOrCancelledError:
@@ -925,4 +1148,4 @@ def _no_key(signal: str, key: str) -> NotFound:
 
 
 def _only_workers() -> UsageError:
-    return unsupported("upgrade, and what else writes a journal from outside its worker")
+    return unsupported("writing a journal from outside its worker")

@@ -12,9 +12,21 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow
 
 HINT = "use a store in a directory for it"
-SCHEDULES = "starting on a schedule"
 _KINDS = frozenset(
-    {"agent_offer", "agent_turn", "flow", "http", "mcp", "python", "run", "shell", "std", OPENING}
+    {
+        "agent_offer",
+        "agent_turn",
+        "flow",
+        "http",
+        "mcp",
+        "python",
+        "run",
+        "shell",
+        "slack",
+        "smtp",
+        "std",
+        OPENING,
+    }
 )
 """Step kinds that need no support of the driving engine. The processes of a killed worker are ended
 by its guard."""
@@ -41,24 +53,16 @@ def refuse(what: str) -> NoReturn:
     raise unsupported(what)
 
 
-def check_supported(flow: CompiledFlow, *, files: bool = True) -> None:
+def check_supported(flow: CompiledFlow) -> None:
     """Check that executions of a flow can run in Temporal.
 
     Args:
         flow: The flow.
-        files: Whether there is an object store.
 
     Raises:
         UsageError: The flow needs an unsupported feature.
     """
-    if any("schedule" in start for start in flow.get("start", ())):
-        raise unsupported(SCHEDULES, f"flow '{flow['id']}'")
-    for name, state in flow.get("state", {}).items():
-        if isinstance(state.get("reducer"), dict):
-            raise unsupported("reducers in Python", f"the state key '{name}'")
     for step in flow["steps"]:
-        if not files and ("approval" in step or "policies" in step):
-            raise unsupported("approvals of calls without an object store", f"step '{step['id']}'")
         for needed in _needed_by_step(step):
             raise unsupported(needed, f"step '{step['id']}'")
 

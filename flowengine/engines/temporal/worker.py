@@ -32,6 +32,7 @@ from flowengine.engines.temporal.shared import SharedWorkflow
 from flowengine.engines.temporal.sharing import Sharing
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.workflow import FlowExecution, set_heartbeat
+from flowengine.kernel.advance import load_all
 from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
     from temporalio.client import Client
 
+    from flowengine.engines.policy_files import PolicyFiles
+    from flowengine.engines.results import ScheduledStart
     from flowengine.engines.temporal.address import Address
 
 _PASSED = (
@@ -62,6 +65,10 @@ end_orphans()
 """Reads until the pipe is closed, which also happens if the worker is killed."""
 _STICKY = timedelta(seconds=2)
 """How soon another worker takes over a workflow from a worker that does not respond."""
+_LONGEST_TASK = 9.0
+"""Seconds after which a workflow task that is still at work counts as stuck, somewhat less than the
+server gives it. The library's two seconds end tasks on a busy machine that would have succeeded: a
+single event can begin 100,000 steps."""
 _MOST_WITH_ENVIRONMENTS = 10_000
 """Maximum number of concurrent attempts with environments. They must not wait for each other: one
 that has to wait for long counts as sent to a worker that is lost."""
@@ -73,12 +80,14 @@ async def work(
     address: Address,
     *,
     drain: float,
-    heartbeat: float,
+    heartbeat: float | None,
     strict: bool,
+    policies: PolicyFiles | None = None,
     deployment: str | None = None,
     stopping: asyncio.Event,
     on_ready: Callable[[], None] = lambda: None,
     on_attempt: Callable[[str, str, str], None] = lambda execution, flow, address: None,
+    on_start: Callable[[ScheduledStart], None] = lambda start: None,
 ) -> None:
     """Run a worker until stopped.
 
@@ -86,20 +95,26 @@ async def work(
         address: The store.
         drain: Seconds that running attempts have to end when it stops. Attempts that take longer
             are interrupted.
-        heartbeat: Seconds without a heartbeat after which an attempt is interrupted.
+        heartbeat: Seconds without a heartbeat after which an attempt is interrupted. None: those
+            of the environment.
         strict: Whether a step fails that leaves something running.
+        policies: The policies of this host, which apply to the calls that it makes.
         deployment: Name and build of its deployment version, `NAME:BUILD`. None: it takes the
             executions of every version.
         stopping: Stops the worker when set.
         on_ready: Called when it starts to accept work.
         on_attempt: Called with the execution, its flow and the address of the step when an attempt
             begins.
+        on_start: Called with each start of an execution by a schedule.
 
     Raises:
         StoreError: The server cannot be reached, or refuses.
     """
-    set_heartbeat(heartbeat)
     store = TemporalStore(address)
+    if heartbeat is None:
+        heartbeat = store.heartbeat
+    store.heartbeat = heartbeat
+    set_heartbeat(heartbeat)
     client = await connect(address, store.objects)
     await register(client)
     from flowengine.flow.expressions import cel  # noqa: F401 - its library, before a workflow does
@@ -111,9 +126,9 @@ async def work(
         "graceful_shutdown_timeout": timedelta(seconds=drain),
     }
     with own_place(address) as place:
-        host = _host(store, place)
+        host = _host(store, place, policies)
         attempts = Attempts(client, host, store, strict=strict, queue=place.queue, tell=on_attempt)
-        sharing = Sharing(host, store)
+        sharing = Sharing(host, store, on_start)
         worker, own = _workers(client, attempts, sharing, place, times, deployment)
         watching = asyncio.create_task(attempts.cut_when_alone(heartbeat))
         try:
@@ -140,8 +155,12 @@ def _workers(
         attempts.attempt,
         attempts.describe,
         attempts.place,
+        attempts.reduce,
         sharing.begin,
         sharing.share,
+        sharing.use,
+        sharing.wanted,
+        sharing.start_due,
     ]
     worker = Worker(
         client,
@@ -153,6 +172,8 @@ def _workers(
         deployment_config=None if deployment is None else _deployment(deployment),
         **times,
     )
+    driving: Any = worker._workflow_worker  # there is no option for it
+    driving._deadlock_timeout_seconds = _LONGEST_TASK
     own = Worker(
         client,
         task_queue=place.queue,
@@ -188,7 +209,7 @@ def _guard() -> Iterator[None]:
             guard.stdin.close()
 
 
-def _host(store: TemporalStore, place: Place) -> Host:
+def _host(store: TemporalStore, place: Place, policies: PolicyFiles | None) -> Host:
     """Return the context in which this worker runs attempts and delivers messages."""
     folder = None if store.objects is None else store.objects.folder
     return Host(
@@ -199,6 +220,7 @@ def _host(store: TemporalStore, place: Place) -> Host:
         workdir=os.getcwd(),
         linger=0,
         ttl=0,
+        policies=policies,
         environments=place.folder,
         guarded=[] if folder is None else [str(folder)],
     )
@@ -260,5 +282,6 @@ def runner_of_workflows(*, versioned: bool = False) -> SandboxedWorkflowRunner:
     Args:
         versioned: Whether the worker belongs to a deployment version.
     """
+    load_all()  # the time of a workflow task is limited
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_PASSED)
     return (_VersionedRunner if versioned else _Runner)(restrictions=restrictions)

@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeUpdate
@@ -19,6 +19,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 
 from flowengine.engines.executions.execution import Execution, Told
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
+from flowengine.engines.executions.subjects import address_of
 from flowengine.engines.running.carrying import Carrier, Notice
 from flowengine.engines.running.recovery import fire, take_message
 from flowengine.engines.running.warnings import uncounted
@@ -26,15 +27,19 @@ from flowengine.engines.temporal.attributes import (
     HEAD,
     HELD,
     MOST_OPEN_BYTES,
+    NEW,
     OPEN_WAITS,
     STATUS,
     WAITS,
     WAITS_KEPT,
     wait_values,
 )
+from flowengine.engines.temporal.heartbeat import DEFAULT, is_too_long
+from flowengine.engines.temporal.inputs import Inputs, fixed
 from flowengine.engines.temporal.outgoing import Outgoing
 from flowengine.engines.temporal.payloads import LARGE, ByReference
 from flowengine.engines.temporal.placing import EnvironmentsLost, Placing, never_began
+from flowengine.engines.temporal.reducing import Unreduced, has_reducers, known, remembered
 from flowengine.engines.temporal.requests import (
     ARGUMENTS,
     ATTEMPT,
@@ -42,8 +47,11 @@ from flowengine.engines.temporal.requests import (
     MOST_BYTES,
     MOVED,
     READS,
+    REDUCE,
     REFUSED,
     RESTING,
+    USE,
+    WANTED,
     WORKFLOW,
     WRITES,
     append_of,
@@ -53,20 +61,25 @@ from flowengine.engines.temporal.requests import (
     run_as_data,
     run_of,
 )
+from flowengine.engines.temporal.texts import add
 from flowengine.errors import Conflict, FlowEngineError
 from flowengine.journal.beginning import begin
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.memory.store import MemoryStore
-from flowengine.journal.records import Append, Beginning, Head
+from flowengine.journal.records import Append, Beginning, Head, Standing
+from flowengine.journal.refusals import no_execution
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.sdk import ExecutionContext
 
-HEARTBEAT = 10.0
-"""Seconds without a heartbeat after which an attempt is interrupted."""
+if TYPE_CHECKING:
+    from flowengine.kernel.graph.specs import CompiledFlow
+    from flowengine.kernel.state.records import State
+
 _ONCE = RetryPolicy(maximum_attempts=1)
 _SOME_TIMES = RetryPolicy(maximum_attempts=3)
 _LONGEST_DESCRIPTION = timedelta(minutes=1)
+_LONGEST_REDUCTION = timedelta(minutes=1)
 _LONGEST = timedelta(days=365)
 MOST_AT_WORK = 100
 """Maximum number of concurrent attempts, equal to the capacity of a worker. Temporal fails a
@@ -82,13 +95,17 @@ READERS: dict[str, list[WorkflowDriver]] = {}
 
 
 class _WorkflowFlow(LinkedFlow):
-    """A flow whose steps run elsewhere."""
+    """A flow whose steps and reducers run elsewhere."""
+
+    def __init__(self, compiled: CompiledFlow, hash: str) -> None:
+        super().__init__(compiled, hash)
+        self.graph.function = remembered
 
     def look_ahead(self, *_: Any, **__: Any) -> None:
         """Do nothing, because preloading would start a thread."""
 
 
-_SETTINGS = {"heartbeat": HEARTBEAT}
+_SETTINGS = {"heartbeat": DEFAULT}
 """Settings of the worker in this process. They do not affect which commands follow from a
 history."""
 
@@ -120,10 +137,9 @@ class WorkflowDriver(Carrier):
         id, new = start["id"], new_execution(start["new"])
         self.start = start
         self.store = MemoryStore()
+        self._reduces = False
         for hash, flow in {new.hash: start["flow"], **start.get("flows", {})}.items():
-            self.store.put_flow(hash, pack(flow))
-            if hash not in _LINKED:
-                _LINKED[hash] = _WorkflowFlow(flow, hash)
+            self._keep_flow(flow, hash)
         context = ExecutionContext(
             id,
             new.flow,
@@ -138,12 +154,19 @@ class WorkflowDriver(Carrier):
         self.broken: str | None = None
         self.moved = False
         """Whether another store drives it from now on."""
+        self.texts: dict[str, bytes] = {}
+        """Digest → text of a tool that approvers have seen, if there is no object store."""
         self.outgoing = Outgoing(id, new.created_at, self.store, self._rest)
         self.placing = Placing(self.execution, lambda: _SETTINGS["heartbeat"], self._released)
+        self._inputs = Inputs(self.execution)
         self._held: deque[Run] = deque()
         self._bytes = 0
         self._pausing = False
         self._stopped: set[tuple[int, int]] = set()
+        self._reserved: list[Any] = []
+        self._reduced: list[Any] = []
+        """Results of reducers for the first event of the queue."""
+        self._reducing: asyncio.Task[None] | None = None
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_due: int | None = None
         self._shown_waits: list[str] = []
@@ -161,7 +184,8 @@ class WorkflowDriver(Carrier):
 
         Args:
             past: `copy` (what its store contained), `append` (a change to it), `queue` (events to
-                apply), and from another run `held`, `outgoing`, `placing`, `shown`.
+                apply), `claims` (reserved for it), `texts`, and from another run `held`,
+                `outgoing`, `placing`, `shown`.
         """
         id = self.execution.id
         if past.get("copy") is not None:
@@ -175,12 +199,16 @@ class WorkflowDriver(Carrier):
         self._held += [run_of(given) for given in past.get("held", ())]
         self.outgoing.restore(*past.get("outgoing", (0, [])))
         self.placing.restore(*past.get("placing", (None, False, [])))
+        add(self.texts, past.get("texts", {}))
+        self._reserved = past.get("claims", [])
         self._shown_waits, self._shown_status = past.get("shown", ([], "running"))
 
     @property
     def must_continue(self) -> bool:
         """Whether it is to be continued in another run as soon as nothing is at work."""
-        return workflow.info().is_continue_as_new_suggested()
+        info = workflow.info()
+        length = info.get_current_history_length()
+        return info.is_continue_as_new_suggested() or is_too_long(length, info.task_timeout)
 
     @property
     def quiet(self) -> bool:
@@ -205,6 +233,7 @@ class WorkflowDriver(Carrier):
             "held": [run_as_data(run) for run in self._held],
             "outgoing": self.outgoing.kept(),
             "placing": self.placing.kept(),
+            "texts": self.texts,
             "shown": [self._shown_waits, self._shown_status],
             "before": workflow.info().run_id,
         }
@@ -244,23 +273,55 @@ class WorkflowDriver(Carrier):
             return False
         self.outgoing.leave_keys()
         await workflow.wait_condition(lambda: not self.outgoing.busy)
+        locks = self.outgoing.locks
+        is_wanted = bool(locks) and await workflow.execute_local_activity(
+            WANTED, locks, start_to_close_timeout=_LONGEST_DESCRIPTION
+        )
         # What arrives before this timer fires is seen here, and what arrives later is refused.
         await workflow.sleep(0.001)
-        if not self._is_still(mark):
+        if is_wanted or not self._is_still(mark):
             self.outgoing.add(Append(self.execution.id, 0, self.execution.seq))
             return False
         self.moved = True
+        self.outgoing.leave_locks(_now())
         workflow.upsert_search_attributes([STATUS.value_set(MOVED), WAITS.value_set([])])
+        await workflow.wait_condition(lambda: not self.outgoing.busy)
         return True
 
     def _is_still(self, mark: list[int]) -> bool:
         """Return whether it is open, and nothing has happened since a mark."""
         return not self.over and self.quiet and self.mark == mark
 
+    def upgrade(self, event: Any, flow: CompiledFlow, seq: int) -> bool:
+        """Continue with another form of the flow, unless anything has happened since.
+
+        Args:
+            event: The event that moves the execution.
+            flow: The form.
+            seq: Number of events for which the move was checked.
+        """
+        if self.over or not self.quiet or self.execution.seq != seq:
+            return False
+        self._keep_flow(flow, event["after"])
+        self.start["flows"] = {**self.start.get("flows", {}), event["after"]: flow}
+        event["at"] = _now()
+        self.execution.queue.append(event)
+        self._move()
+        return True
+
+    def _keep_flow(self, flow: CompiledFlow, hash: str) -> None:
+        self.store.put_flow(hash, pack(flow))
+        self._reduces = self._reduces or has_reducers(flow)
+        if hash not in _LINKED:
+            _LINKED[hash] = _WorkflowFlow(flow, hash)
+
     def take_inbox(self) -> None:
         """Take the messages to the execution, and carry out the resulting commands."""
         if self.over:
             return
+        if self._reserved:
+            self.outgoing.claim(self._reserved, _now())
+            self._reserved = []
         for message in self.store.inbox(self.execution.id):
             take_message(self.execution, message, _now())
         self._move()
@@ -269,8 +330,10 @@ class WorkflowDriver(Carrier):
         """Apply queued events, and carry out the resulting commands. Never waits."""
         execution = self.execution
         try:
-            while execution.queue:
-                execution.apply_queue()
+            while execution.queue and self._reducing is None:
+                self._apply()
+                if self._reducing is not None:
+                    break
                 append = execution.take(release=False)
                 [refusal] = self.store.commit([append._replace(claims=(), files=())])
                 if refusal is not None:
@@ -279,11 +342,43 @@ class WorkflowDriver(Carrier):
                 self._show(append)
                 self.carry_out(execution)
                 self._begin_held()
-            self._begin_held()
-            self.alarm(execution)
-            self.placing.give_back(_now())
+            if self._reducing is None:
+                self._begin_held()
+                self.alarm(execution)
+                self.placing.give_back(_now())
         except Exception as error:
             self.broken = f"{type(error).__name__}: {error}"
+
+    def _apply(self) -> None:
+        """Apply the queued events, or those before one that needs a reducer in Python."""
+        if not self._reduces:
+            self.execution.apply_queue()
+            return
+        try:
+            with known(self._reduced):
+                self.execution.apply_first(again=bool(self._reduced))
+        except Unreduced as needed:
+            if self._shown_status in RESTING:
+                self._shown_status = "running"
+                workflow.upsert_search_attributes([STATUS.value_set("running")])
+            self._reducing = asyncio.create_task(self._reduce(needed.given))
+        else:
+            self._reduced = []
+
+    async def _reduce(self, given: list[Any]) -> None:
+        """Call a reducer in a worker, and apply the event that needs its result."""
+        try:
+            result = await workflow.execute_local_activity(
+                REDUCE,
+                pack(given),
+                start_to_close_timeout=_LONGEST_REDUCTION,
+                retry_policy=_SOME_TIMES,
+            )
+        except ActivityError as error:
+            result = {"error": f"{given[0]['python']} was called in vain: {error.cause or error}"}
+        self._reduced.append(result)
+        self._reducing = None
+        self._move()
 
     def _show(self, append: Append) -> None:
         """Publish the status and the open waits, for lists without a worker."""
@@ -299,6 +394,10 @@ class WorkflowDriver(Carrier):
             kinds = (record["kind"] for record in records)
             changed.append(WAITS.value_set(wait_values(self._shown_waits, kinds)))
             memo[OPEN_WAITS] = records if len(pack(records)) <= MOST_OPEN_BYTES else None
+        if append.moved is not None:
+            hash, version = append.moved
+            entry = new_execution(workflow.memo()[NEW])
+            memo[NEW] = plain(entry._replace(hash=hash, version=version))
         if append.head is not None:
             memo[HEAD] = [append.head.status, append.head.at, append.head.due]
         elif self._is_new:  # from now on, it can be asked
@@ -316,7 +415,10 @@ class WorkflowDriver(Carrier):
     @property
     def _is_preparing(self) -> bool:
         """Whether others cannot reach it yet, or a question is not described yet."""
-        return self.outgoing.busy or any(number < 0 for number in self.execution.work)
+        execution = self.execution
+        if self.outgoing.busy or any(number < 0 for number in execution.work):
+            return True
+        return any(map(_is_about_a_call, execution.commands))
 
     def _rest(self) -> None:
         """Publish that it rests, once others can reach it by its keys."""
@@ -334,6 +436,31 @@ class WorkflowDriver(Carrier):
         self._held.append(run)
         return True
 
+    async def decide(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Decide a wait, together with what executions share: the grant given or used for it."""
+        wait, vote = ARGUMENTS["decide"](request["arguments"])
+        uses = vote.uses
+        if uses is not None and not await workflow.execute_activity(
+            USE,
+            args=[uses, wait, vote.at],
+            start_to_close_timeout=_LONGEST_DESCRIPTION,
+            summary="use of a grant",
+        ):
+            return {"answer": plain(Standing(False, False, None, self.store.wait(wait)))}
+        decided = {"method": "decide", "arguments": [wait, plain(vote._replace(uses=None))]}
+        if self.moved:
+            answer = {"error": error_as_data(no_execution(self.execution.id))}
+        else:
+            answer = answered(self, decided)
+            self.take_inbox()
+        accepted, settled = answer["answer"][:2] if "answer" in answer else (False, False)
+        if uses is not None:
+            await self.outgoing.add_now({"do": "used", "wait": wait, "counts": accepted})
+        if vote.gives is not None and vote.approves and accepted and settled:
+            [grant] = [one for one in self.store.grants() if one.id == wait]
+            await self.outgoing.add_now({"do": "grant", "grant": plain(grant)})
+        return answer
+
     def _begin_held(self) -> None:
         """Begin queued attempts as far as capacity is available."""
         while self._held and len(self.execution.work) < MOST_AT_WORK and not self._pausing:
@@ -341,25 +468,18 @@ class WorkflowDriver(Carrier):
                 return  # what begins now would be lost to the next run
             if workflow.info().get_current_history_length() > LONGEST_HISTORY:
                 raise RuntimeError(f"the history of one run has {LONGEST_HISTORY} events")
-            run = self._held.popleft()
-            given = self._given(run)
-            size = len(given)
+            run = fixed(self._held.popleft())
+            size = self._inputs.size(run)
             if size > self.start["most"]:
                 self._refuse(run, size)
                 continue
             before = self.execution.work.get(run.unit)
-            task = asyncio.create_task(self._attempt(run, given, before))
+            task = asyncio.create_task(self._attempt(run, before))
             self.execution.work[run.unit] = task
             self._bytes += min(size, LARGE) if self.start["most"] > MOST_BYTES else size
             if self._bytes > MOST_BYTES_AT_ONCE:
                 self._pausing = True
                 self._pause = asyncio.create_task(self._make_room())
-
-    def _given(self, run: Run) -> bytes:
-        """Return the input of an attempt's activity, packed once and as short as possible."""
-        compiled = self.execution.linked.compiled
-        data = run_as_data(run, secrets="secrets" in compiled or "flows" in compiled)
-        return pack([self.execution.linked.hash, self.execution.context.workdir, data])
 
     def _refuse(self, run: Run, size: int) -> None:
         """Fail an attempt whose input is too large."""
@@ -391,10 +511,16 @@ class WorkflowDriver(Carrier):
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_due = due
-        self._alarm = None if due is None else asyncio.create_task(self._ring(due))
+        if due is None:
+            self._alarm = None
+            return
+        event = {"type": "timer", "timer": execution.timers.next_number()}
+        address = address_of(execution.linked.graph, execution.state, event)
+        summary = "next timer" if address is None else f"timer of {address}"
+        self._alarm = asyncio.create_task(self._ring(due, summary))
 
-    async def _ring(self, due: int) -> None:
-        await workflow.sleep(max(due - _now(), 0) / 1000, summary="next timer")
+    async def _ring(self, due: int, summary: str) -> None:
+        await workflow.sleep(max(due - _now(), 0) / 1000, summary=summary)
         self._alarm, self._alarm_due = None, None
         now = _now()
         for _, timer in self.execution.timers.due(now):
@@ -410,36 +536,47 @@ class WorkflowDriver(Carrier):
         Raises:
             NotImplementedError: `check_supported` should have refused the command.
         """
-        if isinstance(command, Consult) and command.environment is None:
-            task = asyncio.create_task(self._describe(command.wait, command.step))
+        if _is_about_a_call(command):
+            task = asyncio.create_task(self._describe(command))
             execution.work[-command.wait] = task
         elif isinstance(command, ReleaseRegion):
             self.placing.end_region(command.region)
         elif not isinstance(command, Consult | Notify | Send):
             raise NotImplementedError(f"the command {type(command).__name__} in Temporal")
 
-    async def _describe(self, wait: int, step: int) -> None:
-        """Add to a question what its approvers see of the call."""
-        events: list[Any] = []
+    async def _describe(self, asked: Consult) -> None:
+        """Let rules or grants answer a question, or add what its approvers see of the call."""
+        wait = asked.wait
         with suppress(ActivityError, asyncio.CancelledError):
-            events = await workflow.execute_activity(
-                DESCRIBE,
-                args=[wait, step],
-                retry_policy=_SOME_TIMES,
-                start_to_close_timeout=_LONGEST_DESCRIPTION,
-                summary="description of a call",
-            )
+            if await self._described(asked, "begin"):
+                await self._described(asked, "grants")
         self.execution.work.pop(-wait, None)
-        if self.broken is None and wait in self.execution.waits:
-            for event in events:
-                event["at"] = _now()
-                self.execution.queue.append(event)
-            self._move()
         self._rest()
+
+    async def _described(self, asked: Consult, stage: str) -> bool:
+        """Add what an activity returns about a question, and return whether grants may answer it.
+
+        Those see the question with what was added.
+        """
+        events, grants, more = await workflow.execute_activity(
+            DESCRIBE,
+            args=[asked.wait, asked.step, asked.required, stage],
+            retry_policy=_SOME_TIMES,
+            start_to_close_timeout=_LONGEST_DESCRIPTION,
+            summary="description of a call",
+        )
+        if self.broken is not None or asked.wait not in self.execution.waits:
+            return False
+        add(self.texts, more)
+        for event in events:
+            event["at"] = _now()
+            self.execution.queue.append(event)
+        self._move()
+        return bool(grants)
 
     # Attempts
 
-    async def _attempt(self, run: Run, given: bytes, before: asyncio.Task[None] | None) -> None:
+    async def _attempt(self, run: Run, before: asyncio.Task[None] | None) -> None:
         """Run an attempt as an activity, whose result is an event."""
         event: Any = None
         try:
@@ -447,7 +584,7 @@ class WorkflowDriver(Carrier):
                 await asyncio.wait([before])
             if self.outgoing.refers:
                 await workflow.wait_condition(lambda: not self.outgoing.refers)
-            event = await self._attempted(run, given)
+            event = await self._attempted(run)
         except EnvironmentsLost as error:
             event = error.event
         except ActivityError as error:
@@ -468,10 +605,13 @@ class WorkflowDriver(Carrier):
             self.execution.queue += [*warnings, event]
         self._move()
 
-    async def _attempted(self, run: Run, given: bytes) -> Any:
+    async def _attempted(self, run: Run) -> Any:
         """Run the activity of an attempt, at the worker that has its environments."""
         while True:
             queue = await self.placing.queue_for(run)
+            # Temporal does not compare inputs with those of the history. To pack thousands of long
+            # ones again would take longer than a workflow task may.
+            given = b"" if workflow.unsafe.is_replaying() else self._inputs.packed(run)
             try:
                 event = await workflow.execute_activity(
                     ATTEMPT,
@@ -524,6 +664,7 @@ class FlowExecution:
     def __init__(self, start: dict[str, Any], flow: dict[str, Any]) -> None:
         self._driver = WorkflowDriver({**start, "flow": flow})
         self._begun = False
+        self._has_run_before = "before" in start.get("past", {})
         self._held = start.get("held", False)
         if (reader := READERS.get(workflow.info().run_id)) is not None:
             reader.append(self._driver)
@@ -571,8 +712,16 @@ class FlowExecution:
         return driver.quiet and workflow.all_handlers_finished()
 
     @workflow.signal
-    def message(self, request: dict[str, Any]) -> None:
-        """Take a message, unless one with its id was taken or the execution has ended."""
+    async def message(self, request: dict[str, Any]) -> None:
+        """Take a message, unless one with its id was taken or the execution has ended.
+
+        It gives way to updates of the same workflow task, so that these are accepted before there
+        are other commands. In a replay, Temporal's library joins a task without commands to the
+        next one, unless that begins with an accepted update. An update that is accepted later is
+        then given to a run that has not begun, and the order of the commands changes.
+        """
+        if self._begun or self._has_run_before:
+            await workflow.wait_condition(lambda: self._begun)
         driver = self._driver
         with suppress(Conflict):
             driver.store.send(driver.execution.id, request["event"], request["at"], request["id"])
@@ -590,9 +739,17 @@ class FlowExecution:
         return self._begun and await self._driver.leave(mark)
 
     @workflow.update
+    async def upgrade(self, event: bytes, flow: dict[str, Any], seq: int) -> bool:
+        """Continue with another form of the flow. See `WorkflowDriver.upgrade`."""
+        await workflow.wait_condition(lambda: self._begun)
+        return self._driver.upgrade(unpack(event), flow, seq)  # type: ignore[arg-type]
+
+    @workflow.update
     async def write(self, request: dict[str, Any]) -> dict[str, Any]:
         """Execute a write method of a store, and carry out the resulting commands."""
         await workflow.wait_condition(lambda: self._begun)
+        if request["method"] == "decide":
+            return await self._driver.decide(request)
         answer = answered(self._driver, request)
         self._driver.take_inbox()
         return answer
@@ -627,6 +784,10 @@ def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
     try:
         if method == "open_waits":
             found: Any = [*driver.execution.waits.values()]
+        elif method == "texts":
+            found = driver.texts
+        elif method == "around":
+            found = _around(driver.execution.state, *arguments)
         elif method == "events":
             found = [
                 driver.store.first(driver.execution.id),
@@ -637,6 +798,18 @@ def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
     except FlowEngineError as error:
         return {"error": error_as_data(error)}
     return {"answer": plain(found)}
+
+
+def _is_about_a_call(command: object) -> TypeGuard[Consult]:
+    """Return whether a command asks for an answer about a call."""
+    return isinstance(command, Consult) and command.environment is None
+
+
+def _around(state: State, unit: int) -> bytes:
+    """Return the parts of a state that rules and approvals of a unit's call refer to, packed."""
+    units = {unit: state["units"][unit]} if unit in state["units"] else {}
+    parts = {"execution": state["execution"], "inputs": state["inputs"], "units": units}
+    return pack({**parts, "grants": state.get("grants", {})})
 
 
 def _page(events: list[Any]) -> list[Any]:

@@ -207,6 +207,7 @@ class Books:
         self._ids += 1
         record.generation += 1
         instance = Instance(f"{self.manager}-{self._ids}", record, record.generation)
+        instance.asked_at = self.clock.now()
         record.current = record.instances[instance.id] = self.instances[instance.id] = instance
         return instance
 

@@ -89,6 +89,10 @@ class Instance:
         self.opened: OpenedResource | None = None
         self.opened_at = 0.0
         """Time by the monotonic clock."""
+        self.asked_at = 0.0
+        """When it was requested: seconds since 1970."""
+        self.ready_at = 0.0
+        """When it was open: seconds since 1970."""
         self.checked_at: float | None = None
         self.task: Future[None] | None = None
         """The task that opens it."""
@@ -197,6 +201,16 @@ class Handle:
     def generation(self) -> int:
         """1 for the first opening of the spec, higher after each reopening."""
         return self._instance.generation
+
+    @property
+    def asked_at(self) -> float:
+        """When this opening was requested: seconds since 1970."""
+        return self._instance.asked_at
+
+    @property
+    def ready_at(self) -> float:
+        """When this opening was ready: seconds since 1970."""
+        return self._instance.ready_at
 
     @property
     def provider(self) -> str:

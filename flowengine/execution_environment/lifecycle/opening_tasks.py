@@ -147,6 +147,7 @@ class OpeningTasks:
     def _opened(self, instance: Instance) -> None:
         """Make it ready, and give every waiting caller a hold."""
         assert instance.entry is not None
+        instance.ready_at = max(instance.asked_at, self.around.clock.now())
         instance.entry.set_state("ready")
         if not instance.record.was_open:
             instance.record.was_open = True

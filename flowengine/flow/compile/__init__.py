@@ -6,12 +6,12 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import NamedTuple
 
+from flowengine.digests import source_digest
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile.compilation import Compilation
 from flowengine.flow.loading.files import Files
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Origin, render
 from flowengine.flow.source.yaml_source import read, read_text
-from flowengine.flow.source_digest import source_digest
 from flowengine.flow.structural_hash import form_hash, structural_hash
 from flowengine.kernel.graph.specs import CompiledFlow
 

@@ -298,7 +298,8 @@ class Actions:
     def _approval(self, info: Info, given: Approval, view: View) -> Schema:
         _, raising = of_approval(given)
         info.spec["raises"] = raising
-        parts = asked(self.expressions, given, view)
+        notifies = self.calls.tools.scope.notifications(given)
+        parts = asked(self.expressions, given, view, notifies)
         form = with_type(given.form) if given.form is not None else None
         subject = parts["subject"].schema if "subject" in parts else NOTHING
         self._check_edit(given, subject)

@@ -12,6 +12,7 @@ from flowengine.flow.compile.error_types import check_error_types
 from flowengine.flow.compile.flow import Compiler
 from flowengine.flow.compile.generated import Generated, looking_at
 from flowengine.flow.compile.link import link
+from flowengine.flow.compile.notifications import notification_flow
 from flowengine.flow.compile.step_info import Info
 from flowengine.flow.compile.tools import Tools
 from flowengine.flow.compile.types import UNKNOWN, Schema, closed
@@ -44,6 +45,10 @@ class Compilation:
         self._waiting: list[Definition] = []
         """Generated flows that are compiled after all flows that lead to them have been
         generated."""
+        self._notifications: dict[tuple[File, str], Definition | None] = {}
+        """File and tool → the flow that sends notifications with it."""
+        self._notified: dict[Definition, dict[Definition, None]] = {}
+        """Flow → those that send the notifications of its approvals."""
         self._tools: dict[File, Tools] = {}
         self.secrets: dict[str, Any] = {}
         """Every secret that the compiled flow may name, with its reference."""
@@ -53,6 +58,7 @@ class Compilation:
         order = [self.first.flow]
         for definition in order:  # the list grows during the loop
             called = dict.fromkeys(one for _, one in self._parts[definition].calls.flows)
+            called |= self._notified.get(definition, {})
             order += [one for one in called if one not in order]
         flow = self._linked(order)
         flow["secrets"] = {**flow["secrets"], **self.secrets}
@@ -65,7 +71,8 @@ class Compilation:
             numbers = {id(spec): number for number, spec in enumerate(part.plan.flow["steps"])}
             called = part.calls.flows
             calls.append([(numbers[id(spec)], order.index(one)) for spec, one in called])
-        return link([(one.id, self._parts[one].plan.flow) for one in order], calls)
+        notified = [[order.index(one) for one in self._notified.get(flow, ())] for flow in order]
+        return link([(one.id, self._parts[one].plan.flow) for one in order], calls, notified)
 
     def check(self) -> None:
         """Check all declarations of the first file, and all flows that it runs."""
@@ -155,7 +162,7 @@ class Compilation:
         for section, names in own.items():
             _warn(file, (section,), section[:-1], getattr(file.model, section), names)
         for part in parts:
-            if part.model.generated is None:
+            if part.model.generated is None and part.model.written is None:
                 loc = (*part.model.loc, "state")
                 _warn(file, loc, "state", part.model.state, part.used("state"))
 
@@ -246,6 +253,25 @@ class Compilation:
     def is_generating(self, kind: str, config: Any, file: File) -> bool:
         """Return whether the flow for a use of a step kind is being generated at the moment."""
         return self._generated.is_generating(kind, config, file)
+
+    def notification(self, user: Definition, file: File, tool: str, loc: Loc) -> Definition | None:
+        """Return the flow that sends notifications with a tool, or None if errors were reported.
+
+        Args:
+            user: The flow with the approval, which is compiled together with it.
+            file: The file of the approval.
+            tool: The name of the tool there.
+            loc: Its place.
+        """
+        key = (file, tool)
+        if key not in self._notifications:
+            found = self._notifications[key] = notification_flow(self.files, file, tool, loc)
+            if found is not None:
+                self.part(found)
+        known = self._notifications[key]
+        if known is not None:
+            self._notified.setdefault(user, {})[known] = None
+        return known
 
     def tools_of(self, file: File) -> Tools:
         """Return the tools of a file as its own flow sees them, compiled for inspection."""

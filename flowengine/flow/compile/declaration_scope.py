@@ -12,6 +12,7 @@ from flowengine.flow.compile.types import Schema
 from flowengine.flow.compile.views import View
 from flowengine.flow.loading.files import Definition, File, Files
 from flowengine.flow.models import Loc, Part
+from flowengine.flow.models.actions import Asking
 from flowengine.flow.models.types import Effect
 
 
@@ -41,6 +42,16 @@ class OtherFlows(Protocol):
 
     def is_generating(self, kind: str, config: Any, file: File) -> bool:
         """Return whether the flow for a use of a step kind is being generated at the moment."""
+
+    def notification(self, user: Definition, file: File, tool: str, loc: Loc) -> Definition | None:
+        """Return the flow that sends notifications with a tool, or None if errors were reported.
+
+        Args:
+            user: The flow with the approval, which is compiled together with it.
+            file: The file of the approval.
+            tool: The name of the tool there.
+            loc: Its place.
+        """
 
     def secret(self, file: File, name: str) -> str:
         """Return the name of a file's secret in the compiled flow."""
@@ -96,6 +107,14 @@ class DeclarationScope:
         """
         user = self.user
         return user is file.flow or (user.generated is not None and user.file is file)
+
+    def notifications(self, given: Asking) -> list[str]:
+        """Return the ids of the flows that send the notifications of an approval."""
+        found = [
+            self.others.notification(self.user, self.file, tool, (*given.loc, "notify", index))
+            for index, tool in enumerate(given.notify)
+        ]
+        return [flow.id for flow in found if flow is not None]
 
     @contextmanager
     def noting_inputs(self) -> Iterator[set[str]]:

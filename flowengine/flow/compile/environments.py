@@ -320,7 +320,9 @@ class Environments:
     def _approval(self, model: Environment, view: View) -> Typed | None:
         """Return the approval required before it is opened, in the form for evaluation."""
         given = model.approval
-        parts = None if given is None else asked_first(self.expressions, given, view)
+        if given is None:
+            return None
+        parts = asked_first(self.expressions, given, view, self.scope.notifications(given))
         return None if parts is None else together(parts)
 
     def _key_of(self, name: str) -> str:

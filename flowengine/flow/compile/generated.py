@@ -33,6 +33,7 @@ from flowengine.flow.loading.files import Definition, File, known_names
 from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
 from flowengine.flow.models.kinds import tools_for_globs, tools_of
+from flowengine.host_reads import NO_FILES, may_read_files
 from flowengine.sdk.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
 from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.near_words import did_you_mean
@@ -249,6 +250,9 @@ class FileDeclarations:
 
     def text(self, path: str, loc: Loc) -> str:
         """Return the text of a file beside this one."""
+        if not may_read_files():
+            self.refuse("E401", NO_FILES, loc, "write its content into the flow")
+            return ""
         full = os.path.join(self.file.folder, path)
         try:
             with open(full, encoding="utf-8") as file:
@@ -269,6 +273,9 @@ class FileDeclarations:
         self, pattern: str, marked: str, largest: int, loc: Loc
     ) -> dict[str, dict[str, bytes]]:
         """Return the directories that a path or glob matches, with their files."""
+        if not may_read_files():
+            self.refuse("E401", NO_FILES, loc, "write its content into the flow")
+            return {}
         read = self.program.read
         is_glob = not GLOB.isdisjoint(pattern)
         if is_glob:

@@ -141,22 +141,28 @@ class Block:
         return self._part(node)
 
 
-def link(flows: list[tuple[str, CompiledFlow]], calls: list[list[tuple[int, int]]]) -> CompiledFlow:
+def link(
+    flows: list[tuple[str, CompiledFlow]],
+    calls: list[list[tuple[int, int]]],
+    notified: list[list[int]],
+) -> CompiledFlow:
     """Link several flows into one compiled flow.
 
     Args:
         flows: Name and compiled form of each. The first is the main one.
         calls: By flow: the number of a step that runs another flow, and its index in `flows`.
+        notified: By flow: the indexes of those that send the notifications of its approvals.
 
     Returns:
         The main flow, with the others in it.
     """
     parts = []
-    for (name, flow), called in zip(flows, calls, strict=True):
+    for (name, flow), called, sends in zip(flows, calls, notified, strict=True):
         steps = list(flow["steps"])
         for step, number in called:
             steps[step] = _running(steps[step], number)
-        parts.append(_Part(name, flow, steps, flow["bodies"], flow["expressions"], Block(0, 0, 0)))
+        bodies, expressions = flow["bodies"], flow["expressions"]
+        parts.append(_Part(name, flow, steps, bodies, expressions, Block(0, 0, 0), sends))
     return _joined({**flows[0][1]}, parts)
 
 
@@ -173,7 +179,8 @@ def alone(flow: CompiledFlow, number: int) -> CompiledFlow:
     order = [number]
     for one in order:  # the list grows during the loop
         first, end = specs[one]["steps"]
-        called = (_called(flow, step) for step in flow["steps"][first:end])
+        called = [_called(flow, step) for step in flow["steps"][first:end]]
+        called += specs[one].get("notifies", ())
         order += [other for other in dict.fromkeys(called) if other >= 0 and other not in order]
     parts = []
     for one in order:
@@ -186,8 +193,12 @@ def alone(flow: CompiledFlow, number: int) -> CompiledFlow:
             for one in flow["steps"][step:steps]
         ]
         inside = [{k: v for k, v in b.items() if k != "flow"} for b in flow["bodies"][body:bodies]]
-        back = Block(-step, -body, -start)
-        parts.append(_Part(spec["id"], spec, own, inside, flow["expressions"][start:end], back))
+        back, sends = (
+            Block(-step, -body, -start),
+            [order.index(n) for n in spec.get("notifies", ())],
+        )
+        expressions = flow["expressions"][start:end]
+        parts.append(_Part(spec["id"], spec, own, inside, expressions, back, sends))
     kept = ("format", "evaluator", "secrets")
     whole: Any = {key: flow[key] for key in kept if key in flow}  # type: ignore[literal-required]
     whole |= {"id": specs[number]["id"], "version": specs[number].get("version", "0")}
@@ -229,6 +240,8 @@ class _Part(NamedTuple):
     expressions: list[Any]
     block: Block
     """Shifts its numbers back to 0."""
+    notifies: list[int]
+    """The flows that send the notifications of its approvals."""
 
 
 def _joined(whole: Any, parts: list[_Part]) -> CompiledFlow:
@@ -252,6 +265,8 @@ def _joined(whole: Any, parts: list[_Part]) -> CompiledFlow:
         ends = [len(steps), len(bodies), len(expressions)]
         spec: dict[str, Any] = {"id": part.name, "version": part.flow.get("version", "0")}
         spec |= {"body": starts[1], **block.declarations(part.flow)}
+        if part.notifies:
+            spec["notifies"] = part.notifies
         specs.append(
             spec | dict(zip(RANGES, map(list, zip(starts, ends, strict=True)), strict=True))
         )
@@ -260,6 +275,8 @@ def _joined(whole: Any, parts: list[_Part]) -> CompiledFlow:
             step["child"] = first_body[step["child"]]
     if specs[1:]:
         whole["flows"] = specs[1:]
+    if parts[0].notifies:
+        whole["notifies"] = parts[0].notifies
     if parts[0].flow.get("triggered"):
         whole["triggered"] = specs[0]["triggered"]
     whole.update({"steps": steps, "bodies": bodies, "expressions": expressions})

@@ -5,6 +5,7 @@ See docs/language.md: approval.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from flowengine.flow.compile.expressions import Expressions, Typed, constant, together
@@ -19,13 +20,16 @@ _VALUES = ("title", "body", "subject", "edit", "assignees", "exclude", "need", "
 _CONSTANTS = ("claim", "delegate", "on_expire")
 
 
-def asked(expressions: Expressions, given: Approval | AskFirst, view: View) -> dict[str, Typed]:
+def asked(
+    expressions: Expressions, given: Approval | AskFirst, view: View, notifies: Sequence[str]
+) -> dict[str, Typed]:
     """Return the fields of an approval, in the form that the kernel evaluates.
 
     Args:
         expressions: Compiles values.
         given: The approval in the file.
         view: The names that its expressions see.
+        notifies: Ids of the flows that send its notifications.
     """
     parts = {
         key: expressions.value(getattr(given, key), (*given.loc, key), view)
@@ -43,23 +47,28 @@ def asked(expressions: Expressions, given: Approval | AskFirst, view: View) -> d
     parts["choices"] = _together_list([_choice(expressions, one, view) for one in given.choices])
     if given.form is not None:
         parts["form"] = constant(with_type(given.form))
+    if notifies:
+        parts["notify"] = constant([*notifies])
     return parts
 
 
-def asked_first(expressions: Expressions, given: AskFirst, view: View) -> dict[str, Typed] | None:
+def asked_first(
+    expressions: Expressions, given: AskFirst, view: View, notifies: Sequence[str] = ()
+) -> dict[str, Typed] | None:
     """Return the approval required before an action, or None if it is never required.
 
     Args:
         expressions: Compiles values.
         given: The approval in the file.
         view: The names that its expressions see.
+        notifies: See `asked`.
 
     Returns:
         The fields of an approval, `required`, and `when` if there is a condition.
     """
     if given.when is False:
         return None
-    parts = asked(expressions, given, view)
+    parts = asked(expressions, given, view, notifies)
     parts["required"] = constant(given.required)
     if isinstance(given.when, str):
         number = expressions.condition(given.when, (*given.loc, "when"), view)
@@ -68,14 +77,14 @@ def asked_first(expressions: Expressions, given: AskFirst, view: View) -> dict[s
 
 
 def asked_before_call(
-    expressions: Expressions, given: AskBeforeCall, view: View
+    expressions: Expressions, given: AskBeforeCall, view: View, notifies: Sequence[str] = ()
 ) -> dict[str, Typed] | None:
     """Return the approval required before a tool is called, or None if it is never required.
 
     Returns:
         `fields` of an approval, `edit`, and `when` if there is a condition.
     """
-    fields = asked_first(expressions, given, view)
+    fields = asked_first(expressions, given, view, notifies)
     if fields is None:
         return None
     fields.pop("edit", None)

@@ -339,7 +339,7 @@ class Tools:
                 hint = did_you_mean(name, known)
                 self.report.at("E402", f"the tool has no argument {name!r}", loc, hint)
         view = self._seeing_arguments(found.args, found.bind or {}).having({"calls": CALLS})
-        parts = asked_before_call(self.expressions, given, view)
+        parts = asked_before_call(self.expressions, given, view, self.scope.notifications(given))
         if parts is None:
             return None
         return {**parts, "version": constant(_version(found, model))}

@@ -17,6 +17,7 @@ from flowengine.flow.models import FlowBody, FlowModel, GeneratedBody, Loc
 from flowengine.flow.source.diagnostics import Diagnostics, Lines, Origin
 from flowengine.flow.source.report import Report
 from flowengine.flow.source.yaml_source import Source, read
+from flowengine.host_reads import NO_FILES, may_read_files
 from flowengine.python_modules import find_module
 from flowengine.sdk.near_words import did_you_mean
 
@@ -50,6 +51,8 @@ class Definition:
         """The flow as returned by the step kind that generated it."""
         self.by = ""
         """The name of that kind."""
+        self.written: Any = None
+        """Its content, if the compiler has written it itself."""
 
     @property
     def is_own(self) -> bool:
@@ -58,9 +61,11 @@ class Definition:
 
     @property
     def data(self) -> Any:
-        """Its content in the file, as plain data."""
+        """Its content, in the file or as generated, as plain data."""
         if self.generated is not None:
             return self.generated.body
+        if self.written is not None:
+            return self.written
         data = self.file.source.data
         for key in self.loc:
             data = data[key]
@@ -219,6 +224,9 @@ class Files:
 
     def _find(self, file: File, path: str, loc: Loc) -> str | None:
         """Return the path of a file for reports, or None if it does not exist."""
+        if not may_read_files():
+            file.report.at("E401", NO_FILES, loc, "write its content into the flow")
+            return None
         package, colon, inside = path.partition(":")
         if colon and "/" not in package:
             spec = find_module(package, file.folder)

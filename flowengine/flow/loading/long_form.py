@@ -24,6 +24,9 @@ from flowengine.flow.source.faults import Faults
 from flowengine.flow.source.synonyms import Meant, synonym
 from flowengine.sdk.near_words import nearest
 
+_KEYS = 3
+"""Keys that a message names."""
+_LONGEST_HINT = 100
 LEFT_OUT = object()
 """Placeholder for an invalid part that was reported."""
 
@@ -157,12 +160,29 @@ class Expander:
             self._foreign_key(cls, key, foreign, given, loc)
             return
         meant = nearest(key, [one for one in (*known, *refused) if one not in given])
+        if cls.BELOW is not None and not meant and not any(one in known for one in given):
+            self._keys_of_author(cls.BELOW, given, loc)
+            return
         hint = f"did you mean {meant!r}?" if meant else None
         if hint is None and len(known) <= 8:
             hint = f"known are {', '.join(known)}"
         self.faults.add("E102", f"unknown key {key!r} in {cls.NOUN}", loc, hint, key=True)
         if meant:
             self.meant.setdefault(loc[:-1], set()).add(meant)
+
+    def _keys_of_author(self, below: str, given: Mapping[str, Any], loc: Loc) -> None:
+        """Report, once, keys that belong below another key."""
+        if below in self.meant.get(loc[:-1], ()):
+            return
+        self.meant.setdefault(loc[:-1], set()).add(below)
+        where, verb = str(loc[-2]), "belongs" if len(given) == 1 else "belong"
+        message = f"{', '.join(map(repr, [*given][:_KEYS]))} {verb} below {below!r} in {where!r}"
+        texts = {key: one if isinstance(one, str) else "STEP" for key, one in given.items()}
+        entries = ", ".join(f"{key}: {text}" for key, text in texts.items())
+        hint = f"write {where}: {{{below}: {{{entries}}}}}"
+        if len(hint) > _LONGEST_HINT:
+            hint = f"write {where}: {{{below}: {{OUTCOME: STEP}}}}"
+        self.faults.add("E102", message, loc, hint, key=True)
 
     def _foreign_key(
         self, cls: type[Part], key: str, foreign: Meant, given: Mapping[str, Any], loc: Loc

@@ -71,6 +71,10 @@ class Validator(Generic[Top]):
             message = f"{owner.NOUN} needs {loc[-1]!r}"
             self.faults.add("E104", message, loc[:-1], _example(owner, str(loc[-1])), key=True)
         else:
+            if ON_ERROR_TAGS[0] in error["loc"]:
+                context = {
+                    "expected": f"{context['expected'].replace(' or ', ', ')} or a list of handlers"
+                }
             message, hint = _plain_error(kind, context, error["input"], self._part_at(loc))
             self.faults.add("E103", message, loc, hint)
 
@@ -171,6 +175,8 @@ def _plain_error(
         expected = str(context["expected"])
         words = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
         hint = did_you_mean(value, words) if isinstance(value, str) else None
+        if isinstance(value, dict) and "a list of handlers" in words:
+            hint = "write a list, even of one handler: [{type: TYPE, next: STEP}]"
         return f"expected {expected}, {got}", hint
     if kind == "too_short":
         return f"expected at least {context['min_length']} entry, there is none", None

@@ -53,6 +53,8 @@ class Part(BaseModel):
     """Further forms of a bare value, as JSON Schema, if `short_form` reads any."""
     NAMED: ClassVar[str | None] = None
     """The key with the name of an entry. A broken entry is kept with this name only."""
+    BELOW: ClassVar[str | None] = None
+    """The key below which keys that authors choose belong. Unknown ones were probably meant so."""
     SINGLE: ClassVar[bool] = False
     """Whether a single entry may replace a list of these."""
     RULES: ClassVar[tuple[OneOf, ...]] = ()

@@ -526,6 +526,7 @@ class Next(Part):
 
     NOUN = "'next'"
     MAIN = "to"
+    BELOW = "outcome"
     RULES = (OneOf(("to", "all", "first", "outcome")),)
     RULES_AS_SCHEMA = (
         {

@@ -27,9 +27,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Budget", "then"): NotYet(
         "continuing with cheaper models, which comes with agents", _is_fallback
     ),
-    ("Approval", "notify"): NotYet("calling tools when an approval opens"),
-    ("AskFirst", "notify"): NotYet("calling tools when an approval opens"),
-    ("AskBeforeCall", "notify"): NotYet("calling tools when an approval opens"),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),
 }

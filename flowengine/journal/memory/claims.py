@@ -50,7 +50,8 @@ class Claims:
             own = [kept for kept in self._queues.get(claim.lock, ()) if kept not in others]
             if any(kept.claimed.unit == claim.unit for kept in own):
                 continue
-            if claim.then == "reject" and len(others) >= claim.permits:
+            wanted = [one.then for one in claims if one.lock == claim.lock].count("reject")
+            if claim.then == "reject" and len(others) + wanted > claim.permits:
                 return claim.lock, others[0].claimed.execution
         return None
 

@@ -26,6 +26,14 @@ class Grants:
                 given.uses, given.until,
             )  # fmt: skip
 
+    def keep(self, grant: FlowGrant) -> None:
+        """Keep a grant unless one with its id is known."""
+        self._kept.setdefault(grant.id, grant)
+
+    def give_back(self, id: str) -> None:
+        """Undo a use of a grant."""
+        self._kept[id] = self._kept[id]._replace(used=self._kept[id].used - 1)
+
     def use(self, id: str, at: int) -> bool:
         """Count a use of a grant, and return whether it was usable."""
         grant = self._kept.get(id)

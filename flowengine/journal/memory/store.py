@@ -6,6 +6,7 @@ stores. Lists are scanned completely.
 
 from __future__ import annotations
 
+import time
 from _thread import RLock
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -18,13 +19,17 @@ from flowengine.journal.filters import (
     fits_wait,
     page_end,
     read_page_end,
+    turn_of,
 )
 from flowengine.journal.memory.claims import Claims
 from flowengine.journal.memory.grants import Grants
 from flowengine.journal.memory.messages import Messages
 from flowengine.journal.memory.records import Journal, KeptWait
+from flowengine.journal.memory.schedules import Schedules
 from flowengine.journal.records import (
     ENDED,
+    EVENTS_ALONE,
+    OPEN,
     Append,
     Beginning,
     Claimed,
@@ -39,6 +44,7 @@ from flowengine.journal.records import (
     Loaded,
     Message,
     NewExecution,
+    Numbered,
     Outgoing,
     Owner,
     Plain,
@@ -96,7 +102,7 @@ class MemoryStore(JournalStore):
         self._sources: dict[str, tuple[str, list[tuple[str, str]], bytes]] = {}
         self._deployed: dict[tuple[str, str], Deployed] = {}
         self._starts: dict[tuple[str, str], Start] = {}
-        self._schedules: dict[tuple[str, str], Scheduled] = {}
+        self._schedules = Schedules()
         self._journals: dict[str, Journal] = {}
         self._created = 0
         self._owners: dict[str, tuple[Owner, int]] = {}
@@ -106,6 +112,10 @@ class MemoryStore(JournalStore):
         self._claims = Claims(self._messages)
         self._grants = Grants()
         self._changes = 0
+        self._held: dict[str, float] = {}
+        """Digest of a file that is held without an execution → when (s)."""
+        self._numbered: list[tuple[str, int] | None] | None = None
+        """(execution, seq) of each event since `number_events`. Its number is the index + 1."""
         self._folder: TemporaryDirectory[str] | None = None
 
     @property
@@ -147,12 +157,7 @@ class MemoryStore(JournalStore):
             self._deployed[flow, deployed.version] = deployed._replace(at=at)
             self._starts = {at: start for at, start in self._starts.items() if at[1] != flow}
             self._starts |= {(signal, flow): Start(flow, hash) for signal in signals}
-            before = self._schedules
-            self._schedules = {at: one for at, one in before.items() if at[0] != flow}
-            for schedule, time, due in schedules:
-                new = Scheduled(flow, hash, schedule, time, due)
-                kept = before.get((flow, schedule), new)
-                self._schedules[flow, schedule] = kept._replace(hash=hash)
+            self._schedules.deploy(flow, hash, schedules)
             self._changes += 1
 
     def undeploy(self, flow: str, version: str | None = None) -> None:
@@ -162,8 +167,7 @@ class MemoryStore(JournalStore):
                     del self._deployed[flow, deployed.version]
             if version is None:
                 self._starts = {at: one for at, one in self._starts.items() if at[1] != flow}
-                kept = {at: one for at, one in self._schedules.items() if at[0] != flow}
-                self._schedules = kept
+                self._schedules.undeploy(flow)
 
     def deployed(self, flow: str | None = None) -> list[Deployed]:
         with self._lock:
@@ -176,26 +180,21 @@ class MemoryStore(JournalStore):
 
     def schedules(self, until: int | None = None) -> list[Scheduled]:
         with self._lock:
-            found = sorted(self._schedules.values(), key=lambda one: (one.flow, one.schedule))
-            if until is None:
-                return found
-            due = [(one.due, one) for one in found if one.due is not None and one.due <= until]
-            return [one for _, one in sorted(due, key=lambda pair: pair[0])]
+            return self._schedules.listed(until)
 
     def move_schedule(self, scheduled: Scheduled, time: int, due: int | None) -> bool:
-        at = scheduled.flow, scheduled.schedule
         with self._lock:
-            if self._schedules.get(at) != scheduled:
-                return False
-            self._schedules[at] = scheduled._replace(time=time, due=due)
-            self._changes += 1
-            return True
+            is_moved = self._schedules.move(scheduled, time, due)
+            self._changes += is_moved
+            return is_moved
 
     # -- journals
 
     def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
         with self._lock:
-            if len(appends) == 1 and appends[0].is_one_event and self._append_event(appends[0]):
+            is_one_event = len(appends) == 1 == len(appends[0].events)
+            is_one_event = is_one_event and appends[0][4:] == EVENTS_ALONE
+            if is_one_event and self._append_event(appends[0]):
                 return [None]
             # First everything that can fail, for all appends, so that no write is partial.
             records = [[pack(dict(record)) for record in append.opened] for append in appends]
@@ -213,8 +212,15 @@ class MemoryStore(JournalStore):
             return False
         at, payload = append.events[0]
         journal.entries.append(Entry(append.seq, at, payload))
+        self._number(append)
         self._changes += 1
         return True
+
+    def _number(self, append: Append) -> None:
+        """Number the events of an append."""
+        if self._numbered is not None:
+            first, count = append.seq, len(append.events)
+            self._numbered += [(append.execution, seq) for seq in range(first, first + count)]
 
     def _refusal(self, append: Append) -> Conflict | None:
         """Return why an append is refused, if it is."""
@@ -268,6 +274,7 @@ class MemoryStore(JournalStore):
         journal.entries += [
             Entry(seq, at, payload) for seq, (at, payload) in enumerate(append.events, append.seq)
         ]
+        self._number(append)
         for record, packed in zip(append.opened, records, strict=True):
             self._open_wait(journal, record, packed)
         for closed in append.closed:
@@ -304,6 +311,8 @@ class MemoryStore(JournalStore):
 
     def _refers(self, execution: str | None, sha256: str) -> bool:
         """Return whether an execution, or any, refers to an artifact."""
+        if execution is None and sha256 in self._held:
+            return True
         journals = self._journals.items()
         return any(sha256 in one.artifacts for id, one in journals if execution in (None, id))
 
@@ -363,6 +372,24 @@ class MemoryStore(JournalStore):
             since = max(since - journal.first, 0)
             end = None if limit is None else since + limit
             return journal.entries[since:end]
+
+    def number_events(self) -> int:
+        with self._lock:
+            if self._numbered is None:
+                self._numbered = []
+            return len(self._numbered)
+
+    def numbered(self, after: int, limit: int) -> list[Numbered]:
+        with self._lock:
+            found: list[Numbered] = []
+            places = self._numbered or []
+            for index in range(after, len(places)):
+                place = places[index]
+                if place is not None and place[0] in self._journals:
+                    found.append(Numbered(index + 1, *place))
+                if len(found) == limit:
+                    break
+            return found
 
     def copy(self, id: str, first: int = 0) -> dict[str, Any]:
         """Return an execution with all that is known of it, as plain data.
@@ -469,8 +496,13 @@ class MemoryStore(JournalStore):
     def next_due(self, after: int) -> int | None:
         with self._lock:
             times = [journal.record.due for journal in self._journals.values()]
-            times += [one.due for one in self._schedules.values()]
+            times += [one.due for one in self._schedules.listed()]
             return min((due for due in times if due is not None and due > after), default=None)
+
+    def open_executions(self) -> dict[str, int]:
+        with self._lock:
+            statuses = [journal.record.status for journal in self._journals.values()]
+        return {status: statuses.count(status) for status in OPEN}
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
         with self._lock:
@@ -541,7 +573,7 @@ class MemoryStore(JournalStore):
         """
         record, before = self._journal(execution).record, self.sent(execution, message_id)
         if before is None and record.status in ENDED:
-            raise ended(execution, record.status, record)
+            raise ended(record)
         return before
 
     def sent(self, execution: str, message_id: str) -> Sent | None:
@@ -676,7 +708,7 @@ class MemoryStore(JournalStore):
     ) -> WaitPage:
         with self._lock:
             placed = [
-                (kept.order, shown._replace(result=None))
+                (_place(kept.order, shown, filter), shown._replace(result=None))
                 for kept in self._waits.values()
                 if fits_wait(shown := kept.show(votes=False), filter)
             ]
@@ -719,6 +751,12 @@ class MemoryStore(JournalStore):
             keep()
         return artifact
 
+    def hold_artifact(self, content: bytes | PathLike[str], name: str) -> Artifact:
+        with self._artifacts.incoming(content, name) as (artifact, keep), self._lock:
+            self._held[artifact.sha256] = time.time()
+            keep()
+        return artifact
+
     def open_artifact(self, sha256: str, execution: str | None = None) -> BinaryIO:
         return self.fetch_artifact(sha256, execution).open("rb")
 
@@ -748,6 +786,11 @@ class MemoryStore(JournalStore):
             }
             for id in ended:
                 del self._journals[id]
+            if self._numbered is not None:
+                self._numbered = [
+                    None if place is None or place[0] in ended else place
+                    for place in self._numbered
+                ]
             self._messages.prune(ended)
             self._waits = {
                 id: kept for id, kept in self._waits.items() if kept.wait.execution not in ended
@@ -757,7 +800,12 @@ class MemoryStore(JournalStore):
             hashes.update(hash for hash, _, _ in self._sources.values())
             hashes.update(deployed.hash for deployed in self._deployed.values())
             self._flows = {hash: flow for hash, flow in self._flows.items() if hash in hashes}
+            from flowengine.kept_files import HELD_SECONDS
+
+            oldest = time.time() - HELD_SECONDS
+            self._held = {digest: at for digest, at in self._held.items() if at > oldest}
             referred = {digest for j in self._journals.values() for digest in j.artifacts}
+            referred |= self._held.keys()
             files = self._artifacts
             sizes = [
                 size
@@ -771,6 +819,11 @@ class MemoryStore(JournalStore):
             if self._folder is not None:
                 self._folder.cleanup()
                 self._folder = None
+
+
+def _place(order: Place, wait: Wait, filter: WaitFilter) -> Place:
+    """Return the position of a wait in a list."""
+    return (turn_of(wait.record), order[1]) if filter.in_turn else order
 
 
 def _page(

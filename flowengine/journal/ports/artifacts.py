@@ -32,6 +32,17 @@ class ArtifactPort(Protocol):
             NotFound: The execution does not exist.
         """
 
+    def hold_artifact(self, content: bytes | PathLike[str], name: str) -> Artifact:
+        """Keep a file for a week, or longer if an execution refers to it within that time.
+
+        Args:
+            content: As for `put_artifact`.
+            name: As for `put_artifact`.
+
+        Returns:
+            Its cleaned name, size and digest.
+        """
+
     def open_artifact(self, sha256: str, execution: str | None = None) -> BinaryIO:
         """Open an artifact for reading.
 

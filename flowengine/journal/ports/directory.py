@@ -77,6 +77,12 @@ class DirectoryPort(Protocol):
     def next_due(self, after: int) -> int | None:
         """Return when the earliest timer or schedule after a time is due, or None."""
 
+    def open_executions(self) -> dict[str, int]:
+        """Return how many executions have each status of `OPEN`.
+
+        The cost depends on their number, not on the number of executions that have ended.
+        """
+
     def executions(
         self, filter: ExecutionFilter = ..., after: str | None = None, limit: int = 50
     ) -> ExecutionPage:
@@ -111,7 +117,7 @@ class DirectoryPort(Protocol):
         """
 
     def short_execution(self, id: str) -> str:
-        """Return the shortest unique prefix (8 characters or more) of an execution's id."""
+        """Return the shortest unique prefix of an execution's id, or all of one made of words."""
 
     def short_wait(self, id: str) -> str:
         """Return the shortest unique prefix (4 digits or more) of a wait's id."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from flowengine.journal.records import Entry, Loaded
+    from flowengine.journal.records import Entry, Loaded, Numbered
 
 
 class HistoryPort(Protocol):
@@ -31,4 +31,24 @@ class HistoryPort(Protocol):
 
         Raises:
             NotFound: The execution does not exist.
+        """
+
+    def number_events(self) -> int:
+        """Number all events of the store from now on, in the order of their commits.
+
+        Every process that writes to the store then does so, also after this one has ended. A second
+        call changes nothing.
+
+        Returns:
+            The number of the last event. 0: none has a number yet.
+        """
+
+    def numbered(self, after: int, limit: int) -> list[Numbered]:
+        """Return the events of all executions with a number above `after`, in order.
+
+        Events of executions that were deleted or moved to another store are left out.
+
+        Args:
+            after: 0: from the first numbered one on.
+            limit: Maximum number of events.
         """

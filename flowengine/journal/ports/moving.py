@@ -15,13 +15,14 @@ class ExecutionCopy(NamedTuple):
     """An execution as plain data."""
 
     data: Mapping[str, Any]
-    """As returned by `MemoryStore.copy`, with all events."""
+    """As returned by `MemoryStore.copy`, with all events, and `claims`: its claims on shared locks,
+    as lists. Those of locks that it holds must not be made to wait."""
     flows: Mapping[str, bytes]
     """Hash → the compiled flows that it runs or has run."""
     files: Sequence[str]
     """Digests of the files that it refers to."""
     mark: Sequence[int]
-    """Changes whenever anything happens to the execution."""
+    """Changes whenever anything happens to the execution, or others wait for its locks."""
 
 
 class MovingPort(Protocol):
@@ -42,8 +43,10 @@ class MovingPort(Protocol):
     def hold_copy(self, copy: ExecutionCopy) -> None:
         """Store a copy that is not driven yet, in place of an earlier one that is not driven.
 
+        It has the shared locks of the execution from now on.
+
         Raises:
-            Conflict: The store has an execution with this id that is driven.
+            Conflict: The store has an execution with this id that is driven, or a lock is not free.
             UsageError: The store does not support something that the execution needs.
         """
 
@@ -63,4 +66,11 @@ class MovingPort(Protocol):
 
         Returns:
             Whether there was one.
+        """
+
+    def drop_copy(self, id: str) -> None:
+        """Remove a held copy, if there is one.
+
+        Args:
+            id: Full id of an execution that its old store will not give up, because it has ended.
         """

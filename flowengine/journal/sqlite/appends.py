@@ -20,6 +20,7 @@ from flowengine.journal.encoding import (
     packed_again,
     text_places,
 )
+from flowengine.journal.filters import turn_of
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -30,12 +31,10 @@ from flowengine.journal.records import (
     NewExecution,
     Plain,
 )
-from flowengine.journal.refusals import no_execution
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.claims import end_claims, rejected, write_claims
 from flowengine.journal.sqlite.journal_texts import JournalTexts, Places, shortened
 from flowengine.journal.sqlite.rows import event_row, list_sum, read_execution, read_wait
-from flowengine.kernel.notation.ids import wait_id
 
 ANYONE = ""
 """Assignee of waits that any user may answer."""
@@ -195,6 +194,8 @@ def _not_created(connection: sqlite3.Connection, execution: str, new: NewExecuti
 
 def _expired_too_late(connection: sqlite3.Connection, append: Append) -> Conflict | None:
     """Return a conflict if a wait with a recorded decision expires."""
+    from flowengine.kernel.notation.ids import wait_id
+
     for closed in append.closed:
         if closed.how != "expired":
             continue
@@ -283,6 +284,8 @@ def _open_wait(
     places: Places,
 ) -> None:
     """Insert or update a wait, with its assignees and the keys it listens for."""
+    from flowengine.kernel.notation.ids import wait_id
+
     wait = wait_id(execution, record["id"])
     before = connection.execute(queries.OPENED_BEFORE, (wait,)).fetchone()
     if before is not None and before[1] is not None:
@@ -295,7 +298,16 @@ def _open_wait(
     packed = shortened(pack(dict(record)), lambda: {**places(), **first})
     connection.execute(
         queries.OPEN_WAIT,
-        (wait, record["id"], record["kind"], record.get("batch"), record["since"], packed, number),
+        (
+            wait,
+            record["id"],
+            record["kind"],
+            record.get("batch"),
+            record["since"],
+            turn_of(record),
+            packed,
+            number,
+        ),
     )
     connection.execute(queries.CLOSE_WAIT_FOR, (wait,))
     for assignee in record.get("assignees") or (ANYONE,):
@@ -314,6 +326,8 @@ def _close_wait(
     closed: ClosedWait,
     places: Places,
 ) -> None:
+    from flowengine.kernel.notation.ids import wait_id
+
     wait = wait_id(execution, closed.number)
     row = (closed.how, closed.at, shortened(closed.result, places), wait)
     connection.execute(queries.CLOSE_WAIT, row)
@@ -352,6 +366,8 @@ def find_number(connection: sqlite3.Connection, execution: str) -> int:
     """
     row = connection.execute(queries.NUMBER, (execution,)).fetchone()
     if row is None:
+        from flowengine.journal.refusals import no_execution
+
         raise no_execution(execution)
     number: int = row[0]
     return number

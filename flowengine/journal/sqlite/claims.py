@@ -10,7 +10,6 @@ import sqlite3
 
 from flowengine.errors import Conflict
 from flowengine.journal.records import Append
-from flowengine.journal.refusals import not_free
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.rows import read_execution
 
@@ -22,12 +21,15 @@ def rejected(connection: sqlite3.Connection, append: Append) -> Conflict | None:
         connection: In a write transaction.
         append: Not written yet.
     """
+    from flowengine.journal.refusals import not_free
+
     for claim in append.claims:
         own = (claim.lock, claim.unit, append.execution)
         if claim.then != "reject" or connection.execute(queries.OWN_CLAIM, own).fetchone():
             continue
         others = connection.execute(queries.OTHER_CLAIMS, (claim.lock, append.execution)).fetchall()
-        if len(others) >= claim.permits:
+        wanted = [one.then for one in append.claims if one.lock == claim.lock].count("reject")
+        if len(others) + wanted > claim.permits:
             row = connection.execute(queries.EXECUTION, (others[0][2],)).fetchone()
             return not_free(claim.lock, others[0][2], read_execution(row[1:]))
     return None

@@ -79,7 +79,11 @@ class Database:
             connection: Connection = self._own.connection
         except AttributeError:
             connection = self._own.connection = self._open(self._level)
-        return self._settled(connection)
+        try:
+            is_settled = not connection.in_transaction
+        except ERRORS as error:
+            raise self.explain(error) from error
+        return connection if is_settled else self._settled(connection)
 
     def reading(self) -> Transaction:
         """Return a transaction that reads one consistent state of the file."""

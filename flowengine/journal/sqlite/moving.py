@@ -6,12 +6,14 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowengine.errors import Conflict, UsageError
+from flowengine.errors import Conflict
 from flowengine.journal.encoding import deflated, pack, unpack
 from flowengine.journal.ports.moving import ExecutionCopy
 from flowengine.journal.records import (
     ENDED,
     Append,
+    Claim,
+    Claimed,
     ClosedWait,
     ExecutionRecord,
     Head,
@@ -21,9 +23,10 @@ from flowengine.journal.records import (
     Owner,
     Wait,
 )
-from flowengine.journal.refusals import ended
+from flowengine.journal.refusals import check_movable, ended
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.appends import FIRST_EPOCH, WHOLE_LIFE, find_number, write
+from flowengine.journal.sqlite.claims import end_claims
 from flowengine.journal.sqlite.database import Database
 from flowengine.journal.sqlite.journal_texts import JournalTexts
 from flowengine.journal.sqlite.rows import read_wait
@@ -43,18 +46,16 @@ def copy(database: Database, loaded: Loaded, events: Sequence[Any]) -> Execution
 
     Raises:
         Conflict: It has ended, or is running.
-        UsageError: It has shared locks.
+        UsageError: Others wait for its locks, or it waits for a lock that another has.
     """
     record = loaded.record
     if record.status in ENDED:
-        raise ended(record.id, record.status, record)
+        raise ended(record)
     with database.reading() as connection:
         number = find_number(connection, record.id)
         mark = _mark(connection, number)
         if mark[0] != len(events) or (events and record.status == "running"):
-            raise Conflict(f"execution {record.id} is running", hint="move it when it waits")
-        if connection.execute(queries.CLAIMED_BY, (number,)).fetchone() is not None:
-            raise UsageError(f"execution {record.id} has shared locks, which cannot be moved")
+            raise _is_running(record.id)
         data = {
             "journal": {
                 "record": [*record],
@@ -68,6 +69,7 @@ def copy(database: Database, loaded: Loaded, events: Sequence[Any]) -> Execution
             "waits": _waits(connection, number),
             "opened": mark[2],
             "messages": _messages(connection, number, record.id),
+            "claims": _claims(connection, number, record.id),
         }
         files = [digest for (digest,) in connection.execute(queries.FILES, (number,))]
     return ExecutionCopy(data, {}, files, mark)
@@ -77,6 +79,20 @@ def _mark(connection: sqlite3.Connection, number: int) -> list[int]:
     """Return the numbers of events, messages and waits. Votes are messages, too."""
     row: Sequence[int] = connection.execute(queries.MARK, {"number": number}).fetchone()
     return [*row]
+
+
+def _is_running(id: str) -> Conflict:
+    return Conflict(f"execution {id} is running", hint="move it when it waits")
+
+
+def _claims(connection: sqlite3.Connection, number: int, id: str) -> list[list[Any]]:
+    """Return its claims on shared locks."""
+    found = []
+    for lock, unit, permits, is_held, granted in connection.execute(queries.CLAIMS_OF, (number,)):
+        rows = connection.execute(queries.CLAIMS, (lock,))
+        check_movable(id, lock, [Claimed(*row) for row in rows])
+        found.append([*Claim(lock, unit, permits, "reject" if is_held else "queue", granted)])
+    return found
 
 
 def _keys(connection: sqlite3.Connection, number: int) -> list[list[Any]]:
@@ -103,7 +119,9 @@ def _messages(connection: sqlite3.Connection, number: int, execution: str) -> li
     delivered, untaken, last = [], [], 0
     for last, address, id, at, event, taken in connection.execute(queries.MESSAGES_OF, (number,)):
         kind, _, rest = address.partition(" ")
-        if kind == "claim":
+        if kind == "claim":  # the other store has its own
+            if taken is None:
+                raise _is_running(execution)
             continue
         parts = [kind, *(rest.split(" ", 1) if kind == "key" else [rest])]
         whole = JournalTexts(connection, number, f"message {id}").whole
@@ -118,26 +136,27 @@ def hold(database: Database, copy: ExecutionCopy) -> None:
     """Store a copy that is not driven yet.
 
     Raises:
-        Conflict: There is an execution with this id that is driven.
+        Conflict: There is an execution with this id that is driven, or a lock is not free.
     """
     journal = copy.data["journal"]
     record = ExecutionRecord(*journal["record"])
+    drop(database, record.id)
     with database.writing() as connection:
         connection.execute(queries.RENEW, (*_HOLDER, _ALWAYS))
-        if (number := _held(connection, record.id)) is not None:
-            _remove(connection, number)
-        append = _append(record, journal, copy.data["waits"])
+        append = _append(record, copy.data)
         number, refusal = write(connection, append)
         if refusal is not None:
             raise refusal
         for wait in copy.data["waits"]:
             _put_votes(connection, wait)
+        connection.execute(queries.NO_GRANTS, (number,))  # its journal has them
         _put_messages(connection, number, copy.data["messages"])
 
 
-def _append(record: ExecutionRecord, journal: Mapping[str, Any], waits: Sequence[Any]) -> Append:
+def _append(record: ExecutionRecord, data: Mapping[str, Any]) -> Append:
     """Return a copy as a single append of a new execution."""
-    found = [(Wait(*wait), unpack(packed)) for _, wait, packed, _ in waits]
+    found = [(Wait(*wait), unpack(packed)) for _, wait, packed, _ in data["waits"]]
+    journal = data["journal"]
     snapshot = journal["snapshot"]
     return Append(
         record.id,
@@ -153,6 +172,7 @@ def _append(record: ExecutionRecord, journal: Mapping[str, Any], waits: Sequence
             if wait.how is not None
         ],
         [(signal, key) for signal, key, wait in journal["keys"] if wait is None],
+        claims=[Claim(*claim) for claim in data.get("claims", ())],
         snapshot=None if snapshot is None else (snapshot[0], snapshot[1]),
         forms=journal["forms"],
         lists=[ListPart(*part) for part in journal["lists"]],
@@ -192,6 +212,13 @@ def give_up(database: Database, id: str, mark: Sequence[int]) -> bool:
     return is_same
 
 
+def drop(database: Database, id: str) -> None:
+    """Remove a copy that is not driven yet, if there is one."""
+    with database.writing() as connection:
+        if (number := _held(connection, id)) is not None:
+            _remove(connection, number)
+
+
 def drive(database: Database, id: str) -> bool:
     """Let a copy be driven, and return whether there is one."""
     with database.writing() as connection:
@@ -208,5 +235,7 @@ def _held(connection: sqlite3.Connection, id: str) -> int | None:
 
 
 def _remove(connection: sqlite3.Connection, number: int) -> None:
+    (at,) = connection.execute(queries.CHANGED_AT, (number,)).fetchone()
+    end_claims(connection, number, at)
     for statement in queries.PRUNE:
         connection.execute(statement, {"number": number})

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from flowengine.journal.filters import Place, may_answer, page_end, read_page_end
+from flowengine.journal.filters import Place, may_answer, page_end, read_page_end, turn_of
 from flowengine.journal.records import ExecutionFilter, ExecutionPage, Wait, WaitFilter, WaitPage
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.appends import ANYONE
@@ -161,9 +161,11 @@ def _leads_of_waits(connection: sqlite3.Connection, filter: WaitFilter) -> list[
         elif filter.assignees is not None:
             leads += [_lead_to(assignee, kind) for assignee in {*filter.assignees, ANYONE}]
         elif filter.flow is not None:
-            leads.append(_lead_along("waits_pending_by_flow", kind, _PENDING))
+            index = "waits_pending_by_flow_in_turn" if filter.in_turn else "waits_pending_by_flow"
+            leads.append(_lead_along(index, kind, _PENDING))
         else:
-            leads.append(_lead_along("waits_pending", kind, _PENDING))
+            index = "waits_pending_in_turn" if filter.in_turn else "waits_pending"
+            leads.append(_lead_along(index, kind, _PENDING))
     return leads
 
 
@@ -206,13 +208,14 @@ def _read_along(
     connection: sqlite3.Connection, lead: _Lead, filter: WaitFilter, place: Place | None
 ) -> Iterator[_Placed]:
     """Yield the waits along one index, in order, reading lazily."""
+    order = lead.age.replace("since", "turn") if filter.in_turn else lead.age
     where, values = _where(
         *lead.conditions,
         ("waits.flow = ?", filter.flow),
         ("waits.batch = ?", filter.batch),
         (f"{lead.age} >= ?", filter.since),
         (f"{lead.age} <= ?", filter.before),
-        (f"({lead.age}, {lead.key}) > (?, ?)", place),
+        (f"({order}, {lead.key}) > (?, ?)", place),
     )
     if filter.execution is not None:
         where += {
@@ -226,13 +229,14 @@ def _read_along(
     rows = connection.execute(
         f"SELECT {queries.WAIT_COLUMNS} FROM {lead.table} "
         f"CROSS JOIN executions ON executions.number = waits.execution "
-        f"WHERE {where} ORDER BY {lead.age}, {lead.key}",
+        f"WHERE {where} ORDER BY {order}, {lead.key}",
         values,
     )
     for row in rows:
         *columns, _, execution, number, since = row
         texts = JournalTexts(connection, execution, f"wait {row[0]}")
-        yield (since, number), read_wait([*columns, None], [], texts.whole)
+        wait = read_wait([*columns, None], [], texts.whole)
+        yield (turn_of(wait.record) if filter.in_turn else since, number), wait
 
 
 def _merged(

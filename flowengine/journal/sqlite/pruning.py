@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from flowengine.journal.artifacts import Artifacts
@@ -10,9 +11,12 @@ from flowengine.journal.records import Pruned
 from flowengine.journal.refusals import check_statuses
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.database import Database
+from flowengine.kept_files import HELD_SECONDS
 
 _BATCH = 200
 """Executions removed in one transaction."""
+_NUMBERS = 10_000
+"""Numbers of events checked in one transaction."""
 
 
 def prune(database: Database, artifacts: Artifacts, before: int, statuses: Sequence[str]) -> Pruned:
@@ -31,7 +35,11 @@ def prune(database: Database, artifacts: Artifacts, before: int, statuses: Seque
     executions = sum(_prune_status(database, before, status) for status in statuses)
     with database.writing() as connection:
         connection.execute(queries.PRUNE_FLOWS)
+        connection.execute(queries.END_HOLDS, (int(time.time()) - HELD_SECONDS,))
         connection.execute(queries.FORGET_OWNERS, (this_process().boot,))
+        is_numbered = connection.execute(queries.IS_NUMBERED).fetchone() is not None
+    if is_numbered and executions:
+        _prune_numbers(database)
     files, size = _sweep(database, artifacts)
     return Pruned(executions, files, size)
 
@@ -49,6 +57,16 @@ def _prune_status(database: Database, before: int, status: str) -> int:
         if len(batch) < _BATCH:
             return removed
         last = batch[-1][0]
+
+
+def _prune_numbers(database: Database) -> None:
+    """Remove the numbers of removed events."""
+    with database.reading() as connection:
+        (last,) = connection.execute(queries.LAST_NUMBER).fetchone()
+    for after in range(0, last, _NUMBERS):
+        limits = {"after": after, "until": after + _NUMBERS, "last": last}
+        with database.writing() as connection:
+            connection.execute(queries.OBSOLETE_NUMBERS, limits)
 
 
 def _sweep(database: Database, artifacts: Artifacts) -> tuple[int, int]:

@@ -121,14 +121,15 @@ KEEP_FORM = "INSERT OR IGNORE INTO forms (execution, hash) VALUES (?, ?)"
 """Insert a flow that is required to read a journal."""
 
 OPEN_WAIT = """
-INSERT INTO waits (id, execution, wait, flow, kind, batch, since, record)
-SELECT ?, number, ?, flow, ?, ?, ?, ? FROM executions WHERE number = ?
-ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, record = excluded.record"""
+INSERT INTO waits (id, execution, wait, flow, kind, batch, since, turn, record)
+SELECT ?, number, ?, flow, ?, ?, ?, ?, ? FROM executions WHERE number = ?
+ON CONFLICT (id) DO UPDATE
+SET batch = excluded.batch, turn = excluded.turn, record = excluded.record"""
 """Insert a wait that opened, or update one that changed."""
 
 OPEN_WAIT_FOR = """
-INSERT OR IGNORE INTO assignees (assignee, kind, since, wait)
-SELECT ?, kind, since, number FROM waits WHERE id = ? AND how IS NULL AND decision IS NULL"""
+INSERT OR IGNORE INTO assignees (assignee, kind, since, wait, turn)
+SELECT ?, kind, since, number, turn FROM waits WHERE id = ? AND how IS NULL AND decision IS NULL"""
 """Insert an assignee of a pending wait. The empty text means any user."""
 
 OPENED_BEFORE = "SELECT number, how, record FROM waits WHERE id = ?"
@@ -349,6 +350,8 @@ IS_DUE = _CAN_CONTINUE.format(
 )
 """Select one execution if it can continue, as `DUE`."""
 
+COUNT_STATUS = "SELECT count(*) FROM executions INDEXED BY executions_by_status WHERE status = ?"
+"""Count the executions with a status."""
 NEXT_DUE = """
 SELECT min(due) FROM (
   SELECT min(due) AS due FROM executions INDEXED BY executions_by_due WHERE due > :after
@@ -402,6 +405,24 @@ EVENTS = """
 SELECT id & 0xffffffff, at, sum, payload FROM events WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"""
 """Select events of one execution, in order."""
 
+IS_NUMBERED = "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = 'number_event'"
+"""Check whether new events are numbered."""
+
+LAST_NUMBER = "SELECT coalesce(max(number), 0) FROM numbered"
+"""Select the number of the last event."""
+
+NUMBERED = """
+SELECT numbered.number, executions.id, numbered.event & 0xffffffff
+FROM numbered JOIN executions ON executions.number = numbered.event >> 32
+WHERE numbered.number > ? ORDER BY numbered.number LIMIT ?"""
+"""Select numbered events of existing executions, in order."""
+
+OBSOLETE_NUMBERS = """
+DELETE FROM numbered WHERE number > :after AND number <= :until AND number < :last
+AND NOT EXISTS (SELECT 1 FROM events WHERE id = numbered.event)"""
+"""Delete numbers of events that do not exist any more. The last one stays, so that it is not given
+again."""
+
 BEGINNING_SO = "SELECT id FROM {table} WHERE id >= ? AND id < ? ORDER BY id LIMIT 6"
 """Select the first ids in a range."""
 
@@ -413,6 +434,12 @@ SELECT max(id) FROM {table} WHERE id < ? UNION ALL SELECT min(id) FROM {table} W
 
 REFER = "INSERT OR IGNORE INTO artifacts (sha256, execution) VALUES (?, ?)"
 """Insert a reference of an execution to an artifact."""
+
+HOLD = "INSERT OR IGNORE INTO artifacts (sha256, execution) VALUES (?, -?)"
+"""Hold a file that no execution refers to yet. The time (s) takes the place of the execution."""
+
+END_HOLDS = "DELETE FROM artifacts WHERE execution < 0 AND execution > -?"
+"""Stop holding the files held before a time (s)."""
 
 REFERS = """SELECT 1 FROM artifacts JOIN executions ON executions.number = artifacts.execution
     WHERE artifacts.sha256 = ? AND executions.id = ?"""
@@ -436,14 +463,26 @@ IS_REFERRED = "SELECT 1 FROM artifacts WHERE sha256 = ? LIMIT 1"
 MARK = """
 SELECT (SELECT count(*) FROM events WHERE id >= :number << 32 AND id < (:number + 1) << 32),
   (SELECT count(*) FROM messages WHERE execution = :number),
-  (SELECT count(*) FROM waits WHERE execution = :number)"""
-"""Count what changes whenever anything happens to an execution."""
+  (SELECT count(*) FROM waits WHERE execution = :number),
+  (SELECT count(*) FROM claims WHERE execution <> :number AND held = 0
+   AND lock IN (SELECT lock FROM claims WHERE execution = :number))"""
+"""Count what changes whenever anything happens to an execution, or others wait for its locks."""
+
+CLAIMS_OF = """
+SELECT lock, unit, permits, held, granted FROM claims WHERE execution = ? ORDER BY number"""
+"""Select the claims of an execution, in order."""
+
+NO_GRANTS = "UPDATE messages SET taken = 0 WHERE execution = ? AND address LIKE 'claim %'"
+"""Mark the grants of locks as taken."""
 
 KEYS = "SELECT signal, key, wait FROM keys WHERE execution = ?"
 """Select the keys of an execution."""
 
 FORMS = "SELECT hash FROM forms WHERE execution = ?"
 """Select the flows that its journal needs in addition to its own."""
+
+CHANGED_AT = "SELECT changed_at FROM executions WHERE number = ?"
+"""Select when an execution changed last."""
 
 FILES = "SELECT sha256 FROM artifacts WHERE execution = ?"
 """Select the files that it refers to."""

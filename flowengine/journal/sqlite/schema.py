@@ -53,12 +53,17 @@ _VERSION_1 = (
     """CREATE TABLE waits (
         number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, execution INTEGER NOT NULL,
         wait INTEGER NOT NULL, flow TEXT NOT NULL, kind TEXT NOT NULL, batch TEXT,
-        since INTEGER NOT NULL, record BLOB NOT NULL,
+        since INTEGER NOT NULL, turn INTEGER NOT NULL, record BLOB NOT NULL,
         decision BLOB, how TEXT, closed_at INTEGER, result BLOB)""",
     "CREATE INDEX waits_by_execution ON waits (execution, since)",
     """CREATE INDEX waits_pending ON waits (kind, since)
         WHERE how IS NULL AND decision IS NULL""",
     """CREATE INDEX waits_pending_by_flow ON waits (flow, kind, since)
+        WHERE how IS NULL AND decision IS NULL""",
+    # `turn` orders them by when they are due. See `turn_of`.
+    """CREATE INDEX waits_pending_in_turn ON waits (kind, turn)
+        WHERE how IS NULL AND decision IS NULL""",
+    """CREATE INDEX waits_pending_by_flow_in_turn ON waits (flow, kind, turn)
         WHERE how IS NULL AND decision IS NULL""",
     """CREATE INDEX waits_pending_by_batch ON waits (batch, kind, since)
         WHERE how IS NULL AND decision IS NULL""",
@@ -66,8 +71,9 @@ _VERSION_1 = (
         WHERE NOT (how IS NULL AND decision IS NULL)""",
     # Assignees of the pending waits. The empty text means any user.
     """CREATE TABLE assignees (
-        assignee TEXT, kind TEXT, since INTEGER, wait INTEGER,
+        assignee TEXT, kind TEXT, since INTEGER, wait INTEGER, turn INTEGER NOT NULL,
         PRIMARY KEY (assignee, kind, since, wait)) WITHOUT ROWID""",
+    "CREATE INDEX assignees_in_turn ON assignees (assignee, kind, turn, wait)",
     "CREATE INDEX assignees_by_wait ON assignees (wait)",
     """CREATE TABLE votes (
         number INTEGER PRIMARY KEY, wait INTEGER NOT NULL, voter TEXT NOT NULL, at INTEGER NOT NULL,
@@ -129,6 +135,13 @@ _VERSION_1 = (
     "CREATE INDEX grants_by_tool ON grants (flow, tool)",
 )
 
+NUMBERING = (
+    "CREATE TABLE IF NOT EXISTS numbered (number INTEGER PRIMARY KEY, event INTEGER NOT NULL)",
+    """CREATE TRIGGER IF NOT EXISTS number_event AFTER INSERT ON events
+        BEGIN INSERT INTO numbered (event) VALUES (new.id); END""",
+)
+"""Numbers all events in the order of their commits. It costs a second insert for each event, so a
+store has it from the first reader of all events on."""
 MIGRATIONS = (_VERSION_1,)
 """`MIGRATIONS[n]` migrates version n to version n + 1."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from flowengine.journal.encoding import checksum, deflated, pack, packed_again, 
 from flowengine.journal.lease_holders import IsDead, is_dead
 from flowengine.journal.records import (
     ENDED,
+    EVENTS_ALONE,
+    OPEN,
     Append,
     Beginning,
     Claimed,
@@ -25,6 +28,7 @@ from flowengine.journal.records import (
     FlowGrant,
     Loaded,
     Message,
+    Numbered,
     Outgoing,
     Owner,
     Pruned,
@@ -37,7 +41,6 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
-from flowengine.journal.refusals import ended, no_execution, no_wait
 from flowengine.journal.shapes import DAMAGE_HINT, Sound
 from flowengine.journal.short_ids import (
     EXECUTION,
@@ -47,7 +50,7 @@ from flowengine.journal.short_ids import (
     shortest,
     the_one_of,
 )
-from flowengine.journal.sqlite import grants, queries
+from flowengine.journal.sqlite import queries, schema
 from flowengine.journal.sqlite.appends import create_waiting, find_number, lease_lost, write
 from flowengine.journal.sqlite.database import ERRORS, Database
 from flowengine.journal.sqlite.journal_texts import JournalTexts
@@ -187,7 +190,7 @@ class SqliteStore:
     # -- journals
 
     def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
-        if len(appends) == 1 and appends[0].is_one_event:
+        if len(appends) == 1 and len(appends[0].events) == 1 and appends[0][4:] == EVENTS_ALONE:
             number = self._numbers.get(appends[0].execution)
             if number is not None:
                 return [self._append_event(number, appends[0])]
@@ -203,7 +206,7 @@ class SqliteStore:
     def _write(self, connection: sqlite3.Connection, append: Append) -> tuple[int, Conflict | None]:
         """Write one of several appends, like `write`, in one statement if possible."""
         number = self._numbers.get(append.execution)
-        if number is not None and append.is_one_event:
+        if number is not None and len(append.events) == 1 and append[4:] == EVENTS_ALONE:
             row = event_row(number, append.seq, append.events[0])
             written = connection.execute(queries.APPEND_FENCED, (*row, number, append.epoch))
             if written.rowcount == 1:
@@ -259,6 +262,27 @@ class SqliteStore:
         with self._database.reading() as connection:
             number = find_number(connection, id)
             return _read_journal(connection, number, id, max(since, 0), limit)
+
+    def number_events(self) -> int:
+        if not self._is_numbered():
+            with self._database.writing() as connection:
+                for statement in schema.NUMBERING:
+                    connection.execute(statement)
+        with self._database.reading() as connection:
+            last: int
+            (last,) = connection.execute(queries.LAST_NUMBER).fetchone()
+        return last
+
+    def numbered(self, after: int, limit: int) -> list[Numbered]:
+        if not self._is_numbered():
+            return []
+        with self._database.reading() as connection:
+            rows = connection.execute(queries.NUMBERED, (after, limit))
+            return [Numbered(*row) for row in rows]
+
+    def _is_numbered(self) -> bool:
+        with self._database.reading() as connection:
+            return connection.execute(queries.IS_NUMBERED).fetchone() is not None
 
     # -- leases
 
@@ -325,6 +349,13 @@ class SqliteStore:
             (found,) = connection.execute(queries.NEXT_DUE, {"after": after}).fetchone()
         return found
 
+    def open_executions(self) -> dict[str, int]:
+        with self._database.reading() as connection:
+            return {
+                status: connection.execute(queries.COUNT_STATUS, (status,)).fetchone()[0]
+                for status in OPEN
+            }
+
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
         with self._database.preparing() as connection:
             for execution, epoch in leases:
@@ -362,7 +393,9 @@ class SqliteStore:
                 return before
             record = read_execution(row[1:])
             if record.status in ENDED:
-                raise ended(execution, record.status, record)
+                from flowengine.journal.refusals import ended
+
+                raise ended(record)
             number = _store_message(connection, row[0], address, message_id, at, event)
         return Sent(number, execution, first=True, event=event)
 
@@ -436,6 +469,8 @@ class SqliteStore:
     # -- waits
 
     def decide(self, wait: str, vote: Vote) -> Standing:
+        from flowengine.journal.sqlite import grants
+
         with self._database.writing() as connection:
             row = _find_wait(connection, wait)
             number = row[10]
@@ -468,10 +503,14 @@ class SqliteStore:
     # -- grants
 
     def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
+        from flowengine.journal.sqlite import grants
+
         with self._database.reading() as connection:
             return grants.list_grants(connection, flow, tool)
 
     def revoke(self, grant: str, by: str) -> FlowGrant:
+        from flowengine.journal.sqlite import grants
+
         with self._database.writing() as connection:
             return grants.revoke(connection, grant, by)
 
@@ -542,6 +581,13 @@ class SqliteStore:
             keep()
         return artifact
 
+    def hold_artifact(self, content: bytes | PathLike[str], name: str) -> Artifact:
+        with self._artifacts.incoming(content, name) as (artifact, keep):
+            with self._database.preparing() as connection:
+                connection.execute(queries.HOLD, (artifact.sha256, int(time.time())))
+            keep()
+        return artifact
+
     def open_artifact(self, sha256: str, execution: str | None = None) -> BinaryIO:
         return self.fetch_artifact(sha256, execution).open("rb")
 
@@ -583,6 +629,11 @@ class SqliteStore:
 
         return moving.drive(self._database, id)
 
+    def drop_copy(self, id: str) -> None:
+        from flowengine.journal.sqlite import moving
+
+        moving.drop(self._database, id)
+
     # -- maintenance
 
     def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
@@ -600,6 +651,8 @@ def _find_execution(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
     """Return the row of `sql.EXECUTION`."""
     row: tuple[Any, ...] | None = connection.execute(queries.EXECUTION, (id,)).fetchone()
     if row is None:
+        from flowengine.journal.refusals import no_execution
+
         raise no_execution(id)
     return row
 
@@ -623,6 +676,8 @@ def _find_wait(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
     """Return the row of `sql.WAIT`."""
     row: tuple[Any, ...] | None = connection.execute(queries.WAIT, (id,)).fetchone()
     if row is None:
+        from flowengine.journal.refusals import no_wait
+
         raise no_wait(id)
     return row
 

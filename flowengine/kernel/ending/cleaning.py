@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.ending import hidden_steps
-from flowengine.kernel.ending.leftovers import forget_undoing, no_longer_cleaning
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.flow_state.causality import learn, of_frame, writer
@@ -103,6 +101,8 @@ def clean_next(tx: Transition, number: int) -> None:
 
 def _run(tx: Transition, number: int, final: Final) -> None:
     """Begin a `finally` as an activation of its hidden step."""
+    from flowengine.kernel.ending.hidden_steps import begin_hidden
+
     cleanup = tx.state["cleanups"][number]
     error = final["error"] if "error" in final else cleanup["cause"]
     if error is None and "error" not in final:
@@ -111,16 +111,17 @@ def _run(tx: Transition, number: int, final: Final) -> None:
     arrival = routing.unsent(tx.root()["id"], final["step"], final["past"], [])
     learn(arrival, final.get("knows"))
     learn(arrival, cleanup.get("knows"))
-    hidden_steps.begin_hidden(
-        tx, "final", number, arrival, final["address"], final, {"error": error}
-    )
+    begin_hidden(tx, "final", number, arrival, final["address"], final, {"error": error})
 
 
 def cleaned(tx: Transition, act: Activation, error: ErrorData | None) -> None:
     """Continue a cleanup after a `finally` has ended or failed."""
+    from flowengine.kernel.ending.hidden_steps import end_hidden
+    from flowengine.kernel.ending.leftovers import forget_undoing
+
     number = act["final"]
     cleanup = tx.state["cleanups"][number]
-    hidden_steps.end_hidden(tx, act, error)
+    end_hidden(tx, act, error)
     cleanup["todo"][:0] = act.pop("finals", [])
     learn(cleanup, act.get("knows"))
     forget_undoing(tx, act)
@@ -182,6 +183,8 @@ def _go_on_after(tx: Transition, number: int, cleanup: Cleanup) -> None:
     elif kind == "act":
         del tx.state["acts"][of]["cleanup"]
     else:
+        from flowengine.kernel.ending.leftovers import no_longer_cleaning
+
         no_longer_cleaning(tx.state["scopes"][of])
         tx.touch(of)
     if "failure" not in cleanup:

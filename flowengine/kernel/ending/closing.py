@@ -11,29 +11,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import ReleaseRegion, Stop
-from flowengine.kernel.ending.leftovers import (
-    cut_off,
-    final_of,
-    hand_over,
-    interrupt,
-    no_longer_wait,
-    pass_finals,
-)
 from flowengine.kernel.expressions import provenance
-from flowengine.kernel.flow_state import readers
 from flowengine.kernel.flow_state.causality import learn, pass_out
 from flowengine.kernel.flow_state.variables import make_fitting
-from flowengine.kernel.held_failures import drop_then
-from flowengine.kernel.limits import budgets
-from flowengine.kernel.limits.locks import leave_lock
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import end_round, move
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.transition import Transition, has_items
 from flowengine.kernel.view import number_waiting, waiting_arrivals
-from flowengine.kernel.waiting.listeners import unlisten, unwatch
-from flowengine.kernel.waiting.shared_questions import forget_answers, leave_questions
-from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.phases import Phase
@@ -46,6 +31,8 @@ def close_activation(tx: Transition, act: Activation) -> None:
     Args:
         act: The activation. It is removed from the state.
     """
+    from flowengine.kernel.ending.leftovers import hand_over
+
     close_units(tx, act)
     scope = tx.scope_of(act)
     hand_over(tx, act)
@@ -62,6 +49,8 @@ def close_units(tx: Transition, act: Activation) -> None:
 
     Writes of map items that have succeeded are kept, and cleanups continue.
     """
+    from flowengine.kernel.ending.leftovers import no_longer_wait
+
     no_longer_wait(tx, act)
     for number in list(act["units"]):
         close_unit(tx, tx.state["units"][number])
@@ -78,13 +67,21 @@ def end_bounds(tx: Transition, act: Activation) -> None:
         spec = tx.node(act).map
         assert spec is not None
         if "more" in spec:
+            from flowengine.kernel.waiting.listeners import unlisten
+
             unlisten(tx, act["id"], spec["more"])
         if "need" in act:
+            from flowengine.kernel.waiting.listeners import unwatch
+
             unwatch(tx, act["id"], tx.watched(act, spec.get("watches", ())))
 
 
 def close_unit(tx: Transition, unit: Unit) -> None:
     """Withdraw a unit: its attempt, its waits, the scope inside it."""
+    from flowengine.kernel.ending.leftovers import no_longer_wait, pass_finals
+    from flowengine.kernel.held_failures import drop_then
+    from flowengine.kernel.limits.locks import leave_lock
+
     if unit["phase"] == "scope":
         close_scope(tx, tx.state["scopes"][unit["scope"]])
     act = tx.act_of(unit)
@@ -105,7 +102,9 @@ def close_unit(tx: Transition, unit: Unit) -> None:
     leave_lock(tx, unit)
     release_region(tx, unit)
     if "reading" in tx.state:
-        readers.stop_reading(tx, unit)
+        from flowengine.kernel.flow_state.readers import stop_reading
+
+        stop_reading(tx, unit)
     del tx.state["units"][unit["id"]]
 
 
@@ -114,6 +113,8 @@ def release_region(tx: Transition, unit: Unit) -> None:
 
     The answers about them are removed.
     """
+    from flowengine.kernel.waiting.shared_questions import forget_answers
+
     forget_answers(tx, unit["id"])
     if tx.graph.regions:
         node = tx.node(tx.act_of(unit))
@@ -123,36 +124,57 @@ def release_region(tx: Transition, unit: Unit) -> None:
 
 def stop_attempt(tx: Transition, unit: Unit) -> None:
     """Withdraw the attempt of a unit in any phase."""
+    from flowengine.kernel.limits.budgets import forget_needs
+
     stop = STOP.get(unit["phase"])
     if stop is not None:
         stop(tx, unit)
     stop_timeout(tx, unit)
-    budgets.forget_needs(unit)
+    forget_needs(unit)
     move(unit, "ready")
 
 
 def _stop_run(tx: Transition, unit: Unit) -> None:
+    from flowengine.kernel.ending.leftovers import cut_off
+    from flowengine.kernel.limits.budgets import settle_unit
+
     tx.commands.append(Stop(unit["id"], unit["attempt"]))
-    budgets.settle_unit(tx, unit)
+    settle_unit(tx, unit)
     cut_off(tx, unit)
+
+
+def _stop_queuing(tx: Transition, unit: Unit) -> None:
+    from flowengine.kernel.limits.budgets import stop_waiting
+
+    stop_waiting(tx, unit)
+
+
+def _leave_questions(tx: Transition, unit: Unit) -> None:
+    from flowengine.kernel.waiting.shared_questions import leave_questions
+
+    leave_questions(tx, unit)
 
 
 def _stop_waiting(tx: Transition, unit: Unit) -> None:
     if "wait" in unit:  # otherwise it has just ended, and its entry is on the agenda
+        from flowengine.kernel.waiting.waits import close_wait
+
         close_wait(tx, tx.state["waits"][unit["wait"]], "withdrawn")
 
 
 def _stop_asking(tx: Transition, unit: Unit) -> None:
     """Withdraw a question about an attempt, whose outcome stays unknown."""
     if "wait" in unit and tx.state["waits"][unit["wait"]]["record"]["ran"] == "maybe":
+        from flowengine.kernel.ending.leftovers import cut_off
+
         cut_off(tx, unit)
     _stop_waiting(tx, unit)
 
 
 STOP: dict[Phase, Callable[[Transition, Unit], None]] = {
     "run": _stop_run,
-    "budget": budgets.stop_waiting,
-    "asked": leave_questions,
+    "budget": _stop_queuing,
+    "asked": _leave_questions,
     "wait": _stop_waiting,
     "ask": _stop_asking,
 }
@@ -179,7 +201,10 @@ def close_scope(tx: Transition, scope: Scope) -> None:
 
 def empty_scope(tx: Transition, scope: Scope) -> None:
     """Withdraw all tokens of a scope: running, held at joins, or moving. The scope stays."""
-    interrupt(tx, scope)
+    if "cleaning" in scope or tx.state["undos"]:
+        from flowengine.kernel.ending.leftovers import interrupt
+
+        interrupt(tx, scope)
     if "idle" in scope:
         tx.clear_timer(scope.pop("idle"))
     for number in list(scope["live"]):
@@ -211,8 +236,13 @@ def remove_scope(tx: Transition, scope: Scope) -> None:
         tx.clear_timer(scope["timer"])
     owner = tx.state["units"].get(scope["unit"])
     if owner is not None:
-        pass_finals(scope, owner)
+        if "finals" in scope:
+            from flowengine.kernel.ending.leftovers import pass_finals
+
+            pass_finals(scope, owner)
         if tx.graph.body(scope["body"]).final >= 0:
+            from flowengine.kernel.ending.leftovers import final_of
+
             owner.setdefault("finals", []).append(final_of(tx, scope))
     for _line, past in scope["ended"]:
         provenance.drop(tx.state, past)

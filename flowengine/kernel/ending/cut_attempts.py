@@ -65,6 +65,7 @@ def _run_again(tx: Transition, number: int, cut: Cut) -> None:
             environments=environments,
             state=readers.read(tx, node, cut.get("frame", 0)) if node.reads else None,
             granted=cut.get("granted"),
+            at=tx.now,
         )
     )
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.graph.compiled import Plain, SecretText, Value
-from flowengine.kernel.notation.ids import idempotency_key
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import View
 
@@ -89,7 +88,11 @@ class Names:
         """Return `steps.NAME.FIELD` without the other fields."""
         state, frame = self.view.state, self.frame
         flow = state["frames"][frame]["flow"] if frame else 0
-        record = provenance.find(state, self.past, self.view.graph.step_index(name, flow))
+        graph = self.view.graph
+        step = graph.flows[flow].indexes.get(name)
+        if step is None:
+            step = graph.step_index(name, flow)
+        record = provenance.find(state, self.past, step)
         if record is None:
             return NOT_RUN[field]
         if field == "activations":
@@ -111,6 +114,8 @@ class Names:
         if unit is None:
             raise KeyError("idempotency_key")
         key = unit.get("key")
+        from flowengine.kernel.notation.ids import idempotency_key
+
         return (
             idempotency_key(view.state["execution"]["id"], view.address(unit))
             if key is None

@@ -79,9 +79,13 @@ def remember(state: State, layer: int, step: int, record: Record) -> int:
     Returns:
         The past with the record, with one reference.
     """
-    before = find(state, layer, step)
-    record["n"] = 1 if before is None else before["n"] + 1
     entry = state["layers"].get(layer)
+    before = None
+    if entry is not None:
+        before = entry[RECORDS].get(step)
+        if before is None and entry[UP]:
+            before = find(state, entry[UP], step)
+    record["n"] = 1 if before is None else before["n"] + 1
     if entry is not None and entry[REFERENCES] == 1:
         entry[RECORDS][step] = record
         if entry[UP]:
@@ -201,7 +205,10 @@ def record(
     error: ErrorData | None,
 ) -> None:
     """Store the named fields of a step in the past of its token."""
-    kept = known(tx, act, node, status, outcome, output, error)
+    if node.named == _OUTPUT:  # the most common case
+        kept = {"output": output}
+    else:
+        kept = known(tx, act, node, status, outcome, output, error)
     act["past"] = remember(tx.state, act["past"], act["step"], kept)
 
 
@@ -216,8 +223,6 @@ def known(
 ) -> dict[str, Any]:
     """Return the named fields of a step that has ended, or of an item that continues separately."""
     named = node.named or ()
-    if named == _OUTPUT:  # the most common case
-        return {"output": output}
     fields: dict[str, Any] = {
         "status": status,
         "outcome": outcome,

@@ -14,6 +14,7 @@ from typing import Any
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.notation.changes import change, changed
 from flowengine.kernel.transition import Transition
 
 
@@ -72,9 +73,9 @@ def reduced(tx: Transition, reducer: Any, old: Plain, new: Plain) -> Plain:
     if recorded is not None:
         if len(tx.reduced) == len(recorded):
             raise StepFailure("ValidationError", "the journal has no result of this function")
-        change = recorded[len(tx.reduced)]
-        tx.reduced.append(change)
-        return _restored(old, change)
+        found = recorded[len(tx.reduced)]
+        tx.reduced.append(found)
+        return changed(old, found)
     if tx.graph.function is None:
         raise StepFailure("ValidationError", "reducers in Python are not available here")
     try:
@@ -82,30 +83,5 @@ def reduced(tx: Transition, reducer: Any, old: Plain, new: Plain) -> Plain:
     except ValueError as error:
         tx.reduced.append({"error": str(error)})
         raise
-    tx.reduced.append(_change(old, value))
+    tx.reduced.append(change(old, value))
     return value
-
-
-def _change(old: Plain, new: Plain) -> dict[str, Plain]:
-    """Return a new value as an addition to an old list or map, or else as a whole."""
-    if type(old) is list and type(new) is list and _alike(new[: len(old)], old):
-        return {"append": new[len(old) :]}
-    if type(old) is dict and type(new) is dict:
-        changed = {k: v for k, v in new.items() if k not in old or not _alike(v, old[k])}
-        if list({**old, **changed}) == list(new):
-            return {"merge": changed}
-    return {"value": new}
-
-
-def _restored(old: Plain, change: dict[str, Plain]) -> Plain:
-    """Return the value of a recorded change, or raise the error that the function raised."""
-    if "error" in change:
-        raise ValueError(change["error"])
-    if "append" in change:
-        return [*old, *change["append"]]
-    return {**old, **change["merge"]} if "merge" in change else change["value"]
-
-
-def _alike(first: Plain, other: Plain) -> bool:
-    """Return whether two values are the same to the byte. `1` differs from `1.0` and `true`."""
-    return first == other and repr(first) == repr(other)

@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate
-from flowengine.kernel.flow_state import readers
 from flowengine.kernel.flow_state.causality import learn_own, writer
-from flowengine.kernel.flow_state.reducers import reduced
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import Flow
-from flowengine.kernel.held_failures import is_held
-from flowengine.kernel.limits import locks
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import state_name
 
@@ -45,6 +41,8 @@ def write(tx: Transition, names: Names, pairs: list[list[Any]], act: Activation)
     Raises:
         StepFailure: A value does not fit, or a parallel token has replaced the key.
     """
+    from flowengine.kernel.limits.locks import locks_around
+
     values = []
     for key, value in pairs:
         values.append([key, evaluate(names, value)])
@@ -54,7 +52,7 @@ def write(tx: Transition, names: Names, pairs: list[list[Any]], act: Activation)
     who = writer(act, names.unit)
     shares = names.unit is not None and "shares" in names.unit
     kept_back = who is not act and not node.each and (node.lock is None or shares)
-    under = locks.locks_around(tx, act, names.unit)
+    under = locks_around(tx, act, names.unit)
     for key, value in values:
         if replaces(spec[key]):
             name, number = _replace(tx, names.frame, spec[key], cells, key, value, under, who)
@@ -89,7 +87,9 @@ def write_for_flow(tx: Transition, names: Names, pairs: list[list[Any]], scope: 
 def put(tx: Transition, key: str, value: Plain) -> None:
     """Set a key of the main flow to a value from outside, which every token may replace."""
     if "reading" in tx.state:
-        readers.put_aside(tx, 0, key)
+        from flowengine.kernel.flow_state.readers import put_aside
+
+        put_aside(tx, 0, key)
     tx.state["vars"][key] = from_outside(value, tx.state["vars"][key])
     tx.changed.add(key)
 
@@ -120,6 +120,8 @@ def make_writes(tx: Transition, act: Activation) -> None:
     Raises:
         StepFailure: A value does not fit.
     """
+    from flowengine.kernel.held_failures import is_held
+
     left, act["writes"] = act["writes"], {}
     pairs = [pair for item in sorted(left) for pair in left[item]]
     for number, (key, value) in enumerate(pairs):
@@ -180,7 +182,9 @@ def _replace(
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
     number = abs(number) + 1
     if "reading" in tx.state:
-        readers.put_aside(tx, frame, key)
+        from flowengine.kernel.flow_state.readers import put_aside
+
+        put_aside(tx, frame, key)
     cells[key] = [value, number, under] if under else [value, number]
     tx.changed.add(name)
     return name, number
@@ -214,6 +218,8 @@ def _reduce(tx: Transition, frame: int, key: str, value: Plain, mark: list[Plain
     schema = spec.get("schema") or {}
     reducer = spec.get("reducer", "replace")
     try:
+        from flowengine.kernel.flow_state.reducers import reduced
+
         new = reduced(tx, reducer, cells[key][0], value)
     except (TypeError, ValueError) as error:
         name = reducer if isinstance(reducer, str) else reducer["python"]
@@ -227,6 +233,8 @@ def _reduce(tx: Transition, frame: int, key: str, value: Plain, mark: list[Plain
     if fault is not None:
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
     if "reading" in tx.state:
-        readers.put_aside(tx, frame, key)
+        from flowengine.kernel.flow_state.readers import put_aside
+
+        put_aside(tx, frame, key)
     cells[key] = [new, *mark]
     tx.changed.add(state_name(frame, key))

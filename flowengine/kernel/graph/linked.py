@@ -18,7 +18,6 @@ from flowengine.kernel.graph.compiled import (
     Value,
     check_format,
 )
-from flowengine.kernel.graph.reachability import reach
 from flowengine.kernel.graph.values import holds_secret, maker
 
 if TYPE_CHECKING:
@@ -269,6 +268,8 @@ def joins_ahead(bits: dict[int, int], body: list[int], steps: list[StepSpec]) ->
         for source in steps[step].get("sources", ()):
             if source >= 0:
                 following[place[source]].append(place[step])
+    from flowengine.kernel.graph.reachability import reach
+
     return dict(zip(body, reach(following, [bits.get(step, 0) for step in body]), strict=True))
 
 

@@ -371,6 +371,8 @@ class FlowSpec(TypedDict, total=False):
     version: str
     body: int
     """Its body."""
+    notifies: list[int]
+    """Numbers of the flows that send the notifications of its approvals. Absent: none."""
     triggered: list[int]
     steps: list[int]
     """The range of its steps: the first one, and the one after the last. Also for bodies and
@@ -431,6 +433,8 @@ class CompiledFlow(TypedDict, total=False):
     """The scopes of the environments that its steps use. Absent: none."""
     on_error: list[HandlerSpec]
     """Handlers of the whole flow."""
+    notifies: list[int]
+    """Numbers of the flows that send the notifications of its approvals. Absent: none."""
     triggered: list[int]
     """Steps with a trigger. Absent: none."""
     start: list[dict[str, Plain]]

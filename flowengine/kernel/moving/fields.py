@@ -108,7 +108,8 @@ FIELDS: dict[str, dict[str, Kind]] = {
     "Wait": {
         "record": "record_of_wait",
         **_plain("id", "owner", "unit", "kind", "since", "event", "shown", "timers", "alternatives",
-                 "escalate", "remind", "field", "cut", "budget", "asks", "units"),
+                 "escalate", "remind", "notify", "notified", "field", "cut", "budget", "asks",
+                 "units"),
     },
     "Undo": {
         "todo": ("list", "Done"),

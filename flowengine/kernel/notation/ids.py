@@ -6,6 +6,10 @@ WAIT_ID_LENGTH = 16
 """Hex digits of a wait's id. With these 64 bits, the probability of a collision in a store with a
 million waits is 1 in 37 million."""
 
+NOTIFIES = "_notify."
+"""Begins the ids of the flows that send notifications with a tool. No name in a file begins with an
+underscore."""
+
 
 def wait_id(execution: str, number: int) -> str:
     """Return the public id of a wait.

@@ -405,6 +405,10 @@ class Wait(TypedDict, total=False):
     escalate: list[Plain]
     remind: int
     """Milliseconds between reminders."""
+    notify: list[str]
+    """Ids of the flows that send its notifications. Absent if there is none."""
+    notified: int
+    """How many notifications they were asked to send."""
     field: str | None
     """Of an `ask` with a generated form: the field that contains the answer."""
     cut: int

@@ -14,17 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import held_failures
-from flowengine.kernel.ending import cleaning, compensation
 from flowengine.kernel.ending.closing import end_bounds
-from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names
 from flowengine.kernel.expressions.provenance import record
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.state import entries
-from flowengine.kernel.steps import handlers
 from flowengine.kernel.steps.attempts import attempt
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.activations import count, put_activation
@@ -53,13 +49,16 @@ def activation_ended(
     if "undo" in act or "final" in act or "opens" in act:
         _hidden_ended(tx, act, None)
         return
+    node = tx.graph.nodes[act["step"]]
+    is_bound = "deadline" in act or "over" in act
     try:
-        targets = choose(tx, act, outcome, output)
+        # Most steps have a fixed target.
+        fixed = None if is_bound else node.targets
+        targets = choose(tx, act, outcome, output) if fixed is None else fixed
     except (StepFailure, EvaluationError) as failure:
         error = as_error(failure, tx.step_address(act))
         activation_failed(tx, act, error, entries.act_ended(act["id"], status, outcome, output))
         return
-    node = tx.graph.nodes[act["step"]]
     if node.named:
         record(tx, act, node, status, outcome, output, None)
     if node.forgets:
@@ -67,6 +66,8 @@ def activation_ended(
     if tx.observe is not None:
         tx.note(act, status, outcome=outcome, output=output, to=targets)
     if "done" in act or "cut" in act or "finals" in act:
+        from flowengine.kernel.ending.leftovers import hand_over
+
         hand_over(tx, act)
     if not _pass_on(tx, act, output):
         routing.leave_step(tx, act, targets, output)
@@ -111,13 +112,17 @@ def activation_failed(
         error: The error.
         again: The entry to process if it begins again. None: all of it.
     """
-    if held_failures.hold_act(tx, act, again or entries.begin_act(act["id"])):
+    from flowengine.kernel.held_failures import hold_act
+
+    if hold_act(tx, act, again or entries.begin_act(act["id"])):
         return
     end_bounds(tx, act)
     if "undo" in act or "final" in act or "opens" in act:
         _hidden_ended(tx, act, error)
     else:
-        handlers.handle(tx, act, error)
+        from flowengine.kernel.steps.handlers import handle
+
+        handle(tx, act, error)
 
 
 def _hidden_ended(tx: Transition, act: Activation, error: ErrorData | None) -> None:
@@ -128,9 +133,21 @@ def _opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
     tx.agenda.append(entries.opened(act["id"], error))
 
 
+def _undone(tx: Transition, act: Activation, error: ErrorData | None) -> None:
+    from flowengine.kernel.ending.compensation import undone
+
+    undone(tx, act, error)
+
+
+def _cleaned(tx: Transition, act: Activation, error: ErrorData | None) -> None:
+    from flowengine.kernel.ending.cleaning import cleaned
+
+    cleaned(tx, act, error)
+
+
 HIDDEN: dict[Mark, Callable[[Transition, Activation, ErrorData | None], None]] = {
-    "undo": compensation.undone,
-    "final": cleaning.cleaned,
+    "undo": _undone,
+    "final": _cleaned,
     "opens": _opened,
 }
 """Mark of a hidden step → the effects of its end. Hidden steps have no tokens and no handlers."""
@@ -141,7 +158,7 @@ def choose(tx: Transition, act: Activation, outcome: str, output: Plain) -> list
     if "deadline" in act or "over" in act:
         end_bounds(tx, act)
     node = tx.graph.nodes[act["step"]]
-    if node.targets is not None:  # most steps have a fixed target
+    if node.targets is not None:
         return node.targets
     names = Names(tx, act, extra={"output": output, "outcome": outcome})
     return routing.choose(node, names, outcome)

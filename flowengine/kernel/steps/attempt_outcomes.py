@@ -11,28 +11,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from flowengine.kernel import held_failures
-from flowengine.kernel.ending import cleaning, leftovers
 from flowengine.kernel.ending.closing import release_region, stop_attempt
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate, holds
-from flowengine.kernel.flow_state import readers, variables
+from flowengine.kernel.flow_state import variables
 from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
-from flowengine.kernel.limits import budgets, call_counts, locks
-from flowengine.kernel.limits.suspension import unpark
-from flowengine.kernel.messages import signals
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps.activation_outcomes import activation_ended, activation_failed
-from flowengine.kernel.steps.loops import begin_round, of_loop, pause_before_round
-from flowengine.kernel.steps.maps import counted, item_failed, item_leaves
-from flowengine.kernel.steps.retries import pause_before_attempt, tries_again
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.transition import Transition
-from flowengine.kernel.waiting import call_questions
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -60,6 +51,8 @@ def attempt_ended(
     if "timer" in unit:
         tx.clear_timer(unit.pop("timer"))
     if not act["units"][unit["id"]]:
+        from flowengine.kernel.limits.suspension import unpark
+
         unpark(tx, unit)
     move(unit, "ready")
     unit.pop("counted", None)  # its next round makes another call
@@ -78,17 +71,25 @@ def attempt_ended(
             extra["output"] = output
             _write(tx, node, act, unit, names)
             if node.emit:
-                signals.emit(tx, names, node.emit, f"{unit['id']}/{unit['attempt']}")
+                from flowengine.kernel.messages.signals import emit
+
+                emit(tx, names, node.emit, f"{unit['id']}/{unit['attempt']}")
         except (StepFailure, EvaluationError) as failure:
+            from flowengine.kernel.ending.leftovers import note_done
+
             # The action has taken effect, even if its result cannot be used.
-            leftovers.note_done(tx, act, unit, raw, past)
+            note_done(tx, act, unit, raw, past)
             error = as_error(failure, tx.address(unit), unit["tries"])
             unit_failed(tx, unit, error, _ended_again(unit, raw, outcome, past))
             return
     if node.compensate >= 0:
-        leftovers.note_done(tx, act, unit, output, past)
+        from flowengine.kernel.ending.leftovers import note_done
+
+        note_done(tx, act, unit, output, past)
     if "lock" in unit:
-        locks.leave_lock(tx, unit)
+        from flowengine.kernel.limits.locks import leave_lock
+
+        leave_lock(tx, unit)
     if node.loop is not None:
         round_ended(tx, node, unit, output, outcome, past)
     else:
@@ -97,15 +98,23 @@ def attempt_ended(
 
 def _people(tx: Transition, node: Node, unit: Unit) -> dict[str, Plain]:
     """Return the approver and edits of a call made by a model, for its output."""
-    return {} if node.adapter is None else {"approval": call_questions.permission(tx, unit)}
+    if node.adapter is None:
+        return {}
+    from flowengine.kernel.waiting.call_questions import permission
+
+    return {"approval": permission(tx, unit)}
 
 
 def _has_lock(tx: Transition, unit: Unit, raw: Plain, outcome: str, past: int | None) -> bool:
     """Acquire the lock for the writes after a wait or approval that did not hold it."""
+    from flowengine.kernel.limits.locks import take
+
     try:
-        return locks.take(tx, unit, entries.ended(unit["id"], raw, outcome))
+        return take(tx, unit, entries.ended(unit["id"], raw, outcome))
     except (StepFailure, EvaluationError) as failure:
-        leftovers.note_done(tx, tx.act_of(unit), unit, raw, past)
+        from flowengine.kernel.ending.leftovers import note_done
+
+        note_done(tx, tx.act_of(unit), unit, raw, past)
         error = as_error(failure, tx.address(unit), unit["tries"])
         unit_failed(tx, unit, error, _ended_again(unit, raw, outcome, past))
         return False
@@ -153,22 +162,30 @@ def attempt_failed(tx: Transition, unit: Unit, failure: Failure) -> None:
         unit: The unit.
         failure: The failure of the attempt.
     """
+    from flowengine.kernel.ending.cleaning import clean_first
+    from flowengine.kernel.limits.budgets import forget_needs
+    from flowengine.kernel.steps.retries import pause_before_attempt, tries_again
+
     act = tx.act_of(unit)
-    budgets.forget_needs(unit)
+    forget_needs(unit)
     if isinstance(failure, dict):
         whose: ErrorData = {"step": tx.address(unit), "attempt": unit["tries"], "cause": None}
         error: ErrorData = {**whose, **failure}
     else:
         error = as_error(failure, tx.address(unit), unit["tries"])
     if error["type"] == "Refused":
-        call_counts.uncount(tx, unit)
+        from flowengine.kernel.limits.call_counts import uncount
+
+        uncount(tx, unit)
     again = (entries.uncertain if unit["phase"] == "run" else entries.attempt)(unit["id"])
     stop_attempt(tx, unit)
     if not act["units"][unit["id"]]:
+        from flowengine.kernel.limits.suspension import unpark
+
         unpark(tx, unit)
     if not tries_again(tx, unit, error):
         unit_failed(tx, unit, error, again)
-    elif not cleaning.clean_first(tx, "unit", unit, entries.pause(unit["id"], error), error):
+    elif not clean_first(tx, "unit", unit, entries.pause(unit["id"], error), error):
         pause_before_attempt(tx, unit, error)
 
 
@@ -208,11 +225,17 @@ def test_until(tx: Transition, unit: Unit, output: Plain, outcome: str, past: in
             unit_failed(tx, unit, as_error(failure, tx.address(unit)), again)
             return
         if done:
+            from flowengine.kernel.steps.loops import of_loop
+
             unit_ended(tx, unit, of_loop(node, unit, output), outcome)
             return
     if past is not None or tx.agenda or node.loop is None or "every" in node.loop:
+        from flowengine.kernel.steps.loops import pause_before_round
+
         pause_before_round(tx, unit)
     else:  # no other work can come between
+        from flowengine.kernel.steps.loops import begin_round
+
         begin_round(tx, unit)
 
 
@@ -233,6 +256,8 @@ def unit_ended(tx: Transition, unit: Unit, output: Plain, outcome: str = "ok") -
         tx.note(act, "succeeded", unit=unit, outcome=outcome, output=output)
     act["results"][unit["item"]] = ["succeeded", output, None]
     act["succeeded"] += 1
+    from flowengine.kernel.steps.maps import counted
+
     counted(tx, act)
 
 
@@ -245,15 +270,16 @@ def unit_failed(tx: Transition, unit: Unit, error: ErrorData, again: Entry | Non
         error: The error.
         again: The entry to process if it begins again. None: its attempt.
     """
+    from flowengine.kernel.ending.cleaning import clean_first
+    from flowengine.kernel.held_failures import hold_unit
+
     act = tx.act_of(unit)
     stop_attempt(tx, unit)
-    if held_failures.hold_unit(tx, unit, again or entries.attempt(unit["id"])):
+    if hold_unit(tx, unit, again or entries.attempt(unit["id"])):
         return
     is_item = unit["item"] >= 0
     holds_on = is_item or "has_lock" in unit
-    if holds_on and cleaning.clean_first(
-        tx, "unit", unit, entries.unit_failed(unit["id"], error), error
-    ):
+    if holds_on and clean_first(tx, "unit", unit, entries.unit_failed(unit["id"], error), error):
         return
     if unit["round"] and unit["tries"] and not is_item:
         tx.note(act, "failed", unit=unit, error=error)
@@ -263,6 +289,8 @@ def unit_failed(tx: Transition, unit: Unit, error: ErrorData, again: Entry | Non
             tx.blame.note(("act", act["id"]), ("unit", unit["id"]))
         activation_failed(tx, act, error)
     else:
+        from flowengine.kernel.steps.maps import item_failed
+
         item_failed(tx, act, unit, error)
 
 
@@ -278,6 +306,8 @@ def _leave_map(tx: Transition, act: Activation, unit: Unit, output: Plain, outco
         unit_failed(tx, unit, as_error(failure, tx.address(unit)), again)
         return
     _remove_unit(tx, act, unit)
+    from flowengine.kernel.steps.maps import item_leaves
+
     item_leaves(tx, act, unit, targets, output, outcome)
 
 
@@ -289,14 +319,20 @@ def _remove_unit(tx: Transition, act: Activation, unit: Unit) -> None:
     if tx.graph.regions or "answers" in tx.state:
         release_region(tx, unit)
     if "reading" in tx.state:
-        readers.stop_reading(tx, unit)
+        from flowengine.kernel.flow_state.readers import stop_reading
+
+        stop_reading(tx, unit)
     del tx.state["units"][unit["id"]]
     if "knows" in unit:
         learn(act, unit["knows"])
     if "finals" in unit:
-        leftovers.pass_finals(unit, act)
+        from flowengine.kernel.ending.leftovers import pass_finals
+
+        pass_finals(unit, act)
     if "lock" in unit:
-        locks.leave_lock(tx, unit)
+        from flowengine.kernel.limits.locks import leave_lock
+
+        leave_lock(tx, unit)
     if "seen" in unit:
         provenance.drop(tx.state, unit["seen"])
     act["rounds"] = unit["round"]

@@ -14,32 +14,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import Run
-from flowengine.kernel.ending import cleaning
 from flowengine.kernel.ending.closing import close_scope, stop_attempt
-from flowengine.kernel.ending.leftovers import no_longer_wait
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import (
     Names,
     evaluate,
     regions,
 )
-from flowengine.kernel.flow_state import readers
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.graph.values import join_secrets, split_secrets
-from flowengine.kernel.limits import budgets, call_counts, locks
-from flowengine.kernel.limits.meters import needs_as_counted
-from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps.scopes import open_scope
-from flowengine.kernel.steps.subflows import enter
 from flowengine.kernel.transition import Transition
-from flowengine.kernel.waiting import budget_questions, call_questions
-from flowengine.kernel.waiting.approvals import open_approval
-from flowengine.kernel.waiting.environment_questions import with_answers
-from flowengine.kernel.waiting.permissions import ask_anew, may_begin
-from flowengine.kernel.waiting.waits import duration_of, open_wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +36,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Unit
 
 
+BUDGETED = frozenset({"budget", "frames"})
+"""Keys of a state in which calls are counted."""
 SUPERVISED = frozenset({"budget", "frames", "answers"})
 """Keys of a state in which an attempt may have to wait, or has an answer to a question."""
 PREPARED = frozenset({"asks", "shown", "needs", "granted", "fallback", "args", "key", "secrets"})
@@ -68,17 +58,26 @@ def attempt(tx: Transition, unit: Unit) -> None:
         _run_bare(tx, node, act, unit)
     elif node.lock is not None and "lock" not in unit and not _has_place(tx, node, unit):
         return
-    elif not (node.asks or node.approval or "asks" in unit) or may_begin(tx, unit):
+    elif not (node.asks or node.approval or "asks" in unit) or _may_begin(tx, unit):
         _begin_permitted(tx, node, unit)
+
+
+def _may_begin(tx: Transition, unit: Unit) -> bool:
+    """Return whether an attempt that needs a permission has it."""
+    from flowengine.kernel.waiting.permissions import may_begin
+
+    return may_begin(tx, unit)
 
 
 def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:
     """Begin a permitted attempt, once budget and lock allow it."""
     refused: StepFailure | None = None
     # Before the lock, so that it is not held during a human decision.
-    if node.action == "task" and not budget_questions.BUDGETED.isdisjoint(tx.state):
+    if node.action == "task" and not BUDGETED.isdisjoint(tx.state):
         try:
-            if budget_questions.waits(tx, unit, entries.attempt(unit["id"])):
+            from flowengine.kernel.waiting.budget_questions import waits
+
+            if waits(tx, unit, entries.attempt(unit["id"])):
                 return
         except StepFailure as failure:
             refused = failure
@@ -88,7 +87,9 @@ def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:
     unit["tries"] += 1
     try:
         if refused is not None:
-            call_counts.uncount(tx, unit)
+            from flowengine.kernel.limits.call_counts import uncount
+
+            uncount(tx, unit)
             raise refused
         if node.timeout is not None:
             limit(tx, node, unit)
@@ -121,8 +122,10 @@ def _run_bare(tx: Transition, node: Node, act: Activation, unit: Unit) -> None:
     if tx.observe is not None:
         tx.note(act, "running", unit=unit)
     given = unit.get("input")
+    is_alone = unit["item"] < 0 and not unit["round"]
+    address = tx.step_address(act) if is_alone else tx.address(unit)
     tx.commands.append(
-        Run(unit["id"], unit["attempt"], node.index, tx.address(unit), None, given, None)
+        Run(unit["id"], unit["attempt"], node.index, address, None, given, None, at=tx.now)
     )
 
 
@@ -135,8 +138,10 @@ def _has_place(tx: Transition, node: Node, unit: Unit) -> bool:
     assert node.lock is not None
     if not node.lock.get("ordered"):
         return True
+    from flowengine.kernel.limits.locks import line_up
+
     try:
-        locks.line_up(tx, unit, entries.attempt(unit["id"]))
+        line_up(tx, unit, entries.attempt(unit["id"]))
     except (StepFailure, EvaluationError) as failure:
         tx.agenda.append(entries.attempt_failed(unit["id"], failure))
         return False
@@ -148,8 +153,10 @@ def _has_lock(tx: Transition, node: Node, unit: Unit) -> bool:
     assert node.lock is not None
     if node.action in ("wait", "approval") and not node.lock.get("hold"):
         return True
+    from flowengine.kernel.limits.locks import take
+
     try:
-        return locks.take(tx, unit, entries.attempt(unit["id"]))
+        return take(tx, unit, entries.attempt(unit["id"]))
     except (StepFailure, EvaluationError) as failure:
         tx.agenda.append(entries.attempt_failed(unit["id"], failure))
         return False
@@ -158,6 +165,8 @@ def _has_lock(tx: Transition, node: Node, unit: Unit) -> bool:
 def limit(tx: Transition, node: Node, unit: Unit) -> None:
     """Set the timer of `timeout`, if declared."""
     if node.timeout is not None:
+        from flowengine.kernel.waiting.waits import duration_of
+
         delay = duration_of(evaluate(Names(tx, tx.act_of(unit), unit), node.timeout), "timeout")
         unit["timer"] = tx.set_timer(delay, "timeout", unit["id"])
 
@@ -171,11 +180,19 @@ def _act(tx: Transition, node: Node, unit: Unit) -> None:
         tx.note(tx.act_of(unit), "running", unit=unit)
         open_scope(tx, node.child, unit)
     elif action == "flow":
+        from flowengine.kernel.steps.subflows import enter
+
         enter(tx, unit)
     elif action == "wait":
+        from flowengine.kernel.limits.suspension import park
+        from flowengine.kernel.waiting.waits import open_wait
+
         open_wait(tx, unit)
         park(tx, unit)
     elif action == "approval":
+        from flowengine.kernel.limits.suspension import park
+        from flowengine.kernel.waiting.approvals import open_approval
+
         open_approval(tx, unit)
         park(tx, unit)
     elif action == "fail":
@@ -187,17 +204,24 @@ def _act(tx: Transition, node: Node, unit: Unit) -> None:
 def _prepare(tx: Transition, node: Node, unit: Unit) -> None:
     """Evaluate the input of a task. Texts that name secrets are stored as references."""
     if node.reads:
-        readers.begin_reading(tx, node, unit)
+        from flowengine.kernel.flow_state.readers import begin_reading
+
+        begin_reading(tx, node, unit)
     unit.pop("fallback", None)
-    if node.meters is not None and budgets.is_low(tx, unit):
-        unit["fallback"] = True
+    if node.meters is not None:
+        from flowengine.kernel.limits.budgets import is_low
+
+        if is_low(tx, unit):
+            unit["fallback"] = True
     if node.fixed and not node.asks:
         if node.input is not None:
             unit["input"] = node.input[1]
         return
     names = Names(tx, tx.state["acts"][unit["act"]], unit)
     if node.args is not None:
-        unit["args"] = call_questions.arguments(tx, unit, names)
+        from flowengine.kernel.waiting.call_questions import arguments
+
+        unit["args"] = arguments(tx, unit, names)
         names.extra = {"args": unit["args"]}
     if node.key is not None:
         unit["key"] = str(evaluate(names, node.key))
@@ -205,6 +229,8 @@ def _prepare(tx: Transition, node: Node, unit: Unit) -> None:
         make = node.make_input
         given = evaluate(names, node.input) if make is None else make(names)
         if node.asks:
+            from flowengine.kernel.waiting.environment_questions import with_answers
+
             given = {**given, "environments": with_answers(tx, unit, given["environments"])}
         if node.secret:
             unit["secrets"] = []
@@ -216,6 +242,8 @@ def _prepare(tx: Transition, node: Node, unit: Unit) -> None:
 
 def _count(tx: Transition, node: Node, unit: Unit) -> None:
     """Count a call without an approval, now that its arguments are known."""
+    from flowengine.kernel.limits.call_counts import count
+
     given: Any = unit["input"]["input"] if node.environments else unit["input"]
     tool = node.tool
     if tool.endswith(".*"):
@@ -223,7 +251,7 @@ def _count(tx: Transition, node: Node, unit: Unit) -> None:
     args: Any = unit["args"] if node.args is not None else given["args"]
     if node.args is None and "bind" in given:
         args = {**args, **given["bind"]}
-    call_counts.count(tx, unit, args, tool)
+    count(tx, unit, args, tool)
 
 
 def run(tx: Transition, unit: Unit) -> None:
@@ -231,13 +259,21 @@ def run(tx: Transition, unit: Unit) -> None:
     move(unit, "run")
     act = tx.state["acts"][unit["act"]]
     node = tx.graph.nodes[act["step"]]
-    measures = node.meters is not None and budgets.has_to_measure(tx, unit, node)
+    measures = False
+    if node.meters is not None:
+        from flowengine.kernel.limits.budgets import has_to_measure
+
+        measures = has_to_measure(tx, unit, node)
     if "needs" in unit:
-        budgets.grant(tx, unit)
+        from flowengine.kernel.limits.budgets import grant
+
+        grant(tx, unit)
     else:
         unit.pop("granted", None)
     if "budget" in tx.state or "frames" in tx.state:
-        budgets.reserve(tx, unit["id"], act)
+        from flowengine.kernel.limits.budgets import reserve
+
+        reserve(tx, unit["id"], act)
     else:
         tx.state["running"] += 1
         tx.begun.add(unit["id"])
@@ -251,6 +287,15 @@ def run(tx: Transition, unit: Unit) -> None:
     if node.environments:
         assert given is not None
         around, environments, given = regions(tx, unit), given["environments"], given["input"]
+    read = given_by = None
+    if node.reads:
+        from flowengine.kernel.flow_state.readers import values
+
+        read = values(tx, node, unit)
+    if "answers" in tx.state:
+        from flowengine.kernel.waiting.call_questions import permission
+
+        given_by = permission(tx, unit)
     tx.commands.append(
         Run(
             unit["id"],
@@ -262,11 +307,12 @@ def run(tx: Transition, unit: Unit) -> None:
             unit.get("key"),
             around,
             environments,
-            readers.values(tx, node, unit) if node.reads else None,
+            read,
             "fallback" in unit,
-            call_questions.permission(tx, unit) if "answers" in tx.state else None,
+            given_by,
             measures,
             unit.get("granted"),
+            tx.now,
         )
     )
 
@@ -278,7 +324,10 @@ def measured(tx: Transition, unit: Unit, needs: Mapping[str, Plain]) -> None:
         unit: The unit, in phase `run`. Its attempt has not done any work yet.
         needs: As in the event.
     """
-    budgets.settle_unit(tx, unit, ran=False)
+    from flowengine.kernel.limits.budgets import settle_unit
+    from flowengine.kernel.limits.meters import needs_as_counted
+
+    settle_unit(tx, unit, ran=False)
     move(unit, "ready")
     if "timer" in unit:
         tx.clear_timer(unit.pop("timer"))
@@ -337,19 +386,31 @@ def begin_anew(tx: Transition, unit: Unit) -> None:
     Args:
         unit: The unit, in any phase. If its attempt was running, it has ended.
     """
+    from flowengine.kernel.ending.cleaning import clean_first
+    from flowengine.kernel.ending.leftovers import no_longer_wait
+    from flowengine.kernel.limits.locks import would_keep
+    from flowengine.kernel.limits.suspension import unpark
+    from flowengine.kernel.waiting.call_questions import forget_question
+
     if unit["phase"] == "run":
-        budgets.settle_unit(tx, unit)
+        from flowengine.kernel.limits.budgets import settle_unit
+
+        settle_unit(tx, unit)
         move(unit, "ready")
     elif unit["phase"] == "scope":
         close_scope(tx, tx.state["scopes"][unit["scope"]])
     elif unit["phase"] == "asked":
+        from flowengine.kernel.waiting.permissions import ask_anew
+
         ask_anew(tx, unit)
-    call_questions.forget_question(tx, unit)
+    forget_question(tx, unit)
     stop_attempt(tx, unit)
     unpark(tx, unit)
     no_longer_wait(tx, unit)
-    if not locks.would_keep(tx, unit):
-        locks.leave_lock(tx, unit)
+    if not would_keep(tx, unit):
+        from flowengine.kernel.limits.locks import leave_lock
+
+        leave_lock(tx, unit)
     unit["tries"] = 0
-    if not cleaning.clean_first(tx, "unit", unit, entries.attempt(unit["id"])):
+    if not clean_first(tx, "unit", unit, entries.attempt(unit["id"])):
         attempt(tx, unit)

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import held_failures
-from flowengine.kernel.ending import cleaning, hidden_steps
 from flowengine.kernel.ending.closing import empty_scope, remove_scope, stop_timeout
 from flowengine.kernel.errors import as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state.causality import learn, writer
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.messages import triggers
 from flowengine.kernel.state import entries, moves
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.tokens import routing
@@ -92,7 +89,9 @@ def start(tx: Transition, scope: Scope, line: list[int]) -> None:
     past = provenance.share(tx.state, scope["past"])
     arrival = routing.unsent(scope["id"], body.opens, past, line)
     address = scope["path"] + tx.graph.node(body.opens).id
-    hidden_steps.begin_hidden(tx, "opens", True, arrival, address)
+    from flowengine.kernel.ending.hidden_steps import begin_hidden
+
+    begin_hidden(tx, "opens", True, arrival, address)
 
 
 def _put_tokens(tx: Transition, scope: Scope, line: list[int]) -> None:
@@ -107,8 +106,10 @@ def opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
         act: The activation that has opened them.
         error: The error, if they could not be opened. The flow then fails.
     """
+    from flowengine.kernel.ending.hidden_steps import end_hidden
+
     scope = tx.scope_of(act)
-    hidden_steps.end_hidden(tx, act, error)
+    end_hidden(tx, act, error)
     moves.unqueue(scope)
     if error is not None:
         if tx.blame is not None:
@@ -117,7 +118,9 @@ def opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
         return
     _put_tokens(tx, scope, act["line"])
     if not scope["unit"]:
-        triggers.take_kept(tx)
+        from flowengine.kernel.messages.triggers import take_kept
+
+        take_kept(tx)
 
 
 def first_line(tx: Transition) -> list[int]:
@@ -140,7 +143,12 @@ def end_if_empty(tx: Transition, scope: Scope) -> bool:
     """
     if scope["live"] or scope["phase"] != "open" or "cleaning" in scope:
         return False
-    if scope["at_joins"] > triggers.messages_at_joins(tx, scope) or triggers.idle(tx, scope):
+    if "triggered" in tx.state:
+        from flowengine.kernel.messages.triggers import idle, messages_at_joins
+
+        if scope["at_joins"] > messages_at_joins(tx, scope) or idle(tx, scope):
+            return False
+    elif scope["at_joins"]:
         return False
     if scope["at_joins"]:
         empty_scope(tx, scope)
@@ -190,13 +198,19 @@ def succeed_scope(tx: Transition, scope: Scope) -> None:
         tx.agenda.append(entries.attempt_failed(unit["id"], failure))
         return
     then = entries.group_ended(unit["id"], output, past)
-    if not cleaning.clean_first(tx, "unit", unit, then, past=past):
-        tx.agenda.append(then)
+    if "finals" in unit:
+        from flowengine.kernel.ending.cleaning import clean_first
+
+        if clean_first(tx, "unit", unit, then, past=past):
+            return
+    tx.agenda.append(then)
 
 
 def hold_end(tx: Transition, scope: Scope, past: int) -> bool:
     """Hold a scope whose outputs have no value, if requested. It keeps its past."""
-    if not held_failures.hold_scope(tx, scope, entries.end_anew(scope["id"])):
+    from flowengine.kernel.held_failures import hold_scope
+
+    if not hold_scope(tx, scope, entries.end_anew(scope["id"])):
         return False
     scope["ended"].append([[], past])
     return True

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from flowengine.kernel import held_failures
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate, holds
@@ -16,10 +15,8 @@ from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.state import entries
 from flowengine.kernel.tokens import routing
-from flowengine.kernel.tokens.map_items import OF_MAP, begin_map
 from flowengine.kernel.tokens.units import begin_unit
 from flowengine.kernel.transition import Transition
-from flowengine.kernel.waiting.waits import duration_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +36,7 @@ def activate(tx: Transition, step: int, arrivals: list[Arrival]) -> None:
     act = new_activation(tx, node, arrivals)
     try:
         count(tx, tx.state["scopes"][arrivals[0]["scope"]], act)
-        if "hold" in tx.state and held_failures.begins_held(tx, act):
+        if "hold" in tx.state and _begins_held(tx, act):
             act["then"] = list(entries.begin_act(act["id"]))
         elif node.plain:
             begin_unit(tx, act, -1)
@@ -47,6 +44,12 @@ def activate(tx: Transition, step: int, arrivals: list[Arrival]) -> None:
             _begin_step(tx, node, act)
     except (StepFailure, EvaluationError) as failure:
         tx.agenda.append(entries.act_broken(act["id"], failure))
+
+
+def _begins_held(tx: Transition, act: Activation) -> bool:
+    from flowengine.kernel.held_failures import begins_held
+
+    return begins_held(tx, act)
 
 
 def new_activation(tx: Transition, node: Node, arrivals: list[Arrival]) -> Activation:
@@ -157,17 +160,23 @@ def count(tx: Transition, scope: Scope, act: Activation) -> None:
                 "without a wait in between (limits.activations)",
                 {"limit": "activations"},
             )
-    if not scope["mapped"]:
-        _count_step(tx, scope.get("frame", 0))
+    if scope["mapped"]:
+        return
+    if "frame" in scope:
+        _count_in_subflows(tx, scope["frame"])
+        return
+    steps = tx.state["steps"] = tx.state["steps"] + 1
+    if steps > tx.graph.limits["steps"]:
+        _refuse_more(tx.graph.limits["steps"])
 
 
-def _count_step(tx: Transition, frame: int) -> None:
-    """Count an activation for `limits.steps` of the flows around it.
+def _count_in_subflows(tx: Transition, frame: int) -> None:
+    """Count an activation in a subflow for `limits.steps` of the flows around it.
 
     It stops at the first flow that counts separately. The flows around that one count all of it as
     the single step that runs it.
     """
-    frames = [*_counting(tx, frame)] if frame else ()
+    frames = [*_counting(tx, frame)]
     if not (frames and tx.flow_of(frames[-1]).counts_alone):
         tx.state["steps"] += 1
         if tx.state["steps"] > tx.graph.limits["steps"]:
@@ -202,6 +211,8 @@ def begin_act(tx: Transition, act: Activation) -> None:
         tx: The transition.
         act: The activation.
     """
+    from flowengine.kernel.tokens.map_items import OF_MAP
+
     scope, step = tx.scope_of(act), act["step"]
     if step in scope["hits"]:  # an operator has intervened, as in a wait
         scope["hits"][step] = 1
@@ -234,9 +245,13 @@ def _begin_step(tx: Transition, node: Node, act: Activation) -> None:
         tx.agenda.append(entries.act_ended(act["id"], "skipped", "skipped", None))
         return
     if node.deadline is not None:
+        from flowengine.kernel.waiting.waits import duration_of
+
         delay = duration_of(evaluate(names, node.deadline), "deadline")
         act["deadline"] = tx.set_timer(delay, "deadline", act["id"])
     if node.map is None:
         begin_unit(tx, act, -1)
         return
+    from flowengine.kernel.tokens.map_items import begin_map
+
     begin_map(tx, node, act, names)

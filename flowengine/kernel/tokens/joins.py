@@ -42,16 +42,14 @@ _NEVER = float("inf")
 
 
 def arrive(tx: Transition, arrival: Arrival) -> None:
-    """Accept a token that arrives at a step.
+    """Accept a token that arrives at a step whose join may hold it.
 
     Args:
         arrival: The token.
     """
     node = tx.graph.nodes[arrival["step"]]
     join = node.join
-    if join is None or join["kind"] == "each":
-        tx.agenda.append(entries.activate(node.index, [arrival]))
-        return
+    assert join is not None
     scope = tx.state["scopes"][arrival["scope"]]
     if join["kind"] == "all":
         _arrive_all(tx, scope, node, arrival)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import held_failures
 from flowengine.kernel.flow_state.causality import learn
-from flowengine.kernel.limits.suspension import unpark
 from flowengine.kernel.state import entries
 from flowengine.kernel.transition import Transition
 
@@ -27,8 +25,12 @@ def begin_unit(tx: Transition, act: Activation, item: int) -> None:
         learn(unit, act["knows"])
     looping = tx.graph.nodes[act["step"]].loop is not None
     then = (entries.begin_round if looping else entries.attempt)(unit["id"])
-    if item < 0 or not held_failures.hold_unbegun(tx, act, unit, then):
-        tx.agenda.append(then)
+    if item >= 0 and "hold" in tx.state:
+        from flowengine.kernel.held_failures import hold_unbegun
+
+        if hold_unbegun(tx, act, unit, then):
+            return
+    tx.agenda.append(then)
 
 
 def new_unit(tx: Transition, scope: Scope, act: Activation, item: int) -> Unit:
@@ -52,5 +54,7 @@ def new_unit(tx: Transition, scope: Scope, act: Activation, item: int) -> Unit:
     act["busy"] += 1
     owner = scope["unit"]
     if owner:
+        from flowengine.kernel.limits.suspension import unpark
+
         unpark(tx, state["units"][owner])
     return unit

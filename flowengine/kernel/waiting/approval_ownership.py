@@ -38,7 +38,7 @@ def hand(tx: Transition, event: Handed) -> None:
         return
     show(tx, wait)
     if event["type"] == "delegated":
-        tx.commands.append(Notify(wait["id"], "delegated", [event["to"]]))
+        tx.commands.append(Notify(wait["id"], "delegated", [event["to"]], [], 0))
 
 
 def change(record: dict[str, Plain], event: Handed) -> bool:

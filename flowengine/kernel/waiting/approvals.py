@@ -45,10 +45,11 @@ def open_approval(tx: Transition, unit: Unit) -> None:
     if node.chat:
         wait["record"]["chat"] = True
     fill_in(tx, wait, asked, node.id)
+    notify(tx, wait, "opened")
 
 
 def fill_in(tx: Transition, wait: Wait, asked: dict[str, Plain], batch: str) -> None:
-    """Fill in the record of a new approval, set its timers, and open it.
+    """Fill in the record of a new approval, set its timers, and open it. `notify` comes next.
 
     Args:
         wait: The approval.
@@ -72,8 +73,9 @@ def fill_in(tx: Transition, wait: Wait, asked: dict[str, Plain], batch: str) -> 
         wait["timers"].append(tx.set_timer(delay, "escalate", wait["id"], index))
     wait["escalate"] = asked.get("escalate") or []
     wait["field"] = asked.get("field")
+    if asked.get("notify"):
+        wait["notify"], wait["notified"] = asked["notify"], 0
     show(tx, wait)
-    _notify(tx, wait, "opened")
 
 
 def _set_reminder(tx: Transition, wait: Wait, every: int) -> None:
@@ -81,13 +83,23 @@ def _set_reminder(tx: Transition, wait: Wait, every: int) -> None:
     wait["timers"].append(tx.set_timer(max(every, 1000), "remind", wait["id"]))
 
 
-def _notify(tx: Transition, wait: Wait, why: str) -> None:
-    tx.commands.append(Notify(wait["id"], why, list(wait["record"].get("assignees") or ())))
+def notify(tx: Transition, wait: Wait, why: str) -> None:
+    """Notify the assignees of an open approval.
+
+    Args:
+        wait: The approval.
+        why: `opened`, `reminded` or `escalated`.
+    """
+    flows, number = wait.get("notify", []), 0
+    if flows:
+        number = wait["notified"] = wait["notified"] + 1
+    to = list(wait["record"].get("assignees") or ())
+    tx.commands.append(Notify(wait["id"], why, to, flows, number))
 
 
 def remind(tx: Transition, wait: Wait) -> None:
     """Remind the assignees and set the next reminder."""
-    _notify(tx, wait, "reminded")
+    notify(tx, wait, "reminded")
     _set_reminder(tx, wait, wait["remind"])
 
 
@@ -99,7 +111,7 @@ def escalate(tx: Transition, wait: Wait, index: int) -> None:
     record["assignees"] = list(dict.fromkeys([*before, *step["to"]]))
     approval_ownership.escalated(record, step["to"], tx.now)
     show(tx, wait)
-    _notify(tx, wait, "escalated")
+    notify(tx, wait, "escalated")
 
 
 def decide_approval(tx: Transition, wait: Wait, event: Decided) -> None:

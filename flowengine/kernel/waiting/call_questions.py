@@ -24,7 +24,7 @@ from flowengine.kernel.state import entries
 from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.view import RESPOND, call_names, edited
 from flowengine.kernel.waiting import grants
-from flowengine.kernel.waiting.approvals import fill_in
+from flowengine.kernel.waiting.approvals import fill_in, notify
 from flowengine.kernel.waiting.shared_questions import (
     Need,
     answer_about,
@@ -244,6 +244,7 @@ def _ask(
         raise
     step, required = tx.act_of(unit)["step"], bool(asked["required"])
     tx.commands.append(Consult(wait["id"], unit["id"], step, 0, None, given.get("body"), required))
+    notify(tx, wait, "opened")  # a rule or a grant that the engine knows may answer it first
     return wait
 
 

@@ -17,7 +17,7 @@ from flowengine.kernel.expressions.names import Names, evaluate, regions
 from flowengine.kernel.graph.compiled import Plain, SecretText
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.waiting import call_questions
-from flowengine.kernel.waiting.approvals import fill_in
+from flowengine.kernel.waiting.approvals import fill_in, notify
 from flowengine.kernel.waiting.shared_questions import (
     About,
     Need,
@@ -79,6 +79,7 @@ def _ask(tx: Transition, unit: Unit, use: dict[str, Plain], about: About) -> Wai
     step, reason = tx.act_of(unit)["step"], given.get("body")
     required = bool(given.get("required"))
     tx.commands.append(Consult(wait["id"], unit["id"], step, region, wanted, reason, required))
+    notify(tx, wait, "opened")
     return wait
 
 

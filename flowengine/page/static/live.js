@@ -1,33 +1,38 @@
-// Keeps a view current: on each event of an execution's journal, or every few seconds for a list,
-// the server renders the view anew. The page works without it.
+// Keeps a view current: on each event of its execution, or every few seconds for a list, the server
+// renders the view anew. The page works without it.
+import { listen } from "./events.js";
+
 const POLL = 3000;
 const live = document.getElementById("live");
 const lost = document.getElementById("connection");
+const before = new WeakMap(); // part of the page → its content, as the server sent it last
 const scrubber = document.querySelector("[data-scrub]");
 
-if (live && "events" in live.dataset) follow(live.dataset.events);
+if (live) before.set(live, content(live));
+if (live && "execution" in live.dataset) follow(live.dataset.execution);
+else if (rest(live)) refreshed();
 if (live && "poll" in live.dataset) setInterval(poll, POLL);
 if (scrubber) scrub();
 
-function follow(address) {
-  const source = new EventSource(address);
+function follow(shown) {
   let waiting = false;
-  source.onopen = () => { lost.hidden = true; };
-  source.onerror = () => { lost.hidden = false; };
-  source.addEventListener("entry", () => {
-    if (waiting) return;
+  let running = null; // one refresh at a time: that of a long execution can take seconds
+  listen((execution) => {
+    if (waiting || (execution !== null && execution !== shown)) return;
     waiting = true;
-    setTimeout(async () => { waiting = false; await refresh(); }, 200);
-  });
-  source.addEventListener("end", async () => {
-    source.close();
-    lost.hidden = true;
-    await refresh();
-  });
+    setTimeout(async () => {
+      await running;
+      waiting = false;
+      running = refreshed();
+    }, 200);
+  }, (isLost) => { lost.hidden = !isLost; });
 }
 
 async function poll() {
-  if (document.hidden) return;
+  if (!document.hidden) await refreshed();
+}
+
+async function refreshed() {
   try {
     await refresh();
     lost.hidden = true;
@@ -43,20 +48,37 @@ async function fetched(address) {
 }
 
 async function refresh() {
-  const next = (await fetched(location.href))?.getElementById("live");
+  let next = (await fetched(rest(live) ?? location.href))?.getElementById("live");
+  if (rest(next)) next = (await fetched(rest(next)))?.getElementById("live");
   if (next) replace(live, next);
 }
 
+// Where the whole view is, if this is the first one of a long execution, which is a glance.
+function rest(part) {
+  return part?.querySelector("[data-rest]")?.getAttribute("href");
+}
+
 function replace(old, next) {
-  if (old.dataset.shown === undefined) old.dataset.shown = old.innerHTML;
-  if (old.dataset.shown === next.innerHTML) return;
+  const shown = content(next);
+  if ((before.get(old) ?? content(old)) === shown) return;
+  before.set(old, shown);
+  replaceParts(old, next);
+  old.dispatchEvent(new Event("refreshed"));
+}
+
+function replaceParts(old, next) {
   const open = new Map();
   for (const fold of old.querySelectorAll("details")) open.set(fold.dataset.fold, fold.open);
   const places = [...old.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
-  const shown = next.innerHTML;
+  const entered = new Map(fields(old).map((field) => [place(field), field]));
   old.replaceChildren(...next.childNodes);
-  old.dataset.shown = shown;
+  for (const field of fields(old)) {
+    const typed = entered.get(place(field));
+    if (!typed) continue;
+    if (typed.checked !== typed.defaultChecked) field.checked = typed.checked;
+    if (typed.value !== typed.defaultValue) field.value = typed.value;
+  }
   for (const fold of old.querySelectorAll("details")) {
     if (open.has(fold.dataset.fold)) fold.open = open.get(fold.dataset.fold);
   }
@@ -65,10 +87,29 @@ function replace(old, next) {
   });
   if (focused) {
     const same = [...old.querySelectorAll(focused.tagName)].find(
-      (one) => one.textContent === focused.textContent && one.href === focused.href,
+      (one) =>
+        place(one) === place(focused) &&
+        one.textContent === focused.textContent &&
+        one.href === focused.href,
     );
     same?.focus({ preventScroll: true });
+    if (same && typeof focused.selectionStart === "number") {
+      same.setSelectionRange(focused.selectionStart, focused.selectionEnd);
+    }
   }
+}
+
+// The content, without the ids of forms, which are new each time.
+function content(part) {
+  return part.innerHTML.replace(/name="command" value="\w*"/g, "");
+}
+
+function fields(part) {
+  return [...part.querySelectorAll("input:not([type=hidden]), textarea")];
+}
+
+function place(field) {
+  return `${field.form?.getAttribute("action")} ${field.name}`;
 }
 
 // Shows the moment of an event while the slider moves. One request at a time, the newest wins.

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from flowengine.host_reads import may_read_module
 from flowengine.sdk.python_functions.class_fields import UNKNOWN, called_field, literal
 from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.hinted_classes import hinted_classes
@@ -72,6 +73,11 @@ def derive(function: str, folder: str) -> Signature:
     if not colon or not all(part.isidentifier() for part in parts):
         raise SignatureError(
             f"'{function}' does not name a function", hint="write it as package.module:function"
+        )
+    if not may_read_module(module_name):
+        raise SignatureError(
+            f"the server's host does not allow the module '{module_name}'",
+            hint="its settings.yaml lists modules: deploys: {modules: [NAME]}",
         )
     reader = Reader(folder)
     module = reader.module(module_name)

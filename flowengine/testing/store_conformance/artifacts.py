@@ -67,3 +67,18 @@ def check_an_execution_has_the_artifacts_that_it_refers_to(store: JournalStore) 
     append_event(store, "e1", 1, head=Head("cancelled", 100))
     same(store.prune(100).artifacts, 0, "files that went with the origin")
     same(store.fetch_artifact(kept, "e2").read_bytes(), b"kept", "handed over by its keeper")
+
+
+@checks
+def check_a_file_is_held_until_an_execution_refers_to_it(store: JournalStore) -> None:
+    """A file without an execution survives pruning, and an execution can be handed it."""
+    held = store.hold_artifact(b"held", "../a.txt")
+    same((held.name, held.size), ("a.txt", 4), "the file")
+    new_execution(store, "e1")
+    new_execution(store, "e2")
+    append_event(store, "e2", 1, head=Head("cancelled", 50))
+    store.prune(100)
+    same(store.fetch_artifact(held.sha256).read_bytes(), b"held", "after pruning")
+    raises(NotFound, lambda: store.fetch_artifact(held.sha256, "e1"), "before it was handed over")
+    append_event(store, "e1", 1, files=[(held.sha256, None)])
+    same(store.fetch_artifact(held.sha256, "e1").read_bytes(), b"held", "handed over")

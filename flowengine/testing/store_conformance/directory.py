@@ -77,6 +77,21 @@ def check_heads_show_how_it_stands(store: JournalStore) -> None:
 
 
 @checks
+def check_open_executions_are_counted_by_status(store: JournalStore) -> None:
+    """Each open status has a count, also 0. Executions that have ended are not counted."""
+    same(store.open_executions(), {"running": 0, "waiting": 0, "stalled": 0}, "an empty store")
+    statuses = ("running", "waiting", "waiting", "stalled", "failed", "succeeded", "cancelled")
+    for n, status in enumerate(statuses):
+        new_execution(store, f"e{n}")
+        append_event(store, f"e{n}", 1, head=Head(status, 50))
+    same(store.open_executions(), {"running": 1, "waiting": 2, "stalled": 1}, "the counts")
+
+    append_event(store, "e1", 2, head=Head("succeeded", 60))
+    append_event(store, "e4", 2, head=Head("running", 60))
+    same(store.open_executions(), {"running": 2, "waiting": 1, "stalled": 1}, "after changes")
+
+
+@checks
 def check_executions_are_listed_newest_first(store: JournalStore) -> None:
     """Pages of any size hold what fits the filter, newest first, each once."""
     for n in range(12):
@@ -132,39 +147,13 @@ def check_pages_hold_while_others_write(store: JournalStore) -> None:
     same(waits, ["e0", "e1", "e2", "e3"], "waits")
 
 
-@checks
-def check_waits_are_listed_oldest_first(store: JournalStore) -> None:
-    """Pages of any size hold what fits the filter, oldest first, each once."""
-    teams: list[list[str]] = [
-        [],
-        ["user:ana"],
-        ["group:ops", "user:ben"],
-        ["group:ops", "user:ana"],
-    ]
-    all_waits: dict[tuple[str, int], dict[str, Any]] = {}
-    for n in range(8):
-        new_execution(store, f"e{n}", flow=f"flow{n % 2}")
-        records = [
-            approval(
-                i,
-                since=100 - n // 2 + i,
-                kind=("approval", "question", "timer")[i],
-                assignees=teams[(n + i) % 4],
-                batch=f"b{i % 2}",
-            )
-            for i in range(3)
-        ]
-        append_event(store, f"e{n}", 1, opened=records)
-        all_waits |= {(f"e{n}", i): record for i, record in enumerate(records)}
-
-    def expected(fits: Callable[[str, dict[str, Any]], bool]) -> list[tuple[str, int]]:
-        found = [place for place, record in all_waits.items() if fits(place[0], record)]
-        return sorted(found, key=lambda place: (all_waits[place]["since"], place))
+def _wait_filters() -> list[tuple[WaitFilter, Callable[[str, dict[str, Any]], bool]]]:
+    """Return filters, each with a predicate of the id of an execution and the record of a wait."""
 
     def for_ana(record: dict[str, Any]) -> bool:
         return not record["assignees"] or "user:ana" in record["assignees"]
 
-    filters: list[tuple[WaitFilter, Callable[[str, dict[str, Any]], bool]]] = [
+    return [
         (WaitFilter(), lambda id, r: True),
         (WaitFilter(kinds=["question"]), lambda id, r: r["kind"] == "question"),
         (WaitFilter(kinds=["timer", "approval"]), lambda id, r: r["kind"] != "question"),
@@ -193,9 +182,50 @@ def check_waits_are_listed_oldest_first(store: JournalStore) -> None:
         (WaitFilter("closed"), lambda id, r: False),
         (WaitFilter(flow="none"), lambda id, r: False),
     ]
-    for filter, fits in filters:
+
+
+@checks
+def check_waits_are_listed_oldest_first(store: JournalStore) -> None:
+    """Pages of any size hold what fits the filter, oldest or first due first, each once."""
+    teams: list[list[str]] = [
+        [],
+        ["user:ana"],
+        ["group:ops", "user:ben"],
+        ["group:ops", "user:ana"],
+    ]
+    all_waits: dict[tuple[str, int], dict[str, Any]] = {}
+    for n in range(8):
+        new_execution(store, f"e{n}", flow=f"flow{n % 2}")
+        records = [
+            approval(
+                i,
+                since=100 - n // 2 + i,
+                kind=("approval", "question", "timer")[i],
+                assignees=teams[(n + i) % 4],
+                batch=f"b{i % 2}",
+                **({"due": 500 - 10 * n} if n % 3 else {}),
+            )
+            for i in range(3)
+        ]
+        append_event(store, f"e{n}", 1, opened=records)
+        all_waits |= {(f"e{n}", i): record for i, record in enumerate(records)}
+
+    def expected(
+        fits: Callable[[str, dict[str, Any]], bool], in_turn: bool
+    ) -> list[tuple[str, int]]:
+        def turn(place: tuple[str, int]) -> int:
+            record = all_waits[place]
+            return int(record.get("due", 1000 + record["since"]) if in_turn else record["since"])
+
+        found = [place for place, record in all_waits.items() if fits(place[0], record)]
+        return sorted(found, key=lambda place: (turn(place), place))
+
+    for filter, fits in _wait_filters():
         for limit in (1, 5, 50):
-            same(listed_waits(store, filter, limit), expected(fits), f"{filter} by {limit}")
+            same(listed_waits(store, filter, limit), expected(fits, False), f"{filter} by {limit}")
+            if filter.state == "pending":
+                due = filter._replace(in_turn=True)
+                same(listed_waits(store, due, limit), expected(fits, True), f"{due} by {limit}")
     raises(UsageError, lambda: store.waits(after="page 2"), "a page that never was")
 
 

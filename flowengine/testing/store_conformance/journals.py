@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from flowengine.errors import Conflict, InputError, NotFound, StoreError
+from flowengine.errors import Conflict, InputError, LeaseLost, NotFound, StoreError
 from flowengine.journal.records import (
     Append,
     ClosedWait,
@@ -12,6 +12,7 @@ from flowengine.journal.records import (
     Head,
     ListPart,
     NewExecution,
+    Numbered,
 )
 from flowengine.journal.store import JournalStore
 from flowengine.kernel.notation.ids import wait_id
@@ -73,6 +74,36 @@ def check_journals_keep_order_and_part(store: JournalStore) -> None:
     same(store.events("e1", 6), [], "beyond the end")
     same(store.events("e2", 1), [Entry(1 + i, *event) for i, event in enumerate(three)], "bytes")
     raises(NotFound, lambda: store.events("e9"), "a journal of no execution")
+
+
+@checks
+def check_events_are_numbered_in_the_order_of_commits(store: JournalStore) -> None:
+    """From the first call on, each event of any execution has a number, and keeps it."""
+    new_execution(store, "e1")
+    same(store.numbered(0, 9), [], "nothing was asked for")
+    same(store.number_events(), 0, "the last number")
+    new_execution(store, "e2")
+    append_event(store, "e1", 1)
+    store.commit([Append("e2", 1, 1, [(7, b"a"), (7, b"b")]), Append("e1", 1, 2, [(8, b"c")])])
+    refused = [Append("e1", 9, 3, [(9, b"late")])]
+    same([type(outcome) for outcome in store.commit(refused)], [LeaseLost], "a refused append")
+
+    found = store.numbered(0, 9)
+    places = [("e2", 0), ("e1", 1), ("e2", 1), ("e2", 2), ("e1", 2)]
+    same([(one.execution, one.seq) for one in found], places, "the order")
+    numbers = [one.number for one in found]
+    same(numbers, sorted(set(numbers)), "the numbers")
+    same(store.number_events(), numbers[-1], "the last number")
+    same(store.numbered(numbers[1], 2), found[2:4], "a part")
+    same(store.numbered(numbers[-1], 9), [], "beyond the end")
+
+    append_event(store, "e1", 3, head=Head("succeeded", 9))
+    last = store.number_events()
+    store.prune(9)
+    of_e2 = [one for one in found if one.execution == "e2"]
+    same(store.numbered(0, 9), of_e2, "after e1 was deleted")
+    append_event(store, "e2", 3)
+    same(store.numbered(last, 9), [Numbered(last + 1, "e2", 3)], "no number is given twice")
 
 
 @checks

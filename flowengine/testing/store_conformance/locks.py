@@ -62,6 +62,11 @@ def check_a_claim_may_be_rejected_or_cancel_others(store: JournalStore) -> None:
 
     again = Append("e1", 1, 2, [(2, b"x")], claims=[Claim("l", 0, 1, "reject")])
     same(store.commit([again]), [None], "a claim that it has already")
+    new_execution(store, "e5")
+    append_event(store, "e5", 1, claims=[Claim("two", 0, 2)])
+    both = [Claim("two", unit, 2, "reject") for unit in (1, 2)]
+    [conflict] = store.commit([Append("e1", 1, 3, [(3, b"x")], claims=both)])
+    same(type(conflict), Conflict, "two claims on one permit")
 
     cancelling = Claim("l", 0, 2, "cancel", b"granted", b"cancel")
     new_execution(store, "e3")

@@ -17,7 +17,9 @@ from flowengine.sdk.process_tree import marked
 from tests.envs.browser.web import Web
 
 CODE = """
+import faulthandler
 import sys
+faulthandler.dump_traceback_later(40)  # on standard error, which a failed test shows
 from concurrent.futures import ThreadPoolExecutor
 from flowengine.execution_environment import EnvironmentManager, release_on_termination
 release_on_termination()
@@ -51,6 +53,7 @@ def marks(engine: int) -> list[int]:
     return [pid for pid, mark in marked(VARIABLE).items() if f"@{engine}." in mark]
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("state", "number"),
     [

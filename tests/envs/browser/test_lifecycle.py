@@ -41,7 +41,7 @@ from flowengine_envs.sandboxes.namespace import Namespace
 from tests.alive import alive
 from tests.envs.browser.conftest import SMALL
 from tests.envs.browser.drivers import command, drivers
-from tests.envs.browser.web import Web, network, send
+from tests.envs.browser.web import BLOCKED, Web, network, never, send
 from tests.envs.opening import Trace, opened, release
 from tests.execution_environment.toy import until
 
@@ -176,6 +176,7 @@ The end of a process is tested below, and that of a killed engine's process in `
 """
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     "check",
     [each for each in CHECKS if each is not killed_process_is_reaped],
@@ -311,6 +312,7 @@ def test_a_page_that_kills_its_renderer_is_replaced(own: Browser, web: Web) -> N
     assert (again.error, again.content, again.generation) == ("", "fine", 1)
 
 
+@pytest.mark.wherever("body")
 @pytest.mark.parametrize(
     "body",
     ["<p>loop</p><script>for (;;) {}</script>", "<script>for (;;) alert('again')</script>"],
@@ -348,6 +350,7 @@ def hung(own: Browser, web: Web, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     return hang
 
 
+@pytest.mark.wherever("script", "action")
 @pytest.mark.parametrize(
     ("script", "action"),
     [("for (;;) {}", "navigate"), ("for (;;) alert('again')", "reload")],
@@ -374,9 +377,10 @@ def test_a_page_that_hangs_after_it_was_seen_is_left_at_once(
 
 
 def test_an_action_on_a_page_that_hangs_is_not_done(
-    own: Browser, hung: Callable[[str], None]
+    own: Browser, web: Web, hung: Callable[[str], None]
 ) -> None:
-    hung("for (;;) {}")
+    web.pages["/silent"] = never
+    hung(BLOCKED)
     seen = own.click("button")
     assert seen.error == (
         "nothing was done: scripts of the page keep it busy; "

@@ -15,7 +15,7 @@ from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.documents.converters import convert
 from tests.envs.browser.conftest import SMALL
-from tests.envs.browser.web import Answer, Web, redirect, send
+from tests.envs.browser.web import BLOCKED, Answer, Web, never, redirect, send
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -152,7 +152,8 @@ def test_labels_are_cut_and_said_to_be_labels(browser: Browser, web: Web) -> Non
 def test_frames_that_never_answer_are_left_out_and_asked_at_once(
     browser: Browser, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    web.page("/loop", "<p>advertisement</p><script>for (;;) {}</script>")
+    web.pages["/silent"] = never
+    web.page("/loop", f"<p>advertisement</p><script>{BLOCKED}</script>")
     other = web.url("/loop").replace("127.0.0.1", "localhost")  # another site: its own process
     frames = f"<iframe src={other}></iframe>" * 4
     fine = "<iframe srcdoc='<button>Inner</button>'></iframe>"
@@ -172,6 +173,7 @@ def test_frames_that_never_answer_are_left_out_and_asked_at_once(
     assert seen.screenshot.startswith(PNG)
     assert "Frames that do not answer are not in the tree: 4." in seen.notes
     assert asked == [True] * 6 + [False] * 4  # no frame waits for another
+    monkeypatch.setattr(page_tree, "_SOON", 0.2)  # they do not answer the next time either
     assert browser.click("text=Save").error == ""
     browser.navigate("about:blank")
 
@@ -251,6 +253,7 @@ LEADS = """<a id=none href=/none>x</a><a id=fault href=/fault>x</a><a id=bare hr
 <button id=fetch onclick="fetch('/refused', {method: 'POST'})">x</button>"""
 
 
+@pytest.mark.wherever("which", "status", "path")
 @pytest.mark.parametrize(
     ("which", "status", "path"),
     [

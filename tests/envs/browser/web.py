@@ -89,6 +89,17 @@ def send(
     handler.wfile.write(data)
 
 
+BLOCKED = "const silent = new XMLHttpRequest(); silent.open('GET', '/silent', 0); silent.send();"
+"""A script that never ends, like an endless loop, but takes no processor time. See `never`."""
+
+
+def never(handler: BaseHTTPRequestHandler) -> None:
+    """Send no answer for half a minute, or until the server ends."""
+    server = handler.server
+    assert isinstance(server, Web)
+    server.closing.wait(30)
+
+
 def redirect(to: str) -> Answer:
     return lambda handler: send(handler, b"", status=302, location=to)
 

@@ -239,6 +239,7 @@ def read(reader: Documents) -> None:
     assert reader.read(b"# Hi", "a.md").markdown == "# Hi"
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_kind_conforms(check: Check) -> None:
     check(Case(DocumentsProvider, {"kind": "documents", "provider": "host"}, read))

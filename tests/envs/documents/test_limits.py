@@ -119,7 +119,7 @@ def test_whatever_is_changed_in_a_file_it_is_read_or_unreadable(name: str) -> No
 @pytest.mark.endurance
 @pytest.mark.parametrize("name", CHANGED)
 def test_many_more_changes_in_a_file(name: str) -> None:
-    read_changed(name, range(5, 100))
+    read_changed(name, range(5, 50))
 
 
 def read_changed(name: str, seeds: range) -> None:

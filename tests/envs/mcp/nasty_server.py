@@ -141,6 +141,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
             content.append({"type": "image", "mimeType": "image/png", "data": text})
         elif name == "data":
             given = params.get("arguments") or {}
+            if "show_meta" in given:
+                given = {"meta": params.get("_meta")}
             return {"result": {"content": content, "structuredContent": given, "isError": False}}
         return {"result": {"content": content, "isError": name == "fail"}}
     return {"error": {"code": -32601, "message": "no such method"}}

@@ -26,7 +26,7 @@ def fail() -> str:
 
 @server.tool()
 async def grow(name: str, ctx: Context) -> str:
-    """Bring another tool, and say so in either revision of the protocol."""
+    """Add a tool, and announce it in either revision of the protocol."""
     server.add_tool(lambda: name, name=name, description="It grew.")
     await ctx.notify_tools_changed()
     await ctx.session.send_tool_list_changed()

@@ -18,6 +18,7 @@ import pytest
 from flowengine.printable import printable
 from flowengine.sdk import StepError
 from flowengine_envs.mcp.session import Session
+from tests.endurance import SLICES
 from tests.envs.mcp.conftest import Open
 from tests.envs.mcp.hostile import Hostile
 from tests.envs.mcp.test_hostile_servers import LONGEST, PROMPT
@@ -236,14 +237,18 @@ def faults(session: Session, case: Case) -> list[str]:
     return [f"no error, but {given!r}"]
 
 
-def test_http_that_is_nonsense(opened: Open, server: Raw, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.endurance
+@pytest.mark.parametrize("part", range(SLICES))
+def test_http_that_is_nonsense(
+    opened: Open, server: Raw, caplog: pytest.LogCaptureFixture, part: int
+) -> None:
     limits = {"output": LARGEST, "time": 120}
 
     def session() -> Session:
         return opened(name="bad", limits=limits, url=server.url, mode="legacy")
 
     found = {}
-    for how, case in CASES.items():
+    for how, case in [*CASES.items()][part::SLICES]:
         server.how = how
         found[how] = faults(session(), case)
         server.how = ""

@@ -23,6 +23,7 @@ from flowengine_envs.mcp import session as mcp_session
 from flowengine_envs.mcp import stdio
 from flowengine_envs.mcp.messages import Requests
 from flowengine_envs.mcp.session import Session
+from tests.endurance import SLICES
 from tests.envs.mcp.conftest import HERE, Open, processes
 from tests.envs.mcp.hostile import CASES, PAGES, SCHEMAS, Case, Hostile
 
@@ -170,6 +171,8 @@ def test_nonsense_over_standard_streams(
     assert processes(manager) == []
 
 
+@pytest.mark.endurance  # over standard streams, every run has all cases
+@pytest.mark.parametrize("part", range(SLICES))
 @pytest.mark.parametrize("events", [False, True], ids=["page", "events"])
 def test_nonsense_over_http(
     opened: Open,
@@ -177,6 +180,7 @@ def test_nonsense_over_http(
     caplog: pytest.LogCaptureFixture,
     over_http: OverHttp,
     events: bool,
+    part: int,
 ) -> None:
     bad = opened(name="bad", limits={"output": "2MB", "time": 120}, url=over_http.url)
     # In a request's own stream, any response belongs to that request, and bad UTF-8 is replaced.
@@ -184,7 +188,7 @@ def test_nonsense_over_http(
     over_http.events = events
 
     found = {}
-    for name, case in CASES.items():
+    for name, case in [*CASES.items()][part::SLICES]:
         if name not in {*STARTS, *fine}:
             over_http.how = name
             found[name] = faults(case, lambda case=case: use(bad, case), caplog)  # type: ignore[misc]

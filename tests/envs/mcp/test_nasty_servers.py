@@ -54,7 +54,7 @@ LATE = "did not answer in time|was not ready within"
 def test_what_does_not_start_is_told_within_the_deadline_and_leaves_nothing(
     tmp_path: Path, config: dict[str, Any], told: str
 ) -> None:
-    import mcp  # noqa: F401 - takes seconds on a busy machine, and is no part of the start
+    import mcp  # noqa: F401 - takes seconds on a busy machine, outside of the start
 
     with EnvironmentManager(
         tmp_path / "environments", bounds=Bounds(start=4 if told == LATE else 60)

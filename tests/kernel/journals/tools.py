@@ -1,4 +1,4 @@
-"""Functions that the recorded flows name; nothing runs them, results are scripted."""
+"""Functions that the recorded flows name. They never run, because results are scripted."""
 
 
 def work(n: int = 0) -> dict[str, object]:

@@ -25,7 +25,7 @@ from flowengine.sdk.environments import (
     background,
     blocking,
 )
-from flowengine_envs.kinds.results import OnOutput, limit_met
+from flowengine_envs.kinds.results import OnOutput, limit_met, names_refused_size
 from flowengine_envs.kinds.shell.input import (
     CHECK,
     check_key,
@@ -507,12 +507,19 @@ class Shell(Supervised):
         """Add the limits that a command reached."""
         timeout, counted = self._began
         killed = counted.killed
+        file_is_full = names_refused_size(result.exit_code, result.output)
         notes = self.call_limits.met(
-            killed=killed, refused=counted.refused, stopped=result.status, timeout=timeout
+            killed=killed,
+            refused=counted.refused,
+            stopped=result.status,
+            timeout=timeout,
+            file=file_is_full,
         )
         failed = result.status != "done" or result.exit_code != 0
         stopped = result.status if result.status in {"timeout", "disk"} else None
-        limit = limit_met(stopped, out_of_memory=killed and failed)
+        limit = limit_met(
+            stopped, out_of_memory=killed and failed, file_is_full=file_is_full and failed
+        )
         return result._replace(limit=limit, notes=notes)
 
 

@@ -1,4 +1,4 @@
-"""The digest of what a flow was compiled from: it changes if a file or directory does."""
+"""Digests of files and of bytes, for caches and names."""
 
 from __future__ import annotations
 

@@ -1,0 +1,77 @@
+"""How soon Chromium shows what is large: an execution of 25,000 steps, a list of 100,000.
+
+A server on a thread of this process serves the page. Seconds are wall-clock time, from the request
+until what a person needs is in the document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from playwright.async_api import async_playwright
+
+from benchmarks import flows
+from flowengine.server.protocol import ProtocolLimits
+from flowengine_envs.browser import installation
+from tests.server.served import Served
+from tests.server.test_page_in_browser import signed_in
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+STEPS, LISTED, AT_ONCE = 25_000, 100_000, 1000
+ROUNDS = 3
+_LONG = f"""\
+flowengine: 1
+id: long
+limits: {{steps: 100000}}
+steps:
+  - {{id: each, map: {STEPS // 2}, group: [
+      {{id: one, output: "${{{{ item }}}}"}}, {{id: two, output: "${{{{ steps.one.output }}}}"}}]}}
+  - {{id: sign, approval: {{title: "Good so far?"}}}}
+"""
+
+
+def seconds(folder: Path) -> tuple[float, float]:
+    """Return the seconds until an execution's wait is shown, and the first page of a list."""
+    served = Served(folder, ProtocolLimits())
+    try:
+        return asyncio.run(_looked(folder, served))
+    finally:
+        served.close()
+
+
+async def _looked(folder: Path, served: Served) -> tuple[float, float]:
+    engine = served.api.engine
+    (folder / "long.yaml").write_text(_LONG)
+    long = (await engine.run_async(folder / "long.yaml")).execution
+    asking = flows.asking(folder)
+    for _ in range(0, LISTED, AT_ONCE):
+        await asyncio.gather(*(engine.run_async(asking) for _ in range(AT_ONCE)))
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=installation.browser(None), args=["--no-sandbox"]
+        )
+        page, _ = await signed_in(browser, served, scripts=True)
+        first: list[float] = []
+        for _ in range(ROUNDS):
+            engine.keep_histories()  # forgets what it has read, as a server that was restarted
+            first.append(await _until(page, f"{served.url}/executions/{long}", "text=Good so far?"))
+        listed = [
+            await _until(page, f"{served.url}/executions?flow=asking", ".status.waiting")
+            for _ in range(ROUNDS)
+        ]
+        await browser.close()
+    return min(first), min(listed)
+
+
+async def _until(page: Page, url: str, selector: str) -> float:
+    """Return the seconds until an element is shown at an address."""
+    await page.goto("about:blank")
+    begun = time.perf_counter()
+    await page.goto(url, wait_until="commit")
+    await page.locator(selector).first.wait_for()
+    return time.perf_counter() - begun

@@ -1,0 +1,218 @@
+"""Points of an execution at which a fork can begin, each with the past that the fork shares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.engines.attempts.failures import COMPENSATION
+from flowengine.engines.executions.replay import (
+    first_form,
+    line,
+    running,
+    unit_at,
+    walk,
+    with_holds,
+)
+from flowengine.engines.interventions.undoing import compensations
+from flowengine.errors import Conflict, FlowEngineError, Hint, NotFound
+from flowengine.kernel.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
+    from flowengine.engines.executions.replay import Moment
+    from flowengine.kernel.commands import Observation
+    from flowengine.kernel.events import Ended, Event
+
+Results = dict[tuple[str, int], Any]
+"""Address and attempt → the event with its result."""
+_MOST_TRIED = 20
+
+
+def last_point(
+    flows: LinkedFlows, hash: str, journal: Sequence[Event], new: LinkedFlow, first: Iterable[str]
+) -> str | None:
+    """Return the address of the last step at which a fork can begin with a changed flow.
+
+    Args:
+        flows: The flows under which the journal was written.
+        hash: Hash of the flow that the execution runs now.
+        journal: All its events.
+        new: The changed flow.
+        first: Addresses to try first.
+
+    Returns:
+        The address. None: it was not found among the last steps that began.
+    """
+    seen: list[Observation] = []
+    for _ in walk(flows, hash, journal, seen):
+        pass
+    begun = dict.fromkeys(one.address for one in reversed(seen) if one.status != "skipped")
+    for at in list(dict.fromkeys([*first, *begun]))[:_MOST_TRIED]:
+        try:
+            events = past_of(flows, hash, journal, "", at).events
+            before = flows.by_hash(form_then(journal, events, hash))
+            check_same_past(flows, before, new, events, at)
+        except FlowEngineError:
+            continue
+        return at
+    return None
+
+
+def form_then(journal: Sequence[Event], past: Sequence[Any], hash: str) -> str:
+    """Return the hash of the flow that an execution ran at the end of a part of its journal."""
+    upgrades = [event for event in past if event["type"] == "upgraded"]
+    after: str = upgrades[-1]["after"] if upgrades else first_form(journal, hash)
+    return after
+
+
+def _results(moment: Moment, journal: Sequence[Event]) -> Results:
+    """Return the later results of the attempts that run at a moment.
+
+    Results after the next retry or upgrade of the execution are ignored.
+    """
+    at_work = running(moment.graph, moment.state)
+    found: Results = {}
+    for event in journal[moment.number + 1 :]:
+        if event["type"] in {"retry", "upgraded"}:
+            break
+        if event["type"] == "succeeded":
+            attempt = at_work.get(event["unit"])
+            if attempt is not None and attempt[1] == event["attempt"]:
+                found.setdefault(attempt, event)
+    return found
+
+
+class Past(NamedTuple):
+    """The past of a fork, read in one walk through the journal of the execution."""
+
+    events: list[Any]
+    """The events up to the start of the step. The last of them holds the step before it begins. A
+    compensation is not held but restarted. So is a step that was queued for a lock: it starts when
+    it acquires the lock, after the steps queued before it."""
+    results: Results
+    """The later results of steps that run beside it."""
+    kept: set[str]
+    """Addresses of the steps that had succeeded by then."""
+    undone: list[str]
+    """Addresses of the compensations that have succeeded, then or later, or before a fork."""
+    ended: dict[str, Ended]
+    """The end of the attempt of the compensation that the fork repeats, as a field of its event."""
+
+
+def past_of(
+    flows: LinkedFlows, hash: str, journal: Sequence[Event], execution: str, at: str
+) -> Past:
+    """Return the past of a fork at a step.
+
+    Raises:
+        NotFound: No step with that address has started.
+    """
+    search = _Search(journal, at)
+    seen: list[Observation] = []
+    looked_at = until = 0
+    undone: list[str] = []
+    compensates = any("compensate" in step for step in flows.by_hash(hash).compiled["steps"])
+    for moment in walk(flows, hash, journal, seen):
+        if moment.event["type"] == "retry":
+            undone += moment.event.get("undone", ())
+        if not search.is_over:
+            search.look(moment, seen[looked_at:])
+            looked_at = until = len(seen)
+        elif not compensates:
+            break
+    if search.found is None:
+        raise NotFound(
+            f"no step '{at}' has started in execution {execution}",
+            hint=Hint(f"see its steps: flowengine show {execution}"),
+        )
+    events, results = search.found
+    undone += compensations(seen)
+    before = seen[:until]
+    if undone and any("back" in event for event in journal):
+        before = []  # without the results that a retry discarded
+        for _ in walk(flows, hash, events, before):
+            pass
+    kept = {one.address for one in before if one.status == "succeeded"}
+    return Past(events, results, kept, undone, _end(seen[until:], at))
+
+
+def _end(later: Sequence[Observation], at: str) -> dict[str, Ended]:
+    """Return the end of the attempt that was running at the start of a fork, if it failed."""
+    for one in later:
+        if one.address == at and one.error is not None:
+            return {"ended": {"at": one.at, "error": one.error}}
+    return {}
+
+
+class _Search:
+    """Looks for the start of a step in a journal.
+
+    Args:
+        journal: All events.
+        at: Address of the step.
+    """
+
+    def __init__(self, journal: Sequence[Event], at: str) -> None:
+        self._journal = journal
+        self._at = at
+        self.found: tuple[list[Any], Results] | None = None
+        """The past and the later results, as in `Past`."""
+        self.is_over = False
+
+    def look(self, moment: Moment, seen: Sequence[Observation]) -> None:
+        """Look at the next moment.
+
+        Args:
+            moment: The moment.
+            seen: The observations that led to it.
+        """
+        at = self._at
+        view, unit = View(moment.graph, moment.state), unit_at(moment.graph, moment.state, at)
+        acts = moment.state["acts"].values()
+        begun = {view.step_address(act) for act in acts}
+        begun |= {observation.address for observation in seen}
+        if unit is None and self.found is not None:
+            self.is_over = True  # it was withdrawn from the queue
+        if self.is_over or (unit is None and at not in begun):
+            return
+        if unit is not None and moment.state["units"][unit]["phase"] == "lock":
+            if self.found is None:
+                past = line(self._journal, moment.number)
+                self.found = past, _results(moment, self._journal)
+            return
+        past = line(self._journal, moment.number)
+        if self.found is None and not at.endswith(COMPENSATION):
+            past[-1] = with_holds(past[-1], {"at": at})
+        self.found, self.is_over = (past, _results(moment, self._journal)), True
+
+
+def check_same_past(
+    flows: LinkedFlows, old: LinkedFlow, new: LinkedFlow, past: Sequence[Event], at: str
+) -> None:
+    """Check that the events of the past lead to the same results in a changed flow.
+
+    Raises:
+        Conflict: The results differ.
+    """
+    if any(event["type"] == "upgraded" for event in past):
+        raise Conflict(
+            "it was upgraded to another version of its flow before that step",
+            hint=Hint(
+                "fork without a changed flow, then upgrade the fork: flowengine upgrade FILE ID"
+            ),
+        )
+    seen: tuple[list[Observation], list[Observation]] = ([], [])
+    for linked, observed in zip((old, new), seen, strict=True):
+        for _ in walk(flows, linked.hash, past, observed):
+            pass
+    ways = [[(o.address, o.status, o.outcome) for o in observed] for observed in seen]
+    if ways[0] != ways[1]:
+        where = next(
+            (a[0] for a, b in zip(*ways, strict=False) if a != b), "the end of what was done"
+        )
+        raise Conflict(
+            f"the changed flow differs before '{at}': at '{where}'",
+            hint="change only what comes after the step to fork at",
+        )

@@ -1,0 +1,252 @@
+"""The inbox, and the view in which an approval is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+from pydantic import ValidationError
+
+from flowengine.errors import FlowEngineError, InputError, NotAllowed
+from flowengine.page.fields import MORE
+from flowengine.page.files import files_in, with_file_names
+from flowengine.page.forms import entered, fields_of, files_with, value_at
+from flowengine.page.view import LIMIT, View, checked_query
+from flowengine.server import approvals
+from flowengine.server.calls import Call
+from flowengine.server.models import DecisionBody, DelegateBody, WaitsQuery
+from flowengine.server.problems import status_of
+from flowengine.server.rights import Right
+from flowengine.yaml_text import inline
+
+_PARTICIPLES = {"approve": "approved", "reject": "rejected", "answer": "answered"}
+_MOST_OTHERS = 20
+"""Other approvals of an execution in the view of one."""
+_OF_DECISION = ("value", "grant", "attachments", "images")
+"""Further parts of a decision that its view shows."""
+
+
+def list_approvals(call: Call, given: dict[str, str]) -> View:
+    """Show the approvals of the user, or of all users, the earliest due first."""
+    filters = filters_of(given)
+    page = waits_of(call, filters, given.get("after") or None, LIMIT)
+    following = None if page["next"] is None else {**filters, "after": page["next"]}
+    return View(
+        "approvals.html",
+        {
+            "items": page["items"],
+            "next": following,
+            "filters": filters,
+            "claimable": {wait["id"] for wait in page["items"] if _is_claimable(call, wait)},
+            "is_live": not given.get("after"),
+        },
+    )
+
+
+def waits_of(call: Call, filters: Mapping[str, str], after: str | None, limit: int) -> Any:
+    """Return a page of the approvals that fit the filters of the inbox, the earliest due first."""
+    query = checked_query(
+        WaitsQuery,
+        {
+            "after": after,
+            "limit": limit,
+            "flow": filters.get("flow"),
+            "assignee": None if filters.get("for") == "all" else "me",
+            "status": filters.get("status", "pending"),
+            "in_turn": True,
+        },
+    )
+    return approvals.list_approvals(call._replace(query=query))
+
+
+def filters_of(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the filters of the inbox: `for`, `status` and `flow`, without defaults."""
+    found = {"for": "all"} if given.get("for") == "all" else {}
+    if given.get("status") == "closed":
+        found["status"] = "closed"
+    if flow := given.get("flow", "").strip():
+        found["flow"] = flow
+    return found
+
+
+def _is_claimable(call: Call, wait: Any) -> bool:
+    """Return whether an approval has to be claimed, and the user may do so."""
+    if not wait.get("claim") or wait.get("claimed_by") or wait["status"] != "pending":
+        return False
+    may = call.may(Right.DECIDE, wait["flow"])
+    return may and call.engine.may_answer(wait, call.principal.user)
+
+
+def show_approval(call: Call, given: dict[str, str]) -> View:
+    """Show the question, and the form with which it is decided. Opening it decides nothing."""
+    return _approval(call, {}, filters_of(given), None)
+
+
+def decide(call: Call, given: dict[str, str]) -> View:
+    """Decide, and show the decision. A refused form keeps its values."""
+    wait: Any = call.engine.wait(call.path["approval"])
+    filters = _filters_sent(given)
+    if not call.sees_all_of(wait):
+        raise NotAllowed(f"{call.principal.user} may not see this approval")
+    if MORE in given:
+        return _approval(call, given, filters, None)
+    try:
+        body = DecisionBody.model_validate(entered(wait, given))
+        approvals.decide(call._replace(body=body))
+    except FlowEngineError as error:
+        return _approval(call, given, filters, error)
+    if given.get("then") == "conversation":
+        return View("", {}, redirect=f"/executions/{quote(wait['execution'])}/conversation")
+    return View("", {}, redirect=_address(wait["id"], filters))
+
+
+def refuse(call: Call, given: dict[str, str], error: FlowEngineError) -> View:
+    """Show an approval with its form again, of which a file was refused."""
+    return _approval(call, given, _filters_sent(given), error)
+
+
+def _filters_sent(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the filters of the list from which the user came, as a form sends them."""
+    return filters_of(dict(parse_qsl(given.get("list", ""))))
+
+
+def _address(wait: str, filters: Mapping[str, str]) -> str:
+    return f"/approvals/{wait}" + (f"?{urlencode(filters)}" if filters else "")
+
+
+def claim(call: Call, given: dict[str, str]) -> View:
+    """Claim an approval, and show its form."""
+    return _handed_over(call, given, approvals.claim)
+
+
+def release(call: Call, given: dict[str, str]) -> View:
+    """Release a claimed approval."""
+    return _handed_over(call, given, approvals.release)
+
+
+def delegate(call: Call, given: dict[str, str]) -> View:
+    """Delegate an approval to another user."""
+    return _handed_over(call, given, _delegate)
+
+
+def open_approvals(call: Call) -> str:
+    """Return how many approvals wait for the user: `3`, or `50+`. Empty: none."""
+    page = approvals.list_approvals(
+        call._replace(query=checked_query(WaitsQuery, {"assignee": "me"}))
+    )
+    number = len(page["items"])
+    return f"{number}+" if page["next"] else str(number or "")
+
+
+def closed_as(wait: Mapping[str, Any]) -> str:
+    """Return how an approval was closed: `approved by user:ben`, `expired`, `withdrawn`."""
+    decision, how = wait.get("decision"), str(wait.get("how", "closed"))
+    if decision is None or how != "decided":
+        return how
+    choice = decision.get("choice")
+    labels = {one["id"]: one.get("label") for one in wait.get("choices") or ()}
+    return f"{_PARTICIPLES.get(choice) or labels.get(choice) or choice} by {decision['by']}"
+
+
+def _delegate(call: Call) -> Any:
+    given = {"to": call.body.get("to", "").strip(), "comment": call.body.get("comment") or None}
+    try:
+        body = DelegateBody.model_validate(given)
+    except ValidationError:
+        raise InputError("name the user to whom it is delegated", field="to") from None
+    return approvals.delegate(call._replace(body=body))
+
+
+def _handed_over(call: Call, given: dict[str, str], act: Callable[[Call], Any]) -> View:
+    filters = _filters_sent(given)
+    try:
+        act(call._replace(body=given))
+    except FlowEngineError as error:
+        return _approval(call, {}, filters, error)
+    return View("", {}, redirect=_address(call.path["approval"], filters))
+
+
+def _approval(
+    call: Call, given: dict[str, str], filters: dict[str, str], error: FlowEngineError | None
+) -> View:
+    """Show an approval.
+
+    Args:
+        call: The request.
+        given: The fields of its form, as submitted.
+        filters: Those of the list from which the user came.
+        error: Why the form was refused.
+    """
+    wait = approvals.show_approval(call)
+    reason = why_not(call, wait)
+    return View(
+        "approval.html",
+        {
+            "wait": wait,
+            "fields": fields_of(wait, given),
+            "files_with": files_with(wait, given),
+            "subject": rows_of(wait.get("subject")),
+            "decided": _decided(wait),
+            "may_decide": not reason,
+            "is_held": not wait.get("claim") or wait.get("claimed_by") == call.principal.user,
+            "why_not": reason,
+            "others": _others(call, wait),
+            "files": files_in([wait.get("attachments"), wait.get("subject")]),
+            "sees_content": call.may(Right.CONTENT, wait["flow"]),
+            "filters": filters,
+            "error": error,
+            "hint": None if error is None else error.hint_for("page"),
+            "comment": given.get("comment", ""),
+        },
+        200 if error is None else status_of(error),
+    )
+
+
+def _others(call: Call, wait: Any) -> list[Any]:
+    """Return the other open approvals of the same execution, the oldest first."""
+    query = checked_query(WaitsQuery, {"execution": wait["execution"], "limit": _MOST_OTHERS + 1})
+    items = approvals.list_approvals(call._replace(query=query))["items"]
+    return [one for one in items if one["id"] != wait["id"]][:_MOST_OTHERS]
+
+
+def why_not(call: Call, wait: Any) -> str:
+    """Return why the user may not decide on an approval. Empty: the user may."""
+    if wait["status"] != "pending":
+        return "This approval is closed."
+    if not call.may(Right.DECIDE, wait["flow"]):
+        return f"You lack the right to decide on approvals of the flow {wait['flow']}."
+    if not call.engine.may_answer(wait, call.principal.user):
+        names = ", ".join(wait.get("assignees", ())) or "others"
+        return f"This approval is addressed to {names}."
+    return ""
+
+
+def _decided(wait: Any) -> list[tuple[str, str]]:
+    """Return what was decided with the choice: changed fields, the form, a result, files."""
+    decision = wait.get("decision") or {}
+    subject, edits = wait.get("subject"), decision.get("edits") or {}
+    rows = [
+        (str(path), f"{_in_lines(value_at(subject, path))} → {_in_lines(value)}")
+        for path, value in edits.items()
+    ]
+    form = decision.get("form")
+    rows += rows_of(form if isinstance(form, dict) or form is None else {"answer": form})
+    rows += [(name, _in_lines(decision[name])) for name in _OF_DECISION if decision.get(name)]
+    return rows
+
+
+def rows_of(subject: Any) -> list[tuple[str, str]]:
+    """Return the content of an approval, a row for each field."""
+    if subject is None:
+        return []
+    if isinstance(subject, dict):
+        return [(str(name), _in_lines(value)) for name, value in subject.items()]
+    return [("", _in_lines(subject))]
+
+
+def _in_lines(value: Any) -> str:
+    """Return a value on one line, and each object of a list on its own line."""
+    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        return "\n".join(map(_in_lines, value))
+    return inline(with_file_names(value))

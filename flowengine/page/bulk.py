@@ -1,0 +1,200 @@
+"""Many executions cancelled or retried at once, and many approvals decided.
+
+A first view, which changes nothing, lists what would happen to each. Its form sends the listed
+ones by name, so that nothing else is changed, and each has its own result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from flowengine.engines.results import ENDED
+from flowengine.errors import FlowEngineError, NotAllowed, NotFound, UsageError
+from flowengine.page.approval_views import closed_as, filters_of, rows_of, waits_of
+from flowengine.page.approval_views import why_not as why_not_decided
+from flowengine.page.execution_list import filters_in, listed
+from flowengine.page.forms import GIVES_RESULT
+from flowengine.page.view import Noted, View, checked
+from flowengine.server import approvals, executions
+from flowengine.server.calls import Call, flow_of_execution, flow_of_wait
+from flowengine.server.models import MOST_DECISIONS, CancelBody, DecisionBody, RetryBody
+from flowengine.server.problems import status_of
+from flowengine.server.rights import Right
+
+MOST = MOST_DECISIONS
+"""Executions or approvals of one request."""
+_LONGEST = 300
+"""Characters of the content of an approval."""
+_PICKED = "pick."
+_ALL = "all"
+_HIDDEN = "there is none that you may see"
+
+
+class Planned(NamedTuple):
+    """What would happen to an execution or approval."""
+
+    id: str
+    flow: str
+    title: str
+    status: str
+    address: str
+    about: str
+    """The beginning of its content."""
+    why_not: str
+    """Why nothing happens to it. Empty: it is changed."""
+
+
+def plan_executions(call: Call, given: dict[str, str]) -> View:
+    """Show what a bulk action would do to each of the chosen executions. It changes nothing."""
+    do, ids = _do(given), _picked(given)
+    more = False
+    if _ALL in given:
+        page = listed(call, filters_in(given), None, MOST)
+        ids, more = [item["execution"] for item in page["items"]], page["next"] is not None
+    items = [_execution(call, do, id) for id in ids]
+    context = {"items": items, "do": do, "more": more, "most": MOST}
+    return View("bulk_executions.html", context)
+
+
+def change_executions(call: Call, given: dict[str, str]) -> View:
+    """Cancel or retry executions, and report what happened to each."""
+    do, reason = _do(given), given.get("reason", "")
+
+    def change(id: str) -> str:
+        found = flow_of_execution(call.engine, call.principal, id)
+        call.need(Right.OPERATE, found.flow)
+        one = call._replace(path={"execution": found.id}, flow=found.flow)
+        if do == "cancel":
+            executions.cancel(one._replace(body=checked(CancelBody, {"reason": reason})))
+            return "is cancelled"
+        executions.retry(one._replace(body=checked(RetryBody, {})))
+        return "is retried"
+
+    return _results(_picked(given), "executions", do, change)
+
+
+def plan_approvals(call: Call, given: dict[str, str]) -> View:
+    """Show what a choice would do to each of the chosen approvals. It decides nothing."""
+    choice, ids, more = given.get("choice", ""), _picked(given), False
+    if _ALL in given:
+        page = waits_of(call, filters_of(given), None, MOST)
+        ids, more = [wait["id"] for wait in page["items"]], page["next"] is not None
+    waits = [(id, _wait(call, id)) for id in ids]
+    choices: dict[str, str] = {}
+    for _, wait in waits:
+        for one in (wait or {}).get("choices") or ():
+            choices.setdefault(one["id"], one.get("label") or one["id"])
+    items = [_approval(call, id, wait, choice) for id, wait in waits]
+    context = {"items": items, "choice": choice, "choices": choices, "more": more, "most": MOST}
+    return View("bulk_approvals.html", context)
+
+
+def decide_approvals(call: Call, given: dict[str, str]) -> View:
+    """Decide approvals with one choice, and report what happened to each."""
+    fields = {
+        "choice": given.get("choice", ""),
+        "comment": given.get("comment", "").strip() or None,
+    }
+    body = checked(DecisionBody, fields)
+
+    def decide(id: str) -> str:
+        found = flow_of_wait(call.engine, call.principal, id)
+        call.need(Right.DECIDE, found.flow)
+        approvals.decide(call._replace(path={"approval": found.id}, flow=found.flow, body=body))
+        return closed_as(approvals.show_approval(call._replace(path={"approval": found.id})))
+
+    return _results(_picked(given), "approvals", "decide", decide)
+
+
+def _results(ids: Iterable[str], what: str, do: str, act: Callable[[str], str]) -> View:
+    """Return the results of an action, which is recorded for each object by itself."""
+    items: list[dict[str, Any]] = []
+    noted: list[Noted] = []
+    for id in ids:
+        path = f"/{what}/{quote(id)}"
+        item = {"id": id, "address": path, "done": True, "text": "", "hint": ""}
+        try:
+            item["text"] = act(id)
+            noted.append(Noted(f"{path}/{do}", 202, None))
+        except FlowEngineError as error:
+            item |= {"done": False, "text": error.message, "hint": error.hint_for("page") or ""}
+            noted.append(Noted(f"{path}/{do}", status_of(error), error.message))
+        items.append(item)
+    back = f"/{what}"
+    context = {"items": items, "do": do, "what": what, "back": back}
+    return View("bulk_results.html", context, is_kept=True, noted=tuple(noted))
+
+
+def _execution(call: Call, do: str, id: str) -> Planned:
+    try:
+        found = flow_of_execution(call.engine, call.principal, id)
+    except NotFound:
+        return Planned(id, "", "", "", "", "", _HIDDEN)
+    item = call.engine.summary(found.id)
+    status, why_not = item["status"], ""
+    if not call.may(Right.OPERATE, found.flow):
+        why_not = f"you lack the right to operate the flow {found.flow}"
+    elif do == "cancel" and status in ENDED:
+        why_not = "it has ended"
+    elif do == "retry" and status != "failed":
+        why_not = "it has not failed"
+    return Planned(found.id, found.flow, "", status, f"/executions/{quote(found.id)}", "", why_not)
+
+
+def _wait(call: Call, id: str) -> Any:
+    """Return an approval as the user may see it, or None."""
+    try:
+        found = flow_of_wait(call.engine, call.principal, id)
+    except NotFound:
+        return None
+    return approvals.show_approval(call._replace(path={"approval": found.id}))
+
+
+def _approval(call: Call, id: str, wait: Any, choice: str) -> Planned:
+    if wait is None:
+        return Planned(id, "", "", "", "", "", _HIDDEN)
+    address, title = f"/approvals/{wait['id']}", wait.get("title") or wait["kind"]
+    status = closed_as(wait) if wait["status"] == "closed" else wait["status"]
+    why_not = why_not_decided(call, wait) or _why_not_chosen(call, wait, choice)
+    parts = [f"{name}: {text}" if name else text for name, text in rows_of(wait.get("subject"))]
+    about = ", ".join(parts)[:_LONGEST]
+    return Planned(wait["id"], wait["flow"], title, status, address, about, why_not)
+
+
+def _why_not_chosen(call: Call, wait: Mapping[str, Any], choice: str) -> str:
+    """Return why a choice cannot decide an approval. Empty: it can, or none is chosen yet."""
+    chosen = {one["id"]: one for one in wait.get("choices") or ()}.get(choice)
+    if wait.get("claim") and wait.get("claimed_by") != call.principal.user:
+        return f"It is claimed by {wait['claimed_by']}." if wait.get("claimed_by") else "Claim it."
+    if not choice:
+        return ""
+    if chosen is None:
+        return "It has no such choice."
+    if choice in GIVES_RESULT:
+        return "Its result has to be entered."
+    form = wait.get("form") or {}
+    has_required = form and (form.get("required") or "properties" not in form)
+    if has_required and chosen.get("counts_as") == "approve":
+        return "Its form has to be filled in."
+    return ""
+
+
+def _do(given: Mapping[str, str]) -> str:
+    do = given.get("do", "")
+    if do in ("cancel", "retry"):
+        return do
+    raise UsageError("there is no such action", hint="cancel or retry")
+
+
+def _picked(given: Mapping[str, str]) -> list[str]:
+    """Return the ids of the chosen objects.
+
+    Raises:
+        NotAllowed: They are too many.
+    """
+    found = [name.removeprefix(_PICKED) for name in given if name.startswith(_PICKED)]
+    if len(found) > MOST:
+        raise NotAllowed(f"{len(found)} are too many at once", hint=f"choose at most {MOST}")
+    return found

@@ -1,0 +1,97 @@
+"""Deploying a flow on the page: it is checked, its diagnostics are shown, then it is deployed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from flowengine.errors import FlowEngineError, FlowFileError, InputError
+from flowengine.kept_files import clean_name
+from flowengine.page.view import View, checked
+from flowengine.server import flows
+from flowengine.server.application import LARGEST_BODY
+from flowengine.server.models import FlowBody
+from flowengine.server.problems import status_of
+
+if TYPE_CHECKING:
+    from flowengine.page.sent_forms import SentFile
+    from flowengine.server.calls import Call
+
+_CHECKED = "checked"
+"""Field with the digest of the text whose diagnostics the user has seen."""
+
+
+def show_deploy(call: Call, given: dict[str, str]) -> View:
+    """Show the form in which a flow is chosen or written."""
+    return _shown(call, {}, None, None)
+
+
+def text_of_file(call: Call, files: Sequence[SentFile]) -> dict[str, str]:
+    """Return the fields that a chosen flow file stands for.
+
+    Raises:
+        InputError: It is not a text, or too long.
+    """
+    if not files:
+        return {}
+    name, path = clean_name(files[-1].name), files[-1].path
+    if path.stat().st_size > LARGEST_BODY:
+        raise InputError(f"{name!r} has more than {LARGEST_BODY} bytes", field="text")
+    try:
+        return {"text": path.read_text("utf-8-sig"), "name": name, _CHECKED: ""}
+    except UnicodeDecodeError:
+        raise InputError(f"{name!r} is not a text in UTF-8", field="text") from None
+
+
+def deploy(call: Call, given: dict[str, str]) -> View:
+    """Check a flow, and show its diagnostics. Deploy the text that was checked before."""
+    given = {**given, "text": given.get("text", "").replace("\r\n", "\n")}
+    try:
+        fields = {"text": given["text"], "name": given.get("name", "").strip() or "flow.yaml"}
+        call = call._replace(body=checked(FlowBody, fields))
+        if given.get("do") != "deploy" or given.get(_CHECKED) != _digest(given["text"]):
+            return _shown(call, given, flows.check_flow(call), None)
+        deployed = flows.deploy(call)
+    except FlowFileError:
+        return _shown(call, given, flows.check_flow(call), None)
+    except FlowEngineError as error:
+        return _shown(call, given, None, error)
+    return View("", {}, redirect=f"/flows/{quote(deployed['flow'])}")
+
+
+def refuse(call: Call, given: dict[str, str], error: FlowEngineError) -> View:
+    """Show the form again, whose file cannot be read."""
+    return _shown(call, given, None, error)
+
+
+def _shown(call: Call, given: dict[str, str], found: Any, error: FlowEngineError | None) -> View:
+    """Show the form.
+
+    Args:
+        call: The request.
+        given: Its fields, as submitted.
+        found: The result of the check. None: nothing was checked.
+        error: Why the flow was refused.
+    """
+    is_right = found is not None and not found["errors"]
+    return View(
+        "deploy.html",
+        {
+            "text": given.get("text", ""),
+            "lines": given.get("text", "").split("\n"),
+            "name": given.get("name", ""),
+            "found": found,
+            "checked": _digest(given["text"]) if is_right else "",
+            "before": call.engine.deployed(found["flow"]) if is_right else [],
+            "is_allowed": call.engine.settings.deploys is not None,
+            "error": error,
+            "hint": None if error is None else error.hint_for("page"),
+        },
+        200 if error is None else status_of(error),
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

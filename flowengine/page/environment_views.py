@@ -1,0 +1,65 @@
+"""The environments that are open, and how operators end them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from flowengine.errors import FlowEngineError, NotFound
+from flowengine.kernel.notation.times import parse_time
+from flowengine.page.readable import duration
+from flowengine.page.view import View, checked
+from flowengine.server import environments
+from flowengine.server.calls import Call
+from flowengine.server.models import OwnedQuery, ReleaseBody
+from flowengine.server.problems import status_of
+
+
+def list_environments(call: Call, given: dict[str, str]) -> View:
+    """Show the environments that are open, were left open, or are missing, oldest first."""
+    return _listed(call, given.get("execution"), None)
+
+
+def release(call: Call, given: dict[str, str]) -> View:
+    """End an environment, and show the others."""
+    body = checked(ReleaseBody, {"force": given.get("force") == "true"})
+    try:
+        ended = environments.release_environment(call._replace(body=body))
+        if ended.get("error"):
+            raise FlowEngineError(f"it could not be ended: {ended['error']}")
+    except FlowEngineError as error:
+        return _listed(call, None, error)
+    return View("", {}, redirect="/environments")
+
+
+def _listed(call: Call, execution: str | None, error: FlowEngineError | None) -> View:
+    query = checked(OwnedQuery, {"execution": execution or None})
+    items = environments.list_environments(call._replace(query=query))["items"]
+    now = int(time.time() * 1000)
+    return View(
+        "environments.html",
+        {
+            "items": [
+                {
+                    **one,
+                    "age": duration(now - parse_time(one["since"])),
+                    "opened_by": _opened_by(call, one["execution"]),
+                }
+                for one in items
+            ],
+            "execution": execution,
+            "error": error,
+            "hint": None if error is None else error.hint_for("page"),
+        },
+        200 if error is None else status_of(error),
+    )
+
+
+def _opened_by(call: Call, execution: str | None) -> dict[str, Any] | None:
+    """Return the execution that has opened an environment, as a list has it."""
+    if execution is None:
+        return None
+    try:
+        return dict(call.engine.summary(execution))
+    except NotFound:
+        return None  # it was deleted

@@ -1,0 +1,113 @@
+"""The list of executions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from flowengine.engines.reading import STATUSES
+from flowengine.engines.results import ENDED
+from flowengine.errors import NotFound, UsageError
+from flowengine.page.view import LIMIT, View, checked_query
+from flowengine.server import approvals, executions
+from flowengine.server.calls import Call
+from flowengine.server.models import ExecutionsQuery, WaitsQuery
+from flowengine.server.rights import Right
+
+_FILTERS = ("flow", "status", "label", "since", "for")
+_DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_KINDS = ("approval", "ask", "question", "signal", "timer", "state")
+_MOST_WAITS = 3
+"""Waits of an execution in the list."""
+
+
+def list_executions(call: Call, given: dict[str, str]) -> View:
+    """Show executions, newest first, or the one whose id begins with the text to search for."""
+    sought = given.get("id", "").strip()
+    found = _sought(call, sought) if sought else None
+    if found is not None:
+        return View("", {}, redirect=f"/executions/{found}")
+    filters = filters_in(given)
+    page = {"items": [], "next": None} if sought else listed(call, filters, given.get("after"))
+    waits = {
+        item["execution"]: _awaited(call, item["execution"])
+        for item in page["items"]
+        if item["status"] not in ENDED
+    }
+    context = {"page": page, "filters": filters, "statuses": STATUSES, "waits": waits}
+    is_live = not (given.get("after") or sought)
+    return View("executions.html", {**context, "sought": sought, "is_live": is_live})
+
+
+def filters_in(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the filters of the list."""
+    return {name: given[name] for name in _FILTERS if given.get(name)}
+
+
+def listed(call: Call, filters: dict[str, str], after: str | None, limit: int = LIMIT) -> Any:
+    """Return a page of executions: all, or those with an approval for the user, oldest first."""
+    if filters.get("for") == "me":
+        query = checked_query(
+            WaitsQuery,
+            {
+                "assignee": "me",
+                "flow": filters.get("flow"),
+                "after": after or None,
+                "limit": limit,
+            },
+        )
+        waits = approvals.list_approvals(call._replace(query=query))
+        ids = dict.fromkeys(wait["execution"] for wait in waits["items"])
+        items = [call.engine.summary(id) for id in ids]
+        return {"items": [one for one in items if _fits(one, filters)], "next": waits["next"]}
+    wanted: dict[str, Any] = {"after": after or None, "limit": limit}
+    wanted |= {name: filters[name] for name in ("flow", "status") if name in filters}
+    if "label" in filters:
+        wanted["label"] = [filters["label"]]
+    if "since" in filters:
+        wanted["since"] = _day(filters["since"])
+    query = checked_query(ExecutionsQuery, wanted)
+    return executions.list_executions(call._replace(query=query))
+
+
+def _fits(item: Any, filters: dict[str, str]) -> bool:
+    """Return whether an execution with an approval for the user fits the other filters."""
+    name, _, value = filters.get("label", "").partition("=")
+    return (
+        filters.get("status", item["status"]) == item["status"]
+        and ("label" not in filters or item["labels"].get(name) == value)
+        and ("since" not in filters or item["started_at"] >= _day(filters["since"]))
+    )
+
+
+def _day(text: str) -> str:
+    """Return the start of a day in UTC. A full time is unchanged."""
+    return f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text
+
+
+def _sought(call: Call, beginning: str) -> str | None:
+    """Return the id of the only execution that begins so, if the user may see it."""
+    try:
+        found = call.engine.summary(beginning)
+    except (NotFound, UsageError):
+        return None
+    return found["execution"] if call.may(Right.SEE, found["flow"]) else None
+
+
+def _awaited(call: Call, execution: str) -> list[str]:
+    """Return what an execution waits for, in a few words each, the oldest wait first."""
+    query = checked_query(
+        WaitsQuery, {"execution": execution, "kind": [*_KINDS], "limit": _MOST_WAITS + 1}
+    )
+    page = approvals.list_approvals(call._replace(query=query))
+    texts = [_in_words(wait) for wait in page["items"]]
+    return texts if len(texts) <= _MOST_WAITS else [*texts[:_MOST_WAITS], "and more"]
+
+
+def _in_words(wait: Any) -> str:
+    """Return what a wait is for, in a few words."""
+    if wait.get("title"):
+        return str(wait["title"])
+    names = " or ".join(one["signal"] for one in wait.get("signals", ()))
+    return f"{wait['kind']} {names or wait['step']}"

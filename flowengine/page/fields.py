@@ -1,0 +1,276 @@
+"""The fields of a form, made from a JSON Schema, and the value that they submit.
+
+Objects are groups of fields, and lists of objects are rows of groups. Everything
+else that has no kind of field is entered as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from flowengine.flow.expressions.types import items_of, resolve
+from flowengine.json_values import plain
+from flowengine.page.files import FILES, files_of, files_sent, is_file
+from flowengine.typed_text import by_type
+
+Schema = Mapping[str, Any]
+
+MORE = "more"
+"""Name of the button that adds a row to a list, whose name is its value."""
+MISSING: Any = object()
+"""Nothing was entered."""
+_DEEPEST = 4
+"""Groups in groups. What is deeper is entered as JSON."""
+_MOST_FIELDS = 200
+"""Fields of one form. Further groups are entered as JSON."""
+_MOST_ROWS = 50
+_COUNT = ".count"
+_LONGEST_LINE = 80
+_TYPES = {"integer": "number", "number": "number", "boolean": "checkbox"}
+_LIMITS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "pattern": "matches {}",
+}
+
+
+class Field(NamedTuple):
+    """One field of a form, or a group of them."""
+
+    name: str
+    """Name in the form: `form.NAME`, `edit.PATH`, `input.NAME`, `form.NAME.ROW.NAME`."""
+    key: str
+    """Name of the property."""
+    label: str
+    help: str
+    kind: str
+    """`text`, `number`, `checkbox`, `select`, `area`, `file`, `files`, `group`, or `list` with a
+    group as row."""
+    value: str
+    """Text to show. Of a list: its number of rows."""
+    options: list[str]
+    required: bool
+    schema: Schema
+    """With its references resolved."""
+    fields: list[Field]
+    """Of a group or a list."""
+    initial: list[str]
+    """Texts of a group in an empty form."""
+
+
+class Fields:
+    """Makes the fields of one form.
+
+    Args:
+        given: Name → text, as submitted before. Empty: the form is shown for the first time.
+    """
+
+    def __init__(self, given: Mapping[str, str], *, is_fresh: bool = False) -> None:
+        self._given = given
+        self._is_fresh = is_fresh
+        """Whether only the texts of an empty form are needed."""
+        self._left = _MOST_FIELDS
+
+    def field(
+        self,
+        name: str,
+        key: str,
+        schema: Any,
+        value: Any,
+        *,
+        root: Schema | None = None,
+        required: bool = False,
+        depth: int = 0,
+    ) -> Field:
+        """Return the field of a value.
+
+        Args:
+            name: Name in the form.
+            key: Name of the property.
+            schema: JSON Schema of the value.
+            value: The value to show. None: the default of the schema.
+            root: The schema into which references point. Default: `schema`.
+            required: Whether it must be filled in.
+            depth: Number of groups around it.
+        """
+        self._left -= 1
+        given = schema if isinstance(schema, dict) else {}
+        schema, root = resolve(given, dict(root if root is not None else given))
+        schema = {**schema, **{word: given[word] for word in ("title", "default") if word in given}}
+        if value is None:
+            value = schema.get("default")
+        field = _plain(name, key, schema, value, required=required)
+        kind = _kind_of_files(schema, root)
+        if kind:
+            return field._replace(kind=kind, value=files_sent(kind, name, self._given, value))
+        if depth < _DEEPEST and self._left > 0:
+            if _is_group(schema) and _fits(schema, value):
+                return self._group(field, value, root, depth)
+            items, below = items_of(schema, root) if schema.get("type") == "array" else ({}, root)
+            rows = value if value is not None else []
+            if _is_group(items) and isinstance(rows, list) and all(_fits(items, r) for r in rows):
+                return self._list(field, items, rows, below, depth)
+        if depth and field.kind == "checkbox" and value is None and not required:
+            field = field._replace(kind="select", options=["true", "false"])
+        if field.kind == "checkbox" and name not in self._given and self._given:
+            return field._replace(value="false")
+        return field._replace(value=self._given.get(name, field.value))
+
+    def _group(self, field: Field, value: Any, root: Schema, depth: int) -> Field:
+        fields = self._inside(field, value or {}, root, depth)
+        initial: list[str] = []
+        if not self._is_fresh:
+            fresh = Fields({}, is_fresh=True)
+            fresh._left = self._left
+            initial = [
+                text for one in fresh._inside(field, {}, root, depth) for text in texts_of(one)
+            ]
+        return field._replace(kind="group", value="", fields=fields, initial=initial)
+
+    def _inside(
+        self, field: Field, value: Mapping[str, Any], root: Schema, depth: int
+    ) -> list[Field]:
+        required = field.schema.get("required", ())
+        return [
+            self.field(
+                f"{field.name}.{key}",
+                key,
+                schema,
+                value.get(key),
+                root=root,
+                required=key in required,
+                depth=depth + 1,
+            )
+            for key, schema in field.schema["properties"].items()
+        ]
+
+    def _list(
+        self, field: Field, items: Schema, rows: list[Any], root: Schema, depth: int
+    ) -> Field:
+        number = len(rows) or max(int(field.schema.get("minItems", 0)), 1)
+        count = self._given.get(f"{field.name}{_COUNT}", "")
+        if count.isdecimal() and len(count) < 4:
+            number = int(count) + (self._given.get(MORE) == field.name)
+        number = min(number, _MOST_ROWS)
+        fields = [
+            self.field(
+                f"{field.name}.{place}",
+                str(place + 1),
+                items,
+                rows[place] if place < len(rows) else None,
+                root=root,
+                depth=depth + 1,
+            )
+            for place in range(number)
+        ]
+        return field._replace(kind="list", value=str(len(fields)), fields=fields)
+
+
+def entered_value(field: Field, given: Mapping[str, str]) -> Any:
+    """Return the value of a field as submitted, or `MISSING`.
+
+    Args:
+        field: The field, made with the same texts.
+        given: Name → text.
+
+    Raises:
+        InputError: A text is not of the type of its field.
+    """
+    if field.kind == "group":
+        is_untouched = [text for one in field.fields for text in texts_of(one)] == field.initial
+        if is_untouched and not field.required:
+            return MISSING
+        values = {one.key: entered_value(one, given) for one in field.fields}
+        found = {key: value for key, value in values.items() if value is not MISSING}
+        return found if found or field.required else MISSING
+    if field.kind == "list":
+        rows = [entered_value(one, given) for one in field.fields]
+        rows = [row for row in rows if row is not MISSING]
+        return rows if rows or field.required else MISSING
+    if field.kind in FILES:
+        files = files_of(field.value)
+        return MISSING if not files else files if field.kind == "files" else files[0]
+    text = given.get(field.name, "").replace("\r\n", "\n")
+    if field.kind == "checkbox":
+        text = "true" if text == "true" else "false"
+    if not text:
+        return MISSING
+    return by_type(field.schema, text, f"'{field.label}'", field.key)
+
+
+def leaves(field: Field) -> Iterator[Field]:
+    """Yield the fields of a group that are no groups of fields."""
+    if field.kind != "group":
+        yield field
+        return
+    for one in field.fields:
+        yield from leaves(one)
+
+
+def as_text(value: Any) -> str:
+    """Return a value as the text of a field."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False, default=plain)
+
+
+def texts_of(field: Field) -> list[str]:
+    """Return the texts of all fields in a field."""
+    if field.fields:
+        return [text for one in field.fields for text in texts_of(one)]
+    return [field.value.replace("\r\n", "\n")]
+
+
+def _kind_of_files(schema: dict[str, Any], root: dict[str, Any]) -> str:
+    """Return the kind of the field of a file or of several. Empty: the value is another one."""
+    if is_file(schema):
+        return "file"
+    items = items_of(schema, root)[0] if schema.get("type") == "array" else {}
+    return "files" if is_file(items) else ""
+
+
+def _is_group(schema: Schema) -> bool:
+    properties = schema.get("properties")
+    if schema.get("type", "object") != "object" or not isinstance(properties, dict):
+        return False
+    return bool(properties) and not any("." in key for key in properties)
+
+
+def _fits(schema: Schema, value: Any) -> bool:
+    """Return whether a group of fields shows the whole value."""
+    if value is None:
+        return True
+    return isinstance(value, dict) and value.keys() <= schema["properties"].keys()
+
+
+def _limits(schema: Schema) -> str:
+    """Return the limits of a value in words."""
+    return ", ".join(words.format(schema[key]) for key, words in _LIMITS.items() if key in schema)
+
+
+def _plain(name: str, key: str, schema: Schema, value: Any, *, required: bool) -> Field:
+    """Return the field of a value that is no group."""
+    options = schema.get("enum") or []
+    types = schema.get("type")
+    if options and all(isinstance(option, str) for option in options):
+        kind = "select"
+    elif isinstance(types, str) and types in _TYPES:
+        kind = _TYPES[types]
+    else:
+        is_text = types == "string" or (types is None and isinstance(value, str | None))
+        kind = "text" if is_text and len(str(value or "")) <= _LONGEST_LINE else "area"
+        if types is None and isinstance(value, int | float) and not isinstance(value, bool):
+            kind = "number"
+    help = ". ".join(filter(None, (schema.get("description"), _limits(schema))))
+    shown = [str(option) for option in options] if kind == "select" else []
+    label = str(schema.get("title") or key)
+    return Field(name, key, label, help, kind, as_text(value), shown, required, schema, [], [])

@@ -1,0 +1,195 @@
+"""The routes of deployed flows, and of the schedules that start them."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+from flowengine.deploy_rules import DeployRules
+from flowengine.engines.flows import load_text
+from flowengine.errors import FlowFileError, NotAllowed
+from flowengine.kernel.notation.times import format_time
+from flowengine.server.calls import Call, deployed_flow, moment
+from flowengine.server.rights import Right
+
+_MOST_TIMES = 1000
+
+
+def list_flows(call: Call) -> Any:
+    """List the deployed flows, each with its current version, or with all versions."""
+    found = [
+        one
+        for one in call.engine.deployed(call.query.flow)
+        if (one["current"] or call.query.versions) and call.may(Right.SEE, one["flow"])
+    ]
+    return {"items": [_flow_item(call, one) for one in found]}
+
+
+def show_flow(call: Call) -> Any:
+    """Show a deployed flow, with the schemas of its inputs."""
+    flow = deployed_flow(call, call.path["flow"])
+    return next(
+        _flow_item(call, one) for one in call.engine.deployed(flow.id) if one["hash"] == flow.form
+    )
+
+
+def flow_graph(call: Call) -> Any:
+    """Return the graph of a deployed flow, and a picture of it."""
+    from flowengine.drawing.data import drawn, node_link
+
+    flow = deployed_flow(call, call.path["flow"])
+    return node_link(drawn(flow, plumbing=call.query.plumbing))
+
+
+def show_definition(call: Call) -> Any:
+    """Return the definition of a deployed flow as text. It is not a flow file."""
+    from flowengine.flow.export.definition import definition
+
+    flow = deployed_flow(call, call.path["flow"])
+    call.need(Right.CONTENT, flow.id)
+    return {
+        "flow": flow.id,
+        "version": flow.version,
+        "hash": flow.form,
+        "definition": definition(flow.compiled),
+    }
+
+
+def check_flow(call: Call) -> Any:
+    """Check a flow that is given as text. Nothing of the server's machine is read."""
+    rules = call.engine.settings.deploys or DeployRules()
+    try:
+        flow = _loaded(call, rules)
+    except FlowFileError as error:
+        found = [one.as_dict() for one in error.diagnostics]
+        return {
+            "errors": [one for one in found if not one["code"].startswith("W")],
+            "warnings": [one for one in found if one["code"].startswith("W")],
+            "flow": None,
+        }
+    return {"errors": [], "warnings": flow.warnings, "flow": flow.id}
+
+
+def deploy(call: Call) -> Any:
+    """Deploy a flow that is given as text, within the limits of the host's settings."""
+    rules = _rules(call)
+    flow = _loaded(call, rules)
+    if flow.on_host and not rules.host:
+        raise NotAllowed(
+            f"flow '{flow.id}' runs programs on the host: {flow.on_host}",
+            hint="use a sandbox, or allow it in the host's settings.yaml: deploys: {host: true}",
+        )
+    return {**_flow_item(call, call.engine.deploy(flow)), "warnings": flow.warnings}
+
+
+def deploy_version(call: Call) -> Any:
+    """Make a deployed version of a flow the current one again."""
+    _rules(call)
+    flow = deployed_flow(call, call.path["flow"])
+    return {**_flow_item(call, call.engine.deploy(flow)), "warnings": []}
+
+
+def _rules(call: Call) -> DeployRules:
+    """Return what the host allows to flows that are deployed through the server.
+
+    Raises:
+        NotAllowed: None are.
+    """
+    rules = call.engine.settings.deploys
+    if rules is None:
+        raise NotAllowed(
+            "this server's host does not allow deployments through the server",
+            hint="its settings.yaml allows them with: deploys: {}",
+        )
+    return rules
+
+
+def undeploy(call: Call) -> Any:
+    """Remove a deployed flow, or an earlier version of it. Its executions are unaffected."""
+    return {"removed": call.engine.undeploy(call.path["flow"])}
+
+
+def list_schedules(call: Call) -> Any:
+    """List the schedules of deployed flows, each with its next time."""
+    found = call.engine.starts(call.query.flow)
+    return {
+        "items": [one for one in found if "schedule" in one and call.may(Right.SEE, one["flow"])]
+    }
+
+
+def pause_schedules(call: Call) -> Any:
+    """Pause the schedules of a deployed flow."""
+    return _schedules(call.engine.pause_schedules(_flow(call, Right.OPERATE)))
+
+
+def resume_schedules(call: Call) -> Any:
+    """Resume the schedules of a deployed flow, from their next times on."""
+    return _schedules(call.engine.resume_schedules(_flow(call, Right.OPERATE)))
+
+
+def trigger(call: Call) -> Any:
+    """Record an execution of a deployed flow out of turn, with the inputs of its schedule."""
+    flow = _flow(call, Right.START)
+    return {"execution": call.engine.trigger(flow, schedule=call.body.schedule)}
+
+
+def backfill(call: Call) -> Any:
+    """Record the executions of past times of a deployed flow's schedules. Repeating it is safe."""
+    body = call.body
+    since, until = (
+        datetime.now(UTC) if text is None else datetime.fromtimestamp(moment(text) / 1000, UTC)
+        for text in (body.since, body.until)
+    )
+    started = call.engine.record_past(
+        _flow(call, Right.START), since, until, schedule=body.schedule, most=_MOST_TIMES
+    )
+    return {
+        "items": [
+            {
+                "flow": one.flow,
+                "schedule": one.schedule,
+                "time": format_time(one.time),
+                "execution": one.execution,
+                "error": None if one.error is None else str(one.error),
+            }
+            for one in started
+        ]
+    }
+
+
+def _loaded(call: Call, rules: DeployRules) -> Any:
+    """Return the flow in the body.
+
+    Raises:
+        FlowFileError: It has errors.
+    """
+    folder = os.path.join(call.records.folder, "modules")  # contains none
+    return load_text(call.body.text, name=call.body.name, folder=folder, modules=rules.modules)
+
+
+def _flow(call: Call, right: Right) -> str:
+    """Return the id of the deployed flow in the path, on which the user has a right.
+
+    Raises:
+        NotFound: There is none.
+        NotAllowed: The user lacks the right.
+    """
+    id = deployed_flow(call, call.path["flow"]).id
+    call.need(right, id)
+    return id
+
+
+def _schedules(starts: Any) -> dict[str, Any]:
+    return {"items": [one for one in starts if "schedule" in one]}
+
+
+def _flow_item(call: Call, deployed: Any) -> dict[str, Any]:
+    flow = call.engine.kept_flow(deployed["hash"])
+    return {
+        **deployed,
+        "title": flow.compiled.get("title", ""),
+        "inputs": flow.inputs,
+        "modules": flow.modules,
+        "starts": call.engine.starts(flow.id) if deployed["current"] else [],
+    }

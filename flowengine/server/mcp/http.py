@@ -1,0 +1,154 @@
+"""MCP at `/mcp` of the server (streamable HTTP), with the bearer tokens of the API."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.routing import Route as PathRoute
+
+from flowengine.errors import FlowEngineError
+from flowengine.sdk.threads import on_thread
+from flowengine.server.application import address_of
+from flowengine.server.mcp.calls import Caller, ToolCalls
+from flowengine.server.problems import Refused, problem_response
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from starlette.types import Receive, Scope, Send
+
+    from flowengine.server.application import Application
+    from flowengine.server.rights import Principal
+
+PATH = "/mcp"
+MOST_SESSIONS = 500
+"""Sessions of clients up to 2025-11-25 that are open at the same time."""
+IDLE_SECONDS = 600.0
+"""Seconds without a request after which a session ends."""
+GRACE_SECONDS = 5.0
+"""Seconds that open calls have to answer when the server stops."""
+_CALLER = "flowengine.caller"
+
+
+def mcp_routes(application: Application, calls: ToolCalls | None = None) -> list[PathRoute]:
+    """Return the routes of MCP.
+
+    Args:
+        application: The server.
+        calls: Answers the calls. Default: with the usual patience.
+    """
+    return [PathRoute(PATH, _Door(application, calls or ToolCalls(application)))]
+
+
+class _Door:
+    """Checks the credential of each request, and passes it on to the SDK.
+
+    Args:
+        application: The server.
+        calls: Answers the calls of tools.
+    """
+
+    def __init__(self, application: Application, calls: ToolCalls) -> None:
+        self._application = application
+        self._calls = calls
+        self._manager: StreamableHTTPSessionManager | None = None
+        self._opening = asyncio.Lock()
+        self._running: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._open_calls = 0
+        application.closing.append(self._close)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            principal = await self._application.admit(request)
+            manager = await self._open()
+        except FlowEngineError as error:
+            if isinstance(error, Refused):
+                await self._application.note(request, None, error.status, error.message)
+            await problem_response(error)(scope, receive, send)
+            return
+        scope["user"] = _user(principal)  # to whom the SDK binds the session
+        scope[_CALLER] = _caller(request, principal)
+        if request.method != "POST":  # streams of sessions, which end with the manager
+            await manager.handle_request(scope, receive, send)
+            return
+        self._open_calls += 1
+        try:
+            await manager.handle_request(scope, receive, send)
+        finally:
+            self._open_calls -= 1
+            if not self._open_calls:
+                self._idle.set()
+
+    async def _open(self) -> StreamableHTTPSessionManager:
+        """Return the SDK's manager of sessions, which the first request starts.
+
+        Raises:
+            Refused: The SDK is not installed, or the server stops.
+        """
+        async with self._opening:
+            if self._manager is None:
+                try:
+                    manager = await on_thread(lambda: _manager(self._calls))
+                except ModuleNotFoundError as error:
+                    raise Refused(
+                        501,
+                        f"MCP needs the package {error.name} on the server",
+                        hint="pip install 'flowengine[mcp]'",
+                    ) from None
+                started = asyncio.Event()
+                self._running = asyncio.create_task(self._run(manager, started))
+                await started.wait()
+                self._manager = manager
+        if self._application.is_closing:
+            raise Refused(503, "the server stops")
+        return self._manager
+
+    def _close(self) -> None:
+        self._closing.set()
+
+    async def _run(self, manager: StreamableHTTPSessionManager, started: asyncio.Event) -> None:
+        """Run the manager until the server stops, and let open calls answer first."""
+        async with manager.run():
+            started.set()
+            await self._closing.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE_SECONDS):
+                    while self._open_calls:
+                        self._idle.clear()
+                        await self._idle.wait()
+
+
+def _manager(calls: ToolCalls) -> StreamableHTTPSessionManager:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+    from flowengine.server.mcp.sdk import mcp_server
+
+    return StreamableHTTPSessionManager(
+        mcp_server(calls, lambda ctx: ctx.request.scope[_CALLER]),
+        session_idle_timeout=IDLE_SECONDS,
+        max_sessions=MOST_SESSIONS,
+    )
+
+
+def _user(principal: Principal) -> Any:
+    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+    from mcp.server.auth.provider import AccessToken
+
+    return AuthenticatedUser(
+        AccessToken(token="", client_id=principal.token, scopes=[], subject=principal.user)
+    )
+
+
+def _caller(request: Request, principal: Principal) -> Caller:
+    base = f"{request.url.scheme}://{request.headers['host']}"  # one of the server's own names
+    return Caller(
+        principal,
+        address_of(request),
+        lambda id: f"{base}/executions/{id}",
+        lambda id: f"{base}/approvals/{id}",
+    )

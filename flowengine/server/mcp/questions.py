@@ -1,0 +1,166 @@
+"""Questions to people as forms of MCP (elicitation), and decisions from their answers.
+
+A form of MCP has flat fields of simple types. Other questions are not asked there, so that an
+approver never decides on a part of the approval.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from flowengine.json_values import plain
+from flowengine.printable import printable
+
+LONGEST = 8_000
+"""Characters of a question. A longer one is answered elsewhere."""
+_SHOWN = ("body", "tool", "subject", "preview", "difference", "found", "note", "about")
+"""Parts of a wait that its decider reads, after the title."""
+_UNFIT = ("attachments", "claim", "images")
+"""Parts of a wait for which a form of MCP has no place."""
+_TYPES = {
+    "string": ("minLength", "maxLength"),
+    "integer": ("minimum", "maximum"),
+    "number": ("minimum", "maximum"),
+    "boolean": (),
+}
+"""Type of a field → the limits that a form may have. The engine checks all of them."""
+_CHOICE, _COMMENT, _ANSWER = "choice", "comment", "answer"
+_NEEDS_VALUE = ("result", "respond")
+"""Choices that supply the result of a call, which can have any schema."""
+
+
+class Question(NamedTuple):
+    """A form."""
+
+    message: str
+    schema: dict[str, Any]
+    """JSON Schema of its fields."""
+
+
+def question_of(wait: Mapping[str, Any]) -> Question | None:
+    """Return the form for a wait, or None if it does not fit.
+
+    Args:
+        wait: As `GET /v1/approvals/{approval}` shows it.
+    """
+    choices = _choices(wait)
+    message = "\n".join(_lines(wait))
+    if not choices or len(message) > LONGEST or any(wait.get(part) for part in _UNFIT):
+        return None
+    fields = _fields(wait)
+    if fields is None:
+        return None
+    properties: dict[str, Any] = {}
+    required = []
+    if len(choices) > 1:
+        ids = [choice["id"] for choice in choices]
+        labels = [printable(choice.get("label") or choice["id"]) for choice in choices]
+        properties[_CHOICE] = {"type": "string", "enum": ids, "enumNames": labels}
+        required.append(_CHOICE)
+    else:
+        needed = (wait.get("form") or {}).get("required", ())
+        required += [field for field, name in fields.names.items() if name in needed]
+    properties |= fields.schemas
+    if any(choice.get("comment", "optional") != "none" for choice in choices):
+        needs = [choice["id"] for choice in choices if choice.get("comment") == "required"]
+        hint = {"description": f"required for: {', '.join(needs)}"} if needs else {}
+        properties[_COMMENT] = {"type": "string", **hint}
+    return Question(message, {"type": "object", "properties": properties, "required": required})
+
+
+def decision_of(wait: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of `POST /v1/approvals/{approval}/decision` for a filled-in form.
+
+    Args:
+        wait: The wait.
+        content: Field → value. The engine checks it.
+    """
+    choices = _choices(wait)
+    named = content.get(_CHOICE) if len(choices) > 1 else choices[0]["id"]
+    choice = next((one for one in choices if one["id"] == named), {"id": str(named or "")})
+    body: dict[str, Any] = {"choice": choice["id"]}
+    if content.get(_COMMENT) and choice.get("comment", "optional") != "none":
+        body["comment"] = str(content[_COMMENT])
+    fields = _fields(wait)
+    if fields is None or (choice.get("counts_as") != "approve" and wait["kind"] != "ask"):
+        return body
+    given = {name: content[field] for field, name in fields.names.items() if field in content}
+    if fields.is_value:
+        body["form"] = given.get(_ANSWER)
+    elif given:
+        body["form"] = given
+    return body
+
+
+class _Fields(NamedTuple):
+    schemas: dict[str, Any]
+    names: dict[str, str]
+    """Field of the form of MCP → field of the form of the wait."""
+    is_value: bool = False
+    """Whether the only field is the answer itself."""
+
+
+def _fields(wait: Mapping[str, Any]) -> _Fields | None:
+    """Return the fields of a form, or None if one that is required does not fit."""
+    form = wait.get("form")
+    if not form:
+        return _Fields({}, {})
+    if form.get("type", "object") != "object":
+        schema = _simple(form)
+        return None if schema is None else _Fields({_ANSWER: schema}, {_ANSWER: _ANSWER}, True)
+    schemas, names = {}, {}
+    required = form.get("required", ())
+    for name, given in form.get("properties", {}).items():
+        schema = _simple(given)
+        if schema is None and name in required:
+            return None
+        if schema is not None:
+            field = f"{name}_" if name in (_CHOICE, _COMMENT) else name
+            schemas[field], names[field] = schema, name
+    return _Fields(schemas, names)
+
+
+def _simple(schema: Any) -> dict[str, Any] | None:
+    """Return the schema of a field in the subset of MCP, or None if it has another type."""
+    if not isinstance(schema, Mapping):
+        return None
+    options = schema.get("enum")
+    kind = schema.get("type")
+    found: dict[str, Any]
+    if options is not None:
+        if not options or not all(isinstance(option, str) for option in options):
+            return None
+        found = {"type": "string", "enum": list(options)}
+    elif kind in _TYPES and schema.get("format") != "path":
+        found = {"type": kind} | {key: schema[key] for key in _TYPES[kind] if key in schema}
+    else:
+        return None
+    for key in ("title", "description"):
+        if schema.get(key):
+            found[key] = printable(schema[key])
+    if isinstance(schema.get("default"), str | int | float):
+        found["default"] = schema["default"]
+    return found
+
+
+def _choices(wait: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    choices = wait.get("choices") or ()
+    return [choice for choice in choices if choice["id"] not in _NEEDS_VALUE]
+
+
+def _lines(wait: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the decider reads. Values are indented, so that none can imitate another part."""
+    yield printable(wait.get("title") or f"{wait['flow']}: {wait['step']}")
+    for part in _SHOWN:
+        value = wait.get(part)
+        if value in (None, "", {}, []):
+            continue
+        yield f"{part}:"
+        text = value if isinstance(value, str) else _json(value)
+        yield from (f"  {printable(line)}" for line in text.split("\n"))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2, default=plain)

@@ -1,0 +1,51 @@
+"""MCP over standard input and output, for the user who runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TextIO
+
+import anyio
+from mcp.server.stdio import stdio_server
+
+from flowengine.server.application import Application
+from flowengine.server.guard import Hosts
+from flowengine.server.mcp.calls import Caller, ToolCalls
+from flowengine.server.mcp.sdk import mcp_server
+from flowengine.server.records import Records, server_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowengine.engines.engine import Engine
+
+
+def serve_stdio(
+    engine: Engine,
+    output: TextIO,
+    execution_link: Callable[[str], str],
+    approval_link: Callable[[str], str],
+) -> None:
+    """Serve until standard input ends.
+
+    Args:
+        engine: The store's engine. Its user calls, with all rights.
+        output: Where answers are written.
+        execution_link: Id of an execution → the command that shows it.
+        approval_link: Id of an approval → the command that shows it.
+    """
+    records = Records(server_folder(engine.store.location))
+    try:
+        token, _ = records.local_token()
+
+        async def run() -> None:
+            application = Application(engine, records, Hosts(frozenset()), token)
+            caller = Caller(application.identity.local(), "", execution_link, approval_link)
+            server = mcp_server(ToolCalls(application), lambda ctx: caller)
+            async with stdio_server(stdout=anyio.wrap_file(output)) as (read, write):
+                await server.run(read, write, server.create_initialization_options())
+            application.close()
+
+        asyncio.run(run())
+    finally:
+        records.close()

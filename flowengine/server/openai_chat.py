@@ -1,0 +1,354 @@
+"""A chat endpoint for clients of OpenAI's API: each deployed flow that talks is a model.
+
+A conversation is an execution. The protocol sends all messages with each request and names no
+conversation, so the client names it in the header `X-Conversation` or in `user`. Only the newest
+message is read, because the execution has the others. The protocol has no approvals: an answer that
+waits for one names the place where a person decides, and the next request continues.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route as PathRoute
+
+from flowengine.errors import FlowEngineError, InputError, NotFound
+from flowengine.server.application import address_of
+from flowengine.server.problems import Refused, status_of
+from flowengine.server.streams import HEARTBEAT_SECONDS, SEND_SECONDS
+from flowengine.server.talks import Arriving, Talk
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from flowengine.metachain.agent_events import StreamPart
+    from flowengine.server.application import Application
+
+PATH = "/openai/v1"
+VIA = "openai"
+"""The channel of starts and messages, for the audit trail."""
+LONGEST_SECONDS = 600.0
+_CONVERSATION = "x-conversation"
+_TOOLS = "executed_tools"
+"""The field with the calls that the server has made. Clients that do not know it ignore it."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    type: str
+    text: str = ""
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    role: str
+    content: str | list[_Part] | None = None
+
+    @property
+    def text(self) -> str:
+        content = self.content or ""
+        if isinstance(content, str):
+            return content
+        return "\n".join(part.text for part in content if part.type == "text")
+
+
+class _Asked(BaseModel):
+    """The fields of a request that count. Those about sampling are the flow's own decision."""
+
+    model_config = ConfigDict(extra="ignore")
+    model: Annotated[str, Field(max_length=200)]
+    messages: Annotated[list[_Message], Field(min_length=1)]
+    stream: bool = False
+    stream_options: dict[str, Any] | None = None
+    user: Annotated[str, Field(max_length=200)] | None = None
+    tools: list[Any] = []
+    n: Literal[1] | None = None
+
+
+def openai_routes(application: Application) -> list[PathRoute]:
+    """Return the routes of the endpoint."""
+    return [
+        PathRoute(f"{PATH}/chat/completions", _Door(application, "POST", _chat)),
+        PathRoute(f"{PATH}/models", _Door(application, "GET", _models)),
+    ]
+
+
+class _Door:
+    def __init__(self, application: Application, method: str, answer: Any) -> None:
+        self._application = application
+        self._method = method
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            principal = await self._application.admit(request)
+            if request.method != self._method:
+                raise Refused(
+                    405, f"use {self._method} for this path", headers={"allow": self._method}
+                )
+            response = await self._answer(self._application, principal, request)
+        except FlowEngineError as error:
+            if isinstance(error, Refused):
+                await self._application.note(request, None, error.status, error.message)
+            response = _refusal(error)
+        await response(scope, receive, send)
+
+
+async def _models(application: Application, principal: Any, request: Request) -> Any:
+    """Return the deployed flows that the user may see."""
+    found = await application.ask(principal, "GET", "/v1/flows")
+    data = [
+        {"id": item["flow"], "object": "model", "created": 0, "owned_by": "flowengine"}
+        for item in found["items"]
+    ]
+    return JSONResponse({"object": "list", "data": data})
+
+
+async def _chat(application: Application, principal: Any, request: Request) -> Any:
+    """Return the agent's answer to the newest message, whole or as a stream."""
+    from sse_starlette import EventSourceResponse
+    from sse_starlette.sse import AppStatus
+
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise Refused(415, "the body is JSON", hint="send application/json")
+    try:
+        asked = _Asked.model_validate_json(await request.body())
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(f"'{place}': {first['msg']}", field=place) from None
+    if asked.tools:
+        raise InputError("the flow declares the tools of its agents", field="tools")
+    name = request.headers.get(_CONVERSATION) or asked.user
+    if not name:
+        raise InputError(
+            "the request names no conversation",
+            field="user",
+            hint="give it in the header X-Conversation, or in 'user'",
+        )
+    talk = Talk(application, principal, address_of(request), asked.model, name, VIA)
+    turn = _Turn(talk, asked, str(request.base_url))
+    await turn.begin()
+    if not asked.stream:
+        return JSONResponse(await turn.whole())
+    # The server ends its streams itself when it stops.
+    AppStatus.enable_automatic_graceful_drain = False
+    return EventSourceResponse(
+        turn.chunks(), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS, sep="\n"
+    )
+
+
+class _Turn:
+    """The answer to one request.
+
+    Args:
+        talk: The conversation.
+        asked: The request.
+        base: Address of the server, for links.
+    """
+
+    def __init__(self, talk: Talk, asked: _Asked, base: str) -> None:
+        self._talk = talk
+        self._asked = asked
+        self._base = base
+        self._shown = 0
+        self._message: str | None = None
+        self._head = {
+            "id": f"chatcmpl-{talk.execution}",
+            "created": int(time.time()),
+            "model": asked.model,
+        }
+        self._called: dict[str, str] = {}
+        """Id of a call → its arguments, as the model wrote them."""
+        self._executed = 0
+        """Number of calls that were shown."""
+        self._sent: dict[str, str] = {}
+        """Address of a step → text that was sent of its reply."""
+        self._has_text = False
+        self._tokens = [0, 0]
+
+    async def begin(self) -> None:
+        """Start the conversation, or continue it. Refusals are errors of the request."""
+        newest = self._asked.messages[-1]
+        message = newest.text if newest.role == "user" else None
+        try:
+            before = await self._talk.read()
+        except NotFound:
+            await self._talk.start({})
+            await self._talk.read()  # the right to content
+            self._message = message
+            return
+        self._shown = _shown(before.parts, self._asked)
+        for part in before.parts:
+            self._note_calls(part)
+        asks = [one for one in before.questions if not (one.wait or {}).get("chat")]
+        self._message = None if asks else message
+
+    async def whole(self) -> dict[str, Any]:
+        """Return the whole answer."""
+        texts, tools = list[str](), list[Any]()
+        async for delta in self._deltas():
+            texts.append(delta.get("content", ""))
+            tools += delta.get(_TOOLS, ())
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(texts), "refusal": None}
+        if tools:
+            message[_TOOLS] = tools
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        head = {**self._head, "object": "chat.completion"}
+        return {**head, "choices": [choice], "usage": self._usage()}
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the answer as it is written."""
+        yield self._chunk({"role": "assistant", "content": ""})
+        try:
+            async for delta in self._deltas():
+                yield self._chunk(delta)
+        except FlowEngineError as error:
+            yield _data({"error": _problem(error)})
+            return
+        yield self._chunk({}, "stop")
+        if (self._asked.stream_options or {}).get("include_usage"):
+            head = {**self._head, "object": "chat.completion.chunk"}
+            yield _data({**head, "choices": [], "usage": self._usage()})
+        yield b"data: [DONE]\n\n"
+
+    async def _deltas(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield the pieces of the answer: text, and calls that have ended."""
+        talk, until = self._talk, time.monotonic() + LONGEST_SECONDS
+        async for part in talk.follow(self._shown, self._message, until):
+            for text in self._arriving(part) if isinstance(part, Arriving) else self._of(part):
+                self._has_text = True
+                yield {"content": text}
+            if not isinstance(part, Arriving) and part.kind == "tool_result":
+                yield {_TOOLS: [self._tool(part)]}
+        for text in self._last():
+            yield {"content": f"\n\n{text}" if self._has_text else text}
+            self._has_text = True
+
+    def _arriving(self, arriving: Arriving) -> Iterator[str]:
+        part = arriving.part
+        if part["part"] == "text" and part["text"]:
+            yield from self._piece(part["address"], part["text"])
+        elif part["part"] == "restart" and self._sent.pop(part["address"], None):
+            yield "\n\n[The model starts again.]"
+
+    def _of(self, part: StreamPart) -> Iterator[str]:
+        """Yield the rest of a reply."""
+        if part.kind != "reply":
+            return
+        output = part.output or {}
+        self._note_calls(part)
+        for place, name in enumerate(("input_tokens", "output_tokens")):
+            self._tokens[place] += int((output.get("usage") or {}).get(name) or 0)
+        text = _text(output["message"].get("content"))
+        if not text.startswith(self._sent.get(part.step, "")):
+            del self._sent[part.step]  # the reply differs from the parts that arrived
+        if rest := text[len(self._sent.get(part.step, "")) :]:
+            yield from self._piece(part.step, rest)
+        self._sent.pop(part.step, None)
+
+    def _note_calls(self, part: StreamPart) -> None:
+        """Note the arguments of the calls of a reply."""
+        if part.kind == "reply":
+            for call in (part.output or {})["message"].get("tool_calls") or ():
+                self._called[str(call["id"])] = str(call["function"].get("arguments") or "")
+
+    def _tool(self, part: StreamPart) -> dict[str, Any]:
+        """Return a call that has ended. `tool_calls` would ask the client to make it."""
+        self._executed += 1
+        return {
+            "index": self._executed - 1,
+            "type": "function",
+            "id": part.call,
+            "name": part.tool,
+            "arguments": self._called.get(part.call, ""),
+            "output": part.result,
+        }
+
+    def _piece(self, address: str, text: str) -> Iterator[str]:
+        """Yield the next piece of the reply of a step."""
+        if address not in self._sent and self._has_text:
+            yield "\n\n"
+        self._sent[address] = self._sent.get(address, "") + text
+        yield text
+
+    def _last(self) -> Iterator[str]:
+        """Yield the open questions and the end, for which the protocol has no other place."""
+        talk = self._talk
+        if talk.asked is None or talk.found is None:
+            yield "[The execution still runs. Send another message to continue.]"
+            return
+        result = talk.found.result
+        if result.status in ("failed", "cancelled"):
+            error: Mapping[str, Any] = result.error or {}
+            raise InputError(str(error.get("message", f"the execution is {result.status}")))
+        for one in talk.asked:
+            wait = one.wait or {}
+            if not wait.get("chat"):
+                title = wait.get("title") or wait.get("tool") or wait["kind"]
+                place = f"{self._base}approvals/{wait['id']}"
+                yield f"[A person decides first: {title} {place} Then send another message.]"
+        if result.ended and self._message is not None and not self._has_text:
+            yield "[This conversation has ended. Choose another name for a new one.]"
+
+    def _usage(self) -> dict[str, int]:
+        asked, answered = self._tokens
+        return {
+            "prompt_tokens": asked,
+            "completion_tokens": answered,
+            "total_tokens": asked + answered,
+        }
+
+    def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return _data({**self._head, "object": "chat.completion.chunk", "choices": [choice]})
+
+
+def _shown(parts: list[StreamPart], asked: _Asked) -> int:
+    """Return how many parts the client has seen: up to the last one that its messages contain.
+
+    A client that sends no earlier answers has seen all. Replies after a decision are thus shown
+    with the next answer.
+    """
+    answers = [one.text for one in asked.messages if one.role == "assistant"]
+    for number in range(len(parts), 0, -1):
+        part = parts[number - 1]
+        text = _text((part.output or {})["message"].get("content")) if part.kind == "reply" else ""
+        if text and any(text in answer for answer in answers):
+            return number
+    return len(parts)
+
+
+def _text(content: Any) -> str:
+    """Return the text of a message, without its other parts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
+
+
+def _data(data: Any) -> bytes:
+    return f"data: {json.dumps(data)}\n\n".encode()
+
+
+def _problem(error: FlowEngineError) -> dict[str, Any]:
+    """Return an error in the form of this protocol."""
+    field = getattr(error, "field", None) or None
+    return {
+        "message": error.with_hint,
+        "type": "invalid_request_error",
+        "param": field,
+        "code": type(error).__name__,
+    }
+
+
+def _refusal(error: FlowEngineError) -> JSONResponse:
+    headers = error.headers if isinstance(error, Refused) else None
+    return JSONResponse({"error": _problem(error)}, status_of(error), headers)

@@ -1,0 +1,174 @@
+"""A conversation with the agents of one execution, for protocols of front ends.
+
+Its id follows from user, flow and a name, so that nothing about it is kept in this process, and a
+request continues it after a restart of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.errors import FlowEngineError, InputError
+from flowengine.server.agent_parts import AgentParts, agent_parts
+from flowengine.server.problems import status_of
+from flowengine.server.routes import find_route
+from flowengine.server.settling import EXECUTION
+from flowengine.server.streams import LISTEN_SECONDS
+
+if TYPE_CHECKING:
+    from flowengine.metachain.agent_events import StreamPart
+    from flowengine.server.application import Application
+    from flowengine.server.calls import Call
+    from flowengine.server.rights import Principal
+
+_EVENTS = f"{EXECUTION}/events"
+_EXECUTIONS = "/v1/executions"
+_DECISION = "/v1/approvals/{approval}/decision"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
+
+
+class Arriving(NamedTuple):
+    """A part of a reply that a model is writing."""
+
+    part: Mapping[str, Any]
+    """`{address, part, text?, …}`."""
+
+
+class Talk:
+    """A conversation.
+
+    Args:
+        application: The server.
+        principal: The user.
+        address: Of the client, for the audit record.
+        flow: Id of the flow.
+        name: Distinguishes the user's conversations with this flow.
+        via: The channel of starts and decisions, for the audit trail.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        principal: Principal,
+        address: str,
+        flow: str,
+        name: str,
+        via: str,
+    ) -> None:
+        self._application = application
+        self._principal = principal
+        self._address = address
+        self._flow = flow
+        self._via = via
+        key = json.dumps([principal.user, flow, name])
+        self.execution = hashlib.sha256(key.encode()).hexdigest()[:32]
+        self._decided: set[str] = set()
+        """Waits that were closed here, which the worker has yet to notice."""
+        self.found: AgentParts | None = None
+        """The newest reading."""
+        self.asked: list[StreamPart] | None = None
+        """After `follow`: the open questions. None: the time was over first."""
+
+    async def read(self) -> AgentParts:
+        """Return the actions of the agents. Needs the right to content."""
+
+        def read(call: Call) -> AgentParts:
+            return agent_parts(call.engine, call.path["execution"])
+
+        ids = {"execution": self.execution}
+        route = find_route("GET", _EVENTS)
+        found = await self._application.view(route, self._principal, ids, read, is_counted=False)
+        self.found = found
+        return found
+
+    async def start(self, inputs: Mapping[str, Any]) -> None:
+        """Start the execution."""
+        body = {"flow": self._flow, "inputs": inputs, "id": self.execution}
+        await self._change(_EXECUTIONS, {}, body)
+
+    async def decide(self, found: AgentParts, wait: str, body: Mapping[str, Any]) -> None:
+        """Decide on a wait of this execution.
+
+        Raises:
+            InputError: It is not an open wait of this conversation.
+        """
+        if wait not in {id_of(one) for one in found.questions}:
+            raise InputError(f"{wait!r} is not an open interrupt of this thread")
+        await self._change(_DECISION, {"approval": wait}, body)
+        self._decided.add(wait)
+
+    async def follow(
+        self, shown: int, message: str | None, until: float
+    ) -> AsyncIterator[StreamPart | Arriving]:
+        """Yield the actions of the agents until the execution ends or needs its user.
+
+        Args:
+            shown: The number of parts that were shown before.
+            message: The next message of the user, for the agent that waits for one.
+            until: The time, by the monotonic clock.
+        """
+        changes, pause = self._application.changes, _FIRST_PAUSE
+        await self.read()  # checks the right to content
+        replies = self._application.arriving_replies(self.execution)
+
+        def arrived() -> Iterator[Arriving]:
+            return map(Arriving, () if replies is None else replies.read())
+
+        try:
+            while time.monotonic() < until and not self._application.is_closing:
+                number = changes.number
+                found = await self.read()
+                for part in arrived():
+                    yield part
+                for done in found.parts[shown:]:
+                    yield done
+                shown = len(found.parts)
+                asked = [one for one in found.questions if id_of(one) not in self._decided]
+                chat = next((one for one in asked if (one.wait or {}).get("chat")), None)
+                if chat is not None and message is not None:
+                    answer = {"choice": "answer", "form": {"answer": message}}
+                    await self.decide(found, id_of(chat), answer)
+                    message = None
+                elif asked or found.result.ended:
+                    self.asked = asked
+                    return
+                change = asyncio.ensure_future(self._after(number, until, pause))
+                try:
+                    while not change.done():
+                        await asyncio.wait({change}, timeout=LISTEN_SECONDS)
+                        for part in arrived():
+                            yield part
+                finally:
+                    change.cancel()
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        finally:
+            if replies is not None:
+                replies.close()
+
+    async def _after(self, number: int, until: float, pause: float) -> None:
+        await self._application.changes.after(number, until)
+        await asyncio.sleep(pause)
+
+    async def _change(self, path: str, ids: Mapping[str, str], body: Mapping[str, Any]) -> None:
+        """Make a change by a route of the table, and record it or its refusal."""
+        application, status, why = self._application, 200, None
+        via = self._via
+        try:
+            await application.ask(self._principal, "POST", path, ids=ids, body=body, via=via)
+        except FlowEngineError as error:
+            status, why = status_of(error), error.message
+            raise
+        finally:
+            await application.note_act(
+                self._principal, via.upper(), path.format(**ids), status, self._address, why
+            )
+
+
+def id_of(question: StreamPart) -> str:
+    """Return the id of a wait."""
+    return str((question.wait or {}).get("id"))

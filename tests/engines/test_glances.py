@@ -1,0 +1,118 @@
+"""Long executions at a glance: what they are doing, without their past."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.engines.inspection import glance
+from flowengine.journal.ports.history import HistoryPort
+
+WORKS = """
+def work(n):
+    if n == 3:
+        raise ValueError("three")
+    return "x" * 300
+"""
+LONG = """
+flowengine: 1
+id: long
+inputs: {note: {type: string, default: hello}}
+budget: {tool_calls: 1000}
+steps:
+  - id: before
+    map: {over: 150, as: n}
+    python: "works:work"
+    with: {n: "${{ n + 10 }}"}
+  - id: branches
+    parallel:
+      - {id: approve, approval: {title: Good?}}
+      - {id: pause, wait: 1h}
+      - id: each
+        map: {over: 120, as: n, on_item_error: continue}
+        group:
+          - {id: one, python: "works:work", with: {n: "${{ n }}"}}
+          - {id: late, when: "${{ n % 40 == 7 }}", approval: {title: "Good ${{ n }}?"}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "works.py").write_text(WORKS)
+    (tmp_path / "long.yaml").write_text(LONG)
+    monkeypatch.setattr(glance, "LONG", 100)
+    return tmp_path
+
+
+def open_steps(info: Any) -> dict[str, Any]:
+    return {
+        step["address"]: (step["status"], step["kind"], step["attempts"])
+        for step in info["steps"]
+        if "ended_at" not in step
+    }
+
+
+def test_it_has_what_is_open_as_the_whole_history_does(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Engine("store") as driver, Engine("store") as reader:
+        reader.keep_histories()
+        execution = driver.run("long.yaml").execution
+        events = type(reader.store).events
+
+        def refused(store: HistoryPort, *_: object, **__: object) -> object:
+            raise AssertionError("a glance reads the journal")
+
+        monkeypatch.setattr(type(reader.store), "events", refused)
+        seen = reader.glance(execution)
+        monkeypatch.setattr(type(reader.store), "events", events)
+        whole = reader.show(execution)
+
+        assert seen is not None
+        items = {step["address"]: step for step in whole["steps"]}
+        ended = [step for step in seen["steps"] if step["status"] in ("succeeded", "failed")]
+        now = [step for step in seen["steps"] if step not in ended]
+        assert open_steps({"steps": now}) == open_steps(whole)
+        assert len(ended) == 117
+        for step in ended:
+            found = items[step["address"]]
+            for key in ("status", "output", "error", "kind", "step"):
+                assert step[key] == found[key]
+        for key in ("status", "inputs", "waits", "budgets", "outputs", "error", "execution"):
+            assert seen[key] == whole[key]  # type: ignore[literal-required]
+
+
+def test_what_is_short_or_kept_in_memory_needs_none(folder: Path) -> None:
+    (folder / "short.yaml").write_text("flowengine: 1\nid: s\nsteps: [{id: a, output: 1}]\n")
+    with Engine("store") as engine:
+        long, short = (engine.run(f"{name}.yaml").execution for name in ("long", "short"))
+        assert engine.glance(long) is None
+        engine.keep_histories()
+        assert engine.glance(short) is None
+        assert engine.glance(long) is not None
+        engine.show(long)
+        assert engine.glance(long) is None
+
+
+def test_a_failed_one_has_its_error_and_the_command_that_continues_it(folder: Path) -> None:
+    (folder / "fails.yaml").write_text(
+        LONG.split("  - id: branches", maxsplit=1)[0]
+        .replace("id: long", "id: fails")
+        .replace("over: 150", "over: 400")
+        + '  - {id: last, python: "works:work", with: {n: 3}}\n'
+    )
+    with Engine("store") as engine:
+        engine.keep_histories()
+        execution = engine.run("fails.yaml").execution
+        seen, whole = engine.glance(execution), engine.show(execution)
+
+    assert seen is not None
+    assert (seen["status"], seen["error"], seen["command"]) == (
+        "failed",
+        whole["error"],
+        whole["command"],
+    )

@@ -1,0 +1,174 @@
+"""Rules of a host, grants and approvals of calls in Temporal, the same as with a store in a folder.
+
+The worker has policies, and no object store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.engines.temporal.objects import VARIABLE
+from flowengine.errors import Conflict
+from tests.engines.temporal_server import RunningWorker
+from tests.engines.test_temporal import shown, wait_until
+
+ACTS = """
+def act(n: int = 0) -> int:
+    with open("ACTED", "a") as file:
+        file.write(f"{n} ")
+    return n
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration directory of the worker and of engines."""
+    return tmp_path_factory.mktemp("config")
+
+
+@pytest.fixture(scope="module")
+def store(server: str, config: Path) -> Iterator[str]:
+    address = f"{server}/approvals"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(config))
+        patch.delenv(VARIABLE)
+        with RunningWorker(address):
+            yield address
+
+
+@pytest.fixture(autouse=True)
+def folder(
+    store: str, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(config))
+    Path("acts.py").write_text(ACTS.replace("ACTED", str(tmp_path / "acted.txt")))
+    yield
+    rules(config)
+
+
+def rules(config: Path, *given: str) -> Path:
+    """Write the policies of the host."""
+    path = config / "flowengine" / "policies.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(["policies:\n", *(f"  - {rule}\n" for rule in given)]))
+    if not given:
+        path.unlink()
+    return path
+
+
+def acted() -> list[str]:
+    """Return what the calls since the last look have written."""
+    file = Path("acted.txt")
+    said = file.read_text().split() if file.exists() else []
+    file.unlink(missing_ok=True)
+    return said
+
+
+def write(steps: str, id: str) -> Path:
+    tools = """\
+tools:
+  get: {python: "acts:act"}
+  fee: {python: "acts:act", approval: ask}
+  put: {python: "acts:act"}
+"""
+    path = Path(f"{id}.yaml")
+    path.write_text(f"flowengine: 1\nid: {id}\n{tools}{steps}")
+    return path
+
+
+RULED = """\
+steps:
+  - {id: a, call: get, with: {n: 1}}
+  - {id: b, call: fee, with: {n: 2}}
+  - {id: c, call: put, with: {n: 3}, on_error: [{output: "${{ error.message }}"}]}
+  - {id: d, run: "true"}
+outputs: {c: "${{ steps.c.output }}"}
+"""
+
+
+def test_the_policies_of_the_workers_host_hold(store: str, config: Path) -> None:
+    """They ask, allow and deny, and a changed rule takes effect at the next call."""
+    flow, told = write(RULED, "ruled"), []
+    for place in (store, "store"):
+        rules(config, "{ask: get}", "{allow: fee}", "{deny: 'put', when: '${{ args.n > 2 }}'}")
+        with Engine(place, user="user:ana", durability="power") as engine:
+            [wait] = engine.run(flow, id="ruled").waits
+            assert acted() == []
+            result = engine.approve(wait["id"]).result
+            assert result is not None
+            assert result.outputs is not None
+            assert "(deny: put) refuses it" in result.outputs["c"]
+            assert acted() == ["1", "2"]
+            told.append(shown(engine, "ruled"))
+    assert told[0] == told[1]
+    with Engine(store) as engine:
+        [wait] = engine.run(flow, id="broken").waits
+        rules(config, "{deny: [}")
+        refused = engine.approve(wait["id"]).result
+        assert refused is not None
+        assert "the rules of this host cannot be read" in str(refused.error)
+    assert acted() == []
+
+
+GRANTED = """\
+inputs: {n: {type: array, items: {type: integer}}}
+steps: [{id: a, map: "${{ inputs.n }}", call: fee, with: {n: "${{ item }}"}}]
+"""
+
+
+def test_grants_hold_for_all_executions_of_a_flow(store: str) -> None:
+    """They are used as often as granted, whoever asks at once, and until revoked."""
+    flow, told = write(GRANTED, "granted"), []
+    for place in (store, "store"):
+        with Engine(place, user="user:ana", durability="power") as engine:
+            first = engine.run(flow, {"n": [1, 2]}, id="granted").waits[0]
+            engine.run(flow, {"n": [3]}, id="other")
+            wait_until(lambda engine=engine: len(engine.waits(flow="granted").items) == 3)  # type: ignore[misc]
+            any_number: Any = {"scope": "flow", "args": {"n": "*"}, "uses": 4}
+            engine.approve(first["id"], grant=any_number)
+            assert [engine.resume(id).status for id in ("granted", "other")] == ["succeeded"] * 2
+            ids = [engine.start(flow, {"n": [n]}, id=f"raced{n}") for n in (4, 5, 6)]
+            results = [engine.resume(id).status for id in ids]
+            assert Counter(results) == {"succeeded": 2, "waiting": 1}
+            [grant] = engine.grants()
+            assert (grant["used"], grant["status"]) == (4, "used up")
+            told.append([shown(engine, "granted")[0], *shown(engine, "other")])
+            assert len(acted()) == 5
+
+            wait = engine.result(ids[results.index("waiting")]).waits[0]
+            engine.approve(wait["id"], grant={"scope": "flow", "args": {"n": "*"}})
+            [_, grant] = engine.grants()
+            assert engine.run(flow, {"n": [7]}).status == "succeeded"
+            assert engine.revoke(grant["id"])["revoked_by"] == "user:ana"
+            with pytest.raises(Conflict, match="was revoked by user:ana"):
+                engine.revoke(grant["id"])
+            assert engine.run(flow, {"n": [8]}).status == "waiting"
+            acted()
+    assert told[0] == told[1]
+
+
+def test_a_changed_tool_is_asked_about_with_its_change(store: str) -> None:
+    """Also in a fork, which has the texts of the calls before."""
+    flow, told = write("steps: [{id: a, call: fee, with: {n: 1}}]\n", "changing"), []
+    acts = Path("acts.py").read_text()
+    for place in (store, "store"):
+        Path("acts.py").write_text(acts)
+        with Engine(place, user="user:ana", durability="power") as engine:
+            engine.run(flow, id="changing")
+            forked = engine.fork("changing", from_step="a", id="forked").waits[0]
+            Path("acts.py").write_text(acts.replace("    return n", "    return n + 1"))
+            asked = engine.approve(forked["id"]).result
+            assert asked is not None
+            [again] = asked.waits
+            assert acted() == []
+            told.append([again["difference"], engine.approve(again["id"]).result.status])  # type: ignore[union-attr]
+            assert acted() == ["1"]
+    assert "+    return n + 1" in told[0][0]
+    assert told[0] == told[1]

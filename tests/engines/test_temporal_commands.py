@@ -1,0 +1,119 @@
+"""Tests of the command line, once more with a store in Temporal: the same words and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from types import FunctionType
+
+import pytest
+
+from flowengine import Engine
+from flowengine.journal.records import ENDED
+from tests import command_line
+from tests.cli import test_decide, test_diff, test_operate
+from tests.cli.conftest import flowengine, hello, refund, trio, user  # noqa: F401 - fixtures
+from tests.cli.test_decide import groups, wait  # noqa: F401 - as above
+from tests.cli.test_diff import story  # noqa: F401 - as above
+from tests.cli.test_operate import failed, order  # noqa: F401 - as above
+from tests.engines.temporal_server import RunningWorker
+from tests.engines.world import until
+
+pytestmark = pytest.mark.endurance
+
+TESTS = {
+    name: test
+    for module in (test_decide, test_diff, test_operate)
+    for name, test in vars(module).items()
+    if name.startswith("test_") and isinstance(test, FunctionType)
+}
+EXCEPTIONS: Mapping[str, tuple[str, ...]] = {
+    "only a command that drives an execution shows its progress": (
+        "test_a_signal_moves_the_execution_that_has_its_key",
+        "test_an_approval_is_recorded_and_the_execution_goes_on",
+        "test_an_expired_approval_is_shown_as_expired",
+        "test_fork_begins_at_a_step_with_other_state_and_says_where_it_came_from",
+        "test_an_event_of_a_timer_says_why_it_was_set",
+        "test_maps_and_loops_take_as_long_as_their_parts",
+        "test_several_are_decided_first_and_the_execution_goes_on_once",
+        "test_who_answers_says_how_long_to_stay",
+    ),
+    "workers continue executions by themselves, so nothing is interrupted or due": (
+        "test_a_question_after_a_crash_is_answered_with_the_result",
+        "test_a_signal_with_an_id_counts_once_and_may_only_be_recorded",
+        "test_all_takes_questions_too",
+        "test_all_that_can_move_is_resumed_at_once",
+        "test_an_execution_held_by_another_process_is_left_to_it",
+        "test_an_execution_that_was_only_recorded_says_so_until_a_process_begins_it",
+        "test_interrupting_saves_and_says_how_to_go_on",
+        "test_recording_only_leaves_going_on_to_resume",
+        "test_recording_several_tells_one_command_that_resumes_them",
+        "test_what_was_interrupted_is_listed_with_the_command_that_resumes_it",
+    ),
+    "waits that open at the same time are listed in any order": (
+        "test_a_dry_run_promises_only_what_the_user_may_decide",
+        "test_all_that_filters_leave_are_decided_after_a_dry_run",
+    ),
+    "a wait is found by at least eight digits": (
+        "test_an_approval_is_claimed_handed_on_and_decided",
+        "test_what_nobody_decides_on_says_what_it_waits_for",
+    ),
+    "closed waits of several executions are not listed": (
+        "test_lists_show_what_is_pending_and_what_was_decided",
+    ),
+    "the test is about a directory, or about all executions in it": (
+        "test_a_fork_names_where_it_came_from_by_a_short_id",
+        "test_a_project_puts_nobody_into_a_group",
+        "test_a_reader_that_goes_away_is_no_error",
+        "test_executions_are_listed_newest_first_and_filtered",
+        "test_nothing_is_made_in_a_folder_where_nothing_was_run",
+        "test_old_executions_are_deleted",
+        "test_the_durability_in_force_is_shown",
+    ),
+}
+"""Reason → the tests that do not hold in Temporal."""
+EXCEPTED = {name for names in EXCEPTIONS.values() for name in names}
+
+
+def once(test: FunctionType) -> FunctionType:
+    """Return a copy of a test that does not run a second time with a server."""
+    copy = FunctionType(
+        test.__code__, test.__globals__, test.__name__, test.__defaults__, test.__closure__
+    )
+    marks = getattr(test, "pytestmark", ())
+    vars(copy).update(pytestmark=[mark for mark in marks if mark.args[:1] != ("flowengine",)])
+    return copy
+
+
+globals().update({name: once(test) for name, test in TESTS.items() if name not in EXCEPTED})
+
+
+@pytest.fixture(scope="module")
+def own_store(server: str) -> Iterator[str]:
+    """A store whose lists contain only the executions of these tests."""
+    with RunningWorker(f"{server}/commands"):
+        yield f"{server}/commands"
+
+
+@pytest.fixture(autouse=True)
+def in_temporal(
+    user: None,  # noqa: F811 - the fixture
+    own_store: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[None]:
+    """Have commands use the store, in which nothing is open before and after."""
+    # Threads of Temporal's library outlive a command.
+    monkeypatch.setattr(command_line, "nothing_left", nullcontext)
+    monkeypatch.setenv("FLOWENGINE_STORE", own_store)
+    yield
+    with Engine(own_store) as engine:
+        until(lambda: is_quiet(engine), pause=0.1)
+
+
+def is_quiet(engine: Engine) -> bool:
+    """Cancel what is open, and return whether nothing was."""
+    rows = engine.executions(limit=200).items
+    opened = [row["execution"] for row in rows if row["status"] not in ENDED]
+    for execution in opened:
+        engine.cancel(execution, resume=False)
+    return not (opened or engine.waits(assignee=None).items)

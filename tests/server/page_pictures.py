@@ -1,0 +1,155 @@
+"""Make the pictures that the documentation shows: `python -m tests.server.page_pictures`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+from playwright.async_api import async_playwright
+
+from flowengine import Engine
+from flowengine.agents.models.registry import register, unregister
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.server.protocol import ProtocolLimits
+from flowengine_envs.browser import installation
+from tests.agents.flows import NAME, TOOLS, call, flow
+from tests.server.api import LOCAL
+from tests.server.served import Served
+
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+WIDTH, HEIGHT = 1000, 640
+PHONE = (390, 844)
+EXPENSE = Path(__file__).parents[2] / "examples" / "expense"
+GROUPS = "groups: {managers: [owner]}\n"
+TRIP = """
+flowengine: 1
+id: trip
+inputs: {to: {type: string}, cost: {type: number}}
+tools: {book: {python: "tools:add", effect: pure}}
+steps:
+  - id: look
+    parallel:
+      - {id: trains, call: book, with: {a: 1, b: 2}}
+      - {id: hotels, call: book, with: {a: 3, b: 4}}
+  - id: ask
+    approval:
+      title: Book the trip to ${{ inputs.to }}?
+      assignees: ["user:owner"]
+      expires: 3d
+      subject: {to: "${{ inputs.to }}", cost: "${{ inputs.cost }}"}
+      edit: [cost]
+  - {id: pay, call: book, with: {a: 5, b: 6}}
+"""
+AGENT = """
+first: {instructions: You add., tools: [add]}
+"""
+SAID: list[Any] = [
+    {
+        "text": "I add the two invoices.",
+        "calls": [call("add", "c1", a=80, b=42)],
+        "usage": {"input_tokens": 412, "output_tokens": 38, "cost_usd": 0.0021},
+    },
+    {
+        "text": "Together they are 122.",
+        "usage": {"input_tokens": 466, "output_tokens": 12, "cost_usd": 0.0019},
+    },
+]
+
+
+def make(folder: Path, target: Path, names: Sequence[str] = ()) -> list[Path]:
+    """Make the pictures in a folder, from a store and settings of their own.
+
+    Args:
+        folder: An empty folder, which is the working directory.
+        target: Where the pictures are written.
+        names: Of those to make. Empty: all.
+    """
+    settings = folder / "flowengine" / "settings.yaml"
+    settings.parent.mkdir()
+    settings.write_text(GROUPS)
+    variables = {"XDG_CONFIG_HOME": str(folder), "ERP_TOKEN": "t", "MAIL_PASSWORD": "p"}
+    with patch.dict(os.environ, variables):
+        return _made(folder, target, names)
+
+
+def _made(folder: Path, target: Path, names: Sequence[str]) -> list[Path]:
+    served = Served(folder, ProtocolLimits())
+    engine = served.api.engine
+    (folder / "tools.py").write_text(TOOLS)
+    (folder / "trip.yaml").write_text(TRIP)
+    (folder / "agents.yaml").write_text(flow(AGENT))
+    register(NAME, ScriptedModel(SAID))
+    try:
+        talk = engine.run("agents.yaml", {"q": "How much are both invoices?"}).execution
+        trips = [
+            engine.run("trip.yaml", {"to": to, "cost": cost}, labels={"team": "sales"})
+            for to, cost in (("Bern", 320), ("Wien", 540), ("Basel", 180))
+        ]
+        engine.approve(trips[0].waits[0]["id"], comment="as agreed")
+        engine.cancel(trips[2].execution, reason="postponed")
+        open_ = trips[1].execution
+        engine.run("trip.yaml", {"to": "Genf", "cost": 95})
+        views = {
+            "inbox": "/approvals",
+            "approval": f"/approvals/{trips[1].waits[0]['id']}",
+            "execution": f"/executions/{open_}",
+            "conversation": f"/executions/{talk}/conversation",
+            "executions": "/executions",
+        }
+        chosen = {name: path for name, path in views.items() if name in names or not names}
+        made = asyncio.run(_pictures(served, chosen, target, (WIDTH, HEIGHT)))
+        if "phone" in names or not names:
+            phone = {"phone": f"/approvals/{_expense(served)}"}
+            made += asyncio.run(_pictures(served, phone, target, PHONE))
+        return made
+    finally:
+        unregister(NAME)
+        served.close()
+
+
+def _expense(served: Served) -> str:
+    """Return the id of the approval of `examples/expense`, which another user has started."""
+    inputs = json.loads((EXPENSE / "expense.json").read_text())
+    store = served.api.engine.store
+    kept = store.hold_artifact(EXPENSE / "receipt.txt", "receipt.txt")
+    inputs["receipt"] = {"path": str(store.fetch_artifact(kept.sha256)), **kept._asdict()}
+    with Engine(served.api.folder / "store", user="user:ana", linger=0) as ana:
+        [wait] = ana.run(EXPENSE / "expense.yaml", inputs).waits
+    return wait["id"]
+
+
+async def _pictures(
+    served: Served, views: dict[str, str], target: Path, size: tuple[int, int]
+) -> list[Path]:
+    width, height = size
+    made = []
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=installation.browser(None), args=["--no-sandbox"]
+        )
+        page = await browser.new_page(viewport={"width": width, "height": height})
+        await page.goto(f"{served.url}/")
+        await page.fill("#token", LOCAL)
+        await page.click("main button")
+        await page.wait_for_url("**/approvals")
+        for name, path in views.items():
+            await page.goto(served.url + path)
+            made.append(target / f"{name}.png")
+            await page.screenshot(path=made[-1])
+        await browser.close()
+    return made
+
+
+if __name__ == "__main__":
+    PICTURES.mkdir(exist_ok=True)
+    with TemporaryDirectory() as empty:
+        os.chdir(empty)
+        sys.path.insert(0, empty)
+        make(Path(empty), PICTURES)

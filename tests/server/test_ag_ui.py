@@ -1,0 +1,219 @@
+"""Agents of flows for front ends that speak AG-UI, checked with the models of its package."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from pydantic import TypeAdapter
+
+from flowengine.agents.models.registry import register, unregister
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.metachain.agent_events import StreamPart
+from flowengine.server.ag_ui import runs
+from flowengine.server.ag_ui.events import ReplyEvents
+from tests.agents.flows import HEAD, NAME, TOOLS, call, flow
+from tests.server.api import HOST, LOCAL, Api
+from tests.server.mcp import drive
+
+ASKING = HEAD.replace('{python: "tools:add"}', '{python: "tools:add", approval: ask}')
+TWO = """
+first: {instructions: You add., tools: [add], handoffs: [second]}
+second: {instructions: You answer.}
+"""
+CHAT = """
+steps: [{id: talk, agent: {name: first, chat: true}}]
+outputs: {said: "${{ steps.talk.output }}"}
+"""
+SCRIPT: list[Any] = [
+    {"text": "I add", "reasoning": "one and two", "calls": [call("add", "c1", a=1, b=2)]},
+    {"calls": [call("transfer_to_second", "c2")]},
+    {"text": "It is 3"},
+    {"text": "Bye"},
+]
+
+
+@pytest.fixture
+def flows(tmp_path: Path) -> tuple[str, ...]:
+    (tmp_path / "tools.py").write_text(TOOLS)
+    return (flow(TWO, CHAT, ASKING),)
+
+
+@pytest.fixture
+def api(api: Api) -> Iterator[Api]:
+    register(NAME, ScriptedModel(SCRIPT))
+    yield api
+    unregister(NAME)
+
+
+def response(api: Api, body: Any, token: str = LOCAL, flow: str = "f") -> httpx2.Response:
+    """Return the answer of a new server over the store, whose executions are driven."""
+
+    async def send() -> httpx2.Response:
+        application = api.new_application(api.records)
+        worker = asyncio.create_task(drive(api))
+        transport = httpx2.ASGITransport(app=application.asgi)
+        headers = {"authorization": f"Bearer {token}"}
+        async with httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}") as one:
+            answer = await one.post(f"/ag-ui/{flow}", json=body, headers=headers, timeout=60)
+        application.close()
+        worker.cancel()
+        with suppress(asyncio.CancelledError):
+            await worker
+        return answer
+
+    return asyncio.run(send())
+
+
+def run(api: Api, message: str | None = None, token: str = LOCAL, **more: Any) -> list[Any]:
+    """Return the events of a run, which must be valid."""
+    from ag_ui.core import Event, RunAgentInput  # here, so that other processes do not load it
+
+    events: TypeAdapter[Any] = TypeAdapter(Event)
+    messages = [] if message is None else [{"id": "m", "role": "user", "content": message}]
+    body = {"threadId": "t", "runId": "r", "messages": messages, **more}
+    RunAgentInput.model_validate(body)
+    answer = response(api, body, token)
+    assert answer.status_code == 200, answer.text
+    lines = [line for line in answer.text.splitlines() if line.startswith("data: ")]
+    return [events.validate_json(line.removeprefix("data: ")) for line in lines]
+
+
+def kinds(events: list[Any]) -> list[str]:
+    return [event.type.value for event in events]
+
+
+def test_a_conversation_with_tools_approvals_and_handoffs(api: Api) -> None:
+    first = run(api, "What is 1 + 2?")
+    assert kinds(first) == [
+        "RUN_STARTED", "REASONING_START", "REASONING_MESSAGE_START", "REASONING_MESSAGE_CONTENT",
+        "REASONING_MESSAGE_END", "REASONING_END", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "RUN_FINISHED",
+    ]  # fmt: skip
+    assert (first[3].delta, first[7].delta) == ("one and two", "I add")
+    assert json.loads(first[10].delta) == {"a": 1, "b": 2}
+    [interrupt] = first[-1].outcome.interrupts
+    assert (interrupt.reason, interrupt.tool_call_id) == ("approval", "c1")
+    assert interrupt.metadata["flowengine"]["subject"] == {"a": 1, "b": 2}
+    assert "approve" in interrupt.response_schema["properties"]["choice"]["enum"]
+
+    # Each run has a server of its own, so this one is after a restart.
+    again = run(api)
+    assert kinds(again) == ["RUN_STARTED", "RUN_FINISHED"]
+    assert again[-1].outcome.interrupts == [interrupt]
+    left = run(api, resume=[{"interruptId": interrupt.id, "status": "cancelled"}])
+    assert left[-1].outcome.interrupts == [interrupt]
+    bad = run(api, resume=[{"interruptId": interrupt.id, "status": "resolved", "payload": "yes"}])
+    assert (kinds(bad)[-1], bad[-1].code) == ("RUN_ERROR", "InputError")
+
+    payload = {"choice": "approve"}
+    resume = {"interruptId": interrupt.id, "status": "resolved", "payload": payload}
+    second = run(api, resume=[resume])
+    shown = {event.type.value: event for event in second}
+    results = [one for one in second if one.type.value == "TOOL_CALL_RESULT"]
+    assert (results[0].tool_call_id, results[0].content) == ("c1", "3")
+    assert (shown["CUSTOM"].name, shown["CUSTOM"].value["to"]) == ("handoff", "second")
+    assert shown["TEXT_MESSAGE_CONTENT"].delta == "It is 3"
+    assert second[-1].outcome.type == "success"
+    assert api.engine.wait(interrupt.id)["decision"]["via"] == "ag-ui"
+
+    third = run(api, "Thanks")
+    assert [event.delta for event in third if hasattr(event, "delta")] == ["Bye"]
+    assert run(api, "")[-1].result == {"said": "Bye"}
+    assert len(api.engine.executions().items) == 1
+
+
+def test_a_thread_belongs_to_its_user_and_needs_rights(api: Api) -> None:
+    [interrupt] = run(api, "What is 1 + 2?")[-1].outcome.interrupts
+    ada = api.token("user:ada")
+    run(api, "Hi", ada)  # the same id of a thread is another thread
+    assert len(api.engine.executions().items) == 2
+    resume = {"interruptId": interrupt.id, "status": "resolved", "payload": {"choice": "approve"}}
+    stolen = run(api, token=ada, resume=[resume])
+    assert "not an open interrupt of this thread" in stolen[-1].message
+    assert api.engine.wait(interrupt.id)["status"] == "pending"
+    viewer = run(api, "Hi", api.token("user:vera"))
+    assert (kinds(viewer)[-1], viewer[-1].code) == ("RUN_ERROR", "NotAllowed")
+    assert len(api.engine.executions().items) == 2
+
+
+def test_what_is_not_a_run_is_refused(api: Api) -> None:
+    body = {"threadId": "t", "runId": "r", "messages": []}
+    assert response(api, body, "fe_wrong").status_code == 401
+    assert response(api, {"threadId": "t"}).status_code == 422
+    assert response(api, [1]).status_code == 422
+    assert api.response("GET", "/ag-ui/f").status_code == 405
+    assert api.response("POST", "/ag-ui/f", content=b"{}").status_code == 415
+    none = response(api, body, flow="none").text
+    assert "RUN_ERROR" in none
+    assert "no flow 'none' is deployed" in none
+    inputs = run(api, forwardedProps={"inputs": {"q": 7}})
+    assert inputs[-1].code == "InputError"
+
+
+def test_a_run_that_takes_long_ends_and_the_next_one_continues(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "LONGEST_SECONDS", 0.0)
+    assert run(api, "What is 1 + 2?")[-1].code == "Late"
+
+
+def test_text_that_has_arrived_is_not_sent_twice() -> None:
+    def part(kind: str, text: str = "") -> dict[str, Any]:
+        return {"address": "talk", "part": kind, "text": text, "agent": "first"}
+
+    def reply(text: str) -> StreamPart:
+        output = {"message": {"role": "assistant", "content": text}}
+        return StreamPart("reply", "first", step="talk", output=output)
+
+    def said(text: str, *parts: dict[str, Any]) -> list[tuple[str, str]]:
+        events = ReplyEvents()
+        found: list[Any] = [event for one in parts for event in events.arriving(one)]
+        found += [*events.of(reply(text)), *events.end()]
+        return [(event.type.value, getattr(event, "delta", event.message_id)) for event in found]
+
+    start, content, end = "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"
+    pieces = part("start"), part("text", "Good "), part("text", "mor")
+    assert said("Good morning", *pieces, part("end")) == [
+        (start, "talk"), (content, "Good "), (content, "mor"), (content, "ning"), (end, "talk"),
+    ]  # fmt: skip
+    assert said("Hello", *pieces) == [
+        (start, "talk"), (content, "Good "), (content, "mor"), (end, "talk"),
+        (start, "talk/1"), (content, "Hello"), (end, "talk/1"),
+    ]  # fmt: skip
+    assert said("Good", *pieces[:2], part("restart")) == [
+        (start, "talk"), (content, "Good "), (end, "talk"),
+        (start, "talk/1"), (content, "Good"), (end, "talk/1"),
+    ]  # fmt: skip
+
+
+class Waiting(ScriptedModel):
+    """Sends the first parts of its reply, and completes it only later."""
+
+    async def complete(self, request: Any, listen: Any = None) -> Any:
+        parts: list[Any] = []
+        reply = await super().complete(request, parts.append)
+        if listen is not None:
+            for part in parts:
+                listen(part)
+                await asyncio.sleep(0.2 if part.kind == "text" else 0)
+        return reply
+
+
+def test_text_is_sent_as_it_is_written(api: Api) -> None:
+    unregister(NAME)
+    text = "A long answer that comes in several pieces, one after the other, and has an end."
+    register(NAME, Waiting([{"text": text}]))
+    events = run(api, "Tell me")
+    pieces = [event.delta for event in events if event.type.value == "TEXT_MESSAGE_CONTENT"]
+    assert "".join(pieces) == text
+    assert len(pieces) > 1
+    assert [kind for kind in kinds(events) if kind != "TEXT_MESSAGE_CONTENT"] == [
+        "RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_END", "RUN_FINISHED",
+    ]  # fmt: skip

@@ -1,0 +1,163 @@
+"""Flows and schedules over the API: checked and deployed as text, within what the host allows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Client, FlowFileError, NotAllowed
+from tests.server.api import LOCAL, Api
+from tests.server.conftest import SETTINGS
+from tests.server.test_client import URL
+from tests.server.transport import Transport
+
+GREET = """
+flowengine: 1
+id: greet
+inputs: {name: {type: string, default: Ada}}
+start: [{schedule: "0 9 * * *", timezone: UTC}]
+steps: [{id: say, output: "Hello ${{ inputs.name }}"}]
+outputs: {text: "${{ steps.say.output }}"}
+"""
+RUNS = """
+flowengine: 1
+id: runs
+steps: [{id: here, in: host, run: {argv: [id]}}]
+"""
+CALLS = """
+flowengine: 1
+id: calls
+tools: {go: {python: "MODULE:NAME", effect: pure}}
+steps: [{id: here, call: go, with: {text: a}}]
+"""
+IMPORTS = """
+flowengine: 1
+id: imports
+imports: {lib: PATH}
+steps: [{id: here, output: 1}]
+"""
+SECRET = "flowengine: 1\nid: secret\nsteps: [{id: a, output: 4711}]\n"
+
+
+def settings(api: Api, folder: Path, deploys: str) -> Api:
+    """Return a server whose host allows deployments."""
+    (folder / "config" / "flowengine" / "settings.yaml").write_text(f"{SETTINGS}\n{deploys}\n")
+    return Api(folder / "other", ())
+
+
+def test_a_text_is_checked_with_places(api: Api) -> None:
+    ok = api("POST", "/v1/flows/check", {"text": GREET}, token=api.token("user:vera"), code=200)
+    assert ok == {"errors": [], "warnings": [], "flow": "greet"}
+    bad = GREET.replace("inputs.name", "inputs.nme")
+    found = api("POST", "/v1/flows/check", {"text": bad, "name": "greet.yaml"}, code=200)
+    [error] = found["errors"]
+    assert (error["file"], error["line"], error["code"][0]) == ("greet.yaml", 6, "E")
+    for text in ("", "a: [", "\x00", "- 1", "x" * 1_000_000):
+        assert api("POST", "/v1/flows/check", {"text": text}, code=200)["errors"]
+    with Client(URL, LOCAL, transport=Transport(api)) as client:
+        assert client.check(bad)["errors"][0]["code"] == error["code"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CALLS.replace("MODULE:NAME", "os:getcwd"),
+        CALLS.replace("MODULE:NAME", "beside:go"),
+        CALLS.replace("MODULE:NAME", "beside_other:go"),
+        IMPORTS.replace("PATH", "secret.yaml"),
+        IMPORTS.replace("PATH", "flowengine:flow/x.yaml"),
+        IMPORTS.replace("PATH", "/etc/passwd"),
+        *(
+            f"flowengine: 1\nid: a\nagents: {{x: {{model: m/x, {key}}}}}\nsteps: "
+            "[{id: s, agent: x, with: {input: hi}}]\n"
+            for key in ("skills: [skills/*]", "instructions: {file: secret.yaml}")
+        ),
+    ],
+)
+def test_a_check_reads_nothing_of_the_machine(api: Api, tmp_path: Path, text: str) -> None:
+    (tmp_path / "secret.yaml").write_text(SECRET)
+    (tmp_path / "beside.py").write_text("def go(text: str) -> str:\n    return text\n")
+    (tmp_path / "skills" / "one").mkdir(parents=True)
+    (tmp_path / "skills" / "one" / "SKILL.md").write_text(
+        "---\nname: one\ndescription: 4711\n---\n"
+    )
+    for place in (tmp_path / "other", tmp_path):
+        path = place / "flow.yaml"
+        name = str(path)
+        found = api("POST", "/v1/flows/check", {"text": text, "name": name[-200:]}, code=200)
+        assert found["errors"], found
+        assert "4711" not in str(found)
+        assert "did you mean" not in str(found)
+
+
+def test_only_what_the_host_allows_is_deployed(api: Api, tmp_path: Path) -> None:
+    told = api("POST", "/v1/flows", {"text": GREET}, code=403)
+    assert "does not allow deployments" in told["detail"]
+
+    def told_by(server: Api, text: str, code: int) -> Any:
+        return server(
+            "POST", "/v1/flows", {"text": text}, token=server.token("user:ada"), code=code
+        )
+
+    strict = settings(api, tmp_path, "deploys: {}")
+    try:
+        assert told_by(strict, GREET, 201)["starts"][0]["schedule"] == "0 9 * * *"
+        assert "runs programs on the host" in told_by(strict, RUNS, 403)["detail"]
+        call = CALLS.replace("MODULE:NAME", "json:loads")
+        assert "does not allow the module 'json'" in str(told_by(strict, call, 422)["errors"])
+        assert told_by(strict, GREET.replace("Hello", "Hi"), 201)["hash"]
+        names = [flow["flow"] for flow in strict("GET", "/v1/flows")["items"]]
+        assert names == ["greet"]
+    finally:
+        strict.close()
+    loose = settings(api, tmp_path, "deploys: {host: true, modules: [textwra*]}")
+    try:
+        told_by(loose, RUNS, 201)
+        indent = CALLS.replace("MODULE:NAME", "textwrap:dedent")
+        assert told_by(loose, indent, 201)["modules"] == ["textwrap"]
+        execution = loose("POST", "/v1/executions", {"flow": "calls"}, code=201)["execution"]
+        assert loose.engine.resume(execution).status == "succeeded"
+    finally:
+        loose.close()
+
+
+def test_clients_deploy_and_operate_schedules(api: Api, tmp_path: Path) -> None:
+    server = settings(api, tmp_path, "deploys: {}")
+    path = tmp_path / "greet.yaml"
+    path.write_text(GREET)
+    try:
+        with Client(URL, server.token("user:ada"), transport=Transport(server)) as client:
+            first = client.deploy(path)
+            path.write_text(GREET.replace("Hello", "Hi") + "version: '2'\n")
+            second = client.deploy(path)
+            assert client.deployed("greet") == server.engine.deployed("greet")
+            assert (first["hash"] != second["hash"], second["current"]) == (True, True)
+            assert client.starts() == server.engine.starts()
+            assert client.starts("greet")[0]["next"].endswith("T09:00:00Z")
+            assert "next" not in client.pause_schedules("greet")[0]
+            assert "next" in client.resume_schedules("greet")[0]
+            id = client.trigger("greet")
+            assert server.engine.resume(id).outputs == {"text": "Hi Ada"}
+            until = datetime.now(UTC)
+            past = client.record_past("greet", until - timedelta(days=3), until)
+            again = client.record_past("greet", until - timedelta(days=3), until)
+            assert len(past) == 3
+            assert again == past
+            path.write_text(GREET.replace("inputs.name", "inputs.nme"))
+            with pytest.raises(FlowFileError):
+                client.deploy(path)
+            assert client.undeploy("greet@0") == ["greet@0"]
+            assert client.undeploy("greet") == ["greet@2"]
+        with (
+            Client(URL, server.token("user:otto"), transport=Transport(server)) as otto,
+            pytest.raises(NotAllowed, match="administer"),
+        ):
+            otto.deploy(path)
+        sam = server.token("user:sam")  # may start other flows
+        for verb, code in (("pause", 403), ("resume", 403), ("trigger", 404)):
+            server("POST", f"/v1/schedules/greet/{verb}", {}, token=sam, code=code)
+    finally:
+        server.close()

@@ -1,0 +1,206 @@
+"""MCP over HTTP and over standard input and output, by the SDK's client on real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+from flowengine import Engine
+from flowengine.server.mcp.tools import STATUS
+from flowengine.server.protocol import ProtocolLimits
+from tests.command_line import PROGRAM
+from tests.server.api import LOCAL
+from tests.server.mcp import MODES
+from tests.server.served import Served, status, until
+from tests.server.test_mcp import ASKING
+
+if TYPE_CHECKING:
+    from mcp.client import Client
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODES[1],
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
+}
+HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    config = tmp_path / "config" / "flowengine"
+    config.mkdir(parents=True)
+    (config / "settings.yaml").write_text("access: [{who: [sam], role: starter}]")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    served = Served(tmp_path, ProtocolLimits())
+    yield served
+    served.close()
+
+
+@asynccontextmanager
+async def client_of(served: Served, mode: str, token: str = LOCAL) -> AsyncIterator[Client]:
+    from mcp.client import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    headers = {"authorization": f"Bearer {token}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+        transport = streamable_http_client(f"{served.url}/mcp", http_client=http)
+        async with Client(transport, mode=mode) as client:
+            yield client
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tools_are_called_over_http(served: Served, mode: str) -> None:
+    async def talk() -> Any:
+        async with client_of(served, mode) as client:
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            call = asyncio.create_task(client.call_tool("expense", {"amount": 1}))
+            await asyncio.to_thread(until, served.api.engine.due)
+            [due] = served.api.engine.due()
+            await asyncio.to_thread(served.api.engine.resume, due.execution)
+            return names, (await call).structured_content
+
+    names, found = asyncio.run(talk())
+    assert names == ["expense", "parcel", STATUS]
+    [wait] = found["waits"]
+    assert wait["look"] == f"{served.url}/approvals/{wait['id']}"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_server_that_stops_ends_the_calls_that_wait(served: Served, mode: str) -> None:
+    async def talk() -> Any:
+        begun = asyncio.Event()
+
+        async def progress(progress: float, total: float | None, message: str | None) -> None:
+            begun.set()
+
+        async with client_of(served, mode) as client:
+            await client.list_tools()  # later, it would ask for the schema of the result
+            call = asyncio.create_task(
+                client.call_tool("expense", {"amount": 1}, progress_callback=progress)
+            )
+            await begun.wait()
+            served.server.should_exit = True
+            return (await call).structured_content
+
+    assert asyncio.run(talk())["status"] == "recorded"
+
+
+def test_each_request_needs_the_token_of_its_session(served: Served) -> None:
+    def send(token: str | None, body: Any = INITIALIZE, **headers: str) -> httpx2.Response:
+        given = {**HEADERS, **headers}
+        if token is not None:
+            given["authorization"] = f"Bearer {token}"
+        return httpx2.post(f"{served.url}/mcp", json=body, headers=given, timeout=60)
+
+    sam = served.api.token("user:sam")
+    refused = send(None)
+    assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+    assert send("fe_wrong").status_code == 401
+    assert send(LOCAL, origin="http://evil.example").status_code == 403
+    host = served.head("POST /mcp", "Content-Length: 0", host="evil.example:80")
+    assert status(served.send(host)) == 421
+    assert send(LOCAL, {**INITIALIZE, "pad": "x" * 2**20}).status_code == 413
+    session = {"mcp-session-id": send(sam).headers["mcp-session-id"]}
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    assert send(LOCAL, listing, **session).status_code == 404
+    assert send(sam, listing, **session).status_code == 200
+    [token] = served.api.records.tokens()
+    served.api.records.revoke_token(token.name, 2)
+    assert send(sam, listing, **session).status_code == 401
+    modern = {"mcp-protocol-version": MODES[1]}
+    assert send(None, listing, **modern).status_code == 401
+    assert send(LOCAL, listing, **modern).status_code == 400  # without the metadata of a request
+    assert send(LOCAL, content_type="text/plain").status_code in (200, 400, 415)
+
+
+class Program:
+    """`flowengine mcp`, spoken to line by line.
+
+    Args:
+        folder: Of the store.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.process = subprocess.Popen(
+            [PROGRAM, "mcp"],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def send(self, **params: Any) -> None:
+        assert self.process.stdin is not None
+        message = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "asking", "arguments": {"who": "user:eve"}, "_meta": META} | params,
+        }
+        self.process.stdin.write(f"{json.dumps(message)}\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> Any:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())["result"]
+
+
+def test_a_killed_program_leaves_its_question_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Engine(tmp_path / ".flowengine", durability="none") as engine:
+        (tmp_path / "asking.yaml").write_text(ASKING.replace("user:owner", engine.user))
+        engine.deploy("asking.yaml")
+
+        first = Program(tmp_path)
+        first.send()
+        until(engine.due)
+        [execution] = [engine.resume(due.execution).execution for due in engine.due()]
+        asked = first.answer()
+        first.process.kill()
+        first.process.communicate()
+
+        [wait] = asked["inputRequests"]
+        second = Program(tmp_path)
+        content = {"choice": "approve", "account": "4711"}
+        second.send(
+            inputResponses={wait: {"action": "accept", "content": content}},
+            requestState=asked["requestState"],
+        )
+        until(engine.due)
+        engine.resume(execution)
+        [again] = second.answer()["inputRequests"]
+        assert again != wait
+        second.process.communicate(timeout=60)  # standard input ends
+        assert second.process.returncode == 0
+        assert len(engine.executions().items) == 1
+        assert engine.wait(wait)["decision"]["via"] == "mcp"
+
+
+def test_only_mcp_loads_its_sdk() -> None:
+    program = (
+        "import sys, flowengine.server.mcp.http, flowengine.cli.commands.mcp;"
+        "sys.exit('mcp' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

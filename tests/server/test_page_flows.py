@@ -1,0 +1,151 @@
+"""Flows on the page: versions, schedules, outcomes over time, and the environments they use."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from flowengine.kernel.notation.times import format_time
+from flowengine.page import flow_views
+from flowengine.page.charts import HEIGHT, WIDTH, charts
+from tests.server.api import EXPENSE, Api
+from tests.server.test_page import HOSTILE, Browser
+
+DAY = 86_400_000
+REPORT = f"""
+flowengine: 1
+id: report
+version: "1"
+title: {json.dumps(HOSTILE)}
+start: [{{schedule: "0 9 * * 1-5", timezone: Europe/Berlin}}]
+inputs: {{day: {{type: string, default: today}}}}
+steps: [{{id: ask, approval: {{title: First?}}}}]
+"""
+
+
+@pytest.fixture
+def flows() -> tuple[str, ...]:
+    return (EXPENSE, REPORT)
+
+
+@pytest.fixture
+def owner(api: Api) -> Browser:
+    return Browser(api)
+
+
+def test_a_schedule_is_paused_resumed_and_run_out_of_turn_by_operators(
+    api: Api, owner: Browser
+) -> None:
+    path, form = "/flows/report", {"form_token": owner.form_token("/flows")}
+    text = owner("GET", path).text
+    [times] = re.findall(r"Next: (.*?)</p>", text, re.DOTALL)
+    moments = re.findall(r'datetime="([^"]+)"', times)
+    assert len(moments) == 3
+    assert sorted(moments) == moments
+    assert moments[0] == api.engine.starts("report")[0]["next"]
+    assert "next" in owner("GET", "/flows").text
+    [schedule] = re.findall(r'name="schedule" value="([^"]+)"', text)
+    run = {**form, "command": "c", "schedule": schedule}
+    [place] = {owner("POST", f"{path}/run", run).headers["location"] for _ in range(2)}
+    assert api.engine.summary(place.rpartition("/")[2])["started_by"] == "user:owner"
+
+    assert owner("POST", f"{path}/pause", form).headers["location"] == path
+    assert "next" not in api.engine.starts("report")[0]
+    text = owner("GET", path).text
+    assert "paused" in text
+    assert "/report/pause" not in text
+    assert owner("POST", f"{path}/resume", form).headers["location"] == path
+    assert "next" in api.engine.starts("report")[0]
+    assert owner("POST", "/flows/expense/pause", form).status_code == 404
+    sam = Browser(api, api.token("user:sam"))
+    assert "/expense/run" not in sam("GET", "/flows/expense").text
+    sam_form = {"form_token": sam.form_token("/flows")}
+    assert sam("POST", f"{path}/run", sam_form).status_code == 403
+
+
+def test_versions_are_listed_and_two_are_compared(
+    api: Api, owner: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open("second.yaml", "w") as file:
+        file.write(REPORT.replace('"1"', '"2"').replace("First?", "Second?"))
+    api.engine.deploy("second.yaml")
+    text = owner("GET", "/flows/report").text
+    [link] = re.findall(r'href="([^"]+)">compare with', text)
+    text = owner("GET", link).text
+    assert re.findall(r'class="removed">-.*First', text)
+    assert re.findall(r'class="added">\+.*Second', text)
+    assert "<script>alert" not in text
+    same = owner("GET", "/flows/report/compare?from=report@2").text
+    assert "same definition" in same
+    assert owner("GET", "/flows/report/compare?from=expense").status_code == 400
+    assert owner("GET", "/flows/report/compare?from=none").status_code == 404
+    otto = Browser(api, api.token("user:otto"))
+    assert "compare with" not in otto("GET", "/flows/report").text
+    assert otto("GET", link).status_code == 403
+    monkeypatch.setattr(flow_views, "_MOST_COMPARED", 3)
+    assert owner("GET", link).status_code == 400
+
+
+def test_outcomes_and_durations_are_drawn_from_the_list(
+    api: Api, owner: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 'class="chart"' not in owner("GET", "/flows/report").text
+    for choice in ("approve", "approve", "cancel"):
+        result = api.engine.run(api.flows[1])
+        if choice == "approve":
+            api.engine.approve(result.waits[0]["id"])
+        else:
+            api.engine.cancel(result.execution)
+    monkeypatch.setattr(type(api.engine), "show", None)  # no journal is read
+    text = owner("GET", "/flows/report").text
+    assert '<span class="status succeeded">2 succeeded</span>' in text
+    assert '<span class="status cancelled">1 cancelled</span>' in text
+    assert text.count('class="chart"') == 2
+
+
+def ended(start: int, took: int, status: str = "succeeded") -> dict[str, Any]:
+    times = {"started_at": format_time(start), "ended_at": format_time(start + took)}
+    return {"status": status, **times}
+
+
+def test_a_chart_has_few_bars_of_equal_times_whatever_the_range() -> None:
+    now = 1_700_000_000_000
+    assert charts([{"status": "waiting", "started_at": format_time(now)}], now) is None
+    for days, unit in ((0, "1 min"), (1, "1 h"), (25, "1 d"), (300, "30 d"), (20_000, "365 d")):
+        items = [ended(now - days * DAY, 1000), ended(now, 9000, "failed"), ended(now, 1000)]
+        found = charts(items, now)
+        assert found is not None
+        assert found.unit == unit
+        assert found.most == (2 if days else 3)
+        assert found.longest == "9.0 s"
+        for part in (*found.outcomes, *found.durations):
+            assert 0 <= part.x <= WIDTH - part.width
+            assert 0 <= part.y <= HEIGHT
+            assert round(part.y + part.height, 0) <= HEIGHT
+        newest = [part for part in found.outcomes if part.x == found.outcomes[-1].x]
+        assert [part.status for part in newest] == ["failed", "succeeded"]
+        assert newest[0].y + newest[0].height == HEIGHT
+
+
+def test_open_environments_are_listed_and_released_by_operators(api: Api, owner: Browser) -> None:
+    execution, _ = api.started()
+    spec = {"kind": "files", "scope": "execution", "owner_id": execution, "resource_key": HOSTILE}
+    environment = api.engine.environments.ensure(spec).id
+    otto = Browser(api, api.token("user:otto"))
+    for browser in (owner, otto):
+        text = browser("GET", "/environments").text
+        assert f'href="/executions/{execution}"' in text
+        assert "is running" in text
+        assert "<script>alert" not in text
+    assert "&lt;script&gt;" not in otto("GET", "/environments").text  # its name is content
+    form = {"form_token": owner.form_token("/environments")}
+    refused = owner("POST", f"/environments/{environment}/release", form)
+    assert refused.status_code == 409
+    assert "is in use" in refused.text
+    form["force"] = "true"
+    assert owner("POST", f"/environments/{environment}/release", form).status_code == 303
+    assert "No environments are open" in owner("GET", "/environments").text
+    assert "/environments" not in Browser(api, api.token("user:ben"))("GET", "/approvals").text

@@ -1,0 +1,106 @@
+"""The inbox: its order and filters, claims, and several approvals of one execution."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from flowengine.page import approval_views
+from tests.server.api import Api
+from tests.server.test_page import FORM, HOSTILE, Browser, waiting
+
+BOTH = """
+flowengine: 1
+id: both
+steps:
+  - id: work
+    parallel:
+      - {id: left, approval: {title: Left?, assignees: ["user:ben"], claim: true}}
+      - {id: right, approval: {title: Right?, assignees: ["user:ben"]}}
+"""
+
+
+@pytest.fixture
+def flows() -> tuple[str, ...]:
+    return (BOTH,)
+
+
+@pytest.fixture
+def ben(api: Api) -> Browser:
+    return Browser(api, api.token("user:ben"))
+
+
+def links(text: str) -> list[str]:
+    return [link.replace("&amp;", "&") for link in re.findall(r'href="(/approvals/[^"]+)"', text)]
+
+
+def test_the_filter_is_in_the_address_and_stays_while_an_approval_is_decided(
+    api: Api, ben: Browser
+) -> None:
+    api.engine.run(api.flows[0])
+    _, wait = waiting(api)
+    [link] = links(ben("GET", "/approvals?flow=hire&for=all").text)
+    assert link == f"/approvals/{wait}?for=all&flow=hire"
+    text = ben("GET", link).text
+    assert '"/approvals?for=all&amp;flow=hire"' in text
+    sent = {"form_token": ben.form_token(link), "list": "for=all&flow=hire&next=//evil"}
+    form = {**sent, "choice": "approve", "form.grade": "senior", "form.salary": "1"}
+    place = ben("POST", f"/approvals/{wait}", form).headers["location"]
+    assert urlsplit(place).path == f"/approvals/{wait}"
+    assert parse_qs(urlsplit(place).query) == {"for": ["all"], "flow": ["hire"]}
+    assert links(ben("GET", "/approvals?flow=hire").text) == []
+    hostile = ben("GET", "/approvals?" + "flow=" + HOSTILE.replace(" ", "+").replace("{", "%7B"))
+    assert "<script>alert" not in hostile.text
+
+
+def test_an_approval_is_claimed_in_the_list_and_the_others_of_its_execution_are_named(
+    api: Api, ben: Browser
+) -> None:
+    execution = api.engine.run(api.flows[0]).execution
+    text = ben("GET", "/approvals").text
+    [action] = re.findall(r'action="([^"]+/claim)"', text)
+    place = ben("POST", action, {"form_token": ben.form_token("/approvals")}).headers["location"]
+    assert api.engine.wait(place.rpartition("/")[2])["claimed_by"] == "user:ben"
+    assert "/claim" not in ben("GET", "/approvals").text
+    text = ben("GET", place).text
+    [other] = links(text[text.index('id="others"') :])
+    assert other != place
+    assert "<svg" not in text  # approvers see the question, not the graph
+    form = {"form_token": ben.form_token(place), "choice": "approve"}
+    assert ben("POST", place, form).status_code == 303
+    assert ben("POST", other, form).status_code == 303
+    assert api.engine.resume(execution).status == "succeeded"
+    assert 'id="others"' not in ben("GET", place).text
+
+
+def test_all_are_in_order_of_their_due_times_over_the_pages(
+    api: Api, ben: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approval_views, "LIMIT", 2)
+    for number in range(3):
+        waiting(api, f"Ada{number}")
+    with open("hire.yaml", "w") as file:
+        file.write(FORM.replace("title: Hire", "expires: 1h\n      title: Hire"))
+    api.engine.run("hire.yaml", {"name": "Zoe"})
+    with open("hire.yaml", "w") as file:
+        file.write(FORM.replace("title: Hire", "expires: 30m\n      title: Hire"))
+    api.engine.run("hire.yaml", {"name": "Yan"})
+    seen, address = [], ""
+    while True:
+        text = ben("GET", f"/approvals{address}").text
+        seen.append(re.findall(r"<strong>Hire (\w+)\?", text))
+        found = re.findall(r'rel="next" href="([^"]+)"', text)
+        if not found:
+            break
+        address = found[0].replace("&amp;", "&")
+    assert seen == [["Yan", "Zoe"], ["Ada0", "Ada1"], ["Ada2"]]
+
+
+def test_return_in_a_field_decides_nothing(api: Api, ben: Browser) -> None:
+    """A browser presses the first button of a form then, which is the disabled one."""
+    _, wait = waiting(api)
+    text = ben("GET", f"/approvals/{wait}").text
+    form = text[text.index('<form method="post" class="card"') :]
+    assert re.findall(r"<button[^>]*>", form)[0] == "<button disabled hidden>"

@@ -1,0 +1,241 @@
+"""Spans of environments: the same while an execution runs and from its journal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from flowengine import Engine
+from flowengine.execution_environment import register_provider, unregister_provider
+from flowengine.telemetry import Span, export_traces, recorded_spans
+from tests.execution_environment.toy import Toy
+from tests.telemetry.test_traces import exported, plain, tree
+
+FUNCTIONS = """
+import os
+from pathlib import Path
+from flowengine.sdk import NeedsApproval
+
+def use(toy, early=None):
+    return toy.echo("x")
+
+def fail(toy):
+    raise ValueError("no")
+
+def act(toy):
+    if not Path("asked").exists():
+        Path("asked").touch()
+        raise NeedsApproval({"action": "send", "target": {"to": "ana"}})
+
+def die_once(toy):
+    if not Path("died").exists():
+        Path("died").touch()
+        os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture(autouse=True)
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
+    monkeypatch.chdir(tmp_path)
+    Path("things.py").write_text(FUNCTIONS)
+    provider = Toy()
+    register_provider(provider)
+    yield provider
+    unregister_provider("toy")
+
+
+def write(steps: str) -> str:
+    Path("flow.yaml").write_text(f"flowengine: 1\nid: flow\n{steps}")
+    return "flow.yaml"
+
+
+def openings(spans: list[Span]) -> list[tuple[str, str]]:
+    """Return each environment's name, and what it is below, in order of the openings."""
+    names = {one.id: (one.name, one.attributes.get("flowengine.step.address")) for one in spans}
+    found = [one for one in spans if one.name.startswith("environment ")]
+    return [
+        (one.name, " ".join(str(part) for part in names[one.parent or ""] if part))
+        for one in sorted(found, key=lambda one: one.start)
+    ]
+
+
+def test_an_environment_is_below_the_attempt_that_opened_it(toy: Toy) -> None:
+    flow = write("""
+environments: {desk: {kind: toy}, own: {kind: toy, scope: step}}
+steps:
+  - {id: first, python: "things:use", environments: {toy: desk}}
+  - id: second
+    python: "things:fail"
+    effect: idempotent
+    environments: {toy: own}
+    retry: {attempts: 2, delay: 1ms}
+    on_error: [{output: 0}]
+  - {id: third, python: "things:use", environments: {toy: desk}}
+""")
+    exporter = InMemorySpanExporter()
+    with Engine("store") as engine:
+        end = export_traces(engine, exporter)
+        execution = engine.run(flow).execution
+        end()
+        spans = list(recorded_spans(engine, execution))
+
+    assert exported(exporter) == plain(spans)
+    assert tree(spans)[1:] == [
+        "  first",
+        "    attempt",
+        "      environment desk",
+        "  second",
+        "    attempt",
+        "      environment own",
+        "    attempt",
+        "      environment own",
+        "  third",
+        "    attempt",
+    ]
+    desk = next(one for one in spans if one.name == "environment desk")
+    assert {key: desk.attributes[f"flowengine.environment.{key}"] for key in ("kind", "scope")} == {
+        "kind": "toy",
+        "scope": "execution",
+    }
+    assert toy.opens == 3
+
+
+def test_one_that_was_opened_ahead_is_below_the_execution() -> None:
+    flow = write("""
+environments: {early: {kind: toy, eager: background}, soon: {kind: toy, eager: true}}
+steps:
+  - {id: first, python: "things:use", environments: {toy: soon}}
+  - {id: second, python: "things:use", environments: {toy: soon, early: early}}
+""")
+    exporter = InMemorySpanExporter()
+    with Engine("store") as engine:
+        end = export_traces(engine, exporter)
+        execution = engine.run(flow).execution
+        end()
+        spans = list(recorded_spans(engine, execution))
+
+    assert exported(exporter) == plain(spans)
+    assert sorted(openings(spans)) == [
+        ("environment early", "invoke_workflow flow"),
+        ("environment soon", "attempt environments"),
+    ]
+
+
+def test_each_opening_of_an_execution_that_waits_has_a_span() -> None:
+    flow = write("""
+environments: {desk: {kind: toy, on_wait: release}}
+steps:
+  - {id: first, python: "things:use", environments: {toy: desk}}
+  - {id: pause, approval: Go on?}
+  - {id: last, python: "things:use", environments: {toy: desk}}
+""")
+    first, second = InMemorySpanExporter(), InMemorySpanExporter()
+    with Engine("store") as engine:
+        end = export_traces(engine, first)
+        [wait] = engine.run(flow).waits
+        end()
+    with Engine("store") as engine:
+        end = export_traces(engine, second)
+        done = engine.approve(wait["id"]).result
+        assert done is not None
+        end()
+        spans = list(recorded_spans(engine, done.execution))
+
+    assert sorted(exported(first) + exported(second)) == plain(spans)
+    assert openings(spans) == [
+        ("environment desk", "attempt first"),
+        ("environment desk", "attempt last"),
+    ]
+
+
+def test_one_that_stays_open_while_the_execution_waits_was_opened_once(toy: Toy) -> None:
+    flow = write("""
+environments: {desk: {kind: toy, on_wait: keep}}
+steps:
+  - {id: first, python: "things:use", environments: {toy: desk}}
+  - {id: pause, approval: Go on?}
+  - {id: last, python: "things:use", environments: {toy: desk}}
+""")
+    with Engine("store") as engine:
+        [wait] = engine.run(flow).waits
+        done = engine.approve(wait["id"]).result
+        assert done is not None
+        spans = list(recorded_spans(engine, done.execution))
+
+    assert openings(spans) == [("environment desk", "attempt first")]
+    assert toy.opens == 1
+
+
+def test_the_executions_of_a_session_share_its_opening(toy: Toy) -> None:
+    flow = write("""
+environments: {desk: {kind: toy, scope: session, key: ana}}
+steps:
+  - {id: first, python: "things:use", environments: {toy: desk}}
+""")
+    with Engine("store") as engine:
+        one, other = (engine.run(flow).execution for _ in range(2))
+        found = [openings(list(recorded_spans(engine, each))) for each in (one, other)]
+
+    assert found == [[("environment desk", "attempt first")], []]
+    assert toy.opens == 1
+
+
+def test_an_attempt_that_asks_for_an_approval_has_opened_it_too() -> None:
+    flow = write("""
+environments: {desk: {kind: toy}}
+tools: {act: {python: "things:act", effect: once, environments: {toy: desk}}}
+steps:
+  - {id: first, call: act}
+""")
+    with Engine("store") as engine:
+        [wait] = engine.run(flow).waits
+        done = engine.approve(wait["id"]).result
+        assert done is not None
+        spans = list(recorded_spans(engine, done.execution))
+
+    assert [one.name for one in spans] == [
+        "environment desk",
+        "wait",
+        "environment desk",
+        "attempt",
+        "first",
+        "invoke_workflow flow",
+    ]
+
+
+KILLED = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from flowengine import Engine
+from flowengine.execution_environment import register_provider
+from tests.execution_environment.toy import Toy
+register_provider(Toy())
+Engine("store").run("flow.yaml", id="d1")
+"""
+
+
+def test_a_killed_process_and_the_next_one_make_one_trace() -> None:
+    write("""
+environments: {desk: {kind: toy}}
+steps:
+  - {id: first, python: "things:use", environments: {toy: desk}}
+  - {id: die, python: "things:die_once", effect: idempotent, environments: {toy: desk}}
+""")
+    assert subprocess.run([sys.executable, "-c", KILLED], check=False).returncode == -9
+    exporter = InMemorySpanExporter()
+    with Engine("store") as engine:
+        end = export_traces(engine, exporter)
+        engine.resume("d1")
+        end()
+        spans = list(recorded_spans(engine, "d1"))
+
+    assert set(exported(exporter)) < set(plain(spans))
+    assert openings(spans) == [
+        ("environment desk", "attempt first"),
+        ("environment desk", "attempt die"),
+    ]
