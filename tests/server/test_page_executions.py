@@ -28,7 +28,7 @@ steps:
     effect: idempotent
     python: {function: "shop:fetch"}
     with: {name: "${{ inputs.name }}"}
-    retry: {attempts: 2, delay: 20ms}
+    retry: {attempts: 2, delay: 20ms, jitter: none}
     set: {tries: "${{ state.tries + 1 }}"}
   - {id: check, approval: {title: "Ship to ${{ inputs.name }}?"}}
   - {id: ship, python: {function: "shop:ship"}}
