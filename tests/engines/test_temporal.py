@@ -28,7 +28,7 @@ from flowengine import Engine, ExecutionResult
 from flowengine.engines.executions.linked_flows import LinkedFlows
 from flowengine.engines.flows import load
 from flowengine.engines.seam import SystemClock
-from flowengine.engines.temporal import driving
+from flowengine.engines.temporal import driving, past
 from flowengine.engines.temporal.address import read_address
 from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.keys import VARIABLE as KEYS
@@ -452,21 +452,41 @@ steps:
     call: double
     with: {n: "${{ item }}"}
   - {id: sign, approval: {title: Go on?}}
+  - {id: made, call: needs, with: {name: MADE}}
   - {id: last, call: double, with: {n: "${{ size(steps.each.output) }}"}}
 outputs: {n: "${{ steps.last.output }}"}
 """
 
 
-def test_long_histories_are_continued_in_other_runs(store: str, tmp_path: Path) -> None:
-    flow = write_flow(tmp_path, LOOP)
+def test_long_histories_are_continued_in_other_runs(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, replays = tmp_path / "made", []
+    flow = write_flow(tmp_path, LOOP.replace("MADE", str(made)))
     with Engine(store) as there, Engine(tmp_path / "store") as here:
         for engine in (there, here):
             waits = engine.run(flow, id="long").waits
             engine.approve(waits[0]["id"])
-        assert asyncio.run(runs_of(store, "long")) > 2
+            assert engine.result("long").status == "failed"
+        made.write_text("done")
+        for engine in (there, here):
+            engine.retry("long")
+        runs = asyncio.run(runs_of(store, "long"))
+        assert runs > 3
         assert there.result("long").outputs == here.result("long").outputs
         assert shown(there, "long") == shown(here, "long")
         assert len(there.executions(flow="f", status="succeeded").items) > 0
+
+    async def counted(client: Any, execution: str, run: str) -> Any:
+        replays.append(run)
+        return await real(client, execution, run)
+
+    real = past.replayed
+    monkeypatch.setattr(past, "replayed", counted)
+    monkeypatch.setattr(past, "MOST_KEPT", 1)
+    with Engine(store) as there:
+        there.events("long")
+    assert len(replays) <= runs
 
 
 async def runs_of(store: str, id: str) -> int:

@@ -291,16 +291,25 @@ class TemporalStore:
         self.number_events()
 
     async def _earlier(self, id: str, since: int, until: int, limit: int | None) -> Sequence[Entry]:
-        """Return events from the histories of earlier runs."""
+        """Return events from the histories of earlier runs.
+
+        Only the runs that contain them are replayed, each once.
+        """
         client = await self._connection.client()
-        run: str | None = None
-        while True:
-            start = await first_input(client, id, run)
+        end = until if limit is None else min(until, since + limit)
+        parts: list[Sequence[Entry]] = []
+        start = await first_input(client, id)
+        while end > since:
             run = start["past"]["before"]
-            driver = await self._past.of(client, id, run or "")
-            if driver.store.first(id) <= since:
-                found = driver.store.events(id, since, limit)
-                return [entry for entry in found if entry.seq < until]
+            start = await first_input(client, id, run)
+            copy = start.get("past", {}).get("copy")
+            first = 0 if copy is None else copy["journal"]["first"]
+            if first < end:
+                driver = await self._past.of(client, id, run)
+                begin = max(since, first)
+                parts.append(driver.store.events(id, begin, end - begin))
+                end = begin
+        return [entry for part in reversed(parts) for entry in part]
 
     def holder(self, execution: str, now: int) -> Owner | None:
         """Return an owner while attempts are running. Workers take over from each other."""
