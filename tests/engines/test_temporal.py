@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import httpx
 import pytest
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker._workflow import _WorkflowWorker
 
@@ -443,6 +443,45 @@ def test_executions_that_have_ended_are_pruned(store: str, tmp_path: Path) -> No
         with pytest.raises(NotFound, match="there is no execution 'pruned-cancelled'"):
             engine.show("pruned-cancelled")
         assert engine.cancel("pruned-open").status == "cancelled"
+
+
+def test_an_attempt_that_is_stopped_as_it_begins_is_not_at_work(
+    server: str, tmp_path: Path
+) -> None:
+    """One workflow task takes the message that begins it, and the one that cancels it."""
+    flow = write_flow(
+        tmp_path,
+        "signals: {go: {}}\nsteps: [{id: go, wait: {signal: go}}, "
+        "{id: late, call: double, with: {n: 1}}]\n",
+    )
+    address = f"{server}/killed"
+    with Engine(address) as engine:
+        with RunningWorker(address):
+            engine.run(flow, id="stopped")
+        engine.signal("go", execution="stopped", resume=False)
+        with ThreadPoolExecutor(1) as threads:
+            cancelling = threads.submit(engine.cancel, "stopped", resume=False)
+            until(lambda: asyncio.run(signals_of(address, "stopped")) == 2, pause=0.1)
+            with RunningWorker(address):
+                assert cancelling.result().status == "cancelled"
+                until(lambda: asyncio.run(is_closed(address, "stopped")), pause=0.1)
+    asyncio.run(replay(address, "stopped"))
+
+
+async def signals_of(store: str, id: str) -> int:
+    """Return how many signals a workflow has received."""
+    handle = (await connect(read_address(store))).get_workflow_handle(id)
+    history = await handle.fetch_history()
+    return sum(
+        event.HasField("workflow_execution_signaled_event_attributes") for event in history.events
+    )
+
+
+async def is_closed(store: str, id: str) -> bool:
+    client = await connect(read_address(store))
+    return (
+        await client.get_workflow_handle(id).describe()
+    ).status != WorkflowExecutionStatus.RUNNING
 
 
 LOOP = """\

@@ -489,6 +489,7 @@ class WorkflowDriver(Carrier):
             before = self.execution.work.get(run.unit)
             task = asyncio.create_task(self._attempt(run, before))
             self.execution.work[run.unit] = task
+            task.add_done_callback(partial(self._forget, run))
             self._bytes += min(size, LARGE) if self.start["most"] > MOST_BYTES else size
             if self._bytes > MOST_BYTES_AT_ONCE:
                 self._pausing = True
@@ -617,6 +618,18 @@ class WorkflowDriver(Carrier):
                 warnings.append(warning)
             self.execution.queue += [*warnings, event]
         self._move()
+
+    def _forget(self, run: Run, task: asyncio.Task[None]) -> None:
+        """Forget an attempt that was stopped in the workflow task in which it was to begin.
+
+        Nothing of its task has run then. Histories of older versions have no marker: there, it
+        counts as at work for ever.
+        """
+        is_left = self.execution.work.get(run.unit) is task
+        if is_left and workflow.patched("stopped before it began"):
+            del self.execution.work[run.unit]
+            self._stopped.discard((run.unit, run.attempt))
+            self._move()
 
     async def _attempted(self, run: Run) -> Any:
         """Run the activity of an attempt, at the worker that has its environments."""
