@@ -21,7 +21,7 @@ from flowengine.engines.temporal.address import read_address
 from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
-from flowengine.engines.temporal.heartbeat import is_too_long, task_time
+from flowengine.engines.temporal.heartbeat import is_too_long, patience_with_task, task_time
 from flowengine.engines.temporal.requests import RESTING
 from flowengine.errors import Conflict, UsageError
 from tests.engines import flows, world
@@ -272,8 +272,9 @@ def test_short_workflow_tasks_bound_what_a_worker_replays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert task_time(0.2) == timedelta(seconds=1)
-    assert task_time(60) == timedelta(seconds=10)
     assert not is_too_long(4096, task_time(60))  # here, Temporal suggests another run
+    assert [task_time(seconds).total_seconds() for seconds in (60, 600)] == [60, 120]
+    assert [patience_with_task(seconds) for seconds in (3, 10, 60)] == [9, 9, 54]
     assert (is_too_long(1229, task_time(3)), is_too_long(1231, task_time(3))) == (False, True)
     monkeypatch.setenv(HEARTBEAT, "soon")
     with pytest.raises(UsageError, match="'soon' is not a duration"):
@@ -332,8 +333,8 @@ def test_attempts_end_before_the_server_gives_them_to_others() -> None:
     async def watch() -> float:
         service, heartbeat = Service(), 0.6
         client: Any = SimpleNamespace(workflow_service=service)
-        given: dict[str, Any] = dict.fromkeys(("store", "environments", "tell"))
-        attempts = Attempts(client, host=SimpleNamespace(), strict=False, queue="", **given)  # type: ignore[arg-type]
+        given: dict[str, Any] = dict.fromkeys(("store", "place", "tell"))
+        attempts = Attempts(client, host=SimpleNamespace(), strict=False, **given)  # type: ignore[arg-type]
         attempt = asyncio.create_task(asyncio.Event().wait())
         attempts._at_work.add(attempt)
         watching = asyncio.create_task(attempts.cut_when_alone(heartbeat))

@@ -19,13 +19,14 @@ from flowengine.sdk import (
     PathEscape,
     StepError,
     confined_files,
+    trees,
 )
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.environments import Sandbox
 from flowengine.sdk.path_walk import DirectoryEntry, LeadsOut, walked
 from flowengine.sdk.read_folders import UnreadableFolder, read_folder
 from flowengine_envs.kinds.python import Python, PythonSandbox
-from flowengine_envs.workspaces import files, trees
+from flowengine_envs.workspaces import files
 from flowengine_envs.workspaces.files import Refused, Workspace
 from tests.envs.opening import opened
 

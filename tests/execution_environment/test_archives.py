@@ -1,4 +1,4 @@
-"""Archives of workspaces: all of a workspace comes back, and nothing else gets out of an archive."""
+"""Archives of workspaces: everything comes back, and nothing else gets out of an archive."""
 
 from __future__ import annotations
 

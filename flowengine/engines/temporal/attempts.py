@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
+    from flowengine.engines.temporal.places import Place
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import NotReleased
 
@@ -74,8 +75,7 @@ class Attempts:
         host: Of this worker.
         store: Its store.
         strict: Whether a step fails that leaves something running.
-        queue: The task queue for environments of this process.
-        environments: Their directory. None: it is temporary.
+        place: Of the environments of this process.
         tell: Called with the execution, its flow and the address of the step when an attempt
             begins.
     """
@@ -87,8 +87,7 @@ class Attempts:
         store: TemporalStore,
         *,
         strict: bool,
-        queue: str,
-        environments: str | None,
+        place: Place,
         tell: Callable[[str, str, str], None],
     ) -> None:
         self._client = client
@@ -96,8 +95,7 @@ class Attempts:
         self._store = store
         self._tell = tell
         self._strict = strict
-        self._queue = queue
-        self._environments = environments
+        self._place = place
         self._flows: dict[str, LinkedFlow] = {}
         self._not_released: dict[str, list[NotReleased]] = {}
         """Execution → its environments that could not be closed, until a result reports them."""
@@ -278,7 +276,7 @@ class Attempts:
     @activity.defn(name=PLACE)
     async def place(self) -> str:
         """Return the task queue of the environments of this process."""
-        return self._queue
+        return self._place.queue
 
     @activity.defn(name=RELEASE)
     async def release(self, hash: str, workdir: str, what: str, region: int) -> list[Any]:
@@ -303,7 +301,7 @@ class Attempts:
                 await environments.suspend(context)
             else:
                 await environments.finish(context, flow.compiled)
-            if what == "move" and self._environments is not None:
+            if what == "move" and self._place.folder is not None:
                 files = FolderWorkspaces(self._folder)  # also those that were never used here
                 with suppress(Conflict):
                     await asyncio.to_thread(files.remove, context.id)
@@ -371,9 +369,9 @@ class Attempts:
         Raises:
             StoreError: It has none that another worker would find.
         """
-        if self._environments is None:
+        if self._place.folder is None:
             raise StoreError("this worker cannot write to its state directory", hint=_HINT)
-        return self._environments
+        return self._place.folder
 
     def _context(self, flow: LinkedFlow, workdir: str) -> ExecutionContext:
         id = activity.info().workflow_id or ""

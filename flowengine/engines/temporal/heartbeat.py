@@ -44,7 +44,7 @@ def configured_heartbeat() -> float:
 def task_time(heartbeat: float) -> timedelta:
     """Return how long a worker may be silent about a workflow task of a new execution.
 
-    Temporal cannot tell a worker that has died during a workflow task from one that takes long. So
+    Temporal cannot distinguish a worker that has died during a workflow task from a slow one. So
     this time is not longer than the heartbeat, although a single event can need more: it can begin
     100,000 steps.
 

@@ -124,15 +124,7 @@ async def work(
     }
     with own_place(address) as place:
         host = _host(store, place, policies)
-        attempts = Attempts(
-            client,
-            host,
-            store,
-            strict=strict,
-            queue=place.queue,
-            environments=place.folder,
-            tell=on_attempt,
-        )
+        attempts = Attempts(client, host, store, strict=strict, place=place, tell=on_attempt)
         sharing = Sharing(host, store, on_start)
         worker, own = _workers(client, attempts, sharing, place, times, deployment)
         # The library's two seconds, for which it has no option, end tasks that would succeed.

@@ -212,7 +212,7 @@ class Workspaces:
                 self._write(above / "owner.json", {"scope": scope, "owner_id": owner_id})
                 opened = {"was_open": True} if was_open else {}
                 claim = {"generation": generation, "left_by": self._owner, **opened}
-                self._write(_claim_of(path), claim)  # first: without one, nobody would remove them
+                self._write(_claim_of(path), claim)  # first, because only claimed ones are removed
                 for each, other in ((draft, path), (home_of(draft), home_of(path))):
                     with contextlib.suppress(FileNotFoundError):
                         os.rename(each, other)
