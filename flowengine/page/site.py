@@ -58,8 +58,8 @@ _STATIC = {
     "page.css": "text/css; charset=utf-8",
     **dict.fromkeys(("live.js", "events.js", "arriving.js"), _SCRIPT),
 }
-
-
+_VIA = "page"
+"""The channel of decisions on the page, for the audit trail."""
 _log = logging.getLogger("flowengine.server")
 
 
@@ -337,7 +337,7 @@ class Site:
         try:
             async with self._turn(page, session):
                 view, count = await self._application.view(
-                    page, principal, request.path_params, show
+                    page, principal, request.path_params, show, via=_VIA
                 )
         finally:
             await form.discard()
