@@ -166,6 +166,18 @@ class StepInfo(TypedDict, total=False):
     unknown in a crash."""
 
 
+class ScreenInfo(TypedDict):
+    """What an open environment shows to people."""
+
+    environment: str
+    """Its id."""
+    at: str
+    """When it showed that."""
+    screen: dict[str, str]
+    """`text`: the lines of a terminal. `picture`: a PNG of a browser's window in base64, `title`
+    and `address`: of its page. Absent if empty."""
+
+
 class BudgetInfo(TypedDict, total=False):
     """The budget of a running flow, and the amounts used. Keys that do not apply are absent."""
 

@@ -1217,6 +1217,14 @@ def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
         Engine("temporal://127.0.0.1:1/default")
 
 
+def test_environments_of_workers_cannot_be_looked_into() -> None:
+    with (
+        Engine("temporal://127.0.0.1:1/default") as engine,
+        pytest.raises(UsageError, match="at its workers, where they cannot be looked into"),
+    ):
+        engine.look_into_environment("box")
+
+
 def test_without_a_server_it_says_so() -> None:
     with Engine("temporal://127.0.0.1:1/default") as engine, pytest.raises(StoreError) as caught:
         engine.show("one")
