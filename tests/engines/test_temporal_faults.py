@@ -342,7 +342,7 @@ def test_attempts_end_before_the_server_gives_them_to_others() -> None:
     async def watch() -> float:
         service, heartbeat = Service(), 0.6
         client: Any = SimpleNamespace(workflow_service=service)
-        given: dict[str, Any] = dict.fromkeys(("store", "tell"))
+        given: dict[str, Any] = dict.fromkeys(("store", "environments", "tell"))
         attempts = Attempts(client, host=SimpleNamespace(), strict=False, queue="", **given)  # type: ignore[arg-type]
         attempt = asyncio.create_task(asyncio.Event().wait())
         attempts._at_work.add(attempt)
