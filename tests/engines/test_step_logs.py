@@ -7,6 +7,7 @@ import logging
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -175,6 +176,7 @@ def test_the_lines_of_a_killed_process_are_lost(folder: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", program])
     while not (folder / "mark").exists():
         assert child.poll() is None
+        time.sleep(0.02)
     child.send_signal(signal.SIGKILL)
     child.wait()
     with Engine("store") as engine:

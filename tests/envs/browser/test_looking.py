@@ -11,6 +11,7 @@ import pytest
 
 from flowengine.errors import Conflict
 from flowengine.execution_environment import EnvironmentManager
+from flowengine.execution_environment.registry import screens
 from flowengine.sdk.environments import background
 from tests.envs.browser.web import Web, network, send
 
@@ -76,7 +77,10 @@ def test_a_look_does_not_wait_for_the_running_action(manager: EnvironmentManager
     assert manager.look("web")[1].screen.title == "Slow"
 
 
-def test_a_browser_that_has_ended_says_so(manager: EnvironmentManager, web: Web) -> None:
+def test_a_browser_that_has_ended_says_so(
+    manager: EnvironmentManager, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(screens, "SECONDS", 1)  # if its end is not noticed yet
     browser = manager.ensure(spec(web)).resource
     browser._session._place.chromium._server._program.kill()
     with pytest.raises(Conflict, match="cannot be looked into"):
