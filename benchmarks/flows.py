@@ -167,6 +167,20 @@ outputs: {{count: "${{{{ size(state.notes) }}}}"}}
     return _load(folder, f"growing_{tool}", body)
 
 
+def open_map(folder: Path, length: int) -> flowengine.LoadedFlow:
+    """A map of two steps for each item, of which one item waits: all results are still needed."""
+    body = f"""\
+steps:
+  - id: each
+    map: {length}
+    group:
+      - {{id: make, call: make}}
+      - {{id: keep, output: "${{{{ item }}}}"}}
+      - {{id: sign, when: "${{{{ item == 5 }}}}", approval: {{title: "Good so far?"}}}}
+"""
+    return _load(folder, f"open_map_{length}", body)
+
+
 def asking(folder: Path) -> flowengine.LoadedFlow:
     """One approval, then an output."""
     body = """\

@@ -58,8 +58,8 @@ _STATIC = {
     "page.css": "text/css; charset=utf-8",
     **dict.fromkeys(("live.js", "events.js", "arriving.js"), _SCRIPT),
 }
-
-
+_VIA = "page"
+"""The channel of decisions on the page, for the audit trail."""
 _log = logging.getLogger("flowengine.server")
 
 
@@ -126,6 +126,12 @@ PAGES = (
         deploying.text_of_file,
     ),
     Page("GET", "/environments", Right.OPERATE, environment_views.list_environments),
+    Page(
+        "POST",
+        "/environments/{environment}/look",
+        Right.CONTENT,
+        environment_views.look,
+    ),
     Page(
         "POST",
         "/environments/{environment}/release",
@@ -337,7 +343,7 @@ class Site:
         try:
             async with self._turn(page, session):
                 view, count = await self._application.view(
-                    page, principal, request.path_params, show
+                    page, principal, request.path_params, show, via=_VIA
                 )
         finally:
             await form.discard()

@@ -259,6 +259,7 @@ class Application:
         work: Callable[[Call], _Found],
         *,
         is_counted: bool = True,
+        via: str = VIA,
     ) -> _Found:
         """Check the right of a route, and return the result of a function of the call.
 
@@ -268,10 +269,11 @@ class Application:
             path: The parts of the path, by name.
             work: The function.
             is_counted: Whether it is a separate request, which the user's limit counts.
+            via: The channel of what the function decides, for the audit trail.
         """
         if is_counted:
             self.count(principal)
-        call = self._call(route, principal, path)
+        call = self._call(route, principal, path, via)
         async with self._places:
             return await on_thread(lambda: work(_checked(route, call)))
 
@@ -398,7 +400,7 @@ class Application:
                 checked = await on_thread(lambda: _checked(route, call))
             return await self.streams.response(checked, request.headers.get("last-event-id"))
         async with self._places:
-            if key is None:
+            if key is None or route.is_anew:
                 found = await on_thread(lambda: route.answer(_checked(route, call)))
                 if isinstance(found, Path):
                     name = request.path_params["sha256"]

@@ -105,32 +105,37 @@ def fault_of(head: bytes, limits: ProtocolLimits) -> tuple[int, str] | None:
     return None
 
 
-class _Patience:
-    """Cuts off a reader that has taken nothing for some time.
+class _LimitedReader(asyncio.Protocol):
+    """Cuts off a reader that has taken nothing for some time. Before a protocol of uvicorn."""
 
-    Args:
-        loop: The loop of the connection.
-        seconds: The time.
-    """
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    reader_seconds: float
+    _patience: asyncio.TimerHandle | None = None
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        self._loop = loop
-        self._seconds = seconds
-        self._timer: asyncio.TimerHandle | None = None
+    def pause_writing(self) -> None:
+        """Wait for a slow reader, but not forever."""
+        super().pause_writing()
+        if self._patience is None:
+            self._patience = self.loop.call_later(self.reader_seconds, self.transport.abort)
 
-    def begin(self, transport: asyncio.Transport) -> None:
-        """Wait for the reader."""
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._seconds, transport.abort)
+    def resume_writing(self) -> None:
+        """Continue: the reader has taken enough."""
+        super().resume_writing()
+        self._end_patience()
 
-    def end(self) -> None:
-        """Note that the reader has taken enough."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer: the reader is gone."""
+        self._end_patience()
+        super().connection_lost(exc)
+
+    def _end_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
 
-class LimitedSocket(WebSocketsSansIOProtocol):
+class LimitedSocket(_LimitedReader, WebSocketsSansIOProtocol):
     """A connection after its upgrade to WebSocket.
 
     Args:
@@ -141,26 +146,15 @@ class LimitedSocket(WebSocketsSansIOProtocol):
     def __init__(self, first: LimitedProtocol, **options: Any) -> None:
         super().__init__(**options)
         self._first = first
-        self._reader = _Patience(self.loop, first.limits.reader_seconds)
+        self.reader_seconds = first.limits.reader_seconds
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop counting the connection."""
-        self._reader.end()
         self._first.uncount()
         super().connection_lost(exc)
 
-    def pause_writing(self) -> None:
-        """Wait for a slow reader, but not forever."""
-        super().pause_writing()
-        self._reader.begin(self.transport)
 
-    def resume_writing(self) -> None:
-        """Continue: the reader has taken enough."""
-        super().resume_writing()
-        self._reader.end()
-
-
-class LimitedProtocol(H11Protocol):
+class LimitedProtocol(_LimitedReader, H11Protocol):
     """One connection.
 
     Args:
@@ -175,7 +169,7 @@ class LimitedProtocol(H11Protocol):
         self._head = bytearray()
         self._address: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._reader = _Patience(self.loop, self.limits.reader_seconds)
+        self.reader_seconds = self.limits.reader_seconds
         self._is_upgraded = False
         self.ws_protocol_class = partial(LimitedSocket, self)  # type: ignore[assignment]
 
@@ -195,7 +189,6 @@ class LimitedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop counting the connection."""
         self._end_deadline()
-        self.resume_writing()
         self.uncount()
         super().connection_lost(exc)
 
@@ -214,16 +207,6 @@ class LimitedProtocol(H11Protocol):
             self._collect(data)
         else:
             self._answer_no_more()
-
-    def pause_writing(self) -> None:
-        """Wait for a slow reader, but not forever."""
-        super().pause_writing()
-        self._reader.begin(self.transport)
-
-    def resume_writing(self) -> None:
-        """Continue: the reader has taken enough."""
-        super().resume_writing()
-        self._reader.end()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Pass the connection on. It is still counted until it is lost."""

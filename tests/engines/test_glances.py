@@ -98,6 +98,22 @@ def test_what_is_short_or_kept_in_memory_needs_none(folder: Path) -> None:
         assert engine.glance(long) is None
 
 
+def test_many_steps_that_one_event_began_are_long_too(folder: Path) -> None:
+    (folder / "instant.yaml").write_text(
+        "flowengine: 1\nid: instant\nsteps:\n"
+        "  - {id: each, map: 600, output: 1}\n"
+        "  - {id: approve, approval: {title: Good?}}\n"
+    )
+    with Engine("store") as engine:
+        engine.keep_histories()
+        execution = engine.run("instant.yaml").execution
+        assert len(engine.store.events(execution)) < glance.LONG
+        seen = engine.glance(execution)
+
+    assert seen is not None
+    assert [step["address"] for step in seen["steps"]] == ["approve"]
+
+
 def test_a_failed_one_has_its_error_and_the_command_that_continues_it(folder: Path) -> None:
     (folder / "fails.yaml").write_text(
         LONG.split("  - id: branches", maxsplit=1)[0]

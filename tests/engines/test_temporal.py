@@ -133,6 +133,8 @@ MODULE = """\
 import time
 from pathlib import Path
 
+from flowengine.sdk import StepContext
+
 def double(n: int) -> int:
     return 2 * n
 
@@ -152,6 +154,12 @@ def long(size: int) -> str:
 
 def needs(name: str) -> str:
     return Path(name).read_text()
+
+def told(context: StepContext, size: int) -> str:
+    context.log.info("attempt %d", context.attempt)
+    if context.attempt == 1:
+        raise ConnectionError("later")
+    return "x" * size
 """
 TOOLS = """\
 tools:
@@ -162,6 +170,7 @@ tools:
   long: {python: "temporal_tools:long", effect: pure}
   fee: {python: "temporal_tools:double", approval: required}
   needs: {python: "temporal_tools:needs", effect: pure}
+  told: {python: "temporal_tools:told", effect: idempotent}
 """
 MIXED = """\
 inputs: {count: {type: integer, default: 4}}
@@ -200,6 +209,22 @@ def test_histories_are_those_of_a_folder_and_replay_under_another_hash_seed(
         )  # fmt: skip
         assert shown(there, "mixed") == shown(here, "mixed")
     asyncio.run(replay(store, "mixed"))
+
+
+def test_what_steps_log_is_part_of_the_history(store: str, tmp_path: Path) -> None:
+    flow = write_flow(
+        tmp_path,
+        "steps:\n  - {id: a, call: told, with: {size: 3}, retry: {attempts: 2, delay: 1ms}}\n",
+    )
+    told = []
+    for place in (store, tmp_path / "store"):
+        with Engine(place) as engine:
+            engine.run(flow, id="logs")
+            [step] = engine.show("logs", step="a")["steps"]
+            told.append([without_times(attempt["log"]["lines"][0]) for attempt in step["tries"]])
+    assert told[0] == told[1]
+    assert [one["text"] for one in told[0]] == ["attempt 1", "attempt 2"]
+    asyncio.run(replay(store, "logs"))
 
 
 async def replay(store: str, id: str) -> None:
@@ -1295,6 +1320,14 @@ def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "temporalio", None)
     with pytest.raises(UsageError, match=r"pip install 'flowengine\[temporal\]'"):
         Engine("temporal://127.0.0.1:1/default")
+
+
+def test_environments_of_workers_cannot_be_looked_into() -> None:
+    with (
+        Engine("temporal://127.0.0.1:1/default") as engine,
+        pytest.raises(UsageError, match="at its workers, where they cannot be looked into"),
+    ):
+        engine.look_into_environment("box")
 
 
 def test_without_a_server_it_says_so() -> None:

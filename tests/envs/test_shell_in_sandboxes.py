@@ -42,7 +42,11 @@ def clean_state(request: pytest.FixtureRequest) -> Any:
         yield
         if shell.healthy:
             shell.interrupt()
-            shell.run("kill -9 $$", wait=10)
+            try:
+                shell.run("kill -9 $$", wait=10)
+            except EnvironmentBusy:  # A test that failed has left a program that reads.
+                shell.keys("C-c", "C-d")
+                ended(shell)
     else:
         yield
 
@@ -350,6 +354,40 @@ def test_a_conversation_with_a_program(shell: Shell) -> None:
         assert f"\n{number * 1000 + 7}\n" in result.output.replace("0007", "7")
     shell.keys("C-d")
     assert ended(shell).exit_code == 0
+
+
+STOPS_TMUX = """
+import os, signal, time
+pid = os.getpid()
+while not open(f"/proc/{pid}/stat").read().partition("(")[2].startswith("tmux"):
+    pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+if not os.fork():
+    while not os.path.exists("typing"):
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGSTOP)
+    open("stopped", "w").close()
+    time.sleep(1)
+    os.kill(pid, signal.SIGCONT)
+    os._exit(0)
+line = input("Name? ")
+time.sleep(0.5)
+input(f"Hello {line}. Age? ")
+"""
+
+
+def test_input_that_is_typed_late_is_waited_for(shell: Shell) -> None:
+    home = on_host(shell, shell.home)
+    (home / "stops.py").write_text(STOPS_TMUX)
+    assert shell.run("cd; python3 stops.py").status == "waiting_for_input"
+    (home / "typing").touch()
+    while not (home / "stopped").exists():
+        time.sleep(0.01)
+    shell.send("Ada\n")
+    result = shell.wait(60)
+    assert result.status == "waiting_for_input"
+    assert result.output.endswith("Hello Ada. Age? ")
+    shell.keys("C-d")
+    assert ended(shell).exit_code == 1
 
 
 @pytest.mark.usefixtures("little_grace")

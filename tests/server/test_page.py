@@ -46,6 +46,7 @@ ALLOWED = {
     ("GET", "/deploy"): frozenset({"admin"}),
     ("POST", "/deploy"): frozenset({"admin"}),
     ("GET", "/environments"): frozenset({"operator", "admin"}),
+    ("POST", "/environments/{environment}/look"): frozenset({"admin"}),
     ("POST", "/environments/{environment}/release"): frozenset({"operator", "admin"}),
     ("GET", "/approvals"): frozenset(ROLES),
     ("GET", "/approvals/{approval}"): frozenset(ROLES),
@@ -132,12 +133,12 @@ def test_an_approver_signs_in_decides_and_signs_out(api: Api, ben: Browser) -> N
 
     assert (done.status_code, done.headers["location"]) == (303, path)
     decision = api.engine.wait(wait)["decision"]
-    assert (decision["by"], decision["via"], decision["comment"]) == ("user:ben", "rest", "good")
+    assert (decision["by"], decision["via"], decision["comment"]) == ("user:ben", "page", "good")
     assert decision["form"] == {"grade": "senior", "salary": 50, "urgent": False}
     assert decision["edits"] == {"level": 4}
     shown = ben("GET", path).text
     assert '<form method="post" class' not in shown
-    for part in ("approved by user:ben", "good", "3 → 4", "senior", "by rest"):
+    for part in ("approved by user:ben", "good", "3 → 4", "senior", "via page"):
         assert part in shown[shown.index('id="decision"') : shown.index("About Ada")], part
     assert "approve" in ben("GET", "/approvals?for=all&status=closed").text
     late = ben("POST", path, {**form, "choice": "reject"})

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation
 
 LONG = 2_000
-"""Events of an execution that takes noticeably longer to replay."""
+"""Events of an execution that takes noticeably longer to replay, or the records that they began:
+one event may begin thousands of steps."""
 _STATUSES = {
     **dict.fromkeys(("asked", "lock", "budget", "wait"), "waiting"),
     "pause": "retrying",
@@ -53,10 +54,12 @@ def read_glance(host: Host, record: ExecutionRecord) -> Glance | None:
         record: The execution.
     """
     loaded = host.store.load(record.id)
-    if loaded.snapshot is None or loaded.snapshot[0] + len(loaded.tail) < LONG:
+    if loaded.snapshot is None:
         return None
     found = host.execution(record.id, host.flows.by_hash(loaded.record.hash), 0)
     found.load(loaded)
+    if max(found.seq, found.state["last"]) < LONG:
+        return None
     view = View(found.linked.graph, found.state)
     acts = found.state["acts"].values()
     return Glance(

@@ -184,7 +184,7 @@ class Attempts:
             patience = LATE_SECONDS if "compensate" in step else 0.0
             environments = self._host.environments if run.environments else None
             kept = await flow.runner.attempt(context, run, environments, printed, lambda: patience)
-            event: Any = succeeded(run, kept.value, now, kept.openings)
+            event: Any = succeeded(run, kept.value, now, kept.openings, kept.log)
         except AttemptFailed as failure:
             if failure.error["type"] in ASKING:
                 execution = await asyncio.to_thread(self._around, flow, run)
@@ -193,6 +193,8 @@ class Attempts:
                     return dict(asked)
             event = failed(run, failure, now)
         size = len(pack(event))
+        if size > self._store.most_bytes and event.pop("log", None) is not None:
+            size = len(pack(event))  # the result alone may fit
         if size > self._store.most_bytes:
             message = f"the result has {size} bytes; at most {self._store.most_bytes} are possible"
             return _refused("LimitExceeded", message)

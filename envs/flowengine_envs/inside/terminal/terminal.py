@@ -205,13 +205,17 @@ class Terminal:
     def send(self, data: bytes, done: Call) -> None:
         """Type bytes."""
         if data:
-            self._typed(partial(self._tmux.type, data, lambda *_: done()), done)
+            self._typed(partial(self._tmux.type, data, lambda *_: self._arrived(done)), done)
         else:
             done()
 
     def press(self, keys: Sequence[str], done: Any) -> None:
         """Press keys. `done` is called with whether all are known."""
-        press = partial(self._tmux.press, keys, lambda well, _words: done(well))
+
+        def pressed(well: bool, _words: bytes) -> None:
+            self._arrived(partial(done, well))
+
+        press = partial(self._tmux.press, keys, pressed)
         self._typed(press, partial(done, True))
 
     def screen(self, done: Any) -> None:
@@ -259,6 +263,12 @@ class Terminal:
             self._tmux.program.kill()
             self._loop.after(_AGAIN, self._kill_all)  # It may still be starting.
 
+    def _arrived(self, done: Call) -> None:
+        """Discard earlier checks. Until tmux typed the input, the program waited as before."""
+        if self._running is not None:
+            self._running.look_anew()
+        done()
+
     def _typed(self, call: Call, dropped: Call) -> None:
         """Type input, except while the shell reads our line, which Ctrl-C would delete.
 
@@ -267,8 +277,6 @@ class Terminal:
             dropped: Called instead if the command never reads it.
         """
         running = self._running
-        if running is not None:
-            running.look_anew()
         if running is None or running.phase in {Phase.HANDED, Phase.ENDED}:
             call()
         else:
