@@ -32,7 +32,7 @@ umount --recursive /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 exec /lib/systemd/systemd
 """
-"""The first process. Groups of version 2 are its own also where the daemon uses version 1."""
+"""The first process. It has control groups of version 2, even if the daemon uses version 1."""
 
 
 def pack_systemd(target: Path) -> None:
@@ -63,7 +63,7 @@ class Machine:
     def __init__(self, image: str) -> None:
         rights = ["--cap-add", "SYS_ADMIN", "--cgroupns", "private"]
         rights += ["--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined"]
-        places = ["--tmpfs", "/run", "--tmpfs", "/tmp", "--env", "container=docker"]  # noqa: S108
+        places = ["--tmpfs", "/run", "--tmpfs", "/tmp", "--env", "container=docker"]
         start = ["--network", "none", "--entrypoint", "sh", image, "-c", BOOT]
         self._name = docker("run", "--detach", *rights, *places, *start).strip()
 
