@@ -7,9 +7,12 @@ namespace together identify one process permanently.
 from __future__ import annotations
 
 import os
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from flowengine.named_tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Owner(NamedTuple):
@@ -68,7 +71,8 @@ def is_dead(owner: HasOwner) -> bool:
     """Return whether a process is certainly dead.
 
     It is dead if this machine has been rebooted since, or if, in a shared pid namespace, its pid is
-    free or belongs to a process that started at another time. A stopped process is alive.
+    free or belongs to a process that started at another time. A stopped process is alive, and so is
+    one with a running thread.
 
     Args:
         owner: The process.
@@ -93,7 +97,7 @@ def boot() -> str:
 
 
 def started(pid: int) -> int | None:
-    """Return the start of a process in ticks since boot, or None if it ended or is a zombie."""
+    """Return the start of a process in ticks since boot, or None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The program's name, in parentheses, may contain any character. The remaining fields
@@ -101,4 +105,16 @@ def started(pid: int) -> int | None:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return None if fields[0] in {b"Z", b"X"} else int(fields[19])
+    return None if has_ended(fields) else int(fields[19])
+
+
+def has_ended(fields: Sequence[bytes]) -> bool:
+    """Return whether a process has ended, although its parent has not been told yet (a zombie).
+
+    The kernel reports this state as soon as the first thread has ended. Other threads may still
+    run, and after `kill -9` they hold its files and may finish a write.
+
+    Args:
+        fields: The fields after the name in its `stat`.
+    """
+    return fields[0] in {b"Z", b"X"} and int(fields[17]) <= 1

@@ -14,7 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from flowengine.sdk.process_identity import as_text, from_text, is_dead, this_process
+from flowengine.sdk.process_identity import (
+    as_text,
+    from_text,
+    has_ended,
+    is_dead,
+    this_process,
+)
 
 MARK = "FLOWENGINE_ATTEMPT"
 """The environment variable by which a process is found: `execution:unit@owner`."""
@@ -225,7 +231,7 @@ def _process(pid: int) -> Process | None:
         fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split(maxsplit=20)
     except OSError:
         return None
-    if fields[0] in {b"Z", b"X"}:
+    if has_ended(fields):
         return None
     return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
 

@@ -32,7 +32,7 @@ umount --recursive /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 exec /lib/systemd/systemd
 """
-"""The first process. Groups of version 2 are its own also where the daemon uses version 1."""
+"""The first process. It has control groups of version 2, even if the daemon uses version 1."""
 
 
 def pack_systemd(target: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from flowengine.journal.lease_holders import is_dead, steady_now, this_process
 from flowengine.journal.records import Append, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.sdk import process_identity
+from flowengine.sdk.process_tree import processes
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -55,6 +57,34 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path, start: Start) -> None:
 
     assert store.acquire("e1", me.id, steady_now()) == 2
     store.close()
+
+
+FIRST_THREAD_ENDS = """
+import ctypes, platform, threading
+def tell():
+    while open("/proc/self/stat").read().rpartition(")")[2].split()[0] != "Z": pass
+    print("alone", flush=True)
+    threading.Event().wait()
+threading.Thread(target=tell).start()
+ctypes.CDLL(None).syscall(93 if platform.machine() in ("aarch64", "riscv64") else 60, 0)
+"""
+
+
+def test_a_process_lives_as_long_as_any_of_its_threads() -> None:
+    """Also after `kill -9`, until the last has left the kernel: it may finish a write there."""
+    command = [sys.executable, "-c", FIRST_THREAD_ENDS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert hear(child) == ["alone"]
+        began = process_identity.started(child.pid)
+        assert began is not None
+        owner = process_identity.this_process()._replace(pid=child.pid, started=began)
+        assert child.pid in [one.pid for one in processes()]
+
+        os.kill(child.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+        assert is_dead(owner)
+        assert child.pid not in [one.pid for one in processes()]
 
 
 def test_a_frozen_holder_that_wakes_cannot_write(tmp_path: Path, start: Start) -> None:

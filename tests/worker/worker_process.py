@@ -9,18 +9,20 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from flowengine.engines.engine import Engine
+from flowengine.worker import backlog
 from flowengine.worker.loop import Worker
 from flowengine.worker.service import Log, until_stopped
 from tests.engines import child
 
 
-def start(store: Path, at_once: int = 8) -> BaseProcess:
+def start(store: Path, at_once: int = 8, probation: float = backlog.PROBATION) -> BaseProcess:
     """Start a worker."""
-    return child.start(work, str(store), at_once)
+    return child.start(work, str(store), at_once, probation)
 
 
-def work(store: str, at_once: int) -> None:
+def work(store: str, at_once: int, probation: float) -> None:
     """Work until stopped."""
+    backlog.PROBATION = probation
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the process ends with it
     asyncio.run(_work(store, at_once))
 
