@@ -7,20 +7,24 @@ the last snapshot are replayed.
 
 from __future__ import annotations
 
-import re
 import time
-from collections import defaultdict
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.executions.replay import Moment, read, unpacked, walk, walk_on
 from flowengine.engines.executions.views import entry_view, execution_view, wait_view
+from flowengine.engines.folds import Folds
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.inspection.glance import read_glance
 from flowengine.engines.inspection.indexed import Indexed, read_index
 from flowengine.engines.inspection.replayed import OpenHistories, Replayed
-from flowengine.engines.inspection.steps import OVER, StepLog
+from flowengine.engines.inspection.steps import (
+    OVER,
+    StepLog,
+    stop_with,
+    wait_with_what_is_inside,
+)
 from flowengine.engines.inspection.unattended import standing_view
 from flowengine.engines.interventions.retrying import again
 from flowengine.engines.messages.delivery import view as undelivered
@@ -101,8 +105,36 @@ def show(
             return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
     with _replayed(host, record, histories) as found:
         now = None if found.last is None else Last(found.last.graph, found.last.state)
-        shown = _Shown(found.steps(), now, found.journal)
+        shown = _Shown(found.steps(step), now, found.journal)
         return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
+
+
+@contextmanager
+def folds(
+    host: Host, execution: str, histories: OpenHistories
+) -> Iterator[tuple[ExecutionInfo, Folds]]:
+    """Return an execution with the tree of its steps, which changes after the block.
+
+    If it was shown before, the cost depends on what has changed and on what is open.
+
+    Args:
+        host: Provides the store.
+        execution: Full id.
+        histories: The executions that were shown last.
+
+    Returns:
+        See `ExecutionInfo`. `steps` is empty.
+    """
+    record = host.store.execution(execution)
+    if any("plumbing" in step for step in host.flows.by_hash(record.hash).compiled["steps"]):
+        info = show(host, execution, None, histories, tries=True)
+        yield {**info, "steps": []}, Folds(info["steps"])  # what is shown depends on all steps
+        return
+    with _replayed(host, record, histories) as found:
+        now = None if found.last is None else Last(found.last.graph, found.last.state)
+        shown = _Shown([], now, found.journal)
+        info = _view(host, record, shown, None, plumbing=False, tries=False)
+        yield info, found.folds(info["status"])
 
 
 def glance(host: Host, execution: str, histories: OpenHistories) -> ExecutionInfo | None:
@@ -164,7 +196,7 @@ def _view(
     """Return the result of `show`."""
     steps, last, events, _ = shown
     execution = record.id
-    _wait_with_what_is_inside(steps)
+    wait_with_what_is_inside(steps)
     if step is not None:
         steps = [found for found in steps if found["address"] == step]
         if not steps:
@@ -178,10 +210,7 @@ def _view(
     elif not plumbing:
         steps = [step for step in steps if "plumbing" not in step or _needs_a_look(step, steps)]
     standing = standing_view(host, record)
-    if standing["status"] in ("interrupted", "quarantined"):
-        _stop(steps, "interrupted")
-    elif standing["status"] == "waiting":
-        _stop(steps, "waiting")
+    stop_with(steps, standing["status"])
     if step is None:
         _leave_out_values(steps, tries=tries)
     error = unpack_error(record.error, f"execution {record.id}")
@@ -225,7 +254,7 @@ def show_past(
         found = Replayed(host.flows, record.hash)
         found.add(journal)
     steps, last = found.steps(), found.last
-    _wait_with_what_is_inside(steps)
+    wait_with_what_is_inside(steps)
     if not plumbing:
         steps = [step for step in steps if "plumbing" not in step or _needs_a_look(step, steps)]
     _leave_out_values(steps, tries=tries)
@@ -268,26 +297,6 @@ def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
         return step["status"] in ("failed", "refused", "uncertain", "retrying")
     inside = (f"{step['address']}/", f"{step['address']}[")
     return not any(step["address"].startswith(inside) for step in steps)
-
-
-def _wait_with_what_is_inside(steps: list[StepInfo]) -> None:
-    """Mark steps as waiting if something in them waits and nothing in them runs."""
-    inside: dict[str, set[str]] = defaultdict(set)
-    open_steps = [step for step in steps if "ended_at" not in step]
-    for step in sorted(open_steps, key=lambda candidate: len(candidate["address"]), reverse=True):
-        address = step["address"]
-        if step["status"] == "running" and inside[address] == {"waiting"}:
-            step["status"] = "waiting"
-        for sign in re.finditer(r"[/[@]", address):
-            inside[address[: sign.start()]].add(step["status"])
-
-
-def _stop(steps: list[StepInfo], status: str) -> None:
-    """Give running steps another status, because their process is gone."""
-    for step in steps:
-        for each in (step, *step["tries"]):
-            if each["status"] == "running":
-                each["status"] = status
 
 
 def _again(host: Host, record: ExecutionRecord, shown: _Shown) -> Again:
