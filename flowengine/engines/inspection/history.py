@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.executions.replay import Moment, read, unpacked, walk, walk_on
@@ -38,7 +39,7 @@ from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.engines.host import Host
@@ -68,8 +69,8 @@ class _Shown(NamedTuple):
     """None: it has not begun."""
     events: Sequence[Event]
     """All, or from an index only those that are shown."""
-    is_whole: bool = True
-    """Whether `events` are all."""
+    again: Callable[[], Again]
+    """Returns how it is continued, if it has failed."""
 
 
 def show(
@@ -105,7 +106,8 @@ def show(
             return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
     with _replayed(host, record, histories) as found:
         now = None if found.last is None else Last(found.last.graph, found.last.state)
-        shown = _Shown(found.steps(step), now, found.journal)
+        retried = partial(again, host, record, found.journal, found.fork_point)
+        shown = _Shown(found.steps(step), now, found.journal, retried)
         return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
 
 
@@ -132,7 +134,8 @@ def folds(
         return
     with _replayed(host, record, histories) as found:
         now = None if found.last is None else Last(found.last.graph, found.last.state)
-        shown = _Shown([], now, found.journal)
+        retried = partial(again, host, record, found.journal, found.fork_point)
+        shown = _Shown([], now, found.journal, retried)
         info = _view(host, record, shown, None, plumbing=False, tries=False)
         yield info, found.folds(info["status"])
 
@@ -141,7 +144,7 @@ def glance(host: Host, execution: str, histories: OpenHistories) -> ExecutionInf
     """Return what an execution is doing, like `show`, without its past.
 
     The cost depends on the size of its state, not on the length of its journal. If it has failed,
-    the journal is read, because it determines how the execution is continued.
+    only the journal determines how it is continued, so that is left out.
 
     Args:
         host: Provides the store.
@@ -160,7 +163,7 @@ def glance(host: Host, execution: str, histories: OpenHistories) -> ExecutionInf
     if found is None:
         return None
     last = Last(found.execution.linked.graph, found.execution.state)
-    shown = _Shown(found.steps, last, found.tail, is_whole=False)
+    shown = _Shown(found.steps, last, found.tail, _unknown)
     info = _view(host, record, shown, None, plumbing=False, tries=False)
     _leave_out_values(found.items, tries=False)
     return {**info, "steps": [*info["steps"], *found.items]}
@@ -194,7 +197,7 @@ def _view(
     tries: bool,
 ) -> ExecutionInfo:
     """Return the result of `show`."""
-    steps, last, events, _ = shown
+    steps, last, events, retried = shown
     execution = record.id
     wait_with_what_is_inside(steps)
     if step is not None:
@@ -216,7 +219,7 @@ def _view(
     error = unpack_error(record.error, f"execution {record.id}")
     return {
         **standing,
-        **(_again(host, record, shown) if record.status == "failed" else {}),
+        **(retried() if record.status == "failed" else {}),
         "durability": host.store.durability,
         **_budgets(host, execution, last),
         "inputs": {} if last is None else last.state["inputs"],
@@ -299,12 +302,6 @@ def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
     return not any(step["address"].startswith(inside) for step in steps)
 
 
-def _again(host: Host, record: ExecutionRecord, shown: _Shown) -> Again:
-    """Return how a failed execution is continued."""
-    journal = list(shown.events) if shown.is_whole else read(host.store, record.id)
-    return again(host, record, journal)
-
-
 def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
     """Return the same from the index of the steps and later events. None: it has no index."""
     found = read_index(host, record)
@@ -324,7 +321,17 @@ def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
         *(entry[1] for entry in found.records if not isinstance(entry, Observation)),
         *found.tail,
     ]
-    return _Shown([*log.steps.values()], Last(found.graph, found.state), events, is_whole=False)
+    last = Last(found.graph, found.state)
+    return _Shown([*log.steps.values()], last, events, lambda: _again(host, record))
+
+
+def _again(host: Host, record: ExecutionRecord) -> Again:
+    return again(host, record, read(host.store, record.id))
+
+
+def _unknown() -> Again:
+    """Return how an execution is continued whose journal is not read, although it determines it."""
+    return {}
 
 
 def _done_plumbing(found: Indexed) -> set[str]:

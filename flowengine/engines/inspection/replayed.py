@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from flowengine.engines.executions.replay import Moment, unpacked, walk
 from flowengine.engines.folds import Folds
 from flowengine.engines.inspection.steps import StepLog, stop_with, wait_with_what_is_inside
+from flowengine.engines.interventions.retrying import fork_point
 from flowengine.garbage import CollectedLater
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Replayed:
         self._folds = Folds()
         self._folded = ""
         """Status of the execution when the tree was changed last."""
+        self._point: tuple[int, str | None] | None = None
+        """The length of the journal, and the fork point with these events."""
         self._seen: list[Observation] = []
         self._walk: Iterator[Moment] = iter(())
 
@@ -75,6 +78,13 @@ class Replayed:
             return [*map(_copied, steps.values())]
         addresses = {**self._log.open, **({only: None} if only in steps else {})}
         return [_copied(steps[address]) for address in addresses]
+
+    def fork_point(self) -> str | None:
+        """Return its `fork_point`, which is determined anew if it has new events."""
+        length = len(self.journal)
+        if self._point is None or self._point[0] != length:
+            self._point = length, fork_point(self._flows, self._hash, self.journal)
+        return self._point[1]
 
     def folds(self, status: str) -> Folds:
         """Return the tree of the activations, which changes with them.
