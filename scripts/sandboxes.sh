@@ -2,6 +2,7 @@
 # Ensure that the programs are installed that the tests of environments run: bubblewrap, the
 # system's Python with pip, Node.js with npm, tmux, Chromium, mmdebstrap, a Docker daemon with
 # the image of the docker sandbox, a registry of images, and the packages of the test servers.
+# Tests of Temporal and of deployment need ip, a C compiler, and the programs of systemd.
 # Missing programs are installed, as root on Debian. Elsewhere they are listed, and their tests are
 # skipped.
 set -euo pipefail
@@ -20,6 +21,9 @@ command -v less >/dev/null || missing+=(less)
 command -v vi >/dev/null || missing+=(vim-tiny)
 command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
 command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
+command -v ip >/dev/null || missing+=(iproute2)
+command -v cc >/dev/null || missing+=(gcc libc6-dev)
+command -v systemctl >/dev/null || missing+=(systemd)
 [ -x /usr/bin/python3 ] || missing+=(python3)
 /usr/bin/python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
 

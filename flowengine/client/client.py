@@ -163,6 +163,7 @@ class Client:
     revoke = _blocking(requests.revoke)
     open_environments = _blocking(requests.open_environments)
     open_environment = _blocking(requests.open_environment)
+    look_into_environment = _blocking(requests.look_into_environment)
     release_environment = _blocking(requests.release_environment)
 
     def events(
@@ -339,6 +340,7 @@ class AsyncClient:
     revoke = _async(requests.revoke)
     open_environments = _async(requests.open_environments)
     open_environment = _async(requests.open_environment)
+    look_into_environment = _async(requests.look_into_environment)
     release_environment = _async(requests.release_environment)
 
     async def events(

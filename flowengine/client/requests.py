@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ExecutionInfo,
         GrantInfo,
         Reason,
+        ScreenInfo,
         StartInfo,
         UpgradeInfo,
         WaitInfo,
@@ -627,6 +628,11 @@ def open_environments(execution: str | None = None) -> Request[list[dict[str, An
 def open_environment(name: str) -> Request[dict[str, Any]]:
     """Describe one open environment. See `Engine.open_environment`."""
     return Request("GET", f"/v1/environments/{_part(name)}", _map)
+
+
+def look_into_environment(name: str) -> Request[ScreenInfo]:
+    """Look into an environment that a process has open. See `Engine.look_into_environment`."""
+    return Request("POST", f"/v1/environments/{_part(name)}/look", _map, {})
 
 
 def release_environment(name: str, *, force: bool = False) -> Request[dict[str, Any]]:

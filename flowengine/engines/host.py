@@ -167,7 +167,7 @@ class Host:
     def _make_environments(self) -> Environments:
         from flowengine.engines.environments.environments import Environments
 
-        own, given = _folder_of(self.store), self._folder
+        own, given = folder_of(self.store), self._folder
         folder: Callable[[], str] | None = None
         if given is not None:
             folder = partial(str, given)
@@ -271,7 +271,7 @@ class Host:
     @property
     def replies(self) -> ReplyFiles | None:
         """Replies that arrive, for readers in other processes. None: it has no such store."""
-        if self._replies is None and (folder := _folder_of(self.store)) is not None:
+        if self._replies is None and (folder := folder_of(self.store)) is not None:
             from flowengine.arriving_replies import ReplyFiles
 
             self._replies = ReplyFiles(folder)
@@ -351,7 +351,7 @@ def _own_folder(given: str | PathLike[str]) -> str:
     return folder
 
 
-def _folder_of(store: Store) -> str | None:
+def folder_of(store: Store) -> str | None:
     """Return the directory of a store. None for a store in memory."""
     location = getattr(store, "location", None)
     if location in {None, "", "memory", ":memory:"} or remote_store(str(location)):

@@ -121,6 +121,25 @@ class WaitInfo(TypedDict, total=False):
     """`{choice, by, at, via, comment, form, edits, attachments}` of a closed wait."""
 
 
+class LogLineInfo(TypedDict):
+    """A line that a step logged."""
+
+    at: str
+    level: str
+    """`INFO`, `WARNING`, …"""
+    text: str
+    """Secrets are masked. It may contain line breaks and any other characters."""
+
+
+class LogInfo(TypedDict):
+    """What an attempt of a step logged with `context.log`: its last lines, at most 16 KiB."""
+
+    lines: list[LogLineInfo]
+    """Oldest first."""
+    left_out: int
+    """Number of older lines that are not kept."""
+
+
 class AttemptInfo(TypedDict, total=False):
     """One attempt of a step."""
 
@@ -133,6 +152,8 @@ class AttemptInfo(TypedDict, total=False):
     error: ErrorData
     evidence: Evidence
     """Evidence of why it failed. Absent if there is none."""
+    log: LogInfo
+    """Absent if it logged nothing, or if its process died."""
 
 
 class StepInfo(TypedDict, total=False):
@@ -164,6 +185,18 @@ class StepInfo(TypedDict, total=False):
     earlier_decisions: list[dict[str, Any]]
     """Earlier decisions in the same format: votes, and the approval of a call whose outcome became
     unknown in a crash."""
+
+
+class ScreenInfo(TypedDict):
+    """What an open environment shows to people."""
+
+    environment: str
+    """Its id."""
+    at: str
+    """When it showed that."""
+    screen: dict[str, str]
+    """`text`: the lines of a terminal. `picture`: a PNG of a browser's window in base64, `title`
+    and `address`: of its page. Absent if empty."""
 
 
 class BudgetInfo(TypedDict, total=False):

@@ -11,11 +11,12 @@ from flowengine.argument_checks import milliseconds
 from flowengine.engines.deciding import Decider
 from flowengine.errors import Conflict, UsageError
 from flowengine.journal.ports.directory import every_item
+from flowengine.store_folder import remote_store
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.infos import UpgradeInfo
+    from flowengine.engines.infos import ScreenInfo, UpgradeInfo
     from flowengine.engines.results import ExecutionResult
     from flowengine.flow.building import Flow
     from flowengine.journal.records import Pruned
@@ -289,6 +290,32 @@ class Operator(Decider):
         from flowengine.engines.inspection.open_environments import with_execution
 
         return with_execution(self._host.environments.manager.written_one(name))
+
+    def look_into_environment(self, name: str) -> ScreenInfo:
+        """Look into an environment that a process on this machine has open.
+
+        That process answers with a picture of the browser, or with the text of the terminal. The
+        step that uses the environment is not disturbed, and nothing of the answer is stored. It
+        blocks for at most some seconds.
+
+        Args:
+            name: Its name, or an unambiguous prefix of its id.
+
+        Raises:
+            NotFound: No environment matches.
+            Conflict: Several environments match, or it cannot be looked into: its process has ended
+                or does not answer, or its kind has nothing to look at.
+            UsageError: The store is in Temporal, whose workers have the environments.
+        """
+        if remote_store(str(self._host.store.location)) is not None:
+            raise UsageError(
+                "a store in Temporal has its environments at its workers, where they cannot be "
+                "looked into",
+                hint="use a store in a directory for it",
+            )
+        from flowengine.engines.inspection.open_environments import screen_info
+
+        return screen_info(*self._host.environments.manager.look(name))
 
     def release_environment(self, name: str, *, force: bool = False) -> dict[str, Any]:
         """End an environment that a process has left open.

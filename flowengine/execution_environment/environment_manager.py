@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.errors import Conflict, Hint, StoreError
 from flowengine.execution_environment import reaper
@@ -46,6 +46,9 @@ from flowengine.sdk.environments import Scope
 from flowengine.sdk.errors import StepError
 from flowengine.sdk.process_identity import is_dead, this_process
 from flowengine.store_folder import claim, find_store, state_folder
+
+if TYPE_CHECKING:
+    from flowengine.execution_environment.registry.screens import Seen
 
 _Result = TypeVar("_Result")
 _FLUSH = 1.0
@@ -493,6 +496,26 @@ class EnvironmentManager:
             Conflict: Several environments match.
         """
         return describe_entry(one_entry(self._around.registry, name))
+
+    def look(self, name: str) -> tuple[str, Seen]:
+        """Look into an environment that this or another process has open.
+
+        It blocks for at most some seconds. The step that uses the environment is not disturbed.
+
+        Args:
+            name: Its name, or an unambiguous prefix of its id.
+
+        Returns:
+            Its id, and what it shows.
+
+        Raises:
+            NotFound: No environment matches.
+            Conflict: Several environments match, or it cannot be looked into.
+        """
+        from flowengine.execution_environment.registry.screens import look
+
+        entry = one_entry(self._around.registry, name)
+        return entry.id, look(entry)
 
     def end_written(self, name: str, *, force: bool = False) -> dict[str, Any]:
         """End an environment that another process has open or left open.

@@ -30,13 +30,15 @@ EXPLAINED = (FlowEngineError, OSError)
 """Errors with a complete message."""
 _NONE = type(None)
 _TEXT = {str}
-_OUTCOME: Shape = {"unit": int, "attempt": int, "opened?": list}
+_OUTCOME: Shape = {"unit": int, "attempt": int, "opened?": list, "log?": dict}
 _HANDED: Shape = {"wait": int, "by?": str, "to?": str, "comment?": (str, _NONE), "sent?": int}
 _ERROR: Shape = {
     "type": str, "message": str, "step?": str, "attempt?": int, "retryable?": bool,
     "retry_after?": int, "cause?": (dict, _NONE),
 }  # fmt: skip
 _EVIDENCE: Shape = {"traceback?": list, "stdout?": str, "stderr?": str}
+_LOG: Shape = {"lines": list, "left_out?": int}
+_LOG_LINE = [int, str, str]
 _OPENING: Shape = {
     **dict.fromkeys(("name", "kind", "scope", "provider"), str), "asked": int, "ready": int,
 }  # fmt: skip
@@ -74,7 +76,7 @@ EVENTS: dict[str, Shape] = {
     "used": {**_OUTCOME, "run": str, "amounts": dict},
     "described": {"wait": int, "source?": str, "preview?": str, "note?": str},
     "cut": {**_OUTCOME, "began?": bool},
-    "timer": {"timer": int, "evidence?": dict},
+    "timer": {"timer": int, "evidence?": dict, "log?": dict},
     "decided": {
         "wait": int, "choice?": str, "by?": str, "via?": str, "comment?": (str, _NONE),
         "edits?": (dict, _NONE), "attachments?": (list, _NONE), "images?": list, "sent?": int,
@@ -170,6 +172,11 @@ def unpack_event(packed: bytes, what: str) -> Any:
         _check_error(event["error"], what)
     if "evidence" in event:
         _check(event["evidence"], _EVIDENCE, what)
+    if "log" in event and "log?" in shape:
+        _check(event["log"], _LOG, what)
+        if any(not isinstance(line, list) or [*map(type, line)] != _LOG_LINE
+               for line in event["log"]["lines"]):  # fmt: skip
+            _refuse(what, "a line of its log")
     for opening in event.get("opened", ()):
         _check(opening, _OPENING, what)
     return event

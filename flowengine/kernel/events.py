@@ -40,6 +40,15 @@ class Evidence(TypedDict, total=False):
     stderr: str
 
 
+class Log(TypedDict):
+    """What an attempt logged, for display. No decision depends on it."""
+
+    lines: list[list[Plain]]
+    """`[time (ms), level, text]` each, oldest first. Secrets are masked."""
+    left_out: NotRequired[int]
+    """Number of older lines that are not kept."""
+
+
 class Started(TypedDict):
     """The execution was created. This is the first event of every journal."""
 
@@ -84,6 +93,7 @@ class Succeeded(TypedDict):
     opened: NotRequired[list[Opening]]
     """The environments that were opened for the execution and that this attempt is the first to
     use."""
+    log: NotRequired[Log]
 
 
 class Failed(TypedDict):
@@ -96,6 +106,7 @@ class Failed(TypedDict):
     error: ErrorData
     evidence: NotRequired[Evidence]
     opened: NotRequired[list[Opening]]
+    log: NotRequired[Log]
     began: NotRequired[bool]
     """False: it was refused right before it began, so budgets do not count it."""
 
@@ -115,6 +126,7 @@ class Lost(TypedDict):
     error: ErrorData
     evidence: NotRequired[Evidence]
     opened: NotRequired[list[Opening]]
+    log: NotRequired[Log]
 
 
 class Asked(TypedDict):
@@ -198,6 +210,8 @@ class TimerFired(TypedDict):
     timer: int
     evidence: NotRequired[Evidence]
     """The output of the attempt that the timer ends."""
+    log: NotRequired[Log]
+    """What this attempt has logged."""
 
 
 class Decided(TypedDict, total=False):

@@ -1,11 +1,11 @@
-"""The environments that are open, and how operators end them."""
+"""The environments that are open, and how operators look into them and end them."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from flowengine.errors import FlowEngineError, NotFound
+from flowengine.errors import Conflict, FlowEngineError, NotFound
 from flowengine.kernel.notation.times import parse_time
 from flowengine.page.readable import duration
 from flowengine.page.view import View, checked
@@ -30,6 +30,17 @@ def release(call: Call, given: dict[str, str]) -> View:
     except FlowEngineError as error:
         return _listed(call, None, error)
     return View("", {}, redirect="/environments")
+
+
+def look(call: Call, given: dict[str, str]) -> View:
+    """Show what an environment shows at the moment."""
+    shown: dict[str, Any] = {"environment": environments.show_environment(call)}
+    try:
+        found = environments.look_into_environment(call)
+    except Conflict as error:  # it cannot be looked into
+        shown |= {"error": error, "hint": error.hint_for("page")}
+        return View("screen.html", shown, status_of(error))
+    return View("screen.html", {**shown, "at": found["at"], "screen": found["screen"]})
 
 
 def _listed(call: Call, execution: str | None, error: FlowEngineError | None) -> View:

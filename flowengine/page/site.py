@@ -128,6 +128,12 @@ PAGES = (
     Page("GET", "/environments", Right.OPERATE, environment_views.list_environments),
     Page(
         "POST",
+        "/environments/{environment}/look",
+        Right.CONTENT,
+        environment_views.look,
+    ),
+    Page(
+        "POST",
         "/environments/{environment}/release",
         Right.OPERATE,
         environment_views.release,

@@ -241,7 +241,10 @@ class StepContext(Protocol):
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Logger of the attempt, which records the origin of each line and masks secrets."""
+        """Logger of the attempt, which adds the origin to each line and masks secrets.
+
+        The last lines are recorded with the end of the attempt.
+        """
 
     def say(self, text: str) -> None:
         """Show a text to the user, with secrets masked."""

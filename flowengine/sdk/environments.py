@@ -25,6 +25,7 @@ from typing import (
     Any,
     ClassVar,
     Generic,
+    NamedTuple,
     TypeVar,
     get_args,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "Resource",
     "Sandbox",
     "Scope",
+    "Screen",
     "Spec",
     "Tracer",
     "awaitable",
@@ -76,6 +78,18 @@ __all__ = [
 
 
 _Live = TypeVar("_Live")
+
+
+class Screen(NamedTuple):
+    """What an environment shows to people at one moment."""
+
+    text: str = ""
+    """The lines of a terminal."""
+    picture: bytes = b""
+    """A PNG, such as of a browser's window."""
+    title: str = ""
+    """Of the page in a browser."""
+    address: str = ""
 
 
 class Provider(Generic[_Live]):
@@ -204,6 +218,20 @@ class Provider(Generic[_Live]):
             resource: The result of `ensure`.
         """
         await self.release(resource)
+
+    async def screen(self, resource: _Live) -> Screen:
+        """Return what a person who looks into the environment sees.
+
+        It must not disturb the step that uses the environment at the moment. A kind that overrides
+        it can be looked into from other processes.
+
+        Args:
+            resource: The result of `ensure`.
+
+        Raises:
+            NotImplementedError: This kind of environment has nothing to look at.
+        """
+        raise NotImplementedError(f"environments of kind '{self.kind}' have no screen")
 
     async def reap(self, leftover: Leftover) -> None:
         """End the remains of a dead process that the manager and the sandbox do not reap.

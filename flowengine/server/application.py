@@ -400,7 +400,7 @@ class Application:
                 checked = await on_thread(lambda: _checked(route, call))
             return await self.streams.response(checked, request.headers.get("last-event-id"))
         async with self._places:
-            if key is None:
+            if key is None or route.is_anew:
                 found = await on_thread(lambda: route.answer(_checked(route, call)))
                 if isinstance(found, Path):
                     name = request.path_params["sha256"]

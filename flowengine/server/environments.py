@@ -27,6 +27,11 @@ def show_environment(call: Call) -> Any:
     return _shown(call, call.engine.open_environment(call.path["environment"]), call.flow)
 
 
+def look_into_environment(call: Call) -> Any:
+    """Ask the process that has an environment open for its screen."""
+    return call.engine.look_into_environment(call.path["environment"])
+
+
 def release_environment(call: Call) -> Any:
     """End an environment that was left open."""
     name, force = call.path["environment"], call.body.force

@@ -259,6 +259,8 @@ class Environment(TypedDict, total=False):
     host: str | None
     alive: bool | None
     """Whether the process that opened it is alive. None: it is missing."""
+    screen: bool
+    """Whether one can look into it: it is open, and a browser or a terminal."""
     workspace: str | None
     traces: dict[str, Any]
     error: str

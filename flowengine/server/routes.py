@@ -12,6 +12,7 @@ from flowengine.engines.infos import (
     Difference,
     ExecutionInfo,
     GrantInfo,
+    ScreenInfo,
     UpgradeInfo,
     WaitInfo,
 )
@@ -54,6 +55,9 @@ class Route(NamedTuple):
     is_open: bool = False
     """Whether pages of the origins that the operator names may call it, with the session of their
     user. It must not change anything. It is recorded only if it is refused."""
+    is_anew: bool = False
+    """Whether a repeated request is answered anew, because it changes nothing. No answer is
+    kept."""
     secret: str | None = None
     """Field of the answer that is not kept for repeated requests: they have None there."""
 
@@ -214,6 +218,10 @@ ROUTES = (
     Route(
         "GET", "/v1/environments/{environment}", Right.OPERATE, environments.show_environment,
         responses.Environment,
+    ),
+    Route(
+        "POST", "/v1/environments/{environment}/look", Right.CONTENT,
+        environments.look_into_environment, ScreenInfo, models.EmptyBody, is_anew=True,
     ),
     Route(
         "POST", "/v1/environments/{environment}/release", Right.OPERATE,

@@ -84,6 +84,47 @@ def test_it_is_shown_as_by_a_replay_without_one(
     assert "x" * 300 in str(by_address["ask/first.calls[2]/boom"]["output"])
 
 
+LOGGING = """
+from flowengine.sdk import StepContext
+
+def add(a: int, b: int, context: StepContext) -> int:
+    context.log.info("adding %d", a)
+    return a + b
+
+def boom(why: str, context: StepContext) -> str:
+    context.log.error("no")
+    raise ZeroDivisionError("division by zero")
+"""
+
+
+def logs(shown: Any) -> list[tuple[str, str]]:
+    """Return the first line and the status of each attempt that logged."""
+    return [
+        (attempt["log"]["lines"][0]["text"], attempt["status"])
+        for step in shown["steps"]
+        for attempt in step["tries"]
+        if "log" in attempt
+    ]
+
+
+def test_logs_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tools.py").write_text(LOGGING)
+    case = Case(tmp_path, flow(AGENT), SCRIPT)
+    assert case.run().status == "succeeded"
+    assert len(parts(case)) > 3
+
+    with case.engine_open() as engine:
+        logged = logs(engine.show(case.id, tries=True))
+        monkeypatch.setattr(history, "_by_index", lambda *_: None)
+        assert logs(engine.show(case.id, tries=True)) == logged
+
+    assert logged.count(("no", "failed")) == 7
+    assert [one for one in logged if one[0] != "no"] == [
+        ("adding 1", "succeeded"),
+        ("adding 3", "succeeded"),
+    ]
+
+
 def test_decisions_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(tmp_path, flow(AGENT, head=ASKING), SCRIPT)
     result = case.run()

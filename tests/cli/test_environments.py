@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from flowengine.execution_environment import (
     register_provider,
     unregister_provider,
 )
-from flowengine.sdk.environments import VARIABLE
+from flowengine.sdk.environments import VARIABLE, Screen
 from flowengine.sdk.process_tree import marked
 from flowengine_envs.kinds.files import Files, Folder
 from tests.cli.conftest import CommandLine, also_served
+from tests.execution_environment.painted import PNG, SPEC, Painted, holding
 from tests.own_environments import environments_in
 
 LIST = """\
@@ -281,3 +283,48 @@ def test_what_could_not_be_closed_is_told_and_shown(flowengine: CommandLine) -> 
     assert shown["status"] == "succeeded"
     assert [one["message"][: len(warning)] for one in shown["warnings"]] == [warning]
     assert f"warnings\n  {warning}" in flowengine("show", execution).out
+
+
+@also_served
+def test_an_open_one_is_looked_into(
+    folder: Path, flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with holding(folder) as holder:
+        file = flowengine.folder / "page.png"
+
+        shown = flowengine("envs", "look", "canvas", "--picture", file).out
+
+        assert shown.splitlines() == [
+            "address  http://host/?***",
+            "title    key ***",
+            f"picture  1 KiB, {file}",
+            f"in process {holder.pid}",
+        ]
+        assert file.read_bytes() == PNG
+        found = flowengine("--json", "envs", "look", "canvas").json()
+        assert found["screen"]["picture"] == b64encode(PNG).decode()
+        told = flowengine("envs", "look", "canvas", "--picture", "no/such/file", code=2).err
+        assert "no/such/file cannot be written: No such file or directory" in told
+        flowengine("envs", "look", "nothing", code=9)
+        holder.kill()
+        holder.wait()
+        told = flowengine("envs", "look", "canvas", code=7).err
+        assert f"left open by process {holder.pid}, which has ended" in told
+
+
+def test_the_screen_of_a_program_cannot_control_the_terminal(
+    folder: Path, flowengine: CommandLine
+) -> None:
+    async def show() -> Screen:
+        return Screen("one\n\x1b]0;title\x07two", b"", "\x1b[2J", "")
+
+    register_provider(Painted(show))
+    try:
+        with EnvironmentManager(folder) as manager:
+            manager.ensure(SPEC)
+            shown = flowengine("envs", "look", "canvas").out
+            told = flowengine("envs", "look", "canvas", "--picture", "x.png", code=2).err
+    finally:
+        unregister_provider("painted")
+    assert shown == "title    \ufffd[2J\none\n\ufffd]0;title\ufffdtwo\n"
+    assert "has no picture" in told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -348,3 +349,35 @@ def test_what_was_cancelled_without_a_reason_has_none(flowengine: CommandLine) -
     flowengine("cancel", "it")
 
     assert "error       Cancelled\n" in flowengine("show", "it").out
+
+
+@also_served
+def test_the_log_of_each_attempt_is_shown(
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "correct-horse-battery")
+    flowengine.write(
+        "telling.py",
+        "import os\n"
+        "from flowengine.sdk import StepContext\n"
+        "def tell(context: StepContext):\n"
+        "    for number in range(202):\n"
+        "        context.log.info('line %d', number)\n"
+        "    context.log.warning('\\x1b[31mkey %s\\nand more', os.environ['TOKEN'])\n",
+    )
+    flow = flowengine.write(
+        "it.yaml",
+        "flowengine: 1\nid: it\nsecrets: {TOKEN: {env: TOKEN}}\n"
+        'steps: [{id: tell, python: "telling:tell"}]\n',
+    )
+    flowengine("run", flow)
+    execution = flowengine.newest()
+    lines = flowengine("show", execution, "--step", "tell").out.splitlines()
+    at = lines.index("  log")
+    assert lines[at + 1] == "    … (3 older lines are not kept)"
+    assert re.fullmatch(r"    \S+ INFO    line 3", lines[at + 2])
+    assert re.fullmatch(r"    \S+ WARNING \ufffd\[31mkey \*\*\*", lines[-2])
+    assert lines[-1] == "      and more"
+    [step] = flowengine("--json", "show", execution, "--step", "tell").json()["steps"]
+    assert step["tries"][0]["log"]["left_out"] == 3
+    assert step["tries"][0]["log"]["lines"][-1]["text"] == "\x1b[31mkey ***\nand more"

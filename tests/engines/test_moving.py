@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,11 +13,14 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
+from flowengine.engines.environments.moved_workspaces import FolderWorkspaces
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.errors import Conflict, NotFound, UsageError
+from flowengine.execution_environment.registry.archives import MOST_BYTES
 from flowengine.journal.sqlite.store import SqliteStore
 from tests.command_line import flowengine
-from tests.engines.temporal_server import command_line
+from tests.engines.conftest import Temporal
+from tests.engines.temporal_server import RunningWorker, command_line
 from tests.engines.test_temporal import replay, shown, wait_until
 
 EVERY_WAIT = """\
@@ -250,20 +256,203 @@ def check_others_hinder(engine: Engine, flow: Path, other: str | Path) -> None:
     wait_until(lambda: len(engine.store.claims("global:moved")) == 2)
 
 
-BOX = """\
+BOXES = """\
 flowengine: 1
-id: box
-environments: {box: {kind: files}}
+id: boxes
+environments: {box: {kind: files}, part: {kind: files, scope: region}}
 steps:
-  - {id: a, approval: {title: Go on?}}
-  - {id: b, run: ls, in: box}
+  - {id: a, python: "boxes:add", environments: [box], with: {name: a}}
+  - id: each
+    map: {over: 2}
+    group:
+      - {id: b, python: "boxes:add", environments: [part], with: {name: "b${{ item }}"}}
+      - {id: sign, approval: {title: "Sign ${{ item }}?"}}
+      - {id: c, python: "boxes:add", environments: [part], with: {name: "c${{ item }}"}}
+  - {id: d, python: "boxes:add", environments: [box], with: {name: d}}
+outputs: {box: "${{ steps.d.output }}", each: "${{ steps.each.output }}"}
 """
+ADD = """\
+from flowengine_envs.kinds.files import Folder
+
+def add(box: Folder, name: str) -> list[str]:
+    box.write(f"{name}/file", name.encode())
+    return sorted(box.read(path).decode() for path in box.list("**/file"))
+"""
+ALL_FILES = {"box": ["a", "d"], "each": [["b0", "c0"], ["b1", "c1"]]}
+
+
+def boxes(folder: Path) -> Path:
+    (folder / "boxes.py").write_text(ADD)
+    return flow_of(folder, BOXES)
+
+
+def sign(engine: Engine, id: str) -> None:
+    """Approve the first open wait of an execution, once it can be found."""
+    [wait, *_] = engine.result(id).waits
+
+    def is_signed() -> bool:
+        with suppress(NotFound):
+            engine.approve(wait["id"])
+            return True
+        return False
+
+    wait_until(is_signed)
+
+
+def workspaces(id: str) -> list[str]:
+    """Return the environments of an execution that have files on this host, anywhere."""
+    state = Path(os.environ["XDG_STATE_HOME"])
+    owners = [json.loads(path.read_text()) for path in state.rglob("workspaces/*/*/owner.json")]
+    return sorted(one["owner_id"] for one in owners if one["owner_id"].partition("/")[0] == id)
+
+
+def test_files_of_environments_move_too(store: str, tmp_path: Path) -> None:
+    flow, folder = boxes(tmp_path), tmp_path / "store"
+    with Engine(folder, linger=0) as here, Engine(store, linger=0) as there:
+        here.run(flow, id="passed")
+        before = workspaces("passed")
+        assert len(before) == 3
+        here.migrate("passed", to=store)
+        assert workspaces("passed") == []
+        there.migrate("passed", to=folder)  # no worker has restored them
+        assert workspaces("passed") == before
+        here.migrate("passed", to=store)
+        for _ in range(2):
+            sign(there, "passed")
+        assert there.result("passed").outputs == ALL_FILES
+        wait_until(lambda: workspaces("passed") == [])
+
+        here.run(flow, id="used")
+        here.migrate("used", to=store)
+        sign(there, "used")  # a worker has them, and one of the regions has ended
+        assert len(workspaces("used")) == 2
+        there.migrate("used", to=folder)
+        sign(here, "used")
+        assert here.result("used").outputs == ALL_FILES
+        assert workspaces("used") == []
+    asyncio.run(replay(store, "passed"))
+
+
+def test_moved_files_are_never_missing_in_silence(
+    server: str, temporal: Temporal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are restored by the first worker that can, and lost with it."""
+    flow, address = boxes(tmp_path), f"{server}/lost"
+    archives, away = Path(temporal.objects, "workspace"), Path(temporal.objects, "away")
+    with Engine(tmp_path / "store", linger=0) as here, Engine(address, linger=0) as there:
+        here.run(flow, id="moved")
+        here.migrate("moved", to=address)
+        archives.rename(away)
+        with RunningWorker(address, "--heartbeat", "3s"):
+            sign(there, "moved")
+            [missing] = [one for one in there.result("moved").waits if one["kind"] == "question"]
+            assert (missing["ran"], missing["error"]["type"]) == ("no", "EnvironmentUnavailable")
+            away.rename(archives)
+            there.resume("moved")
+            assert [one["kind"] for one in there.result("moved").waits] == ["approval"]
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other host"))
+        with RunningWorker(address, "--heartbeat", "3s"):
+            with pytest.raises(Conflict, match="the worker that has its environments"):
+                there.migrate("moved", to=tmp_path / "store")
+            sign(there, "moved")
+            [lost] = there.result("moved").waits
+            assert (lost["ran"], lost["error"]["type"]) == ("no", "EnvironmentLost")
+            there.decide(lost["id"], "retry")
+            while (found := there.result("moved")).status == "stalled":
+                there.decide(found.waits[0]["id"], "retry")
+            assert found.outputs is not None
+            assert found.outputs["box"] == ["d"]
+
+
+POINTS = [
+    (SqliteStore, "copy_execution"),
+    (FolderWorkspaces, "pack"),
+    (SqliteStore, "hold_copy"),
+    (FolderWorkspaces, "put"),
+    (SqliteStore, "give_up"),
+    (FolderWorkspaces, "remove"),
+    (SqliteStore, "drive_copy"),
+]
+"""What a move does, in this order."""
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_files_are_there_whenever_a_move_is_interrupted(
+    goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after each part of it. The execution goes on meanwhile, if it is in its store."""
+    flow, one, two = boxes(tmp_path), tmp_path / "one", tmp_path / "two"
+    with Engine(one, linger=0) as here, Engine(two, linger=0) as there:
+        for number, (owner, name) in enumerate(POINTS):
+            for late in (False, True):
+                id = f"e{number}{late}{goes_on}"
+                here.run(flow, id=id)
+                part = getattr(owner, name)
+
+                def die(*given: Any, part: Any = part, late: bool = late) -> None:
+                    if late:
+                        part(*given)
+                    raise Died
+
+                with monkeypatch.context() as patch:
+                    patch.setattr(owner, name, die)
+                    with pytest.raises(Died):
+                        here.migrate(id, to=two)
+                is_here = here.executions(status="waiting").items
+                assert bool(is_here) == (number < 4 or (name == "give_up" and not late)), id
+                if is_here and goes_on:
+                    sign(here, id)
+                if (name, late) != ("drive_copy", True):  # with which the move ends
+                    assert here.migrate(id, to=two) == id
+                for _ in range(1 if is_here and goes_on else 2):
+                    sign(there, id)
+                assert there.result(id).outputs == ALL_FILES, id
+                assert here.executions(status="waiting").items == []
+
+
+def test_files_of_an_open_environment_stay(tmp_path: Path) -> None:
+    """Its process can change them at any time."""
+    flow = boxes(tmp_path)
+    kept = BOXES.replace("{kind: files}", "{kind: files, on_wait: keep}", 1)
+    flow.write_text(kept)
+    with Engine(tmp_path / "one", linger=0) as engine:
+        engine.run(flow, id="kept")
+        with pytest.raises(Conflict, match=r"an environment of execution kept is open in process"):
+            engine.migrate("kept", to=tmp_path / "two")
+        for _ in range(2):
+            sign(engine, "kept")
+        assert engine.result("kept").outputs == ALL_FILES
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda box: (box / "link").symlink_to("/etc/passwd"), "link to '/etc/passwd'"),
+        (lambda box: (box / "a" / "link").symlink_to("../../x"), r"link to '../../x'"),
+        (lambda box: os.mkfifo(box / "pipe"), "a device or a pipe"),
+        (lambda box: os.truncate((box / "a" / "file"), MOST_BYTES + 1), "more than"),
+    ],
+)
+def test_what_files_cannot_be_moved_is_said_and_nothing_is_lost(
+    make: Callable[[Path], object], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, state = boxes(tmp_path), tmp_path / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    with Engine(tmp_path / "one", linger=0) as engine:
+        before = engine.run(flow, id="whole")
+        [box] = state.rglob("workspaces/execution/*/env_*/a/file")
+        make(box.parent.parent)
+        with pytest.raises(UsageError, match=why):
+            engine.migrate("whole", to=tmp_path / "two")
+        assert engine.result("whole") == before
+
+
 ENDED = "flowengine: 1\nid: ended\nsteps: [{id: a, output: 1}]\n"
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [(BOX, "files cannot be moved"), (ENDED, "has succeeded")],
+    [(ENDED, "has succeeded")],
 )
 def test_what_cannot_be_moved_is_refused(text: str, why: str, tmp_path: Path) -> None:
     flow, folder = flow_of(tmp_path, text), tmp_path / "store"

@@ -20,15 +20,15 @@ from typing import Any, cast
 
 import httpx
 import pytest
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker._workflow import _WorkflowWorker
 
-from flowengine import Engine
+from flowengine import Engine, ExecutionResult
 from flowengine.engines.executions.linked_flows import LinkedFlows
 from flowengine.engines.flows import load
 from flowengine.engines.seam import SystemClock
-from flowengine.engines.temporal import driving
+from flowengine.engines.temporal import driving, past
 from flowengine.engines.temporal.address import read_address
 from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.keys import VARIABLE as KEYS
@@ -54,8 +54,8 @@ from tests.flow.examples import EXAMPLES, FILES, compiled
 WELCOME = Path(__file__).parents[2] / "examples" / "welcome.yaml"
 PAGE = Path(__file__).parents[2] / "docs" / "temporal.md"
 HEAD = "flowengine: 1\nid: f\n"
-RANDOM_FLOWS, RACES = 100, 10
-"""How many flows without and with races in each of ten cases."""
+RANDOM_FLOWS = 100
+"""How many flows without races, and how many with races, in each of ten cases."""
 TIMES = {"at", "sent", "started_at", "ended_at", "due", "since", "asked", "ready"}
 
 
@@ -133,6 +133,8 @@ MODULE = """\
 import time
 from pathlib import Path
 
+from flowengine.sdk import StepContext
+
 def double(n: int) -> int:
     return 2 * n
 
@@ -152,6 +154,12 @@ def long(size: int) -> str:
 
 def needs(name: str) -> str:
     return Path(name).read_text()
+
+def told(context: StepContext, size: int) -> str:
+    context.log.info("attempt %d", context.attempt)
+    if context.attempt == 1:
+        raise ConnectionError("later")
+    return "x" * size
 """
 TOOLS = """\
 tools:
@@ -162,6 +170,7 @@ tools:
   long: {python: "temporal_tools:long", effect: pure}
   fee: {python: "temporal_tools:double", approval: required}
   needs: {python: "temporal_tools:needs", effect: pure}
+  told: {python: "temporal_tools:told", effect: idempotent}
 """
 MIXED = """\
 inputs: {count: {type: integer, default: 4}}
@@ -200,6 +209,22 @@ def test_histories_are_those_of_a_folder_and_replay_under_another_hash_seed(
         )  # fmt: skip
         assert shown(there, "mixed") == shown(here, "mixed")
     asyncio.run(replay(store, "mixed"))
+
+
+def test_what_steps_log_is_part_of_the_history(store: str, tmp_path: Path) -> None:
+    flow = write_flow(
+        tmp_path,
+        "steps:\n  - {id: a, call: told, with: {size: 3}, retry: {attempts: 2, delay: 1ms}}\n",
+    )
+    told = []
+    for place in (store, tmp_path / "store"):
+        with Engine(place) as engine:
+            engine.run(flow, id="logs")
+            [step] = engine.show("logs", step="a")["steps"]
+            told.append([without_times(attempt["log"]["lines"][0]) for attempt in step["tries"]])
+    assert told[0] == told[1]
+    assert [one["text"] for one in told[0]] == ["attempt 1", "attempt 2"]
+    asyncio.run(replay(store, "logs"))
 
 
 async def replay(store: str, id: str) -> None:
@@ -445,6 +470,45 @@ def test_executions_that_have_ended_are_pruned(store: str, tmp_path: Path) -> No
         assert engine.cancel("pruned-open").status == "cancelled"
 
 
+def test_an_attempt_that_is_stopped_as_it_begins_is_not_at_work(
+    server: str, tmp_path: Path
+) -> None:
+    """One workflow task takes the message that begins it, and the one that cancels it."""
+    flow = write_flow(
+        tmp_path,
+        "signals: {go: {}}\nsteps: [{id: go, wait: {signal: go}}, "
+        "{id: late, call: double, with: {n: 1}}]\n",
+    )
+    address = f"{server}/killed"
+    with Engine(address) as engine:
+        with RunningWorker(address):
+            engine.run(flow, id="stopped")
+        engine.signal("go", execution="stopped", resume=False)
+        with ThreadPoolExecutor(1) as threads:
+            cancelling = threads.submit(engine.cancel, "stopped", resume=False)
+            until(lambda: asyncio.run(signals_of(address, "stopped")) == 2, pause=0.1)
+            with RunningWorker(address):
+                assert cancelling.result().status == "cancelled"
+                until(lambda: asyncio.run(is_closed(address, "stopped")), pause=0.1)
+    asyncio.run(replay(address, "stopped"))
+
+
+async def signals_of(store: str, id: str) -> int:
+    """Return how many signals a workflow has received."""
+    handle = (await connect(read_address(store))).get_workflow_handle(id)
+    history = await handle.fetch_history()
+    return sum(
+        event.HasField("workflow_execution_signaled_event_attributes") for event in history.events
+    )
+
+
+async def is_closed(store: str, id: str) -> bool:
+    client = await connect(read_address(store))
+    return (
+        await client.get_workflow_handle(id).describe()
+    ).status != WorkflowExecutionStatus.RUNNING
+
+
 LOOP = """\
 steps:
   - id: each
@@ -452,21 +516,41 @@ steps:
     call: double
     with: {n: "${{ item }}"}
   - {id: sign, approval: {title: Go on?}}
+  - {id: made, call: needs, with: {name: MADE}}
   - {id: last, call: double, with: {n: "${{ size(steps.each.output) }}"}}
 outputs: {n: "${{ steps.last.output }}"}
 """
 
 
-def test_long_histories_are_continued_in_other_runs(store: str, tmp_path: Path) -> None:
-    flow = write_flow(tmp_path, LOOP)
+def test_long_histories_are_continued_in_other_runs(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, replays = tmp_path / "made", []
+    flow = write_flow(tmp_path, LOOP.replace("MADE", str(made)))
     with Engine(store) as there, Engine(tmp_path / "store") as here:
         for engine in (there, here):
             waits = engine.run(flow, id="long").waits
             engine.approve(waits[0]["id"])
-        assert asyncio.run(runs_of(store, "long")) > 2
+            assert engine.result("long").status == "failed"
+        made.write_text("done")
+        for engine in (there, here):
+            engine.retry("long")
+        runs = asyncio.run(runs_of(store, "long"))
+        assert runs > 3
         assert there.result("long").outputs == here.result("long").outputs
         assert shown(there, "long") == shown(here, "long")
         assert len(there.executions(flow="f", status="succeeded").items) > 0
+
+    async def counted(client: Any, execution: str, run: str) -> Any:
+        replays.append(run)
+        return await real(client, execution, run)
+
+    real = past.replayed
+    monkeypatch.setattr(past, "replayed", counted)
+    monkeypatch.setattr(past, "MOST_KEPT", 1)
+    with Engine(store) as there:
+        there.events("long")
+    assert len(replays) <= runs
 
 
 async def runs_of(store: str, id: str) -> int:
@@ -1083,8 +1167,7 @@ def random_flows(
     first: int, tenth: int | None, folder: Path, *, wild: bool = False
 ) -> dict[int, Path]:
     """Write the random flows of a case, or of a tenth of it, and return them by their seeds."""
-    count = RACES if wild else RANDOM_FLOWS  # with more, they wait for each other's locks
-    seeds = range(first, first + count)[tenth :: 1 if tenth is None else 10]
+    seeds = range(first, first + RANDOM_FLOWS)[tenth :: 1 if tenth is None else 10]
     found = {seed: random_flow(seed, folder, wild=wild) for seed in seeds}
     return {seed: path for seed, path in found.items() if path is not None}
 
@@ -1111,14 +1194,14 @@ def test_random_flows_do_the_same_as_in_a_folder(
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
 def test_random_flows_with_races_end_and_a_folder_reads_the_same(
-    block: int, store: str, tmp_path: Path
+    block: int, tenth: int | None, store: str, tmp_path: Path
 ) -> None:
     """With messages, triggers, shared locks, bounds, budgets and compensation.
 
     Which of two things comes first differs from run to run. A folder with the order that Temporal
     has recorded must come to the same end.
     """
-    flows = random_flows(10_000 + RACES * block, None, tmp_path, wild=True)
+    flows = random_flows(10_000 + RANDOM_FLOWS * block, tenth, tmp_path, wild=True)
     with Engine(store) as engine:
         for seed, path in flows.items():
             engine.start(path, dict.fromkeys("pqr", True), id=f"wild{seed}")
@@ -1126,7 +1209,7 @@ def test_random_flows_with_races_end_and_a_folder_reads_the_same(
             with suppress(Conflict):  # it has ended
                 engine.signal("go", execution=f"wild{seed}", resume=False)
                 engine.signal("more", 3, execution=f"wild{seed}", resume=False)
-        results = [engine.resume(f"wild{seed}") for seed in flows]
+        results = ended(engine, [f"wild{seed}" for seed in flows])
         with Engine(tmp_path / "store") as here:
             for result in results:
                 id = result.execution
@@ -1139,8 +1222,29 @@ def test_random_flows_with_races_end_and_a_folder_reads_the_same(
                     assert found[name] == wanted[name], (id, name)
                 check_began(here, id)
     kinds = {result.error["type"] for result in results if result.error is not None}
-    assert {result.status for result in results} <= {*ENDED, "stalled"}
     assert kinds.isdisjoint({"EngineError", "StoreError"})
+
+
+def ended(engine: Engine, ids: list[str]) -> list[ExecutionResult]:
+    """Return the results of executions, after cancelling those that stall.
+
+    One that stalls keeps its locks until an operator answers, and others wait for them.
+    """
+    results: dict[str, ExecutionResult] = {}
+
+    def are_over() -> bool:
+        for id in ids:
+            if id not in results and engine.store.may_rest(id):
+                found = engine.result(id)
+                if found.status in ENDED:
+                    results[id] = found
+                elif found.status == "stalled":
+                    with suppress(Conflict):  # it goes on after all
+                        engine.cancel(id, resume=False)
+        return len(results) == len(ids)
+
+    until(are_over, pause=0.1)
+    return [results[id] for id in ids]
 
 
 def copy_to(folder: Any, store: Any, id: str) -> None:
@@ -1215,6 +1319,14 @@ def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "temporalio", None)
     with pytest.raises(UsageError, match=r"pip install 'flowengine\[temporal\]'"):
         Engine("temporal://127.0.0.1:1/default")
+
+
+def test_environments_of_workers_cannot_be_looked_into() -> None:
+    with (
+        Engine("temporal://127.0.0.1:1/default") as engine,
+        pytest.raises(UsageError, match="at its workers, where they cannot be looked into"),
+    ):
+        engine.look_into_environment("box")
 
 
 def test_without_a_server_it_says_so() -> None:

@@ -11,7 +11,7 @@ import pytest
 from flowengine import Engine
 from flowengine.journal.records import ENDED
 from tests import command_line
-from tests.cli import test_decide, test_diff, test_operate
+from tests.cli import test_decide, test_diff, test_evidence, test_operate, test_run
 from tests.cli.conftest import flowengine, hello, refund, trio, user  # noqa: F401 - fixtures
 from tests.cli.test_decide import groups, wait  # noqa: F401 - as above
 from tests.cli.test_diff import story  # noqa: F401 - as above
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.endurance
 
 TESTS = {
     name: test
-    for module in (test_decide, test_diff, test_operate)
+    for module in (test_decide, test_diff, test_evidence, test_operate, test_run)
     for name, test in vars(module).items()
     if name.startswith("test_") and isinstance(test, FunctionType)
 }

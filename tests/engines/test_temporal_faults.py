@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import signal
+import subprocess
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -25,7 +27,8 @@ from flowengine.engines.temporal.heartbeat import is_too_long, task_time
 from flowengine.engines.temporal.requests import RESTING
 from flowengine.errors import Conflict, UsageError
 from tests.engines import flows, world
-from tests.engines.temporal_server import Proxy, RunningWorker, free_port, start_server
+from tests.engines.own_network import OwnNetwork
+from tests.engines.temporal_server import RunningWorker, free_port, start_server
 
 SHORT = ("--heartbeat", "1s")
 KILLS = 3
@@ -299,18 +302,25 @@ def test_executions_are_cancelled_with_their_attempts(
 def test_a_worker_without_network_stops_its_attempts_before_others_begin_them_again(
     count: int, server: str, tmp_path: Path
 ) -> None:
+    """The network stays cut until TCP gives up. Once it is back, the worker works again."""
     opened = Open(f"{server}/faults", tmp_path, count)
     beat = ("--heartbeat", "3s")
     with (
-        Proxy(int(server.rpartition(":")[2])) as proxy,
-        RunningWorker(f"temporal://127.0.0.1:{proxy.port}/faults", *beat) as lonely,
+        OwnNetwork() as network,
+        RunningWorker(opened.address, *beat, via=network.via) as lonely,
     ):
         opened.begin(lonely)
-        proxy.cut()
+        network.cut()
         with RunningWorker(opened.address, *beat) as worker:
             world.until(lambda: len(taken(worker)) >= count)  # the idempotent ones
             opened.go()
-            opened.finish()
+            world.until(lambda: len(world.effects(tmp_path)) == count)
+            world.until(lambda: not network.is_connected())
+            assert worker.stop() == 0
+        network.mend()
+        opened.finish()
+        assert len(taken(lonely)) == 4 * count, "what it began, and the two others of each"
+        assert lonely.stop() == 0
 
 
 def test_attempts_end_before_the_server_gives_them_to_others() -> None:
@@ -332,7 +342,7 @@ def test_attempts_end_before_the_server_gives_them_to_others() -> None:
     async def watch() -> float:
         service, heartbeat = Service(), 0.6
         client: Any = SimpleNamespace(workflow_service=service)
-        given: dict[str, Any] = dict.fromkeys(("store", "tell"))
+        given: dict[str, Any] = dict.fromkeys(("store", "environments", "tell"))
         attempts = Attempts(client, host=SimpleNamespace(), strict=False, queue="", **given)  # type: ignore[arg-type]
         attempt = asyncio.create_task(asyncio.Event().wait())
         attempts._at_work.add(attempt)
@@ -369,14 +379,28 @@ def test_executions_outlive_the_server(count: int, tmp_path: Path) -> None:
         server.wait()
 
 
+@pytest.fixture(scope="session")
+def wrong_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that replaces the clock of the programs that load it."""
+    if shutil.which("cc") is None:
+        pytest.skip("no compiler: apt-get install gcc libc6-dev")
+    library = tmp_path_factory.mktemp("clock") / "wrong_clock.so"
+    source = Path(__file__).with_name("wrong_clock.c")
+    subprocess.run(["cc", "-O", "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
+
+
 @pytest.mark.parametrize("count", COUNTS)
-def test_times_are_those_of_the_server(count: int, server: str, tmp_path: Path) -> None:
+def test_times_are_those_of_the_server(
+    count: int, server: str, wrong_clock: Path, tmp_path: Path
+) -> None:
     """The clock of the worker is wrong by an hour, in both directions."""
     opened = Open(f"{server}/faults", tmp_path, count)
     begun = datetime.now(UTC)
-    for late in (-3600, 3600):
-        with RunningWorker(opened.address, late=late) as worker:
-            if late < 0:
+    for ahead in (-3600, 3600):
+        via = ["env", f"LD_PRELOAD={wrong_clock}", f"SECONDS_AHEAD={ahead}"]
+        with RunningWorker(opened.address, via=via) as worker:
+            if ahead < 0:
                 opened.begin(worker)
                 opened.go()
                 world.until(lambda: len(world.effects(tmp_path)) == 2 * count)

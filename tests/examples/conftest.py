@@ -50,6 +50,16 @@ def forks() -> Iterator[Forks]:
     end_shared_forks()
 
 
+@pytest.fixture(scope="session")
+def worker_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The name of the image of `examples/deploy`."""
+    from tests.examples import deployed
+
+    name = deployed.build(tmp_path_factory.mktemp("image"))
+    yield name
+    deployed.docker("rmi", "--force", name)
+
+
 @pytest.fixture
 def flowengine(tmp_path: Path, forks: Forks) -> Shell:
     return Shell(tmp_path, forks.run)

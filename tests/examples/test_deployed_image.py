@@ -1,97 +1,20 @@
-"""The image of `examples/deploy`: built without a network, killed, started and stopped (V7)."""
+"""The image of `examples/deploy`: killed, started and stopped (V7)."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
-import zipfile
-from collections.abc import Iterator
-from importlib.metadata import Distribution, distribution
-from pathlib import Path
-from uuid import uuid4
 
 import pytest
-from packaging.requirements import Requirement
 
-from flowengine_envs.sandboxes.docker import image
-from tests.envs.containers import skip_without_docker
-
-ROOT = Path(__file__).parents[2]
-FLOW = """
-flowengine: 1
-id: desk
-steps:
-  - {id: ask, approval: {title: Good?}}
-  - {id: book, run: "echo booked > /store/booked"}
-"""
-LONGEST = 120.0
-"""Seconds after which a worker hangs."""
-
-
-def docker(*words: str, fails: bool = False) -> str:
-    done = subprocess.run(["docker", *words], capture_output=True, text=True, check=False)
-    assert fails or done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+from tests.examples.deployed import LONGEST, docker
 
 
 def logs(worker: str) -> str:
     command = ["docker", "logs", worker]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     return done.stdout.decode()
-
-
-def needed(name: str, extras: frozenset[str], found: dict[str, Distribution]) -> None:
-    """Collect the installed distributions that one requires."""
-    given = distribution(name)
-    for line in given.requires or ():
-        requirement = Requirement(line)
-        marker = requirement.marker
-        if marker is None or any(marker.evaluate({"extra": one}) for one in ("", *extras)):
-            key = requirement.name.lower()
-            if key not in found:
-                found[key] = distribution(requirement.name)
-                needed(requirement.name, frozenset(requirement.extras), found)
-
-
-def repack(given: Distribution, folder: Path) -> None:
-    """Write the wheel of an installed distribution."""
-    texts = (given.read_text("WHEEL") or "").splitlines()
-    tag = next(line[5:] for line in texts if line.startswith("Tag: ") and "py2-" not in line)
-    name = given.metadata["Name"].replace("-", "_").replace(".", "_")
-    with zipfile.ZipFile(folder / f"{name}-{given.version}-{tag}.whl", "w") as archive:
-        for file in given.files or ():
-            if ".." not in file.parts and "__pycache__" not in file.parts:
-                archive.write(str(given.locate_file(file)), str(file))
-
-
-@pytest.fixture
-def built(tmp_path: Path) -> Iterator[str]:
-    """The image, from packages that are installed here and a base that has Python."""
-    skip_without_docker()
-    base = image.description().tag
-    version = docker(
-        "run", "--rm", base, "python3", "-c", "import sys; print(sys.version_info[:2])"
-    )
-    if version.strip() != str(sys.version_info[:2]):
-        pytest.skip(f"packages for this Python cannot be installed for {version.strip()}")
-    wheels, flows = tmp_path / "wheels", tmp_path / "flows"
-    wheels.mkdir()
-    flows.mkdir()
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    found: dict[str, Distribution] = {}
-    needed("flowengine", frozenset({"serve"}), found)
-    for one in found.values():
-        repack(one, wheels)
-    (flows / "desk.yaml").write_text(FLOW)
-    name = f"flowengine-test-{uuid4().hex[:12]}"
-    options = ["--network", "none", "--build-arg", f"BASE={base}", "--build-arg", "PIP_NO_INDEX=1"]
-    file = ROOT / "examples" / "deploy" / "Dockerfile"
-    docker("build", *options, "--file", str(file), "--tag", name, str(tmp_path))
-    yield name
-    docker("rmi", "--force", name)
 
 
 def status(worker: str, execution: str) -> str:
@@ -108,8 +31,8 @@ def wait_until_healthy(worker: str) -> None:
 
 
 @pytest.mark.endurance
-def test_a_worker_in_a_container_outlives_a_kill_and_ends_in_order(built: str) -> None:
-    worker = docker("run", "--detach", "--network", "none", built).strip()
+def test_a_worker_in_a_container_outlives_a_kill_and_ends_in_order(worker_image: str) -> None:
+    worker = docker("run", "--detach", "--network", "none", worker_image).strip()
     try:
         wait_until_healthy(worker)
         desk = ("flowengine", "run", "desk.yaml", "--id", "d1", "--no-resume")

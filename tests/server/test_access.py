@@ -72,6 +72,7 @@ ALLOWED: dict[tuple[str, str], frozenset[str]] = {
     ("POST", "/v1/approvals/{approval}/delegate"): DECIDES,
     ("GET", "/v1/environments"): OPERATES,
     ("GET", "/v1/environments/{environment}"): OPERATES,
+    ("POST", "/v1/environments/{environment}/look"): ADMIN,
     ("POST", "/v1/environments/{environment}/release"): OPERATES,
     ("GET", "/v1/grants"): ADMIN,
     ("POST", "/v1/grants/{grant}/revoke"): DECIDES,

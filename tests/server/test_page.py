@@ -46,6 +46,7 @@ ALLOWED = {
     ("GET", "/deploy"): frozenset({"admin"}),
     ("POST", "/deploy"): frozenset({"admin"}),
     ("GET", "/environments"): frozenset({"operator", "admin"}),
+    ("POST", "/environments/{environment}/look"): frozenset({"admin"}),
     ("POST", "/environments/{environment}/release"): frozenset({"operator", "admin"}),
     ("GET", "/approvals"): frozenset(ROLES),
     ("GET", "/approvals/{approval}"): frozenset(ROLES),

@@ -35,10 +35,13 @@ steps:
   - {id: ship, python: {function: "shop:ship"}}
 """
 SHOP = """
+from flowengine.sdk import StepContext
+
 calls = []
 
-def fetch(name):
+def fetch(name, context: StepContext):
     calls.append(name)
+    context.log.warning("asking for %s", name)
     if len(calls) % 2:
         raise ConnectionError("no route to " + name)
     return {"path": "a.txt", "name": name, "size": 3, "sha256": "0" * 64}
@@ -83,6 +86,7 @@ def test_a_step_shows_its_attempts_and_its_error_with_causes_and_the_command(
     assert "no route to Ada" in text
     assert f'href="/v1/executions/{order}/artifacts/{"0" * 64}">Ada</a>' in text
     assert "Attempt 2" in text
+    assert len(re.findall(r'WARNING</span> <span class="body">asking for Ada<', text)) == 2
     text = owner("GET", f"/executions/{order}").text
     assert 'href="/executions/' + order + '/step?at=ship"' in text
     assert "division by zero" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from flowengine.sdk import EnvironmentUnavailable
-from flowengine.sdk.environments import Axis, Capabilities, Provider, Request, Spec
+from flowengine.sdk.environments import Axis, Capabilities, Provider, Request, Screen, Spec
 from flowengine_envs.browser import installation
 from flowengine_envs.workspaces.own_folder import make_own
 
@@ -80,6 +80,10 @@ class BrowserProvider(Provider["Browser"]):
         browser = Browser(request)
         await browser.open()
         return browser
+
+    async def screen(self, resource: Browser) -> Screen:
+        """Return a picture of the window, as its active tab is at the moment."""
+        return await resource.screen()
 
     def health_check(self, resource: Browser) -> bool:
         """Return whether its processes run."""

@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowengine.sdk import EnvironmentFailure, EnvironmentUnavailable
-from flowengine.sdk.environments import Request
+from flowengine.sdk import EnvironmentFailure, EnvironmentLost, EnvironmentUnavailable
+from flowengine.sdk.environments import Request, Screen
 from flowengine_envs.browser.actions import ACTIONS, do
+from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.approvals import Guard, Unapproved
 from flowengine_envs.browser.changes import is_same_page
 from flowengine_envs.browser.finding import elements, search_text
@@ -153,6 +154,19 @@ class Browser(Verbs):
                 url = "" if tab.is_closed else tab.page.url
                 kept = {"state": state, "url": url, "approved_hosts": sorted(self._guard.hosts)}
                 await asyncio.to_thread(_write, self.request.home / STATE, json.dumps(kept))
+
+    async def screen(self) -> Screen:
+        """Return a picture of the window, beside a running action. Call on the background loop.
+
+        Raises:
+            EnvironmentLost: The browser has ended. The next action starts it again.
+        """
+        session = self._session
+        if session is None or not session.alive or not session.tabs or session.tab.is_closed:
+            raise EnvironmentLost(f"{self.name} has no open page")
+        tab = session.tab
+        picture = await tab.picture()
+        return Screen("", picture, await tab.title(), shown_url(tab.page.url))
 
     async def act(
         self, name: str, fields: Mapping[str, Any], approved: Mapping[str, Any] | None = None

@@ -30,9 +30,9 @@ from flowengine.sdk.environments import (
     blocking,
 )
 from flowengine.sdk.scratch import remove_tree
+from flowengine.sdk.trees import are_equal, copy_tree, tree
 from flowengine_envs.sandboxes.mounts import named_folder
 from flowengine_envs.workspaces.obeyed_files import is_kept_back
-from flowengine_envs.workspaces.trees import are_equal, copy_tree, tree
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -20,7 +20,7 @@ from flowengine.cli.terminal.output import (
 )
 from flowengine.cli.terminal.result_stream import results
 from flowengine.cli.views.approvals import expiry, standing
-from flowengine.cli.views.evidence import again_lines, evidence_lines
+from flowengine.cli.views.evidence import again_lines, evidence_lines, log_lines
 from flowengine.cli.views.waits import describe, undelivered
 from flowengine.yaml_text import entry, inline
 
@@ -37,7 +37,9 @@ def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
     parser.add_argument(
-        "--step", metavar="ADDRESS", help="only this step, with its input and each attempt"
+        "--step",
+        metavar="ADDRESS",
+        help="only this step, with its input, and each attempt with its log",
     )
     parser.add_argument(
         "--plumbing",
@@ -196,6 +198,8 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
             span = f"{attempt['started_at']}{ended}"
             yield f"attempt {attempt['attempt']:<3} {attempt['status']:11} {span}  {told}".rstrip()
             yield from evidence_lines(attempt.get("evidence", {}))
+            if "log" in attempt:
+                yield from log_lines(attempt["log"])
 
 
 def _value(name: str, value: Any) -> str:

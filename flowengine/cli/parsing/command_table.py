@@ -65,6 +65,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Environments": {
         "envs list": "envs_list",
         "envs show": "envs_show",
+        "envs look": "envs_look",
         "envs shell": "envs_shell",
         "envs release": "envs_release",
         "envs reap": "envs_reap",

@@ -1,15 +1,16 @@
-"""Evidence of a failure in readable form: the traceback, and the end of the printed text."""
+"""Evidence of a failure and logs in readable form: traceback, end of the output, lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.terminal.output import clean
+from flowengine.cli.terminal.output import clean, when
 from flowengine.errors import NotFound
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
+    from flowengine.engines.infos import LogInfo
 
 LINES = 10
 """Number of printed lines that are shown at the end of a run. `show --step` shows more."""
@@ -38,6 +39,25 @@ def evidence_lines(
             yield f"{indent}{name}{clean(step and f' of {step}')}"
         for line in lines:
             yield f"{indent}  {clean(line)}".rstrip()
+
+
+def log_lines(log: LogInfo, *, indent: str = "  ") -> Iterator[str]:
+    """Yield the lines that show what an attempt logged.
+
+    Args:
+        log: The lines.
+        indent: Before each line.
+
+    Yields:
+        Lines.
+    """
+    yield f"{indent}log"
+    if log["left_out"]:
+        yield f"{indent}  … ({log['left_out']} older lines are not kept)"
+    for line in log["lines"]:
+        first, *more = line["text"].split("\n")
+        yield f"{indent}  {when(line['at'])} {clean(line['level']):7} {clean(first)}".rstrip()
+        yield from (f"{indent}    {clean(each)}".rstrip() for each in more)
 
 
 def evidence_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _thread import allocate_lock
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
     import threading
     from socket import socket
 
+    from flowengine.engines.attempts.log_lines import LogLines
     from flowengine.engines.attempts.outcome import Patience
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.environments.opened import Opened
-    from flowengine.kernel.events import Opening
+    from flowengine.kernel.events import Log, Opening
     from flowengine.secrets import Secrets
 
 _Result = TypeVar("_Result")
+_beginning = allocate_lock()
 
 
 class AttemptContext:
@@ -48,6 +51,7 @@ class AttemptContext:
         "environments",
         "execution",
         "for_model",
+        "lines",
         "openings",
         "output",
         "run",
@@ -73,6 +77,8 @@ class AttemptContext:
         self.run = run
         self.environments: Mapping[str, Opened] = {}
         self.openings: Sequence[Opening] = ()
+        self.lines: LogLines | None = None
+        """What it has logged. None: nothing yet."""
         self._cancelled: threading.Event | None = None
 
     @property
@@ -167,10 +173,30 @@ class AttemptContext:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that masks secrets."""
+        """A logger that masks secrets, and whose lines are recorded with the attempt."""
         from flowengine.step_log import StepLog
 
-        return StepLog(self.execution.id, self.run.address, self.mask, self.traceparent)
+        run = self.run
+        return StepLog(self.execution.id, run.address, self.mask, self.traceparent, self._keep)
+
+    @property
+    def logged(self) -> Log | None:
+        """What it has logged so far, for its event. None: nothing."""
+        return None if self.lines is None else self.lines.log()
+
+    def _keep(self, level: int, text: str) -> None:
+        """Keep a line of the log."""
+        (self.lines or self._begin_log()).take(level, text)
+
+    def _begin_log(self) -> LogLines:
+        from flowengine.engines.attempts.log_lines import LogLines
+
+        with _beginning:  # a step may log from several threads
+            if self.lines is None:
+                self.lines = LogLines()
+                if self.output is not None:
+                    self.output.lines = self.lines
+            return self.lines
 
     def say(self, text: str) -> None:
         """Show a text."""

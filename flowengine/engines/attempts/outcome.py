@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from flowengine.engines.attempts.serialization import Kept
-    from flowengine.kernel.events import ErrorData, Event, Evidence, Opening, Succeeded
+    from flowengine.kernel.events import ErrorData, Event, Evidence, Log, Opening, Succeeded
     from flowengine.sdk import ExecutionContext, Need
 
 ASKING = frozenset({"NeedsApproval", "ToolChanged"})
@@ -29,6 +29,7 @@ class AttemptFailed(Exception):
 
     Attributes:
         openings: The environments that the attempt was the first to use.
+        log: What the attempt has logged. None: nothing.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class AttemptFailed(Exception):
         self.ran = ran
         self.evidence = evidence
         self.openings: Sequence[Opening] = ()
+        self.log: Log | None = None
 
 
 QuickCall = Callable[["ExecutionContext", Run], "Kept"]
@@ -46,7 +48,9 @@ Patience = Callable[[], float]
 """Returns the seconds to wait for the function of a withdrawn attempt."""
 
 
-def succeeded(run: Run, value: Any, now: int, openings: Sequence[Opening] = ()) -> Event:
+def succeeded(
+    run: Run, value: Any, now: int, openings: Sequence[Opening] = (), log: Log | None = None
+) -> Event:
     """Return the event of a successful attempt."""
     event: Succeeded = {
         "type": "succeeded",
@@ -57,6 +61,8 @@ def succeeded(run: Run, value: Any, now: int, openings: Sequence[Opening] = ()) 
     }
     if openings:
         event["opened"] = [*openings]
+    if log is not None:
+        event["log"] = log
     return event
 
 
@@ -86,4 +92,6 @@ def failed(run: Run, failure: AttemptFailed, now: int) -> Event:
         event["evidence"] = failure.evidence
     if failure.openings:
         event["opened"] = [*failure.openings]
+    if failure.log is not None:
+        event["log"] = failure.log
     return event  # type: ignore[return-value] # built key by key

@@ -17,6 +17,7 @@ from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.evidence import Mask
+    from flowengine.engines.attempts.log_lines import LogLines
     from flowengine.engines.attempts.parts import Parts, Tell
     from flowengine.kernel.events import Evidence
 
@@ -51,7 +52,7 @@ class Printed:
         parts: Receives parts of a reply. None: without a follower.
     """
 
-    __slots__ = ("_ends", "_follow", "_lines", "_lock", "_mask", "parts")
+    __slots__ = ("_ends", "_follow", "_lines", "_lock", "_mask", "lines", "parts")
 
     def __init__(
         self, mask: Mask, follow: Follow | None = None, parts: Parts | None = None
@@ -60,6 +61,8 @@ class Printed:
         self._follow = follow
         self.parts = parts
         """Receives parts of a reply. None: without a follower, or the attempt is over."""
+        self.lines: LogLines | None = None
+        """What the attempt has logged. None: nothing yet."""
         self._ends = {"stdout": "", "stderr": ""}
         self._lines = {"stdout": "", "stderr": ""}
         self._lock = threading.Lock()

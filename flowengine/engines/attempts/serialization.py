@@ -18,7 +18,7 @@ from flowengine.sdk import ValidationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flowengine.kernel.events import Opening
+    from flowengine.kernel.events import Log, Opening
 
 _DEEP = 200
 _CONTAINERS = frozenset({dict, list})
@@ -38,6 +38,8 @@ class Kept(NamedTuple):
     """Its packed form for the journal, if already known."""
     openings: Sequence[Opening] = ()
     """The environments of the event, see `Succeeded`."""
+    log: Log | None = None
+    """What the attempt has logged. None: nothing."""
 
 
 def copy(value: Plain) -> Plain:

@@ -98,6 +98,7 @@ class Task:
 
         def call(execution: ExecutionContext, run: Run) -> Kept:
             nonlocal fits
+            context = None
             try:
                 if not fits:
                     self._check(run.args, run.input)
@@ -112,7 +113,9 @@ class Task:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                raise self._failed(error) from error
+                failed = self._failed(error)
+                failed.log = None if context is None else context.logged
+                raise failed from error
 
         return call
 
@@ -142,7 +145,7 @@ class Task:
         except BaseException as error:
             raised = self._converted(error, context)
             if isinstance(raised, AttemptFailed):
-                raised.openings = context.openings
+                raised.openings, raised.log = context.openings, context.logged
             if raised is error:
                 raise
             raise raised from error
@@ -301,7 +304,7 @@ class Task:
             kept = kept if masked is kept.value else Kept(masked)
         if self._largest is not None:
             check_size(kept.value, self._largest, context)
-        return kept
+        return kept if context.lines is None else kept._replace(log=context.logged)
 
     def _failed(
         self, error: BaseException, ran: Ran | None = None, printed: Printed | None = None

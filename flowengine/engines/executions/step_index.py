@@ -61,7 +61,7 @@ class StepIndex:
         kind = event["type"]
         if kind in REWRITES:
             self.end()
-        elif kind in ("decided", "warning") or "evidence" in event:
+        elif kind in ("decided", "warning") or "evidence" in event or "log" in event:
             self._remark = [_REMARK, number, address_of(graph, state, event)]
 
     def after(self, graph: Graph, number: int, event: Mapping[str, Any]) -> None:

@@ -6,12 +6,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowEngineError
+from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from flowengine.engines.infos import WaitInfo
+    from flowengine.engines.infos import ScreenInfo, WaitInfo
     from flowengine.execution_environment import EnvironmentManager
+    from flowengine.execution_environment.registry.screens import Seen
 
 _OF_EXECUTIONS = frozenset({"action_call", "region", "execution"})
 """Scopes whose owner is an execution, or a part of one."""
@@ -38,6 +40,19 @@ def with_execution(environment: dict[str, Any]) -> dict[str, Any]:
     of_execution = environment["scope"] in _OF_EXECUTIONS
     owner = str(environment["owner_id"]).partition("/")[0] if of_execution else None
     return {**environment, "execution": owner or None}
+
+
+def screen_info(id: str, seen: Seen) -> ScreenInfo:
+    """Return what an environment shows as plain data."""
+    from base64 import b64encode
+
+    at, screen = seen
+    shown = screen._asdict() | {"picture": b64encode(screen.picture).decode()}
+    return {
+        "environment": id,
+        "at": format_time(at),
+        "screen": {name: text for name, text in shown.items() if text},
+    }
 
 
 @contextmanager

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from flowengine.engines.executions.replay import Moment
-    from flowengine.engines.infos import AttemptInfo, StepInfo
+    from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
-    from flowengine.kernel.events import Ended, Event
+    from flowengine.kernel.events import Ended, Event, Log
 
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 _STOPPED = {"interrupted": "interrupted", "quarantined": "interrupted", "waiting": "waiting"}
@@ -85,8 +85,8 @@ class StepLog:
             if "decision" in step:
                 step.setdefault("earlier_decisions", []).append(step["decision"])
             step["decision"] = decision_view(dict(event))
-        if "evidence" in event:
-            _add_evidence(step, dict(event))
+        if "evidence" in event or "log" in event:
+            _add_to_attempt(step, dict(event))
 
     def fold(self, graph: Graph, seen: Observation) -> None:
         """Record an observation of an activation."""
@@ -191,12 +191,25 @@ def stop_with(steps: Iterable[StepInfo], status: str) -> None:
                 each["status"] = stopped
 
 
-def _add_evidence(step: StepInfo, event: dict[str, Any]) -> None:
-    """Record the evidence of a failed attempt."""
+def _add_to_attempt(step: StepInfo, event: dict[str, Any]) -> None:
+    """Record the evidence of a failed attempt, and the log of any attempt."""
     for attempt in reversed(step["tries"]):
         if "ended_at" in attempt:
-            attempt["evidence"] = event["evidence"]
+            if "evidence" in event:
+                attempt["evidence"] = event["evidence"]
+            if "log" in event:
+                attempt["log"] = _log_info(event["log"])
             return
+
+
+def _log_info(log: Log) -> LogInfo:
+    lines: list[Any] = log["lines"]
+    return {
+        "lines": [
+            {"at": format_time(at), "level": level, "text": text} for at, level, text in lines
+        ],
+        "left_out": log.get("left_out", 0),
+    }
 
 
 def _attempt(seen: Observation, at: str, number: int) -> AttemptInfo:

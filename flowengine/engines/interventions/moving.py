@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from flowengine.engines.environments.moved_workspaces import FolderWorkspaces
+from flowengine.engines.host import folder_of
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.journal.encoding import unpack
 from flowengine.journal.records import ENDED
+from flowengine.store_folder import environments_of
 
 if TYPE_CHECKING:
-    from flowengine.journal.ports.moving import ExecutionCopy, MovingPort
+    from flowengine.journal.ports.moving import ExecutionCopy, MovingPort, WorkspacesPort
     from flowengine.journal.store import Store
 
 _TRIES = 5
@@ -36,6 +41,7 @@ def move(source: Store, target: Store, execution: str) -> str:
         UsageError: It cannot be moved, or not to this store.
     """
     old, new = _movable(source), _movable(target)
+    of_old, of_new = _workspaces(source), _workspaces(target)
     if source.location == target.location:
         raise UsageError(f"both stores are {source.location}")
     try:
@@ -44,26 +50,29 @@ def move(source: Store, target: Store, execution: str) -> str:
         if new.drive_copy(execution):  # the process that moved it died after the last step but one
             return execution
         raise
-    for _ in range(_TRIES):
-        copy = _copy(old, new, id)
-        _check(id, copy)
-        new.hold_copy(copy)
-        for digest in copy.files:
-            target.put_artifact(id, source.fetch_artifact(digest, id), digest)
-        if old.give_up(id, copy.mark):
-            new.drive_copy(id)
-            return id
+    with closing(of_old), closing(of_new):
+        for _ in range(_TRIES):
+            try:
+                copy = old.copy_execution(id)
+            except Conflict as conflict:
+                if getattr(conflict.standing, "status", None) in ENDED:
+                    new.drop_copy(id)
+                    of_new.remove(id)
+                raise
+            has_files = _may_have_files(copy)
+            packed = of_old.pack(id, copy.mark) if has_files else ()
+            if packed is None:
+                continue
+            new.hold_copy(copy._replace(workspaces=packed))
+            for digest in copy.files:
+                target.put_artifact(id, source.fetch_artifact(digest, id), digest)
+            of_new.put(id, packed, of_old.fetch)
+            if old.give_up(id, copy.mark):
+                if has_files:
+                    of_old.remove(id)
+                new.drive_copy(id)
+                return id
     raise Conflict(f"execution {id} changes while it is moved", hint="try it again")
-
-
-def _copy(old: MovingPort, new: MovingPort, id: str) -> ExecutionCopy:
-    """Return an execution. Of one that has ended, no earlier copy remains."""
-    try:
-        return old.copy_execution(id)
-    except Conflict as conflict:
-        if getattr(conflict.standing, "status", None) in ENDED:
-            new.drop_copy(id)
-        raise
 
 
 def _movable(store: Store) -> MovingPort:
@@ -72,11 +81,16 @@ def _movable(store: Store) -> MovingPort:
     return cast("MovingPort", store)
 
 
-def _check(id: str, copy: ExecutionCopy) -> None:
-    """Refuse an execution whose environments have files, which would stay behind."""
+def _workspaces(store: Store) -> WorkspacesPort:
+    """Return the files of the environments of a store's executions."""
+    folder = folder_of(store)
+    if folder is not None:
+        return FolderWorkspaces(partial(environments_of, folder))
+    found: WorkspacesPort = cast("Any", store).workspaces
+    return found
+
+
+def _may_have_files(copy: ExecutionCopy) -> bool:
+    """Return whether an execution may have environments with files."""
     flow: Any = unpack(copy.flows[copy.data["journal"]["record"][3]])
-    if _WITH_FILES & {*flow.get("environments", ())} and copy.data["journal"]["entries"]:
-        raise UsageError(
-            f"execution {id} has environments, whose files cannot be moved",
-            hint="let it end in its store",
-        )
+    return bool(_WITH_FILES & {*flow.get("environments", ())}) and copy.data["journal"]["entries"]

@@ -320,7 +320,7 @@ class Local(Driver):
         except asyncio.CancelledError:
             return None
         execution.kept[run.unit] = kept
-        return succeeded(run, kept.value, self.host.clock.now(), kept.openings)
+        return succeeded(run, kept.value, self.host.clock.now(), kept.openings, kept.log)
 
     def _patience(self, execution: Execution, run: Run) -> float:
         """Return how long to wait for the function of an attempt that has been withdrawn.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flowengine.engines.attempts.outcome import QuickCall
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.kernel.events import Event
+    from flowengine.kernel.events import Event, Succeeded
 
 
 def may_run_ahead(host: Host, execution: Execution) -> bool:
@@ -71,13 +71,16 @@ def run_quick(host: Host, execution: Execution, run: Run, call: QuickCall) -> Ev
     finally:
         OUTER.reset(token)
     execution.kept[run.unit] = kept
-    return {
+    event: Succeeded = {
         "type": "succeeded",
         "at": host.clock.now(),
         "unit": run.unit,
         "attempt": run.attempt,
         "value": kept.value,
     }
+    if kept.log is not None:
+        event["log"] = kept.log
+    return event
 
 
 def run_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:

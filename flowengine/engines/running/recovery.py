@@ -14,9 +14,10 @@ from flowengine.kernel.waiting.approval_ownership import EVENTS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.executions.execution import Execution
     from flowengine.journal.records import Message
-    from flowengine.kernel.events import CutOff, Decided, Evidence
+    from flowengine.kernel.events import CutOff, Decided
 
 
 def recover(
@@ -135,14 +136,17 @@ def take_hands(execution: Execution, inbox: list[Message], now: int) -> None:
 
 
 def fire(execution: Execution, timer: int, now: int) -> None:
-    """Queue a due timer, with the output of the attempt that it ends."""
+    """Queue a due timer, with the output and the log of the attempt that it ends."""
     event: dict[str, Any] = {"type": "timer", "at": now, "timer": timer}
-    if execution.printed and (evidence := _cut_short(execution, timer)):
-        event["evidence"] = evidence
+    if execution.printed and (printed := _cut_short(execution, timer)) is not None:
+        if evidence := printed.evidence():
+            event["evidence"] = evidence
+        if printed.lines is not None:
+            event["log"] = printed.lines.log()
     execution.queue.append(event)  # type: ignore[arg-type] # built key by key
 
 
-def _cut_short(execution: Execution, timer: int) -> Evidence | None:
+def _cut_short(execution: Execution, timer: int) -> Printed | None:
     """Return the output of the attempt that a timer ends."""
     state = execution.state
     found = state["timers"].get(timer)
@@ -151,7 +155,7 @@ def _cut_short(execution: Execution, timer: int) -> Evidence | None:
     whose = found["ref"]
     units = [whose] if found["why"] == "timeout" else list(state["acts"][whose]["units"])
     at_work = [execution.printed[unit] for unit in units if unit in execution.printed]
-    return at_work[0].evidence() if len(at_work) == 1 else None
+    return at_work[0] if len(at_work) == 1 else None
 
 
 def _questions(execution: Execution, *, consults: bool) -> Iterator[Consult | Preview]:

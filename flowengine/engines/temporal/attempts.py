@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from contextlib import closing, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,6 +15,7 @@ from temporalio.service import RPCError
 
 from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
+from flowengine.engines.environments.moved_workspaces import FolderWorkspaces
 from flowengine.engines.executions.calls import is_call
 from flowengine.engines.executions.linked_flows import LinkedFlow, reducer
 from flowengine.engines.executions.outer_attempts import OUTER
@@ -25,11 +27,25 @@ from flowengine.engines.running.gate import answer, asked_instead, look
 from flowengine.engines.running.local import LATE_SECONDS
 from flowengine.engines.running.previews import previewed
 from flowengine.engines.running.warnings import not_released
+from flowengine.engines.temporal.moved_workspaces import ObjectWorkspaces
 from flowengine.engines.temporal.past import first_input
-from flowengine.engines.temporal.requests import ATTEMPT, DESCRIBE, PLACE, REDUCE, RELEASE, run_of
+from flowengine.engines.temporal.requests import (
+    ATTEMPT,
+    DESCRIBE,
+    PACK,
+    PLACE,
+    REDUCE,
+    RELEASE,
+    UNPACK,
+    error_as_data,
+    plain,
+    run_of,
+)
 from flowengine.engines.temporal.support import unsupported
 from flowengine.engines.temporal.texts import NewTexts
+from flowengine.errors import Conflict, FlowEngineError, StoreError
 from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.ports.moving import MovedWorkspace
 from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.changes import change
 from flowengine.kernel.notation.ids import wait_id
@@ -47,6 +63,7 @@ if TYPE_CHECKING:
 
 BEATS = 3
 """Heartbeats in the time after which an attempt counts as interrupted."""
+_HINT = "set XDG_STATE_HOME to a writable directory for it"
 
 
 class Attempts:
@@ -58,6 +75,7 @@ class Attempts:
         store: Its store.
         strict: Whether a step fails that leaves something running.
         queue: The task queue for environments of this process.
+        environments: Their directory. None: it is temporary.
         tell: Called with the execution, its flow and the address of the step when an attempt
             begins.
     """
@@ -70,6 +88,7 @@ class Attempts:
         *,
         strict: bool,
         queue: str,
+        environments: str | None,
         tell: Callable[[str, str, str], None],
     ) -> None:
         self._client = client
@@ -78,6 +97,7 @@ class Attempts:
         self._tell = tell
         self._strict = strict
         self._queue = queue
+        self._environments = environments
         self._flows: dict[str, LinkedFlow] = {}
         self._not_released: dict[str, list[NotReleased]] = {}
         """Execution → its environments that could not be closed, until a result reports them."""
@@ -166,7 +186,7 @@ class Attempts:
             patience = LATE_SECONDS if "compensate" in step else 0.0
             environments = self._host.environments if run.environments else None
             kept = await flow.runner.attempt(context, run, environments, printed, lambda: patience)
-            event: Any = succeeded(run, kept.value, now, kept.openings)
+            event: Any = succeeded(run, kept.value, now, kept.openings, kept.log)
         except AttemptFailed as failure:
             if failure.error["type"] in ASKING:
                 execution = await asyncio.to_thread(self._around, flow, run)
@@ -175,6 +195,8 @@ class Attempts:
                     return dict(asked)
             event = failed(run, failure, now)
         size = len(pack(event))
+        if size > self._store.most_bytes and event.pop("log", None) is not None:
+            size = len(pack(event))  # the result alone may fit
         if size > self._store.most_bytes:
             message = f"the result has {size} bytes; at most {self._store.most_bytes} are possible"
             return _refused("LimitExceeded", message)
@@ -267,7 +289,7 @@ class Attempts:
         Args:
             hash: Hash of its flow.
             workdir: Its working directory.
-            what: `region`, `wait` or `end`: what has ended or begun.
+            what: `region`, `wait` or `end`: what has ended or begun. `move`: it has left the store.
             region: The region that has ended.
 
         Returns:
@@ -283,9 +305,77 @@ class Attempts:
                 await environments.suspend(context)
             else:
                 await environments.finish(context, flow.compiled)
+            if what == "move" and self._environments is not None:
+                files = FolderWorkspaces(self._folder)  # also those that were never used here
+                with suppress(Conflict):
+                    await asyncio.to_thread(files.remove, context.id)
             return self._warnings()
         finally:
             beating.cancel()
+
+    @activity.defn(name=PACK)
+    async def pack(self) -> dict[str, Any]:
+        """Keep the files of an execution's environments in the object store.
+
+        Returns:
+            As `answer`, the fields of `MovedWorkspace`s. Or the `error` that prevents it.
+        """
+
+        def pack(id: str, here: FolderWorkspaces, there: ObjectWorkspaces) -> Any:
+            found = here.pack(id, [])
+            there.put(id, found, here.fetch)
+            return plain([*found])
+
+        return await self._moved(pack)
+
+    @activity.defn(name=UNPACK)
+    async def unpack(self, moved: list[list[Any]]) -> dict[str, Any]:
+        """Restore the files of an execution's environments from the object store.
+
+        Args:
+            moved: The fields of `MovedWorkspace`s.
+
+        Returns:
+            An `answer`, or the `error` that prevents it.
+        """
+
+        def unpack(id: str, here: FolderWorkspaces, there: ObjectWorkspaces) -> None:
+            here.put(id, [MovedWorkspace(*one) for one in moved], there.fetch)
+
+        return await self._moved(unpack)
+
+    async def _moved(
+        self, move: Callable[[str, FolderWorkspaces, ObjectWorkspaces], Any]
+    ) -> dict[str, Any]:
+        """Move files on a thread. It ends before the activity does, also if that is cancelled."""
+
+        def moved(id: str) -> dict[str, Any]:
+            with (
+                closing(FolderWorkspaces(self._folder)) as here,
+                closing(ObjectWorkspaces(lambda: self._store.files)) as there,
+            ):
+                try:
+                    return {"answer": move(id, here, there)}
+                except FlowEngineError as error:
+                    return {"error": error_as_data(error)}
+
+        beating = asyncio.create_task(_beat())
+        moving = asyncio.create_task(asyncio.to_thread(moved, activity.info().workflow_id or ""))
+        try:
+            return await asyncio.shield(moving)
+        finally:
+            await asyncio.wait([moving])
+            beating.cancel()
+
+    def _folder(self) -> str:
+        """Return the directory of the environments of this process.
+
+        Raises:
+            StoreError: It has none that another worker would find.
+        """
+        if self._environments is None:
+            raise StoreError("this worker cannot write to its state directory", hint=_HINT)
+        return self._environments
 
     def _context(self, flow: LinkedFlow, workdir: str) -> ExecutionContext:
         id = activity.info().workflow_id or ""

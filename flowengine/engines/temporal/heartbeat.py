@@ -12,9 +12,12 @@ VARIABLE = "FLOWENGINE_HEARTBEAT"
 """The environment variable with the heartbeat of a store's workers, for workers and
 callers."""
 DEFAULT = 10.0
-LONGEST_TASK = 10.0
+_DEFAULT_TASK = 10.0
 """Seconds after which Temporal gives a workflow task to another worker, by default."""
-_SHORTEST_TASK = 1.0
+_SHORTEST_TASK, _LONGEST_TASK = 1.0, 120.0
+"""Temporal reduces longer ones to this time."""
+_AT_WORK = 0.9
+"""Part of the time of a workflow task after which a worker gives up one that is still at work."""
 _EVENTS_PER_SECOND = 410
 """Events of a history that a worker surely replays in a second. On two cores, it replays 800.
 In ten seconds, these are as many as those after which Temporal suggests another run."""
@@ -41,10 +44,26 @@ def configured_heartbeat() -> float:
 def task_time(heartbeat: float) -> timedelta:
     """Return how long a worker may be silent about a workflow task of a new execution.
 
+    Temporal cannot tell a worker that has died during a workflow task from one that takes long. So
+    this time is not longer than the heartbeat, although a single event can need more: it can begin
+    100,000 steps.
+
     Args:
         heartbeat: Seconds without a heartbeat after which an attempt is interrupted.
     """
-    return timedelta(seconds=min(max(heartbeat, _SHORTEST_TASK), LONGEST_TASK))
+    return timedelta(seconds=min(max(heartbeat, _SHORTEST_TASK), _LONGEST_TASK))
+
+
+def patience_with_task(heartbeat: float) -> float:
+    """Return after how many seconds a worker gives up a workflow task that is still at work.
+
+    That of an execution from a caller with a shorter heartbeat can take as long as by default: the
+    server has given it to another worker then.
+
+    Args:
+        heartbeat: As for `task_time`, of the worker.
+    """
+    return _AT_WORK * max(task_time(heartbeat).total_seconds(), _DEFAULT_TASK)
 
 
 def is_too_long(history: int, task: timedelta | None) -> bool:
@@ -52,8 +71,8 @@ def is_too_long(history: int, task: timedelta | None) -> bool:
 
     Args:
         history: Number of its events.
-        task: The time of the task. With the default, Temporal's own suggestion suffices.
+        task: The time of the task. With the default or more, Temporal's own suggestion suffices.
     """
-    if task is None or task >= timedelta(seconds=LONGEST_TASK):
+    if task is None or task >= timedelta(seconds=_DEFAULT_TASK):
         return False
     return history > _EVENTS_PER_SECOND * task.total_seconds()

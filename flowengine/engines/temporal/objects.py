@@ -2,7 +2,8 @@
 
 Objects are named after their content and never change. `value/DIGEST` is an encoded payload to
 which a history refers, `file/DIGEST` a file, and `has/EXECUTION/DIGEST` states that an execution
-refers to that file.
+refers to that file. `workspace/DIGEST` is an archive of the files of an environment, while its
+execution moves.
 """
 
 from __future__ import annotations
@@ -177,6 +178,46 @@ class Objects:
                     file.write(chunk)
             part.replace(path)
         return path
+
+    # -- workspaces
+
+    def put_workspace(self, archive: Path, digest: str) -> None:
+        """Keep an archive.
+
+        Args:
+            archive: The file.
+            digest: Its digest.
+        """
+        import obstore
+
+        with _explained(self.location):
+            obstore.put(self._store, f"workspace/{digest}", archive)
+
+    def fetch_workspace(self, digest: str, size: int, into: Path) -> None:
+        """Copy an archive to a new file.
+
+        Args:
+            digest: Its digest.
+            size: Its size (bytes), which is compared before it is read.
+            into: The file.
+
+        Raises:
+            NotFound: It does not exist.
+            StoreError: It is damaged.
+        """
+        import obstore
+
+        _check(digest)
+        name, hasher, left = f"workspace/{digest}", sha256(), size
+        with _explained(self.location), into.open("xb") as file:
+            found = obstore.get(self._store, name)
+            if found.meta["size"] == size:
+                for chunk in found:
+                    hasher.update(chunk)
+                    file.write(chunk)
+                    left -= len(chunk)
+        if left or hasher.hexdigest() != digest:
+            raise StoreError(f"the archive {digest} in {self.location} is damaged")
 
     def close(self) -> None:
         """Remove local copies of files."""

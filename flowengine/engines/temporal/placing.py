@@ -8,17 +8,25 @@ open there is lost: see the event `lost`. Environments of scope `step` need no p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, TimeoutError, TimeoutType
+from temporalio.exceptions import ActivityError, CancelledError, TimeoutError, TimeoutType
 
 from flowengine.engines.environments.requests import EXECUTION, REGION, SCOPES, region_owner
 from flowengine.engines.environments.specs import name_with_args
-from flowengine.engines.temporal.requests import PLACE, RELEASE, RESTING
+from flowengine.engines.temporal.requests import (
+    PACK,
+    PLACE,
+    RELEASE,
+    RESTING,
+    UNPACK,
+    error_as_data,
+)
+from flowengine.errors import Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +42,15 @@ LINGER = 10_000
 """Environments are not released for a timer that is due within this time (ms)."""
 HEARTBEATS = 3
 """A place is lost if no worker begins its work within this many times the heartbeat."""
+
+_LONGEST_MOVE = timedelta(hours=6)
+"""Maximum time to pack or unpack files."""
+_KEPT = (SCOPES["execution"], SCOPES["region"])
+"""Scopes of environments whose files belong to the execution."""
+_LOST = ""
+"""The queue of an environment that is lost, as its execution knows."""
+_ALL = ""
+"""The name that stands for all environments of an owner whose files were moved here."""
 
 _Owned = tuple[str, str, str]
 """Scope, owner and name of an environment."""
@@ -72,6 +89,8 @@ class Placing:
         self._queue: str | None = None
         self._open: dict[_Owned, str] = {}
         """The environments that were used → queue of their worker."""
+        self._moved: list[list[Any]] = []
+        """`MovedWorkspace`s from another store that no worker has restored yet."""
         self._used = False
         """Whether environments were used since the last release."""
         self._choosing = asyncio.Lock()
@@ -85,11 +104,18 @@ class Placing:
 
     def kept(self) -> list[Any]:
         """Return what `restore` takes in another run."""
-        return [self._queue, self._used, [[*owned, queue] for owned, queue in self._open.items()]]
+        opened = [[*owned, queue] for owned, queue in self._open.items()]
+        return [self._queue, self._used, opened, self._moved]
 
-    def restore(self, queue: str | None, used: bool, opened: list[list[str]]) -> None:
-        """Continue after an earlier run."""
-        self._queue, self._used = queue, used
+    def restore(
+        self,
+        queue: str | None,
+        used: bool,
+        opened: list[list[str]],
+        moved: Sequence[list[Any]] = (),
+    ) -> None:
+        """Continue after an earlier run, or after a move from another store."""
+        self._queue, self._used, self._moved = queue, used, [*moved]
         self._open = {(scope, owner, name): at for scope, owner, name, at in opened}
 
     # Attempts
@@ -111,17 +137,63 @@ class Placing:
         while releases := self._releases_of(wanted):
             await asyncio.wait(releases)
         async with self._choosing:
-            if self._queue is None:
-                self._queue = await workflow.execute_local_activity(
-                    PLACE, start_to_close_timeout=_SOON
-                )
-        lost = [owned for owned in wanted if self._open.get(owned, self._queue) != self._queue]
+            await self._choose()
+            while self._moved:
+                try:
+                    await self._unpack(wanted)
+                except ActivityError as error:  # the files are still there
+                    if isinstance(error.cause, CancelledError):
+                        raise
+                    self._queue = None
+                await self._choose()
+        lost = [owned for owned in wanted if self._queue_of(owned) not in (self._queue, _LOST)]
         for owned in lost:
-            del self._open[owned]
+            self._open[owned] = _LOST
         if lost:
             raise EnvironmentsLost(_lost(lost[0], wanted[lost[0]]))
         self._used = True
         return self._queue
+
+    async def _choose(self) -> None:
+        if self._queue is None:
+            self._queue = await workflow.execute_local_activity(PLACE, start_to_close_timeout=_SOON)
+
+    def _queue_of(self, owned: _Owned) -> str | None:
+        """Return where an environment is, or else where it will be opened."""
+        scope, owner, _ = owned
+        return self._open.get(owned, self._open.get((scope, owner, _ALL), self._queue))
+
+    async def _unpack(self, wanted: Mapping[_Owned, Any]) -> None:
+        """Restore files from another store at the place.
+
+        Raises:
+            ActivityError: Its worker has died.
+            EnvironmentsLost: They cannot be restored now.
+        """
+        assert self._queue is not None
+        queue, moved = self._queue, self._moved
+        answer = await self._at_place(UNPACK, [moved], "files of environments from another store")
+        if "error" in answer:
+            [owned, spec], *_ = wanted.items()
+            _, message, *_ = answer["error"]
+            raise EnvironmentsLost(_lost(owned, spec, "EnvironmentUnavailable", message))
+        for scope, owner, *_ in moved:
+            self._open[scope, owner, _ALL] = queue
+        self._moved = []
+
+    def _at_place(self, activity: str, given: list[Any], summary: str) -> Awaitable[Any]:
+        """Begin an activity at the place, which handles files."""
+        assert self._queue is not None
+        return workflow.execute_activity(
+            activity,
+            args=given,
+            task_queue=self._queue,
+            retry_policy=_ONCE,
+            schedule_to_start_timeout=self.patience,
+            start_to_close_timeout=_LONGEST_MOVE,
+            heartbeat_timeout=timedelta(seconds=self._heartbeat()),
+            summary=summary,
+        )
 
     def began(self, run: Run) -> None:
         """Note that an attempt has ended at the place, where its environments are now open."""
@@ -133,6 +205,35 @@ class Placing:
         """Note that a place is lost."""
         if self._queue == queue:
             self._queue = None
+
+    # Moves
+
+    async def packed(self) -> dict[str, Any]:
+        """Have the files of environments packed that belong to the execution.
+
+        Returns:
+            As `answer`, the fields of `MovedWorkspace`s. Or the `error` that prevents it.
+        """
+        if self._moved:
+            return {"answer": self._moved}
+        kept = [owned for owned in self._open if owned[0] in _KEPT]
+        if not kept:
+            return {"answer": []}
+        for owned in kept:
+            if self._queue_of(owned) not in (self._queue, _LOST):
+                return _unpacked(f"environment '{owned[2]}' was lost with its worker")
+        if self._queue is None:
+            return {"answer": []}
+        try:
+            answer: dict[str, Any] = await self._at_place(PACK, [], "files of environments")
+        except ActivityError as error:
+            return _unpacked(f"the worker that has its environments: {error.cause or error}")
+        return answer
+
+    def leave(self) -> None:
+        """Remove the files of an execution that was moved to another store."""
+        if any(scope in _KEPT for scope, _, _ in self._open):
+            self._release("move", 0, {name for _, _, name in self._open})
 
     # Releases
 
@@ -222,7 +323,17 @@ def never_began(error: ActivityError) -> bool:
     return isinstance(cause, TimeoutError) and cause.type == TimeoutType.SCHEDULE_TO_START
 
 
-def _lost(owned: _Owned, spec: Mapping[str, Any]) -> dict[str, Any]:
+def _unpacked(why: str) -> dict[str, Any]:
+    error = Conflict(f"the files of the execution's environments cannot be moved: {why}")
+    return {"error": error_as_data(error)}
+
+
+def _lost(
+    owned: _Owned,
+    spec: Mapping[str, Any],
+    kind: str = "EnvironmentLost",
+    message: str = "",
+) -> dict[str, Any]:
     scope, owner, name = owned
     provider = spec.get("provider")
     which = {
@@ -232,9 +343,9 @@ def _lost(owned: _Owned, spec: Mapping[str, Any]) -> dict[str, Any]:
         "owner_id": owner,
         "resource_key": name,
     }
-    message = (
+    message = message or (
         f"environment '{name}' was open at a worker that does not respond any more. Its files are "
         "there, and it would be opened again without them"
     )
-    error = {"type": "EnvironmentLost", "message": message, "data": {"environment": which}}
+    error = {"type": kind, "message": message, "data": {"environment": which}}
     return {"type": "lost", "ran": "no", "error": error}

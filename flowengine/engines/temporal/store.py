@@ -58,6 +58,7 @@ from flowengine.engines.temporal.connection import PATIENCE, Connection, again_i
 from flowengine.engines.temporal.heartbeat import configured_heartbeat, task_time
 from flowengine.engines.temporal.keys import keys
 from flowengine.engines.temporal.listing import Listing, is_moved, record_of
+from flowengine.engines.temporal.moved_workspaces import ObjectWorkspaces
 from flowengine.engines.temporal.objects import VARIABLE, Objects, objects
 from flowengine.engines.temporal.past import Past, first_input, replayed
 from flowengine.engines.temporal.payloads import ByReference, Codec
@@ -91,7 +92,7 @@ from flowengine.engines.temporal.workflow import WorkflowDriver, answered
 from flowengine.errors import Conflict, Hint, NotFound, StoreError, UsageError
 from flowengine.journal.artifacts import not_referred
 from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.ports.moving import ExecutionCopy
+from flowengine.journal.ports.moving import ExecutionCopy, MovedWorkspace
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -141,6 +142,8 @@ if TYPE_CHECKING:
 
 _SOON = timedelta(seconds=2)
 """How long to wait for the answer whether a signal was sent before."""
+_LONGEST_MOVE = timedelta(hours=6)
+"""Maximum time in which a worker packs files of environments."""
 _SEEN = timedelta(seconds=75)
 """A live worker has polled for work within this time."""
 TRIES = 4
@@ -288,16 +291,25 @@ class TemporalStore:
         self.number_events()
 
     async def _earlier(self, id: str, since: int, until: int, limit: int | None) -> Sequence[Entry]:
-        """Return events from the histories of earlier runs."""
+        """Return events from the histories of earlier runs.
+
+        Only the runs that contain them are replayed, each once.
+        """
         client = await self._connection.client()
-        run: str | None = None
-        while True:
-            start = await first_input(client, id, run)
+        end = until if limit is None else min(until, since + limit)
+        parts: list[Sequence[Entry]] = []
+        start = await first_input(client, id)
+        while end > since:
             run = start["past"]["before"]
-            driver = await self._past.of(client, id, run or "")
-            if driver.store.first(id) <= since:
-                found = driver.store.events(id, since, limit)
-                return [entry for entry in found if entry.seq < until]
+            start = await first_input(client, id, run)
+            copy = start.get("past", {}).get("copy")
+            first = 0 if copy is None else copy["journal"]["first"]
+            if first < end:
+                driver = await self._past.of(client, id, run)
+                begin = max(since, first)
+                parts.append(driver.store.events(id, begin, end - begin))
+                end = begin
+        return [entry for part in reversed(parts) for entry in part]
 
     def holder(self, execution: str, now: int) -> Owner | None:
         """Return an owner while attempts are running. Workers take over from each other."""
@@ -367,7 +379,7 @@ class TemporalStore:
 
     def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
         for content, name in files:
-            self._files.put(beginning.id, content, name)
+            self.files.put(beginning.id, content, name)
         if beginning.claims:
             self._begin_bounded(beginning)
         else:
@@ -736,7 +748,12 @@ class TemporalStore:
     # -- artifacts
 
     @property
-    def _files(self) -> Objects:
+    def files(self) -> Objects:
+        """The object store.
+
+        Raises:
+            UsageError: There is none.
+        """
         if self.objects is None:
             raise UsageError(
                 f"files of executions in {self.location} need an object store",
@@ -746,7 +763,7 @@ class TemporalStore:
 
     def put_artifact(self, execution: str, content: bytes | PathLike[str], name: str) -> Artifact:
         self._call(self._described(execution))
-        return self._files.put(execution, content, name)
+        return self.files.put(execution, content, name)
 
     def hold_artifact(self, content: bytes | PathLike[str], name: str) -> NoReturn:
         raise unsupported("files that no execution refers to yet")
@@ -756,7 +773,7 @@ class TemporalStore:
 
     def fetch_artifact(self, sha256: str, execution: str | None = None) -> Path:
         if self.objects is not None or execution is None:
-            return self._files.fetch(sha256, execution)
+            return self.files.fetch(sha256, execution)
         text = self._texts(execution).get(sha256)
         if text is None:
             raise not_referred(sha256, execution)
@@ -773,8 +790,8 @@ class TemporalStore:
 
     def refer(self, execution: str, files: Sequence[tuple[str, str | None]]) -> None:
         """Note that an execution refers to files that others refer to. See `Append.files`."""
-        known = [digest for digest, other in files if self._files.has(other, digest)]
-        self._files.refer(execution, known)
+        known = [digest for digest, other in files if self.files.has(other, digest)]
+        self.files.refer(execution, known)
 
     # -- journals, which only workers write
 
@@ -843,8 +860,8 @@ class TemporalStore:
         check_supported(flows[record.hash])
         if journal["entries"]:
             check_started(unpack(journal["entries"][0][2]))
-        if copy.files:
-            _ = self._files  # raises the error if there is none
+        if copy.files or copy.workspaces:
+            _ = self.files  # raises the error if there is none
         claims = copy.data.get("claims", [])
         start = {
             "flow": flows.pop(record.hash),
@@ -857,6 +874,7 @@ class TemporalStore:
                 "claims": claims,
                 # More than those with which it was here before.
                 "outgoing": [time.time_ns() // 1_000_000, []],
+                "placing": [None, False, [], plain([*copy.workspaces])],
             },
             "held": True,
         }
@@ -883,16 +901,26 @@ class TemporalStore:
             handle = await self._connection.handle(id)
             await handle.terminate("replaced by a later copy", rpc_timeout=PATIENCE)
 
-    def give_up(self, id: str, mark: Sequence[int]) -> bool:
-        return self._call(self._given_up(id, [*mark]))
+    @property
+    def workspaces(self) -> ObjectWorkspaces:
+        """The files of its environments, for moves."""
+        return ObjectWorkspaces(lambda: self.files, self._packed)
 
-    async def _given_up(self, id: str, mark: list[int]) -> bool:
+    def _packed(self, id: str, mark: Sequence[int]) -> list[MovedWorkspace] | None:
+        answer = self._call(self._moved_by("pack", id, [*mark], _LONGEST_MOVE))
+        found = _answer_of(answer)
+        return None if found is None else [MovedWorkspace(*one) for one in found]
+
+    def give_up(self, id: str, mark: Sequence[int]) -> bool:
+        return bool(self._call(self._moved_by("leave", id, [*mark], PATIENCE)))
+
+    async def _moved_by(self, update: str, id: str, mark: list[int], patience: timedelta) -> Any:
+        """Send an update that moves an execution, and return the answer."""
         handle = await self._connection.handle(id)
         try:
-            left: bool = await handle.execute_update("leave", mark, rpc_timeout=PATIENCE)
+            return await handle.execute_update(update, mark, rpc_timeout=patience)
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             raise self._connection.no_worker() from None
-        return left
 
     def drive_copy(self, id: str) -> bool:
         return self._call(self._driven(id))

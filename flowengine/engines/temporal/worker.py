@@ -26,6 +26,7 @@ from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.engines.temporal.attempts import BEATS, Attempts
 from flowengine.engines.temporal.attributes import register
 from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.heartbeat import patience_with_task
 from flowengine.engines.temporal.places import Place, own_place
 from flowengine.engines.temporal.requests import NO_TIME_YET, QUEUE, SHARED
 from flowengine.engines.temporal.shared import SharedWorkflow
@@ -65,10 +66,6 @@ end_orphans()
 """Reads until the pipe is closed, which also happens if the worker is killed."""
 _STICKY = timedelta(seconds=2)
 """How soon another worker takes over a workflow from a worker that does not respond."""
-_LONGEST_TASK = 9.0
-"""Seconds after which a workflow task that is still at work counts as stuck, somewhat less than the
-server gives it. The library's two seconds end tasks on a busy machine that would have succeeded: a
-single event can begin 100,000 steps."""
 _MOST_WITH_ENVIRONMENTS = 10_000
 """Maximum number of concurrent attempts with environments. They must not wait for each other: one
 that has to wait for long counts as sent to a worker that is lost."""
@@ -127,9 +124,20 @@ async def work(
     }
     with own_place(address) as place:
         host = _host(store, place, policies)
-        attempts = Attempts(client, host, store, strict=strict, queue=place.queue, tell=on_attempt)
+        attempts = Attempts(
+            client,
+            host,
+            store,
+            strict=strict,
+            queue=place.queue,
+            environments=place.folder,
+            tell=on_attempt,
+        )
         sharing = Sharing(host, store, on_start)
         worker, own = _workers(client, attempts, sharing, place, times, deployment)
+        # The library's two seconds, for which it has no option, end tasks that would succeed.
+        driving: Any = worker._workflow_worker
+        driving._deadlock_timeout_seconds = patience_with_task(heartbeat)
         watching = asyncio.create_task(attempts.cut_when_alone(heartbeat))
         try:
             with _guard():
@@ -172,12 +180,10 @@ def _workers(
         deployment_config=None if deployment is None else _deployment(deployment),
         **times,
     )
-    driving: Any = worker._workflow_worker  # there is no option for it
-    driving._deadlock_timeout_seconds = _LONGEST_TASK
     own = Worker(
         client,
         task_queue=place.queue,
-        activities=[attempts.attempt, attempts.release],
+        activities=[attempts.attempt, attempts.pack, attempts.release, attempts.unpack],
         max_concurrent_activities=_MOST_WITH_ENVIRONMENTS,
         **times,
     )

@@ -284,9 +284,20 @@ class WorkflowDriver(Carrier):
             return False
         self.moved = True
         self.outgoing.leave_locks(_now())
+        self.placing.leave()
         workflow.upsert_search_attributes([STATUS.value_set(MOVED), WAITS.value_set([])])
-        await workflow.wait_condition(lambda: not self.outgoing.busy)
+        await workflow.wait_condition(lambda: not (self.outgoing.busy or self.placing.busy))
         return True
+
+    async def pack(self, mark: list[int]) -> dict[str, Any]:
+        """Have the files of its environments packed, unless anything has happened since a mark.
+
+        Returns:
+            `answer` or `error`, as from `Placing.packed`. The answer is None if something has
+            happened.
+        """
+        packed = await self.placing.packed() if self._is_still(mark) else {}
+        return packed if self._is_still(mark) and packed else {"answer": None}
 
     def _is_still(self, mark: list[int]) -> bool:
         """Return whether it is open, and nothing has happened since a mark."""
@@ -328,6 +339,8 @@ class WorkflowDriver(Carrier):
 
     def _move(self) -> None:
         """Apply queued events, and carry out the resulting commands. Never waits."""
+        if self.moved:
+            return
         execution = self.execution
         try:
             while execution.queue and self._reducing is None:
@@ -476,6 +489,7 @@ class WorkflowDriver(Carrier):
             before = self.execution.work.get(run.unit)
             task = asyncio.create_task(self._attempt(run, before))
             self.execution.work[run.unit] = task
+            task.add_done_callback(partial(self._forget, run))
             self._bytes += min(size, LARGE) if self.start["most"] > MOST_BYTES else size
             if self._bytes > MOST_BYTES_AT_ONCE:
                 self._pausing = True
@@ -605,6 +619,18 @@ class WorkflowDriver(Carrier):
             self.execution.queue += [*warnings, event]
         self._move()
 
+    def _forget(self, run: Run, task: asyncio.Task[None]) -> None:
+        """Forget an attempt that was stopped in the workflow task in which it was to begin.
+
+        Nothing of its task has run then. Histories of older versions have no marker: there, it
+        counts as at work for ever.
+        """
+        is_left = self.execution.work.get(run.unit) is task
+        if is_left and workflow.patched("stopped before it began"):
+            del self.execution.work[run.unit]
+            self._stopped.discard((run.unit, run.attempt))
+            self._move()
+
     async def _attempted(self, run: Run) -> Any:
         """Run the activity of an attempt, at the worker that has its environments."""
         while True:
@@ -680,7 +706,9 @@ class FlowExecution:
             ApplicationError: It has failed, or cannot continue.
         """
         driver = self._driver
-        if self._held:
+        # Without a worker, the signal to drive it arrives before the first task. Histories of older
+        # versions, which did not publish it then, have no marker.
+        if self._held or (start.get("held") and workflow.patched("driven at once")):
             await workflow.wait_condition(lambda: not self._held)
             driver.arrive()
         driver.take_inbox()
@@ -737,6 +765,11 @@ class FlowExecution:
     async def leave(self, mark: list[int]) -> bool:
         """Leave the execution to another store, unless anything has happened since a mark."""
         return self._begun and await self._driver.leave(mark)
+
+    @workflow.update
+    async def pack(self, mark: list[int]) -> dict[str, Any]:
+        """Have the files of its environments packed. See `WorkflowDriver.pack`."""
+        return await self._driver.pack(mark) if self._begun else {"answer": None}
 
     @workflow.update
     async def upgrade(self, event: bytes, flow: dict[str, Any], seq: int) -> bool:

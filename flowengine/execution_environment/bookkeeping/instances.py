@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flowengine.execution_environment.registry.entries import RegistryEntry
+    from flowengine.execution_environment.registry.screens import Window
     from flowengine.execution_environment.specs.spec import Declared
     from flowengine.policy_approval import PolicyAnswer
 
@@ -111,6 +112,8 @@ class Instance:
         self.place = False
         """Whether it occupies a place."""
         self.entry: RegistryEntry | None = None
+        self.window: Window | None = None
+        """Through which others look into it. None: it has no screen."""
         self.workspace: Path | None = None
         self.mounted: list[Handle] = []
         """Handles on the environments whose directories it mounts."""

@@ -190,6 +190,8 @@ class ClosingTasks:
         assert opened is not None
         assert entry is not None
         entry.set_state("releasing")
+        if instance.window is not None:
+            instance.window.close()
         instance.attempts += 1
         error = await close_resource(opened, self.around, suspend=suspend, lost=lost)
         if error is None:

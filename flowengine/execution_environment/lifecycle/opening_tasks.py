@@ -35,6 +35,7 @@ from flowengine.execution_environment.resources.opening import (
     failure_of,
     open_resource,
 )
+from flowengine.execution_environment.resources.showing import window_of
 from flowengine.sdk.background import background
 from flowengine.sdk.environments import Capabilities
 from flowengine.sdk.errors import EnvironmentClosed, EnvironmentStartFailed, StepError
@@ -149,6 +150,7 @@ class OpeningTasks:
         assert instance.entry is not None
         instance.ready_at = max(instance.asked_at, self.around.clock.now())
         instance.entry.set_state("ready")
+        instance.window = window_of(instance, self.around)
         if not instance.record.was_open:
             instance.record.was_open = True
             if instance.workspace is not None:

@@ -2,6 +2,7 @@
 
     FOLDER/entries/ID.json      the owner, and possible leftovers
     FOLDER/damaged/             unreadable entries
+    FOLDER/screens/             see `screens`
     FOLDER/workspaces/          see `workspaces`
     FOLDER/lock                 held during cleanup
 
@@ -65,6 +66,11 @@ class RegistryEntry:
             data["facts"],
         )
 
+    @property
+    def screen(self) -> Path:
+        """Path of the socket of those who look into it. See `screens`."""
+        return self._registry.screens / self.id
+
     def set_state(self, state: str) -> None:
         """Record its state, if possible. The state is only informative."""
         self.data["state"] = state
@@ -124,6 +130,7 @@ class Registry:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.entries = folder / "entries"
+        self.screens = folder / "screens"
         self.name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:12]
         """Distinguishes this registry from others in the marks of processes."""
 
@@ -171,9 +178,10 @@ class Registry:
         write_whole(path, text.encode(), synced=synced)
 
     def remove(self, id: str) -> None:
-        """Remove an entry if it exists."""
-        with contextlib.suppress(OSError):
-            self._path(id).unlink(missing_ok=True)
+        """Remove an entry if it exists, and the socket that a dead process has left."""
+        for path in (self.screens / id, self._path(id)):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
     def read(self) -> tuple[list[RegistryEntry], list[Path]]:
         """Return all entries, and move unreadable ones aside.

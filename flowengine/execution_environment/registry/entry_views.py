@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,12 @@ def describe_entry(entry: RegistryEntry) -> dict[str, Any]:
 
     Returns:
         `{id, kind, provider, scope, owner_id, resource_key, generation, state, since, process,
-        host, alive, workspace, traces}`, without the configuration.
+        host, alive, screen, workspace, traces}`, without the configuration. `screen` is whether
+        one can look into it.
     """
     data, leftover = entry.data, entry.leftover
     at = datetime.fromtimestamp(data["at"], UTC)
-    facts = dict(leftover.facts)
+    facts, alive = dict(leftover.facts), not is_dead(leftover.owner)
     if "pids" in facts:
         facts["pids"] = [pid for pid, _ in facts["pids"]]
     return {
@@ -39,7 +41,8 @@ def describe_entry(entry: RegistryEntry) -> dict[str, Any]:
         "since": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "process": leftover.owner.pid,
         "host": leftover.owner.host,
-        "alive": not is_dead(leftover.owner),
+        "alive": alive,
+        "screen": alive and os.path.lexists(entry.screen),
         "workspace": str(leftover.workspace),
         "traces": facts,
     }

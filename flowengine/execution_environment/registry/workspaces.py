@@ -23,9 +23,10 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.durable_files import write_whole
+from flowengine.errors import Conflict
 from flowengine.execution_environment.registry.entries import content, make_own, remove_drafts
 from flowengine.execution_environment.registry.signatures import is_signed, signed
 from flowengine.folder_removal import remove_tree
@@ -40,6 +41,18 @@ Wanted = Callable[[str, str], bool]
 _HOME = ".home"
 _PATIENCE = 2.0
 """Maximum seconds to wait for a lock."""
+
+
+class LeftWorkspace(NamedTuple):
+    """A directory that waits for the next process to drive its execution."""
+
+    scope: Scope
+    owner_id: str
+    path: Path
+    generation: int
+    """Number of the last opening that used it."""
+    was_open: bool
+    """Whether its environment was ever ready."""
 
 
 class Workspaces:
@@ -144,6 +157,70 @@ class Workspaces:
             self._remove(path, lambda claim: not self._is_others(claim))
         self._remove_if_empty(above)
 
+    def left(self, execution: str) -> list[LeftWorkspace]:
+        """Return the directories that the next process to drive an execution would use.
+
+        Args:
+            execution: Its id. Directories of its regions are included.
+
+        Raises:
+            Conflict: A living process uses one of them.
+        """
+        found: list[LeftWorkspace] = []
+        if _is_foreign(self._folder):
+            return found
+        for above in (self._of("execution", execution), *_folders(self._folder / "region")):
+            whose = self._read(above / "owner.json")
+            owner_id = str(whose.get("owner_id"))
+            if owner_id.partition("/")[0] != execution:
+                continue
+            for path in _claimed(above):
+                claim = self._read(_claim_of(path))
+                if "." in path.name or not claim:  # of another manager, or being removed
+                    continue
+                if "owner" in claim and not is_dead(owner := _owner_of(claim)):
+                    raise Conflict(
+                        f"an environment of execution {execution} is open in process {owner.pid} "
+                        f"on {owner.host}",
+                        hint="try it again when it is closed",
+                    )
+                generation, was_open = claim.get("generation", 1), "was_open" in claim
+                found.append(LeftWorkspace(whose["scope"], owner_id, path, generation, was_open))
+        return found
+
+    def put(self, given: LeftWorkspace, fill: Callable[[Path], None]) -> None:
+        """Create the directory of a spec with files from elsewhere, in place of an earlier one.
+
+        Args:
+            given: What `left` returned elsewhere. Of its path, only the name counts.
+            fill: Creates a workspace and its home directory at a path.
+
+        Raises:
+            OSError: It cannot be created, or another directory is in its place.
+        """
+        scope, owner_id, path, generation, was_open = given
+        above, place = self._of(scope, owner_id), self._folder.parent
+        make_own(place, "workspaces")
+        make_own(place, *above.relative_to(place).parts)
+        path = above / path.name
+        draft = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
+        try:
+            self._write(_claim_of(draft), {"left_by": self._owner})
+            fill(draft)
+            self._remove(path, lambda claim: not self._is_others(claim))
+            with self._alone():
+                self._write(above / "owner.json", {"scope": scope, "owner_id": owner_id})
+                opened = {"was_open": True} if was_open else {}
+                claim = {"generation": generation, "left_by": self._owner, **opened}
+                self._write(_claim_of(path), claim)  # first: without one, nobody would remove them
+                for each, other in ((draft, path), (home_of(draft), home_of(path))):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.rename(each, other)
+        finally:
+            remove_tree(draft)
+            remove_tree(home_of(draft))
+            _claim_of(draft).unlink(missing_ok=True)
+
     def sweep(self, wanted: Wanted) -> list[Path]:
         """Remove the directories of dead processes whose owners will not continue.
 
@@ -215,7 +292,7 @@ class Workspaces:
             os.close(lock)
 
     def _of(self, scope: Scope, owner_id: str) -> Path:
-        return self._folder / scope / hashlib.sha256(owner_id.encode()).hexdigest()[:20]
+        return self._folder / scope / _folder_of(owner_id)
 
     def _take(self, path: Path, generation: int) -> int | None:
         """Write a claim and return the generation, or None if another manager has a claim."""
@@ -252,6 +329,10 @@ class Workspaces:
         if "owner" not in claim:
             return False
         return claim.get("manager") != self._manager and not is_dead(_owner_of(claim))
+
+
+def _folder_of(owner_id: str) -> str:
+    return hashlib.sha256(owner_id.encode()).hexdigest()[:20]
 
 
 def home_of(workspace: Path) -> Path:

@@ -49,6 +49,7 @@ class Journal:
 
     def copy(self, first: int) -> dict[str, Any]:
         """Return it as plain data, without the events before a number."""
+        first = max(first, self.first)
         return {
             "record": [*self.record],
             "first": first,

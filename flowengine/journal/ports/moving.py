@@ -7,8 +7,24 @@ So at any moment at most one of the two stores drives it, whichever process dies
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+
+
+class MovedWorkspace(NamedTuple):
+    """The files of an environment that its execution has used, in an archive."""
+
+    scope: str
+    owner_id: str
+    spec: str
+    """Id of the environment's spec."""
+    generation: int
+    was_open: bool
+    size: int
+    """Bytes of the archive."""
+    digest: str
+    """SHA-256 of the archive."""
 
 
 class ExecutionCopy(NamedTuple):
@@ -23,6 +39,8 @@ class ExecutionCopy(NamedTuple):
     """Digests of the files that it refers to."""
     mark: Sequence[int]
     """Changes whenever anything happens to the execution, or others wait for its locks."""
+    workspaces: Sequence[MovedWorkspace] = ()
+    """Files of its environments, from `WorkspacesPort.pack`."""
 
 
 class MovingPort(Protocol):
@@ -74,3 +92,56 @@ class MovingPort(Protocol):
         Args:
             id: Full id of an execution that its old store will not give up, because it has ended.
         """
+
+
+class WorkspacesPort(Protocol):
+    """The files of environments of the executions in a store."""
+
+    def pack(self, id: str, mark: Sequence[int]) -> Sequence[MovedWorkspace] | None:
+        """Keep archives of the files of an execution's environments.
+
+        Args:
+            id: Full id of an execution that waits.
+            mark: `ExecutionCopy.mark`.
+
+        Returns:
+            Which there are. None: something has happened since the mark.
+
+        Raises:
+            Conflict: An environment is still open.
+            UsageError: They cannot be moved.
+            StoreError: They cannot be read.
+        """
+
+    def fetch(self, workspace: MovedWorkspace) -> Path:
+        """Return the path of an archive on this machine.
+
+        Raises:
+            StoreError: It is missing or damaged.
+        """
+
+    def put(
+        self,
+        id: str,
+        workspaces: Sequence[MovedWorkspace],
+        fetch: Callable[[MovedWorkspace], Path],
+    ) -> None:
+        """Keep files for a held copy, in place of earlier ones.
+
+        Args:
+            id: Full id.
+            workspaces: They.
+            fetch: Returns the path of an archive.
+
+        Raises:
+            StoreError: They are damaged, or cannot be written.
+        """
+
+    def remove(self, id: str) -> None:
+        """Remove the files of an execution that is no longer in the store.
+
+        If a process dies before, they are removed with those of other dead processes.
+        """
+
+    def close(self) -> None:
+        """Remove temporary files."""

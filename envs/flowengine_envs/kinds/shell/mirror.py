@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import socket
 from collections.abc import Awaitable, Callable
@@ -21,6 +20,7 @@ from typing import Any
 
 from flowengine.sdk import printable
 from flowengine.sdk.errors import EnvironmentLost, StepError
+from flowengine.sdk.private_sockets import listening
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.link.channel import OnAnswer
 from flowengine_envs.link.parts import part
@@ -55,7 +55,7 @@ class Mirror:
         self._watcher: asyncio.Task[Any] | None = None
         self._closed = False
         try:
-            self._listening = _listening(self.path)
+            self._listening = listening(self.path, _VIEWERS)
         except OSError as error:
             remove_scratch(self._folder)
             raise EnvironmentLost(
@@ -151,20 +151,3 @@ def shown_line(line: str) -> str:
     """Return a line of a screen without control sequences other than colors."""
     parts = _COLOUR.split(line[: 4 * _LONGEST])
     return "".join(each if at % 2 else printable(each) for at, each in enumerate(parts))
-
-
-def _listening(path: os.PathLike[str]) -> socket.socket:
-    """Return a listening socket. Its path may exceed the length limit of socket addresses."""
-    folder, name = os.path.split(path)
-    below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    made = socket.socket(socket.AF_UNIX)
-    try:
-        made.bind(f"/proc/self/fd/{below}/{name}")
-        made.listen(_VIEWERS)
-        made.setblocking(False)
-    except BaseException:
-        made.close()
-        raise
-    finally:
-        os.close(below)
-    return made

@@ -6,8 +6,15 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext, ValidationError
-from flowengine.sdk.environments import Request, Spec
+from flowengine.sdk import (
+    Command,
+    EnvironmentUnavailable,
+    Plain,
+    StepContext,
+    ValidationError,
+    printable,
+)
+from flowengine.sdk.environments import Request, Screen, Spec
 from flowengine_envs.kinds.shell.result import ShellResult, step_code
 from flowengine_envs.kinds.shell.session import Shell
 from flowengine_envs.kinds.steps import StepFiles, explain_network, place_for_value, step_value
@@ -54,6 +61,11 @@ class ShellProvider(SupervisedProvider[Shell]):
             await resource.close()
             raise
         return resource
+
+    async def screen(self, resource: Shell) -> Screen:
+        """Return the lines of its first terminal, which is only read."""
+        lines = (await resource._screen()).split("\n")
+        return Screen("\n".join(map(printable, lines)).rstrip())
 
     async def run(
         self, resource: Shell, context: StepContext, command: Command

@@ -29,11 +29,11 @@ from flowengine.sdk import (
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.environments import Spec
 from flowengine.sdk.path_walk import LeadsOut
+from flowengine.sdk.trees import directory, open_file
 from flowengine_envs.sandboxes.docker import image
 from flowengine_envs.sandboxes.docker.build_lock import PAUSE, BuildLock
 from flowengine_envs.sandboxes.docker.daemon import connect, connection
 from flowengine_envs.sandboxes.mounts import check, named_folder
-from flowengine_envs.workspaces.trees import directory, open_file
 
 if TYPE_CHECKING:
     from flowengine_envs.sandboxes.docker.configuration import Build

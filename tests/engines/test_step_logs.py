@@ -1,0 +1,288 @@
+"""What steps log is recorded with the end of their attempts (`context.log`)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.engines.attempts.log_lines import LONGEST, MOST_BYTES, MOST_LINES, LogLines
+from flowengine.errors import StoreError
+from flowengine.journal.encoding import pack
+from flowengine.journal.shapes import unpack_event
+from flowengine.step_log import StepLog
+
+MODULE = """\
+import os
+import time
+from pathlib import Path
+
+from flowengine import quick
+from flowengine.sdk import StepContext
+
+
+def count(context: StepContext) -> int:
+    context.log.debug("not kept")
+    context.log.info("attempt %d with key %s", context.attempt, os.environ["TOKEN"])
+    if context.attempt < 3:
+        context.log.error("again")
+        raise ConnectionError("later")
+    try:
+        {}[os.environ["TOKEN"]]
+    except KeyError:
+        context.log.exception("no such key")
+    return context.attempt
+
+
+@quick
+def hurry(context: StepContext, fail: bool) -> int:
+    context.log.warning("hurried")
+    if fail:
+        raise ValueError("stumbled")
+    return 1
+
+
+def silent(context: StepContext) -> int:
+    context.log
+    return 1
+
+
+async def slow(context: StepContext, mark: str) -> int:
+    import asyncio
+
+    context.log.info("began")
+    Path(mark).touch()
+    await asyncio.sleep(600)
+
+
+def late(context: StepContext, mark: str) -> int:
+    if Path(mark).exists():
+        context.log.info("again")
+        return 2
+    context.log.info("first")
+    Path(mark).touch()
+    time.sleep(600)
+"""
+HEAD = "flowengine: 1\nid: logs\nsecrets: {TOKEN: {env: TOKEN}}\nsteps:\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOKEN", "correct-horse-battery")
+    (tmp_path / "logging_steps.py").write_text(MODULE)
+    return tmp_path
+
+
+def write(steps: str) -> Path:
+    path = Path("flow.yaml")
+    path.write_text(HEAD + steps)
+    return path
+
+
+def tries(engine: Engine, id: str, step: str) -> list[Any]:
+    [shown] = engine.show(id, step=step)["steps"]
+    return list(shown["tries"])
+
+
+def texts(attempt: Any) -> list[tuple[str, str]]:
+    return [(line["level"], line["text"]) for line in attempt["log"]["lines"]]
+
+
+def test_each_attempt_has_its_lines_with_time_and_level() -> None:
+    flow = write(
+        '  - {id: count, python: "logging_steps:count", effect: idempotent, '
+        "retry: {attempts: 3, delay: 1ms}}\n"
+    )
+    with Engine("store") as engine:
+        assert engine.run(flow, id="it").status == "succeeded"
+        found = tries(engine, "it", "count")
+        events = [*engine.events("it")]
+    assert [texts(one) for one in found[:2]] == [
+        [("INFO", f"attempt {number} with key ***"), ("ERROR", "again")] for number in (1, 2)
+    ]
+    (_, first), (level, last) = texts(found[2])
+    assert (first, level) == ("attempt 3 with key ***", "ERROR")
+    lines = last.split("\n")
+    assert (lines[0], lines[1], lines[-1]) == (
+        "no such key",
+        "Traceback (most recent call last):",
+        "KeyError: '***'",
+    )
+    for one in found:
+        for line in one["log"]["lines"]:
+            assert one["started_at"] <= line["at"] <= one["ended_at"]
+    kinds = [event["type"] for event in events]
+    assert kinds == ["started", "failed", "timer", "failed", "timer", "succeeded"]
+    assert "horse" not in json.dumps(events, default=str)
+    assert b"horse" not in Path("store/flowengine.db").read_bytes()
+
+
+@pytest.mark.parametrize("effect", ["pure", "once"])
+def test_quick_functions_log_whether_they_fail_or_not(effect: str) -> None:
+    flow = write(
+        "".join(
+            f'  - {{id: {id}, python: "logging_steps:hurry", effect: {effect}, '
+            f"with: {{fail: {fails}}}}}\n"
+            for id, fails in (("good", "false"), ("bad", "true"))
+        )
+    )
+    with Engine("store") as engine:
+        assert engine.run(flow, id="it").status == "failed"
+        for step in ("good", "bad"):
+            [attempt] = tries(engine, "it", step)
+            assert texts(attempt) == [("WARNING", "hurried")]
+
+
+def test_what_logs_nothing_records_nothing() -> None:
+    with Engine("store") as engine:
+        engine.run(write('  - {id: silent, python: "logging_steps:silent"}\n'), id="it")
+        [attempt] = tries(engine, "it", "silent")
+        assert "log" not in attempt
+        assert all("log" not in event for event in engine.events("it"))
+
+
+def test_an_attempt_that_times_out_has_its_lines(folder: Path) -> None:
+    for seconds in (1, 20):  # a busy machine may take longer until the step begins
+        mark = folder / f"mark{seconds}"
+        flow = write(
+            f"  - {{id: slow, timeout: {seconds}s, "
+            f'python: "logging_steps:slow", with: {{mark: "{mark}"}}}}\n'
+        )
+        with Engine("store") as engine:
+            id = engine.run(flow).execution
+            if mark.exists():
+                [attempt] = tries(engine, id, "slow")
+                break
+    assert attempt["error"]["type"] == "Timeout"
+    assert texts(attempt) == [("INFO", "began")]
+
+
+def test_the_lines_of_a_killed_process_are_lost(folder: Path) -> None:
+    flow = write(
+        '  - {id: late, python: "logging_steps:late", effect: idempotent, '
+        f'with: {{mark: "{folder / "mark"}"}}}}\n'
+    )
+    program = "from flowengine import Engine\nEngine('store').run('flow.yaml', id='it')"
+    child = subprocess.Popen([sys.executable, "-c", program])
+    while not (folder / "mark").exists():
+        assert child.poll() is None
+        time.sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    with Engine("store") as engine:
+        assert engine.resume("it").outputs is not None
+        first, second = tries(engine, "it", "late")
+    assert flow.exists()
+    assert (first["status"], "log" in first) == ("interrupted", False)
+    assert texts(second) == [("INFO", "again")]
+
+
+class Hostile:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def step_log(lines: LogLines) -> StepLog:
+    return StepLog("e1", "step", lambda value: value, keep=lines.take)
+
+
+def test_hostile_lines_are_data() -> None:
+    lines = LogLines()
+    log = step_log(lines)
+    hostile = "\x1b[2J\x00<script>alert(1)</script>\r\n\u202e"
+    log.info(hostile)
+    log.info("half \ud800 of a character")
+    log.info("%d things", "no")
+    log.info("%s", Hostile())
+    log.info(Hostile())
+    log.log(31, "own level")
+    log.error("with a given one", exc_info=ValueError("given"))
+    log.error("without one", exc_info=True)
+    kept: Any = lines.log()
+    assert [(level, text) for _, level, text in kept["lines"]] == [
+        ("INFO", hostile),
+        ("INFO", "half ? of a character"),
+        ("INFO", "a line that cannot be made: TypeError"),
+        ("INFO", "a line that cannot be made: RuntimeError"),
+        ("INFO", "a line that cannot be made: RuntimeError"),
+        ("Level 31", "own level"),
+        ("ERROR", "with a given one\nValueError: given"),
+        ("ERROR", "without one"),
+    ]
+    event = {"type": "succeeded", "at": 1, "unit": 1, "attempt": 1, "value": None, "log": kept}
+    assert unpack_event(pack(event), "it") == event
+
+
+def test_debug_lines_are_kept_where_they_are_written(caplog: pytest.LogCaptureFixture) -> None:
+    lines = LogLines()
+    step_log(lines).debug("one")
+    with caplog.at_level(logging.DEBUG, "flowengine.step"):
+        step_log(lines).debug("two")
+    kept: Any = lines.log()
+    assert [(level, text) for _, level, text in kept["lines"]] == [("DEBUG", "two")]
+    assert [record.getMessage() for record in caplog.records] == ["e1 step: two"]
+
+
+def test_lines_are_bounded_in_number_and_size() -> None:
+    lines = LogLines()
+    log = step_log(lines)
+    for number in range(MOST_LINES + 5):
+        log.info("line %d", number)
+    kept: Any = lines.log()
+    assert (len(kept["lines"]), kept["left_out"]) == (MOST_LINES, 5)
+    assert kept["lines"][0][2] == "line 5"
+
+    log.info("ä" * 10_000_000)
+    kept = lines.log()
+    assert kept["lines"][-1][2] == "ä" * LONGEST + "…"
+    assert kept["lines"][-2][2] == f"line {MOST_LINES + 4}"
+    for _ in range(10):
+        log.info("€" * LONGEST)
+    kept = lines.log()
+    assert len(kept["lines"]) == MOST_BYTES // (3 * LONGEST + 3)
+    assert kept["left_out"] == MOST_LINES + 5 + 1 + 10 - len(kept["lines"])
+    assert len(pack(kept)) < MOST_BYTES + 100
+
+
+def test_a_secret_at_the_cut_is_masked_before_it() -> None:
+    lines = LogLines()
+    log = StepLog("e1", "step", lambda value: str(value).replace("hunter2", "***"), keep=lines.take)
+    for at in range(8):
+        log.info("x" * (LONGEST - at) + "hunter2")
+    assert "hunt" not in str(lines.log())
+
+
+def test_several_threads_log_at_the_same_time() -> None:
+    lines = LogLines()
+    log = step_log(lines)
+
+    def work() -> None:
+        for _ in range(500):
+            log.info("a line")
+
+    threads = [Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kept: Any = lines.log()
+    assert len(kept["lines"]) + kept["left_out"] == 2000
+
+
+@pytest.mark.parametrize(
+    "log", [1, {}, {"lines": 1}, {"lines": [1]}, {"lines": [[1, "INFO"]]}, {"lines": [["a"] * 3]}]
+)
+def test_a_damaged_log_is_named(log: Any) -> None:
+    event = {"type": "succeeded", "at": 1, "unit": 1, "attempt": 1, "value": None, "log": log}
+    with pytest.raises(StoreError, match="it is damaged"):
+        unpack_event(pack(event), "it")

@@ -1,0 +1,87 @@
+"""Looking into a browser while a step uses it."""
+
+from __future__ import annotations
+
+import struct
+from http.server import BaseHTTPRequestHandler
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from flowengine.errors import Conflict
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.execution_environment.registry import screens
+from flowengine.sdk.environments import background
+from tests.envs.browser.web import Web, network, send
+
+PAGE = """
+<input id=name autofocus><input type=password id=secret value=hunter2>
+<p style="width: 3000px; height: 3000px">long</p>
+<script>
+window.seen = [];
+for (const name of ["focus", "blur", "resize", "scroll", "visibilitychange"]) {
+  window.addEventListener(name, () => seen.push(name), true);
+  document.addEventListener(name, () => seen.push(name), true);
+}
+</script>
+"""
+STATE = "[document.activeElement.id, window.scrollY, innerWidth, innerHeight, seen.join()]"
+
+
+def spec(web: Web) -> dict[str, Any]:
+    config = {"viewport": {"width": 640, "height": 480}}
+    key = {"resource_key": "web", "scope": "session", "owner_id": "ana"}
+    return {"kind": "browser", "policy": {"network": network(web)}, "config": config, **key}
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_look_shows_the_active_tab_and_disturbs_nothing(
+    manager: EnvironmentManager, web: Web
+) -> None:
+    browser = manager.ensure(spec(web)).resource
+    address = web.page("/form", PAGE, "A form").replace("://", "://user:word@")
+    browser.navigate(address)
+    background().run(browser.page.fill("#name", "Ada"))
+    before = background().run(browser.page.evaluate(STATE))
+
+    screen = manager.look("web")[1].screen
+
+    assert struct.unpack(">II", screen.picture[16:24]) == (640, 480)
+    assert (screen.title, screen.address, screen.text) == ("A form", web.url("/form"), "")
+    after = background().run(browser.page.evaluate(STATE))
+    assert after == before
+    assert after[0] == "name"
+    browser.new_tab(web.page("/two", "second", "Second"))
+    assert manager.look("web")[1].screen.title == "Second"
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_look_does_not_wait_for_the_running_action(manager: EnvironmentManager, web: Web) -> None:
+    asked, go = Event(), Event()
+
+    def slow(request: BaseHTTPRequestHandler) -> None:
+        asked.set()
+        assert go.wait(60)
+        send(request, "<title>Slow</title>")
+
+    browser = manager.ensure(spec(web)).resource
+    browser.navigate(web.page("/first", "first", "First"))
+    web.pages["/slow"] = slow
+    action = Thread(target=browser.navigate, args=(web.url("/slow"),))
+    action.start()
+    assert asked.wait(60)
+    assert manager.look("web")[1].screen.address == web.url("/first")  # the action goes on
+    go.set()
+    action.join(60)
+    assert manager.look("web")[1].screen.title == "Slow"
+
+
+def test_a_browser_that_has_ended_says_so(
+    manager: EnvironmentManager, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(screens, "SECONDS", 1)  # if its end is not noticed yet
+    browser = manager.ensure(spec(web)).resource
+    browser._session._place.chromium._server._program.kill()
+    with pytest.raises(Conflict, match="cannot be looked into"):
+        manager.look("web")
