@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.drawing.mermaid import LINES, SHAPES
-from flowengine.drawing.picture import Arrow, Box, Frame, Picture, draw, standing
-from flowengine.engines.executions.subjects import wholes
+from flowengine.drawing.picture import Arrow, Box, Frame, Picture, Statuses, draw, standing
+from flowengine.engines.folds import Folds
 from flowengine.printable import printable
 
 if TYPE_CHECKING:
@@ -19,19 +19,10 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.infos import StepInfo
 
-Statuses = Mapping[str, Iterable[str]]
-"""Step id → status of each of its activations."""
-
 
 def statuses_of(steps: list[StepInfo]) -> Statuses:
     """Return the statuses to count for each step: the items of a map, the rounds of a loop."""
-    whole = {one for step in steps for one in wholes(step["address"])}
-    counted: dict[str, list[str]] = {}
-    for step in sorted(steps, key=lambda step: step["address"] in whole):
-        statuses = counted.setdefault(step["step"], [])
-        if step["address"] not in whole or step["status"] not in statuses:
-            statuses.append(step["status"])
-    return dict(counted)
+    return Folds(steps).statuses()
 
 
 class Drawn(NamedTuple):
@@ -126,7 +117,7 @@ def _marked(flow: LoadedFlow, statuses: Statuses | None) -> MultiDiGraph[str]:
     named = Counter(steps.values())
     for name, step in steps.items():
         if named[step] == 1 or name == step:  # otherwise: a step of another flow with the same id
-            status, told = standing(Counter((statuses or {}).get(step, ())))
+            status, told = standing(Counter((statuses or {}).get(step, {})))
             if status is not None:
                 graph.nodes[name].update(status=status, activations=told)
     return graph

@@ -8,7 +8,7 @@ the main flow's steps, because it may run itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.drawing.notes import Notes
@@ -31,6 +31,8 @@ WORST_FIRST = (
     "skipped",
 )
 """The first of these among the activations of a step determines its color."""
+Statuses = Mapping[str, Mapping[str, int]]
+"""Step id → status → how many of its activations have it."""
 
 
 class Box(NamedTuple):
@@ -74,7 +76,7 @@ class Picture(NamedTuple):
 
 def draw(
     flow: CompiledFlow,
-    statuses: Mapping[str, Iterable[str]] | None = None,
+    statuses: Statuses | None = None,
     *,
     plumbing: bool = False,
 ) -> Picture:
@@ -82,7 +84,7 @@ def draw(
 
     Args:
         flow: As plain data.
-        statuses: Step id → status of each of its activations, to show an execution.
+        statuses: The activations of each step, to show an execution.
         plumbing: Whether to draw steps that only connect the parts of a generated flow.
 
     Returns:
@@ -92,9 +94,7 @@ def draw(
 
 
 class _Drawer:
-    def __init__(
-        self, flow: CompiledFlow, statuses: Mapping[str, Iterable[str]] | None, plumbing: bool
-    ) -> None:
+    def __init__(self, flow: CompiledFlow, statuses: Statuses | None, plumbing: bool) -> None:
         self.flow = flow
         self.plumbing = plumbing
         self.steps = flow["steps"]

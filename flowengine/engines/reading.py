@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.views import result_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from flowengine.arriving_replies import ReplyReader
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
+    from flowengine.engines.folds import Folds
     from flowengine.engines.host import Host
     from flowengine.engines.infos import (
         DeployedInfo,
@@ -103,8 +105,8 @@ class Reader:
         For programs that show long executions again and again, such as servers.
 
         Args:
-            events: Maximum number of events to keep, of which 25,000 take about 60 MB. Executions
-                that have not been shown for longest are dropped.
+            events: Maximum number of events or steps to keep, of which 25,000 take about 90 MB.
+                Executions that have not been shown for longest are dropped.
         """
         from flowengine.engines.inspection.replayed import OpenHistories
 
@@ -176,6 +178,31 @@ class Reader:
         id = self.find(execution)
         with _sound(id):
             return None if self._histories is None else glance(self._host, id, self._histories)
+
+    @contextmanager
+    def folds(self, execution: str) -> Iterator[tuple[ExecutionInfo, Folds]]:
+        """Return an execution with the tree of its steps, for programs that keep histories.
+
+        If the execution was shown before, the cost depends on the steps that have changed or are
+        open, not on all steps. See `keep_histories`.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+
+        Returns:
+            What `show` returns, without steps, and the tree. Its steps have no values, but their
+            attempts have their times. It changes after the block.
+        """
+        from flowengine.engines.inspection.history import folds
+        from flowengine.engines.inspection.replayed import OpenHistories
+
+        id = self.find(execution)
+        with ExitStack() as stack:
+            with _sound(id):
+                found = stack.enter_context(
+                    folds(self._host, id, self._histories or OpenHistories(0))
+                )
+            yield found
 
     def flow_of(self, execution: str) -> LoadedFlow:
         """Return the flow that an execution runs now, as the store keeps it.

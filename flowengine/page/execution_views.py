@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 from urllib.parse import quote
 
+from flowengine.engines.folds import Folds
 from flowengine.engines.results import ENDED
 from flowengine.errors import NotFound
 from flowengine.page.approval_views import why_not
@@ -15,7 +17,6 @@ from flowengine.page.conversations import PAGE as TURNS
 from flowengine.page.conversations import Conversation, conversations, has_agents
 from flowengine.page.files import files_in
 from flowengine.page.flow_views import address_again
-from flowengine.page.folds import Folds
 from flowengine.page.pictures import graph
 from flowengine.page.timeline import timeline
 from flowengine.page.view import View, checked_query
@@ -25,8 +26,6 @@ from flowengine.server.models import EventsQuery, ShowQuery, WaitsQuery
 from flowengine.server.redaction import without_content
 from flowengine.server.rights import Right
 
-_MOST_FAILURES = 20
-"""Failed steps above the list of all steps."""
 _MOST_EVENTS = 10**9
 """More than a journal has."""
 _EVENTS = 50
@@ -40,27 +39,29 @@ def show_execution(call: Call, given: dict[str, str]) -> View:
 
     Of a long execution whose journal has not been read yet, the first view is a glance.
     """
-    glance = None if given else call.engine.glance(call.path["execution"])
-    if glance is None:
-        info = executions.show_execution(call._replace(query=ShowQuery.model_validate({})))
-    else:
-        info = executions.shown_execution(call, glance)
-    steps = info["steps"]
+    id = call.path["execution"]
+    glance = None if given else call.engine.glance(id)
+    opened = (
+        call.engine.folds(id) if glance is None else nullcontext((glance, Folds(glance["steps"])))
+    )
+    with opened as (whole, folds):
+        info = executions.shown_execution(call, {**whole, "steps": folds.failures()})
+        statuses, failed = folds.statuses(), folds.failed
+        level = folds.level(given.get("at", ""), _number(given, "from"))
     has_ended = info["status"] in ENDED
     reasons = [] if has_ended else executions.why(call)["items"]
     waits = {wait["id"]: wait for wait in info["waits"]}
-    failures = [step for step in steps if step["status"] == "failed"]
     return View(
         "execution.html",
         {
             **frame(call, info, is_live=True),
             "waits": list(waits.values()),
             "reasons": [one for one in reasons if one.get("wait") not in waits],
-            "failures": failures[:_MOST_FAILURES],
-            "more_failures": len(failures) - _MOST_FAILURES,
+            "failures": info["steps"],
+            "more_failures": failed - len(info["steps"]),
             "is_whole": glance is None,
-            **(graph(call.engine.flow_of(info["execution"]), steps) if glance is None else {}),
-            "level": Folds(steps).level(given.get("at", ""), _number(given, "from")),
+            **(graph(call.engine.flow_of(id), statuses) if glance is None else {}),
+            "level": level,
             "causes": list(_causes(info.get("error"))),
             "files": files_in([info.get("inputs"), info.get("outputs")]),
             "again": address_again(call, info["execution"], info["flow"]),
@@ -91,13 +92,11 @@ def show_step(call: Call, given: dict[str, str]) -> View:
 
 def show_timeline(call: Call, given: dict[str, str]) -> View:
     """Show the attempts, waits and pauses of an execution's steps over time."""
-    info: Any = call.engine.show(call.path["execution"], tries=True)
-    steps = info["steps"]
-    if not call.may(Right.CONTENT, info["flow"]):
-        info = without_content(info)
     part = _number(given, "start"), _number(given, "end")
     address, first = given.get("at", ""), _number(given, "from")
-    found = timeline(steps, info["started_at"], _now(), address, first, part)
+    with call.engine.folds(call.path["execution"]) as (whole, folds):
+        found = timeline(folds, whole["started_at"], _now(), address, first, part)
+    info = whole if call.may(Right.CONTENT, whole["flow"]) else without_content(whole)
     return View(
         "timeline.html",
         {**frame(call, info, is_live=True), "timeline": found, "level": found.level},
@@ -110,6 +109,7 @@ def show_history(call: Call, given: dict[str, str]) -> View:
     info: Any = call.engine.show(id, until=_number(given, "event", _MOST_EVENTS) + 1)
     if "event" not in info:
         raise NotFound(f"execution {id} has no events yet", hint="no step of it has begun")
+    folds = Folds(info["steps"])
     return View(
         "history.html",
         {
@@ -118,8 +118,8 @@ def show_history(call: Call, given: dict[str, str]) -> View:
             "entry": info["event"],
             "number": info["event"]["seq"],
             "last": info["entries"] - 1,
-            **graph(call.engine.flow_of(id), info["steps"]),
-            "level": Folds(info["steps"]).level(given.get("at", ""), _number(given, "from")),
+            **graph(call.engine.flow_of(id), folds.statuses()),
+            "level": folds.level(given.get("at", ""), _number(given, "from")),
             "causes": list(_causes(info.get("error"))),
         },
     )

@@ -168,7 +168,7 @@ def _flow(
             "counted": _COUNTED,
             "error": error,
             "hint": None if error is None else error.hint_for("page"),
-            **graph(call.engine.kept_flow(flow["hash"]), ()),
+            **graph(call.engine.kept_flow(flow["hash"]), {}),
         },
         200 if error is None else status_of(error),
     )

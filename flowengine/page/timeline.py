@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from flowengine.engines.folds import URGENT, Folds, Level, Row
 from flowengine.kernel.notation.times import format_time, parse_time
-from flowengine.page.folds import URGENT, Folds, Level, Row
 from flowengine.page.readable import duration
 
 WIDTH = 1000
@@ -105,19 +105,18 @@ class Axis:
 
 
 def timeline(
-    steps: list[Mapping[str, Any]], begun: str, now: int, at: str, first: int, part: tuple[int, int]
+    folds: Folds, begun: str, now: int, at: str, first: int, part: tuple[int, int]
 ) -> Timeline:
     """Return the steps in a fold over time.
 
     Args:
-        steps: As `show` returns them, with their attempts.
+        folds: The steps, with their attempts.
         begun: When the execution began.
         now: The end of what has not ended (ms).
         at: Address of the fold. Empty: the whole execution.
         first: Number of the first row.
         part: Start and end of the part to show (ms after the beginning). Equal: everything.
     """
-    folds = Folds(steps)
     level = folds.level(at, first)
     zero = parse_time(begun)
     rows = [(row, list(_spans(row, folds, now))) for row in level.rows]
@@ -142,9 +141,13 @@ def _spans(row: Row, folds: Folds, now: int) -> Iterator[Span]:
         return
     inside = list(folds.steps_inside(row.address))
     whole = [row.step] if row.step is not None else inside
+    is_open = any("ended_at" not in step for step in whole)
+    # Texts of times have their order, but for the Z after the seconds or their fraction.
+    start = min(step["started_at"][:-1] for step in whole)
+    end = "" if is_open else max(step["ended_at"][:-1] for step in whole)
     yield Span(
-        min(parse_time(step["started_at"]) for step in whole),
-        max(_end(step, now) for step in whole),
+        parse_time(f"{start}Z"),
+        now if is_open else parse_time(f"{end}Z"),
         "fold",
         f"{row.total} {row.noun}s",
     )

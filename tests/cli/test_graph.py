@@ -431,7 +431,7 @@ def test_an_execution_is_drawn_with_the_state_of_its_steps(
 
     text = flowengine("graph", flowengine.newest()[:10]).out
 
-    assert 'step_ask{{"ask<br/>approval<br/>1 succeeded, 2 waiting"}}' in text
+    assert 'step_ask{{"ask<br/>approval<br/>2 waiting, 1 succeeded"}}' in text
     assert re.search(r"class [\w,]*step_ask[\w,]* waiting", text)
 
 
@@ -500,9 +500,9 @@ def test_data_of_an_execution_has_the_status_of_its_steps(
 
     nodes = {node["id"]: node for node in data["nodes"]}
     assert (nodes["ask"]["status"], nodes["ask"]["activations"]) == (
-        "waiting", "1 succeeded, 2 waiting",
+        "waiting", "2 waiting, 1 succeeded",
     )  # fmt: skip
-    assert "1 succeeded, 2 waiting" in {data.text for data in xml.iter() if data.text}
+    assert "2 waiting, 1 succeeded" in {data.text for data in xml.iter() if data.text}
 
 
 def test_pictures_do_not_load_networkx(every: Path) -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flowengine import Engine
+from flowengine.engines.executions.replay import read
+from flowengine.engines.folds import Folds, Row
+from flowengine.engines.inspection.replayed import Replayed
+from flowengine.errors import StoreError
 from flowengine.journal.ports.history import HistoryPort
+from flowengine.kernel.notation.times import parse_time
+from flowengine.page.timeline import Bar, timeline
 
 FLOW = """
 flowengine: 1
@@ -20,7 +30,13 @@ steps:
 outputs: {n: "${{ state.n }}"}
 """
 WORKS = """
+import time
 from pathlib import Path
+
+def hold():
+    Path("held").touch()
+    while not Path("go").exists():
+        time.sleep(0.01)
 
 def a():
     if not Path("fixed").exists():
@@ -31,6 +47,31 @@ def c():
         raise ValueError("not yet")
 """
 
+MANY = """
+flowengine: 1
+id: many
+steps:
+  - id: rounds
+    loop: {until: "${{ round.number >= 3 }}", max: 5}
+    group: [{id: count, output: "${{ round.number }}"}]
+  - id: each
+    map: {over: 5, as: n, on_item_error: continue}
+    group:
+      - {id: odd, when: "${{ n % 2 == 1 }}", approval: {title: Odd?}}
+      - {id: bad, when: "${{ n == 2 }}", fail: {message: two}}
+  - id: outer
+    group:
+      - id: both
+        parallel:
+          - {id: ask, approval: {title: Fine?}}
+          - {id: a, python: {function: "works:a"}}
+      - id: then
+        parallel:
+          - {id: hold, python: {function: "works:hold"}}
+          - {id: late, group: [{id: asks, approval: {title: Late?}}]}
+  - {id: c, python: {function: "works:c"}}
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -38,6 +79,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "works.py").write_text(WORKS)
     (tmp_path / "f.yaml").write_text(FLOW)
+    (tmp_path / "many.yaml").write_text(MANY)
     return tmp_path
 
 
@@ -108,3 +150,141 @@ def test_no_more_is_kept_than_permitted(folder: Path, monkeypatch: pytest.Monkey
             (first, entries),
             (first, 0),
         ]
+
+
+def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> None:
+    with Engine("store") as driver, Engine("store") as keeper, Engine("store") as fresh:
+        keeper.keep_histories()
+        id = driver.start("many.yaml")
+
+        def check() -> set[str]:
+            whole: Any = fresh.show(id, tries=True)
+            expected = Folds(whole["steps"])
+            for engine in (keeper, fresh):
+                with engine.folds(id) as (info, folds):
+                    assert info == {**whole, "steps": []}
+                    for address in ("", "rounds", "each", "each[1]", "each[2]", "none"):
+                        found, level = folds.level(address), expected.level(address)
+                        assert found._replace(rows=[]) == level._replace(rows=[])
+                        assert shapes(found.rows) == shapes(level.rows)
+                    assert folds.statuses() == expected.statuses()
+                    assert folds.failed == expected.failed
+                    assert addresses(folds.failures()) == addresses(expected.failures())
+                    assert bars(folds, info["started_at"]) == bars(expected, info["started_at"])
+            for step in whole["steps"]:
+                [one] = keeper.show(id, step=step["address"])["steps"]
+                assert one["status"] == step["status"]
+            return {step["status"] for step in whole["steps"]}
+
+        check()
+        result = driver.resume(id)
+        assert check() >= {"waiting", "failed", "skipped", "succeeded"}
+        for wait in result.waits:
+            driver.approve(wait["id"])
+            check()
+        assert "cancelled" in check()
+        Path("fixed").touch()
+        [fine] = driver.retry(id).waits
+        assert "cancelled" not in check()
+        approving = threading.Thread(target=driver.approve, args=(fine["id"],))
+        approving.start()
+        try:
+            until(Path("held").exists)
+            assert "running" in check()
+            check_who_stands_still(fresh, id)
+        finally:
+            Path("go").touch()
+            approving.join()
+        assert "running" not in check()
+        [late] = driver.show(id)["waits"]
+        driver.approve(late["id"])
+        check()
+        Path("mended").touch()
+        assert driver.retry(id).status == "succeeded"
+        check()
+
+
+def check_who_stands_still(engine: Engine, id: str) -> None:
+    """Check that a step that runs stands still when its process is gone, without an event."""
+    kept = Replayed(engine._host.flows, engine.store.execution(id).hash)
+    kept.add(read(engine.store, id))
+    for status in ("running", "interrupted", "running"):
+        inside = {one["address"]: one for one in kept.folds(status).steps_inside("outer")}
+        assert inside["outer/then/hold"]["status"] == status
+
+
+def shown(engine: Engine, id: str) -> tuple[str, list[str]]:
+    with engine.folds(id) as (info, folds):
+        return info["execution"], addresses(folds.steps_inside(""))
+
+
+def addresses(steps: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [step["address"] for step in steps]
+
+
+def until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 300
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def bars(folds: Folds, begun: str) -> list[list[Bar]]:
+    """Return a timeline, a minute long for what has not ended."""
+    end = parse_time(begun) + 60_000
+    return [line.bars for line in timeline(folds, begun, end, "", 0, (0, 0)).lines]
+
+
+def shapes(rows: list[Row]) -> list[Any]:
+    """Return rows without the values of their steps, which a page of them does not have."""
+    keys = ("address", "step", "kind", "status", "attempts", "started_at", "ended_at")
+    return [
+        row._replace(
+            step=None if row.step is None else {key: row.step.get(key) for key in keys},
+            rows=shapes(row.rows),
+        )
+        for row in rows
+    ]
+
+
+def test_while_a_journal_is_read_other_executions_are_shown(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, go_on = threading.Event(), threading.Event()
+
+    with Engine("store") as engine:
+        slow, other = (engine.run("f.yaml").execution for _ in range(2))
+        engine.keep_histories()
+        events = type(engine.store).events
+
+        def held(store: HistoryPort, id: str, *given: Any, **more: Any) -> Any:
+            if id == slow and threading.current_thread() is reader:
+                reading.set()
+                assert go_on.wait(300)
+            return events(store, id, *given, **more)
+
+        monkeypatch.setattr(type(engine.store), "events", held)
+        reader = threading.Thread(target=shown, args=(engine, slow))
+        reader.start()
+        try:
+            assert reading.wait(300)
+            assert shown(engine, other)[0] == other
+        finally:
+            go_on.set()
+            reader.join()
+
+
+def test_a_journal_that_cannot_be_read_is_not_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Engine("store") as engine:
+        id = engine.run("f.yaml").execution
+        engine.keep_histories()
+        expected = shown(engine, id)
+        engine.keep_histories()
+        damaged: dict[str, Any] = {}
+        with monkeypatch.context() as patch:
+            patch.setattr(Replayed, "add", lambda *_: damaged["key"])
+            with pytest.raises(StoreError):
+                shown(engine, id)
+        assert shown(engine, id) == expected

@@ -20,7 +20,7 @@ from tests.server.transport import Transport
 URL = f"https://{HOST}"
 DRIVING = {
     *("run", "take", "hear", "drain", "due", "next_due", "waited", "quarantined", "subscribe"),
-    *("open_executions", "glance"),
+    *("open_executions", "glance", "folds"),
     *("feed_all", "updates", "consult", "consulting", "continue_with", "prune", "load", "leave"),
     *("acting_as", "environments", "store", "settings", "past_updates", "feed", "flow_of"),
     *("kept_flow", "may_answer", "summary", "want_replies", "arriving_replies", "tool_messages"),

@@ -523,6 +523,29 @@ def test_the_first_view_of_a_long_execution_does_not_read_its_journal(
     assert 'title="before"' in owner("GET", path).text  # it is kept from now on
 
 
+def unread(*_: object, **__: object) -> None:
+    raise AssertionError("the first view reads the journal")
+
+
+def test_the_first_view_of_a_long_failed_execution_has_its_failure(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(glance, "LONG", 100)
+    write_long(Path())
+    Path("long.yaml").write_text(LONG.replace("approval: {title:", "fail: {message:"))
+    path, owner = f"/executions/{api.engine.run('long.yaml').execution}", Browser(api)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(api.engine.store), "events", unread)
+        first = owner("GET", path).text
+    assert "Good so far?" in first
+    assert "how to continue are not shown yet" in first
+    assert "flowengine retry" not in first
+
+    whole = owner("GET", f"{path}?all=true").text
+    assert "flowengine retry" in whole
+    assert "Retry what failed" in whole
+
+
 def test_a_glance_hides_what_the_whole_view_hides(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

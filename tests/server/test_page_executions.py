@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import httpx2
 import pytest
 
+from flowengine.engines.folds import Folds
 from flowengine.errors import UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.page.timeline import WIDTH, Timeline, timeline
@@ -124,6 +125,12 @@ def test_a_long_wait_is_cut_out_of_the_timeline() -> None:
     assert first.width > 10 * last.width
 
 
+def test_a_fold_lasts_from_the_first_start_in_it_to_the_last_end() -> None:
+    inside = [step("a/x", 1500, 2500), step("a/y", 1000, 3000), step("a/z", 1001, 2999)]
+    [line] = drawn(*inside).lines
+    assert line.bars[0].what == "3 steps, 2.0 s"
+
+
 def test_a_timeline_of_waits_alone_is_not_cut() -> None:
     found = drawn(step("a", 0, DAY), step("b", DAY, 3 * DAY))
     [first, second] = [line.bars[0] for line in found.lines]
@@ -147,7 +154,7 @@ def test_a_timeline_zooms_and_moves_and_comes_back() -> None:
 
 
 def drawn(*steps: dict[str, Any], part: tuple[int, int] = (0, 0)) -> Timeline:
-    return timeline(list(steps), at(0), 0, "", 0, part)
+    return timeline(Folds(steps), at(0), 0, "", 0, part)
 
 
 def step(address: str, start: int, end: int, *tries: tuple[int, int]) -> dict[str, Any]:
@@ -156,7 +163,8 @@ def step(address: str, start: int, end: int, *tries: tuple[int, int]) -> dict[st
         for number, (begun, ended) in enumerate(tries, 1)
     ]
     times = {"started_at": at(start), "ended_at": at(end)}
-    return {"address": address, "kind": "x", "status": "succeeded", "tries": attempts, **times}
+    named = {"address": address, "step": address, "kind": "x"}
+    return {**named, "status": "succeeded", "tries": attempts, **times}
 
 
 def at(ms: int) -> str:

@@ -7,20 +7,25 @@ the last snapshot are replayed.
 
 from __future__ import annotations
 
-import re
 import time
-from collections import defaultdict
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.executions.replay import Moment, read, unpacked, walk, walk_on
 from flowengine.engines.executions.views import entry_view, execution_view, wait_view
+from flowengine.engines.folds import Folds
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.inspection.glance import read_glance
 from flowengine.engines.inspection.indexed import Indexed, read_index
 from flowengine.engines.inspection.replayed import OpenHistories, Replayed
-from flowengine.engines.inspection.steps import OVER, StepLog
+from flowengine.engines.inspection.steps import (
+    OVER,
+    StepLog,
+    stop_with,
+    wait_with_what_is_inside,
+)
 from flowengine.engines.inspection.unattended import standing_view
 from flowengine.engines.interventions.retrying import again
 from flowengine.engines.messages.delivery import view as undelivered
@@ -34,7 +39,7 @@ from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.engines.host import Host
@@ -64,8 +69,8 @@ class _Shown(NamedTuple):
     """None: it has not begun."""
     events: Sequence[Event]
     """All, or from an index only those that are shown."""
-    is_whole: bool = True
-    """Whether `events` are all."""
+    again: Callable[[], Again]
+    """Returns how it is continued, if it has failed."""
 
 
 def show(
@@ -101,15 +106,45 @@ def show(
             return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
     with _replayed(host, record, histories) as found:
         now = None if found.last is None else Last(found.last.graph, found.last.state)
-        shown = _Shown(found.steps(), now, found.journal)
+        retried = partial(again, host, record, found.journal, found.fork_point)
+        shown = _Shown(found.steps(step), now, found.journal, retried)
         return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
+
+
+@contextmanager
+def folds(
+    host: Host, execution: str, histories: OpenHistories
+) -> Iterator[tuple[ExecutionInfo, Folds]]:
+    """Return an execution with the tree of its steps, which changes after the block.
+
+    If it was shown before, the cost depends on what has changed and on what is open.
+
+    Args:
+        host: Provides the store.
+        execution: Full id.
+        histories: The executions that were shown last.
+
+    Returns:
+        See `ExecutionInfo`. `steps` is empty.
+    """
+    record = host.store.execution(execution)
+    if any("plumbing" in step for step in host.flows.by_hash(record.hash).compiled["steps"]):
+        info = show(host, execution, None, histories, tries=True)
+        yield {**info, "steps": []}, Folds(info["steps"])  # what is shown depends on all steps
+        return
+    with _replayed(host, record, histories) as found:
+        now = None if found.last is None else Last(found.last.graph, found.last.state)
+        retried = partial(again, host, record, found.journal, found.fork_point)
+        shown = _Shown([], now, found.journal, retried)
+        info = _view(host, record, shown, None, plumbing=False, tries=False)
+        yield info, found.folds(info["status"])
 
 
 def glance(host: Host, execution: str, histories: OpenHistories) -> ExecutionInfo | None:
     """Return what an execution is doing, like `show`, without its past.
 
     The cost depends on the size of its state, not on the length of its journal. If it has failed,
-    the journal is read, because it determines how the execution is continued.
+    only the journal determines how it is continued, so that is left out.
 
     Args:
         host: Provides the store.
@@ -128,7 +163,7 @@ def glance(host: Host, execution: str, histories: OpenHistories) -> ExecutionInf
     if found is None:
         return None
     last = Last(found.execution.linked.graph, found.execution.state)
-    shown = _Shown(found.steps, last, found.tail, is_whole=False)
+    shown = _Shown(found.steps, last, found.tail, _unknown)
     info = _view(host, record, shown, None, plumbing=False, tries=False)
     _leave_out_values(found.items, tries=False)
     return {**info, "steps": [*info["steps"], *found.items]}
@@ -162,9 +197,9 @@ def _view(
     tries: bool,
 ) -> ExecutionInfo:
     """Return the result of `show`."""
-    steps, last, events, _ = shown
+    steps, last, events, retried = shown
     execution = record.id
-    _wait_with_what_is_inside(steps)
+    wait_with_what_is_inside(steps)
     if step is not None:
         steps = [found for found in steps if found["address"] == step]
         if not steps:
@@ -178,16 +213,13 @@ def _view(
     elif not plumbing:
         steps = [step for step in steps if "plumbing" not in step or _needs_a_look(step, steps)]
     standing = standing_view(host, record)
-    if standing["status"] in ("interrupted", "quarantined"):
-        _stop(steps, "interrupted")
-    elif standing["status"] == "waiting":
-        _stop(steps, "waiting")
+    stop_with(steps, standing["status"])
     if step is None:
         _leave_out_values(steps, tries=tries)
     error = unpack_error(record.error, f"execution {record.id}")
     return {
         **standing,
-        **(_again(host, record, shown) if record.status == "failed" else {}),
+        **(retried() if record.status == "failed" else {}),
         "durability": host.store.durability,
         **_budgets(host, execution, last),
         "inputs": {} if last is None else last.state["inputs"],
@@ -225,7 +257,7 @@ def show_past(
         found = Replayed(host.flows, record.hash)
         found.add(journal)
     steps, last = found.steps(), found.last
-    _wait_with_what_is_inside(steps)
+    wait_with_what_is_inside(steps)
     if not plumbing:
         steps = [step for step in steps if "plumbing" not in step or _needs_a_look(step, steps)]
     _leave_out_values(steps, tries=tries)
@@ -270,32 +302,6 @@ def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
     return not any(step["address"].startswith(inside) for step in steps)
 
 
-def _wait_with_what_is_inside(steps: list[StepInfo]) -> None:
-    """Mark steps as waiting if something in them waits and nothing in them runs."""
-    inside: dict[str, set[str]] = defaultdict(set)
-    open_steps = [step for step in steps if "ended_at" not in step]
-    for step in sorted(open_steps, key=lambda candidate: len(candidate["address"]), reverse=True):
-        address = step["address"]
-        if step["status"] == "running" and inside[address] == {"waiting"}:
-            step["status"] = "waiting"
-        for sign in re.finditer(r"[/[@]", address):
-            inside[address[: sign.start()]].add(step["status"])
-
-
-def _stop(steps: list[StepInfo], status: str) -> None:
-    """Give running steps another status, because their process is gone."""
-    for step in steps:
-        for each in (step, *step["tries"]):
-            if each["status"] == "running":
-                each["status"] = status
-
-
-def _again(host: Host, record: ExecutionRecord, shown: _Shown) -> Again:
-    """Return how a failed execution is continued."""
-    journal = list(shown.events) if shown.is_whole else read(host.store, record.id)
-    return again(host, record, journal)
-
-
 def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
     """Return the same from the index of the steps and later events. None: it has no index."""
     found = read_index(host, record)
@@ -315,7 +321,17 @@ def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
         *(entry[1] for entry in found.records if not isinstance(entry, Observation)),
         *found.tail,
     ]
-    return _Shown([*log.steps.values()], Last(found.graph, found.state), events, is_whole=False)
+    last = Last(found.graph, found.state)
+    return _Shown([*log.steps.values()], last, events, lambda: _again(host, record))
+
+
+def _again(host: Host, record: ExecutionRecord) -> Again:
+    return again(host, record, read(host.store, record.id))
+
+
+def _unknown() -> Again:
+    """Return how an execution is continued whose journal is not read, although it determines it."""
+    return {}
 
 
 def _done_plumbing(found: Indexed) -> set[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
@@ -12,6 +14,8 @@ from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from flowengine.engines.executions.replay import Moment
     from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
     from flowengine.kernel import Graph
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Ended, Event, Log
 
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
+_STOPPED = {"interrupted": "interrupted", "quarantined": "interrupted", "waiting": "waiting"}
+"""Status of an execution without a process → that of its steps that were running."""
 
 
 class StepLog:
@@ -26,10 +32,14 @@ class StepLog:
 
     Attributes:
         steps: Address → activation, in order of beginning.
+        open: The addresses of those that have not ended.
+        changed: The addresses of those that have changed since it was emptied, in order.
     """
 
     def __init__(self) -> None:
         self.steps: dict[str, StepInfo] = {}
+        self.open: dict[str, None] = {}
+        self.changed: dict[str, None] = {}
         self._earlier: dict[str, int] = {}
         """Number of tries of an activation before it began anew."""
         self._begun: dict[str, str] = {}
@@ -49,7 +59,8 @@ class StepLog:
             self.fold(moment.graph, observation)
         seen.clear()
         if moment.event["type"] == "retry":
-            _reopen(moment, self.steps)
+            for address in _reopened(moment, self.steps):
+                self.open[address] = self.changed[address] = None
         self.add(moment.address, moment.event)
         if moment.subject is not None and moment.address in self.steps:
             self.steps[moment.address]["subject"] = moment.subject
@@ -85,6 +96,8 @@ class StepLog:
             return  # a failed step is withdrawn with its scope
         if step is None or "ended_at" in step:
             step = self._begin(graph, seen, at)
+            self.open[seen.address] = None
+        self.changed[seen.address] = None
         step["status"] = seen.status
         if seen.input is not None:
             step["input"] = seen.input
@@ -100,6 +113,7 @@ class StepLog:
         if seen.status in OVER or seen.status == "retrying":
             _end_attempt(step, seen, at)
         if seen.status in OVER:
+            del self.open[seen.address]
             teller = graph.node(seen.step).teller
             if teller is not None and seen.output is not None:
                 summary = registry.summary(teller, seen.output)
@@ -147,6 +161,34 @@ class StepLog:
         if node.plumbing:
             step["plumbing"] = True
         return step
+
+
+def wait_with_what_is_inside(steps: Iterable[StepInfo]) -> None:
+    """Mark steps as waiting if something in them waits and nothing in them runs."""
+    inside: dict[str, set[str]] = defaultdict(set)
+    open_steps = [step for step in steps if "ended_at" not in step]
+    for step in sorted(open_steps, key=lambda candidate: len(candidate["address"]), reverse=True):
+        address = step["address"]
+        if step["status"] == "running" and inside[address] == {"waiting"}:
+            step["status"] = "waiting"
+        for sign in re.finditer(r"[/[@]", address):
+            inside[address[: sign.start()]].add(step["status"])
+
+
+def stop_with(steps: Iterable[StepInfo], status: str) -> None:
+    """Give running steps another status if no process drives their execution.
+
+    Args:
+        steps: They are changed.
+        status: Of the execution.
+    """
+    stopped = _STOPPED.get(status)
+    if stopped is None:
+        return
+    for step in steps:
+        for each in (step, *step["tries"]):
+            if each["status"] == "running":
+                each["status"] = stopped
 
 
 def _add_to_attempt(step: StepInfo, event: dict[str, Any]) -> None:
@@ -202,8 +244,12 @@ def _end_attempt(step: StepInfo, seen: Observation, at: str) -> None:
         last["output"] = seen.output
 
 
-def _reopen(moment: Moment, steps: dict[str, StepInfo]) -> None:
-    """Mark the steps as running again that had ended with the failure before a retry."""
+def _reopened(moment: Moment, steps: dict[str, StepInfo]) -> Iterator[str]:
+    """Mark the steps as running again that had ended with the failure before a retry.
+
+    Yields:
+        Their addresses.
+    """
     view = View(moment.graph, moment.state)
     acts = [other for other in moment.state["acts"].values() if not other.get("left_early")]
     at_work = [(view.step_address(act), "running") for act in acts]
@@ -216,3 +262,4 @@ def _reopen(moment: Moment, steps: dict[str, StepInfo]) -> None:
             del step["ended_at"]
             step["status"] = status
             step["outcome"] = step["output"] = step["error"] = None
+            yield address

@@ -19,12 +19,12 @@ from flowengine.errors import Conflict, Hint, NotFound
 from flowengine.journal.shapes import unpack_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from os import PathLike
 
     from flowengine.engines.actors import Actor
     from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.executions.linked_flows import LinkedFlow
+    from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Again
@@ -176,19 +176,36 @@ document or address that remains the same. The number of a tool's calls is also 
 _UNDOING = {"not_undone", "undone_by"}
 
 
-def again(host: Host, record: ExecutionRecord, journal: Sequence[Event]) -> Again:
+def fork_point(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> str | None:
+    """Return where a fork of a failed execution can start. None: it can be retried in its place."""
+    try:
+        retrace(flows, hash, journal)
+    except Conflict as refused:
+        return refused.hint
+    return None
+
+
+def again(
+    host: Host,
+    record: ExecutionRecord,
+    journal: Sequence[Event],
+    point: Callable[[], str | None] | None = None,
+) -> Again:
     """Return how to try again what failed in an execution, and which steps were not undone.
 
     Args:
+        host: Provides the store.
         record: Of a failed execution.
         journal: All its events.
+        point: Returns its `fork_point`, if that may be known already.
     """
     error = unpack_error(record.error, f"execution {record.id}")
     if not failed_compensations(error):
         # A fork that was to undo the rest has done so, although it ends with the first error.
         if undone := undone_in(host, record, journal):
             return {"undone_by": dict.fromkeys(undone, record.id)}
-        return {"command": _retry_command(host, record, journal, error)}
+        refused = fork_point(host.flows, record.hash, journal) if point is None else point()
+        return {"command": _retry_command(host, record, refused, error)}
     found = undoing(host, record)
     view: Again = {}
     if found.by:
@@ -201,18 +218,22 @@ def again(host: Host, record: ExecutionRecord, journal: Sequence[Event]) -> Agai
 
 
 def _retry_command(
-    host: Host, record: ExecutionRecord, journal: Sequence[Event], error: ErrorData | None
+    host: Host, record: ExecutionRecord, refused: str | None, error: ErrorData | None
 ) -> str:
     """Return the command line that retries the failures of an execution.
 
     An execution that was compensated cannot be retried, so a fork starts at the first step that was
     undone. Anything else is retried, with a changed flow if the same one would fail again.
+
+    Args:
+        host: Provides the store.
+        record: Of the execution.
+        refused: See `fork_point`.
+        error: With which it failed.
     """
     id = host.store.short_execution(record.id)
-    try:
-        retrace(host.flows, record.hash, journal)
-    except Conflict as refused:
-        return fork_at(id, refused.hint)
+    if refused is not None:
+        return fork_at(id, refused)
     lasts = _comes_again(error) or _was_declared(host.flows.by_hash(record.hash), error)
     fixed = " --file FILE" if lasts else ""
     return f"flowengine retry {id}{fixed}"

@@ -28,6 +28,7 @@ from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.test_limits import page_with, repeated
+from tests.envs.enough import enough
 from tests.envs.opening import opened
 from tests.execution_environment.toy import until
 
@@ -185,8 +186,9 @@ def workers(reader: Documents) -> set[int]:
 
 
 def test_no_process_is_left(reader: Documents) -> None:
+    seconds = enough(lambda: reader.read(b"fine", "a.txt"), least=2)
     with ThreadPoolExecutor(1) as pool:
-        endless = pool.submit(reader.read, many_paragraphs(), "a.docx", timeout=2)
+        endless = pool.submit(reader.read, many_paragraphs(), "a.docx", timeout=seconds)
         until(lambda: len(workers(reader)) > 1)
         before = workers(reader)
         with pytest.raises(LimitExceeded):

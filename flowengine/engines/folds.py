@@ -1,0 +1,314 @@
+"""The steps of an execution as a tree: maps, loops, subflows and groups are folds around steps."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import nsmallest
+from typing import Any, NamedTuple
+
+from flowengine.kernel.notation.addresses import around
+
+PAGE = 100
+"""Rows of a list of steps in one view."""
+_MOST_ROWS = 500
+"""Rows in all folds of one view. Further folds have separate views."""
+_MOST_FAILURES = 20
+"""Failed steps above the list of all steps."""
+URGENT = (
+    *("failed", "uncertain", "refused", "rejected", "expired", "waiting", "retrying", "running"),
+)
+"""The statuses that come first, in this order."""
+_RANKS = {status: rank for rank, status in enumerate(URGENT)}
+_LAST = len(URGENT)
+_NOUNS = {"[": "item", "@": "round"}
+
+Counts = list[tuple[str, int]]
+
+
+class Row(NamedTuple):
+    """One step, or a fold around others."""
+
+    address: str
+    label: str
+    """The part of the address that the fold around it does not have."""
+    step: Mapping[str, Any] | None
+    """None: a fold that has not ended, of which only the contents are known."""
+    total: int
+    """Number of rows directly inside."""
+    noun: str
+    """What they are: `item`, `round` or `step`."""
+    counts: Counts
+    """Their statuses, the most urgent first."""
+    deeper: Counts
+    """Urgent statuses further inside that `counts` does not have."""
+    rows: list[Row]
+    """The first of them. Empty: they have a separate view."""
+
+
+class Level(NamedTuple):
+    """The steps directly inside a fold, or of the whole execution."""
+
+    address: str
+    """Of the fold. Empty: the execution."""
+    rows: list[Row]
+    total: int
+    before: int | None
+    """Where the page before starts."""
+    after: int | None
+    """Where the next page starts."""
+
+
+class _Fold:
+    """What is directly inside an address."""
+
+    __slots__ = ("below", "inside", "order", "signs")
+
+    def __init__(self) -> None:
+        self.order: list[tuple[int, int, str]] = []
+        """Urgency, number and address of each, in order."""
+        self.inside = Counter[str]()
+        """Their statuses. Empty: a fold that has not ended."""
+        self.below = Counter[str]()
+        """The statuses of all steps inside that contain no others."""
+        self.signs: dict[str, None] = {}
+        """What separates it from their names: `[`, `@` or `/`, that of the oldest first."""
+
+
+class _Place(NamedTuple):
+    """Where an address is in the fold around it."""
+
+    fold: str
+    rank: int
+    number: int
+
+
+class Folds:
+    """The tree of an execution's steps.
+
+    A step that has changed is put into it again. That costs as much in a large tree as in a small
+    one, and so does a page of it.
+
+    Args:
+        steps: As `show` returns them.
+    """
+
+    def __init__(self, steps: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._steps: dict[str, Mapping[str, Any]] = {}
+        self._folds: dict[str, _Fold] = {"": _Fold()}
+        self._places: dict[str, _Place] = {}
+        self._moved: dict[str, None] = {}
+        """The addresses whose urgency may have changed."""
+        self._failed: dict[str, int] = {}
+        """Failed step → its number, in order of beginning."""
+        self._numbers: dict[str, int] = {}
+        self._activations: dict[str, Counter[str]] = {}
+        """Step id → statuses of its activations that have no items or rounds."""
+        self._wholes: dict[str, Counter[str]] = {}
+        """Step id → statuses of its activations that have."""
+        self._left = _MOST_ROWS
+        for step in steps:
+            self.put(step)
+
+    def put(self, step: Mapping[str, Any]) -> None:
+        """Add a step, or replace it.
+
+        Args:
+            step: As `show` returns it. Not to be changed afterwards.
+        """
+        address, status = step["address"], step["status"]
+        before = self._status(address) if address in self._places else None
+        if before is None:
+            self._add(address)
+        self._count(address, -1)
+        if address not in self._steps:
+            self._numbers[address] = len(self._steps)
+        self._steps[address] = step
+        self._count(address, 1)
+        if status == before:
+            return
+        if status == "failed":
+            self._failed[address] = self._numbers[address]
+        else:
+            self._failed.pop(address, None)
+        self._moved[address] = None
+        fold = self._folds[self._places[address].fold]
+        _shift(fold.inside, before or "", status)
+        if address not in self._folds:
+            self._shift_around(address, before, status)
+
+    def level(self, address: str, start: int = 0) -> Level:
+        """Return a page of the steps directly inside a fold.
+
+        Args:
+            address: Of the fold. Empty, or not that of a fold: the whole execution.
+            start: Number of the first row.
+        """
+        address = address if address in self._folds else ""
+        total = len(self._folds[address].order)
+        start = start if 0 < start < total else 0
+        self._left = _MOST_ROWS
+        return Level(
+            address,
+            [self._row(one, address) for one in self._page(address, start)],
+            total,
+            max(0, start - PAGE) if start else None,
+            start + PAGE if start + PAGE < total else None,
+        )
+
+    def failures(self) -> list[Mapping[str, Any]]:
+        """Return the first steps that have failed, in order of beginning."""
+        first = nsmallest(_MOST_FAILURES, self._failed, key=self._failed.__getitem__)
+        return [self._steps[address] for address in first]
+
+    @property
+    def failed(self) -> int:
+        """Number of steps that have failed."""
+        return len(self._failed)
+
+    def statuses(self) -> dict[str, dict[str, int]]:
+        """Return how many activations of each step have each status, the most urgent first.
+
+        Items and rounds count in place of their map or loop, except for a status that none of them
+        has.
+        """
+        found: dict[str, dict[str, int]] = {}
+        for step in {**self._activations, **self._wholes}:
+            counts = dict.fromkeys(self._wholes.get(step, ()), 1)
+            counts |= self._activations.get(step, {})
+            if counts:
+                found[step] = dict(_sorted(counts))
+        return found
+
+    def steps_inside(self, address: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the steps inside a fold that contain no others, the most urgent first."""
+        for *_, one in self._settled(address).order:
+            if one in self._folds:
+                yield from self.steps_inside(one)
+            else:
+                yield self._steps[one]
+
+    def _row(self, address: str, parent: str) -> Row:
+        fold = self._folds.get(address) or _Fold()
+        counts = {status: number for status, number in fold.inside.items() if status}
+        deeper = {
+            status: number
+            for status, number in fold.below.items()
+            if status in _RANKS and status not in counts
+        }
+        return Row(
+            address,
+            address[len(parent) :].lstrip("/") if parent else address,
+            self._steps.get(address),
+            len(fold.order),
+            _NOUNS.get(next(iter(fold.signs), ""), "step"),
+            _sorted(counts),
+            _sorted(deeper),
+            list(self._rows_inside(address)),
+        )
+
+    def _rows_inside(self, address: str) -> Iterator[Row]:
+        shown = self._page(address, 0) if address in self._folds else []
+        if len(shown) > self._left:
+            return
+        self._left -= len(shown)
+        for one in shown:
+            yield self._row(one, address)
+
+    def _page(self, address: str, start: int) -> list[str]:
+        """Return a page of what is directly inside a fold, what failed or waits first.
+
+        The steps of an execution that fit into one view stay in order of their start.
+        """
+        order = self._settled(address).order
+        if not address and len(order) <= PAGE:
+            order = sorted(order, key=lambda one: one[1])
+        return [one for *_, one in order[start : start + PAGE]]
+
+    def _settled(self, address: str) -> _Fold:
+        """Return a fold after everything has moved to its place."""
+        for moved in self._moved:
+            place = self._places[moved]
+            rank = self._urgency(moved)
+            if rank != place.rank:
+                order = self._folds[place.fold].order
+                del order[bisect_left(order, (place.rank, place.number))]
+                insort(order, (rank, place.number, moved))
+                self._places[moved] = place._replace(rank=rank)
+        self._moved.clear()
+        return self._folds[address]
+
+    def _urgency(self, address: str) -> int:
+        rank = _rank(self._status(address))
+        fold = self._folds.get(address)
+        return rank if fold is None else min([rank, *map(_rank, fold.below)])
+
+    def _status(self, address: str) -> str:
+        """Return the status of a step. Empty: a fold that has not ended."""
+        step = self._steps.get(address)
+        return "" if step is None else step["status"]
+
+    def _add(self, address: str) -> None:
+        """Add an address and the folds around it that are new. It has no status yet."""
+        parent = ""
+        for one in around(address):
+            if one not in self._places:
+                fold = self._folds.get(parent) or self._opened(parent)
+                self._places[one] = _Place(parent, _LAST, len(fold.order))
+                insort(fold.order, (_LAST, len(fold.order), one))
+                fold.inside[""] += 1
+                sign = one[len(parent) : len(parent) + 1]
+                if sign not in fold.signs:
+                    self._count(parent, -1)
+                    fold.signs[sign] = None
+                    self._count(parent, 1)
+            parent = one
+
+    def _opened(self, address: str) -> _Fold:
+        """Return a new fold at the address of a step that contained no others before."""
+        if address in self._steps:
+            self._shift_around(address, self._status(address), None)
+            self._moved[address] = None
+        fold = self._folds[address] = _Fold()
+        return fold
+
+    def _shift_around(self, address: str, before: str | None, after: str | None) -> None:
+        """Count another status of a step that contains no others in all folds around it."""
+        while address:
+            address = self._places[address].fold
+            _shift(self._folds[address].below, before, after)
+            if address:
+                self._moved[address] = None
+
+    def _count(self, address: str, number: int) -> None:
+        """Count a step once more, or once less, among the activations of its step id."""
+        step = self._steps.get(address)
+        if step is None:
+            return
+        fold = self._folds.get(address)
+        is_whole = fold is not None and not _NOUNS.keys().isdisjoint(fold.signs)
+        among = self._wholes if is_whole else self._activations
+        _add_to(among.setdefault(step["step"], Counter()), step["status"], number)
+
+
+def _shift(counts: Counter[str], before: str | None, after: str | None) -> None:
+    """Count something with another status. None: it is new, or gone."""
+    if before is not None:
+        _add_to(counts, before, -1)
+    if after is not None:
+        _add_to(counts, after, 1)
+
+
+def _add_to(counts: Counter[str], status: str, number: int) -> None:
+    counts[status] += number
+    if not counts[status]:
+        del counts[status]
+
+
+def _sorted(counts: Mapping[str, int]) -> Counts:
+    return sorted(counts.items(), key=lambda pair: _rank(pair[0]))
+
+
+def _rank(status: str) -> int:
+    return _RANKS.get(status, _LAST)

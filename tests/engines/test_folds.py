@@ -1,0 +1,86 @@
+"""The tree of steps, changed step by step, against its definition."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from flowengine.engines.executions.subjects import wholes
+from flowengine.engines.folds import URGENT, Folds
+from flowengine.kernel.notation.addresses import around
+
+STATUSES = (*URGENT, "succeeded", "skipped")
+NAMES = (
+    *("a", "a[0]", "a[0]/x", "a[0]/y", "a[b]/x", "a[1]", "b", "b@1/x", "b@2/x", "b@2"),
+    *("c", "c/x", "c/x[0]", "c/x[1]/y@1/z", "d#2", "d#2/x"),
+)
+
+
+def test_it_is_the_same_after_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flowengine.engines.folds.PAGE", 3)
+    for seed in range(60):
+        draw = random.Random(seed)
+        folds, steps = Folds(), dict[str, Any]()
+        for _ in range(draw.randrange(1, 40)):
+            address = draw.choice(NAMES)
+            step = {"address": address, "step": address[-1], "status": draw.choice(STATUSES)}
+            folds.put(step)
+            steps[address] = step
+            if draw.random() < 0.3:
+                check(folds, steps)
+        check(folds, steps)
+
+
+def check(folds: Folds, steps: dict[str, Any]) -> None:
+    """Compare a tree with what the steps alone say."""
+    places: dict[str, None] = {}
+    for address in steps:
+        places |= dict.fromkeys(around(address))
+    parents = {one: next(iter(around(one)[-2:-1]), "") for one in places}
+    number = {one: at for at, one in enumerate(places)}
+    leaves = [one for one in places if one not in parents.values()]
+
+    def urgency(place: str) -> int:
+        inside = [one for one in (place, *leaves) if one in steps and place in around(one)]
+        statuses = [steps[one]["status"] for one in inside]
+        return min(URGENT.index(one) if one in URGENT else len(URGENT) for one in statuses)
+
+    for fold in ("", *(one for one in places if one in parents.values())):
+        inside = [one for one in places if parents[one] == fold]
+        level = folds.level(fold)
+        if fold or len(inside) > 3:
+            order = sorted(inside, key=lambda one: (urgency(one), number[one]))
+        else:
+            order = sorted(inside, key=number.__getitem__)
+        assert [row.address for row in level.rows] == order[:3]
+        assert (level.total, level.after) == (len(inside), 3 if len(inside) > 3 else None)
+        for row in level.rows:
+            counts = Counter(
+                steps[one]["status"]
+                for one in places
+                if parents[one] == row.address and one in steps
+            )
+            assert dict(row.counts) == counts
+            assert row.step == steps.get(row.address)
+            deeper = {steps[one]["status"] for one in leaves if row.address in around(one)[:-1]}
+            assert {status for status, _ in row.deeper} == (deeper & {*URGENT}) - {*counts}
+
+    assert [one["address"] for one in folds.failures()] == [
+        one for one in steps if steps[one]["status"] == "failed"
+    ]
+    assert folds.failed == len(folds.failures())
+    assert folds.statuses() == statuses(steps)
+
+
+def statuses(steps: dict[str, Any]) -> dict[str, Counter[str]]:
+    """Return the counts for a graph: a map counts only for a status that no item has."""
+    whole = {place for one in steps for place in wholes(one)}
+    found: dict[str, Counter[str]] = {}
+    for address, step in sorted(steps.items(), key=lambda pair: pair[0] in whole):
+        counts = found.setdefault(step["step"], Counter())
+        if address not in whole or not counts[step["status"]]:
+            counts[step["status"]] += 1
+    return found
