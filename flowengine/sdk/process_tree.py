@@ -29,6 +29,9 @@ VARIABLE = "FLOWENGINE_ENVIRONMENT"
 `Request.mark`. It identifies the processes of a dead owner."""
 ROUNDS = 250
 """How often the search for processes to kill is repeated at most."""
+_STOPPING = 5_000
+"""How often processes are stopped at most until none has started another one. On a busy machine,
+each round may find just one more of a chain of processes that start each other."""
 
 
 class Family:
@@ -84,7 +87,7 @@ class Family:
     def _stop(self, members: list[int]) -> list[int]:
         """Stop processes and all that they started meanwhile, and return them."""
         stopped: set[int] = set()
-        for _ in range(ROUNDS):
+        for _ in range(_STOPPING):
             running = [pid for pid in members if pid not in stopped]
             if not running:
                 break
