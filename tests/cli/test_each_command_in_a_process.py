@@ -54,6 +54,7 @@ ENDS = {
     "graph": ("hello.yaml", 0),
     "envs list": ("", 0),
     "envs show": ("none", 9),
+    "envs look": ("none", 9),
     "envs shell": ("hello.yaml", 2),
     "envs release": ("none", 9),
     "envs reap": ("", 0),

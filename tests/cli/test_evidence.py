@@ -377,7 +377,7 @@ def test_the_log_of_each_attempt_is_shown(
     assert lines[at + 1] == "    … (3 older lines are not kept)"
     assert re.fullmatch(r"    \S+ INFO    line 3", lines[at + 2])
     assert re.fullmatch(r"    \S+ WARNING \ufffd\[31mkey \*\*\*", lines[-2])
-    assert lines[-1] == "      and more"
+    assert lines[-1] == "  | and more"
     [step] = flowengine("--json", "show", execution, "--step", "tell").json()["steps"]
     assert step["tries"][0]["log"]["left_out"] == 3
     assert step["tries"][0]["log"]["lines"][-1]["text"] == "\x1b[31mkey ***\nand more"

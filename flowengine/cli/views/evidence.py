@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.terminal.output import clean, when
+from flowengine.cli.terminal.output import clean, one_line, when
 from flowengine.errors import NotFound
 
 if TYPE_CHECKING:
@@ -49,15 +49,16 @@ def log_lines(log: LogInfo, *, indent: str = "  ") -> Iterator[str]:
         indent: Before each line.
 
     Yields:
-        Lines.
+        Lines. Those after a line break begin with `|`, so that a text cannot imitate other lines.
     """
     yield f"{indent}log"
     if log["left_out"]:
         yield f"{indent}  … ({log['left_out']} older lines are not kept)"
     for line in log["lines"]:
         first, *more = line["text"].split("\n")
-        yield f"{indent}  {when(line['at'])} {clean(line['level']):7} {clean(first)}".rstrip()
-        yield from (f"{indent}    {clean(each)}".rstrip() for each in more)
+        level = one_line(line["level"], 20)
+        yield f"{indent}  {when(line['at'])} {level:7} {clean(first)}".rstrip()
+        yield from (f"{indent}| {clean(each)}".rstrip() for each in more)
 
 
 def evidence_of(
