@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,6 @@ from flowengine.errors import Conflict, StoreError
 from flowengine.journal.lease_holders import steady_now, this_process
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Sequence
 
     from flowengine.journal.ports.journals import JournalPort
@@ -37,7 +37,8 @@ class Keeper:
         self._held: dict[str, object] = {}
         """Executions that this engine drives → the call that drives them."""
         self._thread: threading.Thread | None = None
-        self._closed: threading.Event | None = None
+        self._starting = threading.Lock()
+        self._closed = threading.Event()
 
     def renew(self) -> None:
         """Send a heartbeat, unless the last one is recent enough."""
@@ -46,15 +47,14 @@ class Keeper:
 
     def keep(self) -> None:
         """Send heartbeats from now on, from a thread with its own connection."""
-        if self._thread is None:
-            import threading
-
-            self.renew()
-            self._closed = threading.Event()
-            self._thread = threading.Thread(
-                target=self._run, args=(self._closed,), name="flowengine-leases", daemon=True
-            )
-            self._thread.start()
+        if self._thread is not None:
+            return
+        self.renew()
+        with self._starting:  # the first two calls may come at once
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="flowengine-leases", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def acquire(self, execution: str) -> int:
         """Take the lease of an execution.
@@ -120,17 +120,16 @@ class Keeper:
     def close(self) -> None:
         """Release all leases."""
         self._held.clear()
-        if self._thread is not None and self._closed is not None:
-            self._closed.set()
+        self._closed.set()
+        if self._thread is not None:
             self._thread.join()
-            self._thread = None
         if self._until:
             self._until = 0
             with suppress(StoreError):  # the leases then expire after this process exits
                 self._journals.retire(self.owner.id)
 
-    def _run(self, closed: threading.Event) -> None:
-        while not closed.wait(self._ttl / 3000):
+    def _run(self) -> None:
+        while not self._closed.wait(self._ttl / 3000):
             late = steady_now() > self._until
             try:
                 self._renew()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -14,8 +16,11 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.infos import Reason
+from flowengine.engines.leases import Keeper
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.journal.lease_holders import steady_now
+from flowengine.journal.memory.store import MemoryStore
+from flowengine.journal.records import Owner
 from tests.engines import child, world
 
 SLOW = """
@@ -133,3 +138,25 @@ def test_lease_holds_while_a_step_blocks_the_loop(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     first.join()
     assert (tmp_path / f"said-{first.pid}").read_text() == "succeeded"
+
+
+def test_the_first_two_executions_at_once_are_renewed_by_one_thread() -> None:
+    """Closing would wait for ever for a second one, which nobody tells to end."""
+
+    class Meeting(MemoryStore):
+        """A store in which both heartbeats meet, so that neither call has a thread yet."""
+
+        def renew(self, owner: Owner, until: int) -> None:
+            both.wait(60)
+            super().renew(owner, until)
+
+    both = threading.Barrier(2)
+    keeper = Keeper(Meeting(), 1_000_000)
+    with ThreadPoolExecutor(2) as pool:
+        for call in [pool.submit(keeper.keep) for _ in range(2)]:
+            call.result(60)
+    found = [one for one in threading.enumerate() if one.name == "flowengine-leases"]
+    keeper.close()
+
+    assert len(found) == 1
+    assert not found[0].is_alive()
