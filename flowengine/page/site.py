@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import cache
 from hmac import compare_digest
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -154,6 +155,26 @@ PAGES = (
 """Every page, with the right that it needs."""
 
 
+@cache
+def templates() -> Environment:
+    """Return the templates. They are compiled once per process."""
+    found = Environment(
+        loader=PackageLoader("flowengine.page"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(FILTERS)
+    found.globals.update(
+        between=between,
+        is_past=is_past,
+        closed_as=approval_views.closed_as,
+        form_fields=form_fields,
+        files_of=files_of,
+    )
+    return found
+
+
 class Site:
     """The page over an application.
 
@@ -163,20 +184,6 @@ class Site:
 
     def __init__(self, application: Application) -> None:
         self._application = application
-        self._templates = Environment(
-            loader=PackageLoader("flowengine.page"),
-            autoescape=True,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._templates.filters.update(FILTERS)
-        self._templates.globals.update(
-            between=between,
-            is_past=is_past,
-            closed_as=approval_views.closed_as,
-            form_fields=form_fields,
-            files_of=files_of,
-        )
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Token of a session → held while one of its forms is answered."""
         self._static = {
@@ -397,7 +404,7 @@ class Site:
         headers: Mapping[str, str] | None = None,
     ) -> Response:
         told = {"user": None, "form_token": "", "place": "", "open_approvals": "", **context}
-        text = self._templates.get_template(name).render(told)
+        text = templates().get_template(name).render(told)
         return Response(text, status, dict(headers or {}), "text/html; charset=utf-8")
 
 
