@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.drawing.mermaid import LINES, SHAPES
 from flowengine.drawing.picture import Arrow, Box, Frame, Picture, Statuses, draw, standing
 from flowengine.engines.folds import Folds
 from flowengine.printable import printable
@@ -90,12 +89,13 @@ def _check(frame: Frame) -> None:
     ids = {box.id for box in frame.boxes}
     for box in frame.boxes:
         names = f"{box.id}{box.status or ''}"
-        if re.fullmatch("[A-Za-z0-9_]+", names) is None or box.shape not in SHAPES:
+        is_part = box.shape == "finally" and box.frame is None
+        if re.fullmatch("[A-Za-z0-9_]+", names) is None or is_part:
             raise ValueError(f"{box.id!r} is not a box")
         if box.frame is not None:
             _check(box.frame)
     for arrow in frame.arrows:
-        if not {arrow.source, arrow.target} <= ids or arrow.kind not in LINES:
+        if not {arrow.source, arrow.target} <= ids:
             raise ValueError(f"{arrow.source!r} to {arrow.target!r} is not an arrow")
 
 

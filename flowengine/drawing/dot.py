@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from flowengine.drawing.picture import Arrow, Box, Frame, Picture
+from flowengine.drawing.picture import Arrow, Box, Frame, Line, Picture, Shape
 from flowengine.printable import printable
 
-SHAPES = {
+SHAPES: Mapping[Shape, str] = {
     "start": "shape=circle, width=0.15, style=filled, fillcolor=black",
     "end": "shape=circle, fontsize=9",
     "end_all": "shape=doublecircle, fontsize=9",
@@ -32,7 +32,7 @@ FILLS = {
     "cancelled": "#eeeeee",
     "skipped": "#ffffff",
 }
-LINES = {
+LINES: Mapping[Line, str] = {
     "next": "",
     "error": "style=dashed",
     "undo": "style=dotted, dir=none",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from flowengine.drawing.picture import Arrow, Box, Frame, Picture
+from flowengine.drawing.picture import Arrow, Box, Frame, Line, Picture, Shape
 from flowengine.printable import printable
 
-SHAPES = {
+SHAPES: Mapping[Shape, tuple[str, str]] = {
     "start": ("((", "))"),
     "end": ("((", "))"),
     "end_all": ("(((", ")))"),
@@ -30,7 +30,7 @@ OWN_CLASSES = {
 """Shapes with a separate color if no status colors them: class → style."""
 TITLE_LINE = 24
 """Height of a line in the title of a group. Mermaid reserves one line."""
-LINES = {"next": "-->", "error": "-.->", "undo": "-.-", "after": "-.->"}
+LINES: Mapping[Line, str] = {"next": "-->", "error": "-.->", "undo": "-.-", "after": "-.->"}
 CLASSES = {
     "succeeded": "fill:#d9f2dd,stroke:#2b8a3e",
     **dict.fromkeys(("failed", "refused", "rejected", "expired"), "fill:#ffe0e0,stroke:#c92a2a"),

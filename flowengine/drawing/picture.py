@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine.drawing.notes import Notes
 from flowengine.drawing.words import condition, cut
@@ -31,6 +31,26 @@ WORST_FIRST = (
     "skipped",
 )
 """The first of these among the activations of a step determines its color."""
+Shape = Literal[
+    "start",
+    "end",
+    "end_all",
+    "error",
+    "trigger",
+    "choice",
+    "fork",
+    "person",
+    "wait",
+    "fail",
+    "cancel",
+    "flow",
+    "undo",
+    "finally",
+    "step",
+]
+"""`fork` continues along all arrows, and `choice` along some. Only a group is a `finally`."""
+Line = Literal["next", "error", "undo", "after"]
+"""`undo` leads to a compensation, `after` from an end to the steps after it."""
 Statuses = Mapping[str, Mapping[str, int]]
 """Step id → status → how many of its activations have it."""
 
@@ -40,9 +60,7 @@ class Box(NamedTuple):
 
     id: str
     """Unique in the picture: letters, digits and underscores."""
-    shape: str
-    """`start`, `end`, `end_all`, `error`, `trigger`, `choice`, `fork` (to all of them), `person`,
-    `wait`, `fail`, `cancel`, `flow`, `undo`, `finally` or `step`."""
+    shape: Shape
     lines: list[str]
     """The name, then the action and the join."""
     status: str | None
@@ -56,8 +74,7 @@ class Arrow(NamedTuple):
     source: str
     target: str
     label: str
-    kind: str
-    """`next`, `error`, `undo` for a compensation, or `after` for steps after an end."""
+    kind: Line
 
 
 class Frame(NamedTuple):
@@ -275,15 +292,23 @@ def _joined(first: Arrow, second: Arrow) -> Arrow:
     return Arrow(first.source, second.target, label, kind)
 
 
-def _shape(step: StepSpec) -> str:
-    action = step["action"]
-    if action == "none":
+_SHAPES: Mapping[str, Shape] = {
+    "approval": "person",
+    "wait": "wait",
+    "fail": "fail",
+    "cancel": "cancel",
+    "flow": "flow",
+}
+"""Action of a step → its shape."""
+
+
+def _shape(step: StepSpec) -> Shape:
+    if step["action"] == "none":
         return _routing(step.get("split"))
-    shapes = {"approval": "person", "wait": "wait", "fail": "fail", "cancel": "cancel"}
-    return {**shapes, "flow": "flow"}.get(action, "step")
+    return _SHAPES.get(step["action"], "step")
 
 
-def _routing(split: SplitSpec | None) -> str:
+def _routing(split: SplitSpec | None) -> Shape:
     """Return the shape of a step that only routes tokens: to one of several targets, or to all."""
     if split is None or split["kind"] == "one":
         return "step"

@@ -452,7 +452,9 @@ def test_what_is_neither_a_file_nor_an_execution_is_said_so(
 @also_served
 def test_json_is_the_graph_as_data(flowengine: CommandLine) -> None:
     flow = flowengine.write(
-        "two.yaml", "flowengine: 1\nid: two\nsteps:\n  - {id: a}\n  - {id: b, output: 1}\n"
+        "two.yaml",
+        "flowengine: 1\nid: two\nsteps:\n  - {id: a}\n  - {id: b, output: 1}\n"
+        "finally:\n  - {id: c, output: 2}\n",
     )
     flowengine("run", flow)
 
@@ -463,6 +465,8 @@ def test_json_is_the_graph_as_data(flowengine: CommandLine) -> None:
     assert (boxes["step_a"]["lines"][0], boxes["step_b"]["status"]) == ("a", "succeeded")
     arrows = [(one["source"], one["target"]) for one in drawn["frame"]["arrows"]]
     assert ("step_a", "step_b") in arrows
+    [cleaning] = [box for box in drawn["frame"]["boxes"] if box["shape"] == "finally"]
+    assert "step_c" in [box["id"] for box in cleaning["frame"]["boxes"]]
     assert flowengine("graph", flowengine.newest(), "--format", "json").json() == drawn
 
 
