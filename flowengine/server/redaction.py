@@ -40,7 +40,7 @@ _GRANT = (
     "revoked_by",
 )
 _ENTRY = ("seq", "at", "type")
-_HIDDEN = "it waits, runs or has failed. Users with the right 'content' see the reason"
+_HIDDEN = "the reason is shown to users with the right 'content'"
 _ERROR = ("type", "step", "attempt")
 
 
