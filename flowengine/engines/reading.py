@@ -456,22 +456,22 @@ class Reader:
 
         return is_assignee(wait, user, self._host.settings)
 
-    def feed(self, execution: str, *, since: int = 0) -> Iterator[dict[str, Any] | None]:
-        """Return the entries of a journal as `events` does, and None when there is no new one.
+    def newest(self, execution: str) -> tuple[int, Iterator[dict[str, Any] | None]]:
+        """Return the entries of a journal since the last snapshot, and None if there is no new one.
 
         For programs that serve many readers: unlike `events(follow=True)` it never blocks. After
-        None, the next call looks again. It ends with the execution.
+        None, the next call looks again. It ends with the execution. The cost does not depend on
+        the length of the journal.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
-            since: Number of the first entry to yield.
 
         Returns:
-            An iterator that reads lazily.
+            The number of the first entry, and the entries.
         """
-        from flowengine.engines.inspection.history import feed
+        from flowengine.engines.inspection.entries import newest
 
-        return feed(self._host, self.find(execution), since)
+        return newest(self._host, self.find(execution))
 
     def events(
         self, execution: str, *, from_seq: int = 0, follow: bool = False
@@ -486,7 +486,7 @@ class Reader:
         Returns:
             An iterator that reads lazily.
         """
-        from flowengine.engines.inspection.history import entries
+        from flowengine.engines.inspection.entries import entries
 
         return entries(self._host, self.find(execution), from_seq, follow=follow)
 
@@ -531,7 +531,7 @@ class Reader:
     def feed_all(self, after: int | None = None) -> Iterator[StoreEvent | None]:
         """Return the events of all executions as `all_events` does, and None if none is new.
 
-        For programs that serve many readers, like `feed`. It never ends.
+        For programs that serve many readers, like `newest`. It never ends.
 
         Args:
             after: As for `all_events`.

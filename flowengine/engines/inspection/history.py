@@ -7,12 +7,11 @@ the last snapshot are replayed.
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.executions.replay import Moment, read, unpacked, walk, walk_on
+from flowengine.engines.executions.replay import read, walk_on
 from flowengine.engines.executions.views import entry_view, execution_view, wait_view
 from flowengine.engines.folds import Folds
 from flowengine.engines.inspection.budgets import budget_views
@@ -21,7 +20,6 @@ from flowengine.engines.inspection.glance import read_glance
 from flowengine.engines.inspection.indexed import Indexed, read_index
 from flowengine.engines.inspection.replayed import OpenHistories, Replayed
 from flowengine.engines.inspection.steps import (
-    OVER,
     StepLog,
     stop_with,
     wait_with_what_is_inside,
@@ -49,8 +47,6 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Event, Warned
     from flowengine.kernel.state.records import State
 
-FOLLOW_SECONDS = 0.2
-"""Seconds between two polls of a followed journal."""
 _DONE = frozenset({"succeeded", "skipped", "cancelled"})
 
 
@@ -315,7 +311,7 @@ def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
         else:
             log.add(*entry)
     seen: list[Observation] = []
-    for moment in walk_on(host.flows, *found[:3], found.tail, seen):
+    for moment in walk_on(host.flows, *found[:3], found.tail, observe=seen):
         log.take(moment, seen)
     events = [
         *(entry[1] for entry in found.records if not isinstance(entry, Observation)),
@@ -366,76 +362,6 @@ def _budgets(host: Host, execution: str, last: Last | None) -> ExecutionInfo:
     now = host.clock.now() if at_work else last.state["now"]
     found = budget_views(last.graph, last.state, now)
     return {"budgets": found} if found else {}
-
-
-def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a journal, starting at a number.
-
-    Args:
-        host: Provides the store.
-        execution: Full id.
-        since: Number of the first entry.
-        follow: Wait for further entries until the execution has ended.
-
-    Yields:
-        See `entry_view`.
-    """
-    for entry in feed(host, execution, since):
-        if entry is not None:
-            yield entry
-        elif not follow:
-            return
-        else:
-            time.sleep(FOLLOW_SECONDS)
-
-
-def feed(host: Host, execution: str, since: int) -> Iterator[dict[str, Any] | None]:
-    """Yield the entries of a journal, and None when there is no new one, until it has ended.
-
-    Args:
-        host: Provides the store.
-        execution: Full id.
-        since: Number of the first entry.
-
-    Yields:
-        See `entry_view`. None: look again later.
-    """
-    for moment in moments(host, execution):
-        if moment is None:
-            yield None
-        elif moment.number >= since:
-            yield entry_of(moment)
-
-
-def entry_of(moment: Moment) -> dict[str, Any]:
-    """Return the entry of a journal, see `entry_view`."""
-    return entry_view(moment.number, moment.event, moment.address, moment.why)
-
-
-def moments(host: Host, execution: str) -> Iterator[Moment | None]:
-    """Yield each event of an execution with the state after it, until it has ended.
-
-    Args:
-        host: Provides the store.
-        execution: Full id.
-
-    Yields:
-        None: there is no new one, look again later.
-    """
-    store = host.store
-    hash = store.execution(execution).hash
-    journal = read(store, execution)
-    while not journal:  # it is recorded and has not begun
-        yield None
-        journal = read(store, execution)
-    for moment in walk(host.flows, hash, journal):
-        ended = moment.state["status"] in OVER
-        yield moment
-        while not ended and moment.number + 1 == len(journal):
-            more = store.events(execution, len(journal))
-            journal.extend(unpacked(execution, more))
-            if not more:
-                yield None
 
 
 def _warnings(events: Sequence[Event]) -> list[Warned]:
