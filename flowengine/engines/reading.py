@@ -161,7 +161,7 @@ class Reader:
                 return show(self._host, id, step, self._histories, plumbing=plumbing, tries=tries)
             if step is not None:
                 raise UsageError("show takes either 'step' or 'until'")
-            return show_past(self._host, id, until, plumbing=plumbing, tries=tries)
+            return show_past(self._host, id, until, self._histories, plumbing=plumbing, tries=tries)
 
     def glance(self, execution: str) -> ExecutionInfo | None:
         """Return what a long execution is doing, without reading its journal.
@@ -180,7 +180,9 @@ class Reader:
             return None if self._histories is None else glance(self._host, id, self._histories)
 
     @contextmanager
-    def folds(self, execution: str) -> Iterator[tuple[ExecutionInfo, Folds]]:
+    def folds(
+        self, execution: str, *, until: int | None = None
+    ) -> Iterator[tuple[ExecutionInfo, Folds]]:
         """Return an execution with the tree of its steps, for programs that keep histories.
 
         If the execution was shown before, the cost depends on the steps that have changed or are
@@ -188,20 +190,26 @@ class Reader:
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
+            until: As for `show`. The cost depends on the events since the last view of the past,
+                if that was of an earlier event.
 
         Returns:
             What `show` returns, without steps, and the tree. Its steps have no values, but their
             attempts have their times. It changes after the block.
         """
-        from flowengine.engines.inspection.history import folds
+        from flowengine.engines.inspection.history import folds, past_folds
         from flowengine.engines.inspection.replayed import OpenHistories
 
         id = self.find(execution)
+        kept = self._histories or OpenHistories(0)
+        opened = (
+            folds(self._host, id, kept)
+            if until is None
+            else past_folds(self._host, id, until, kept)
+        )
         with ExitStack() as stack:
             with _sound(id):
-                found = stack.enter_context(
-                    folds(self._host, id, self._histories or OpenHistories(0))
-                )
+                found = stack.enter_context(opened)
             yield found
 
     def flow_of(self, execution: str) -> LoadedFlow:
@@ -488,7 +496,7 @@ class Reader:
         """
         from flowengine.engines.inspection.entries import entries
 
-        return entries(self._host, self.find(execution), from_seq, follow=follow)
+        return entries(self._host, self.find(execution), from_seq, self._histories, follow=follow)
 
     def all_events(
         self,

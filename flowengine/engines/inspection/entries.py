@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flowengine.engines.host import Host
+    from flowengine.engines.inspection.replayed import OpenHistories
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event
     from flowengine.kernel.state.records import State
@@ -49,18 +50,28 @@ class _Start(NamedTuple):
     """Those from there on that have been read."""
 
 
-def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator[dict[str, Any]]:
+def entries(
+    host: Host, execution: str, since: int, histories: OpenHistories | None, *, follow: bool
+) -> Iterator[dict[str, Any]]:
     """Yield the entries of a journal, starting at a number.
 
     Args:
         host: Provides the store.
         execution: Full id.
         since: Number of the first entry.
+        histories: The executions that were shown last. None: they are not kept.
         follow: Wait for further entries until the execution has ended.
 
     Yields:
         See `entry_view`.
     """
+    record = host.store.execution(execution)
+    if histories is not None and not follow and histories.has(record):
+        with histories.opened(host.store, host.flows, record) as found:
+            journal, subjects = found.journal, found.subjects
+        for number in range(since, len(subjects)):  # both lists only grow
+            yield entry_view(number, journal[number], *subjects[number])
+        return
     for entry in feed(host, execution, since):
         if entry is not None:
             yield entry
