@@ -161,7 +161,7 @@ class Reader:
                 return show(self._host, id, step, self._histories, plumbing=plumbing, tries=tries)
             if step is not None:
                 raise UsageError("show takes either 'step' or 'until'")
-            return show_past(self._host, id, until, plumbing=plumbing, tries=tries)
+            return show_past(self._host, id, until, self._histories, plumbing=plumbing, tries=tries)
 
     def glance(self, execution: str) -> ExecutionInfo | None:
         """Return what a long execution is doing, without reading its journal.
@@ -180,7 +180,9 @@ class Reader:
             return None if self._histories is None else glance(self._host, id, self._histories)
 
     @contextmanager
-    def folds(self, execution: str) -> Iterator[tuple[ExecutionInfo, Folds]]:
+    def folds(
+        self, execution: str, *, until: int | None = None
+    ) -> Iterator[tuple[ExecutionInfo, Folds]]:
         """Return an execution with the tree of its steps, for programs that keep histories.
 
         If the execution was shown before, the cost depends on the steps that have changed or are
@@ -188,20 +190,26 @@ class Reader:
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
+            until: As for `show`. The cost depends on the events since the last view of the past,
+                if that was of an earlier event.
 
         Returns:
             What `show` returns, without steps, and the tree. Its steps have no values, but their
             attempts have their times. It changes after the block.
         """
-        from flowengine.engines.inspection.history import folds
+        from flowengine.engines.inspection.history import folds, past_folds
         from flowengine.engines.inspection.replayed import OpenHistories
 
         id = self.find(execution)
+        kept = self._histories or OpenHistories(0)
+        opened = (
+            folds(self._host, id, kept)
+            if until is None
+            else past_folds(self._host, id, until, kept)
+        )
         with ExitStack() as stack:
             with _sound(id):
-                found = stack.enter_context(
-                    folds(self._host, id, self._histories or OpenHistories(0))
-                )
+                found = stack.enter_context(opened)
             yield found
 
     def flow_of(self, execution: str) -> LoadedFlow:
@@ -456,22 +464,22 @@ class Reader:
 
         return is_assignee(wait, user, self._host.settings)
 
-    def feed(self, execution: str, *, since: int = 0) -> Iterator[dict[str, Any] | None]:
-        """Return the entries of a journal as `events` does, and None when there is no new one.
+    def newest(self, execution: str) -> tuple[int, Iterator[dict[str, Any] | None]]:
+        """Return the entries of a journal since the last snapshot, and None if there is no new one.
 
         For programs that serve many readers: unlike `events(follow=True)` it never blocks. After
-        None, the next call looks again. It ends with the execution.
+        None, the next call looks again. It ends with the execution. The cost does not depend on
+        the length of the journal.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
-            since: Number of the first entry to yield.
 
         Returns:
-            An iterator that reads lazily.
+            The number of the first entry, and the entries.
         """
-        from flowengine.engines.inspection.history import feed
+        from flowengine.engines.inspection.entries import newest
 
-        return feed(self._host, self.find(execution), since)
+        return newest(self._host, self.find(execution))
 
     def events(
         self, execution: str, *, from_seq: int = 0, follow: bool = False
@@ -486,9 +494,9 @@ class Reader:
         Returns:
             An iterator that reads lazily.
         """
-        from flowengine.engines.inspection.history import entries
+        from flowengine.engines.inspection.entries import entries
 
-        return entries(self._host, self.find(execution), from_seq, follow=follow)
+        return entries(self._host, self.find(execution), from_seq, self._histories, follow=follow)
 
     def all_events(
         self,
@@ -531,7 +539,7 @@ class Reader:
     def feed_all(self, after: int | None = None) -> Iterator[StoreEvent | None]:
         """Return the events of all executions as `all_events` does, and None if none is new.
 
-        For programs that serve many readers, like `feed`. It never ends.
+        For programs that serve many readers, like `newest`. It never ends.
 
         Args:
             after: As for `all_events`.

@@ -106,10 +106,13 @@ def show_timeline(call: Call, given: dict[str, str]) -> View:
 def show_history(call: Call, given: dict[str, str]) -> View:
     """Show an execution as it was after one of its events: graph, state, waits and steps."""
     id = call.path["execution"]
-    info: Any = call.engine.show(id, until=_number(given, "event", _MOST_EVENTS) + 1)
-    if "event" not in info:
-        raise NotFound(f"execution {id} has no events yet", hint="no step of it has begun")
-    folds = Folds(info["steps"])
+    until = _number(given, "event", _MOST_EVENTS) + 1
+    with call.engine.folds(id, until=until) as (past, folds):
+        info: Any = past
+        if "event" not in info:
+            raise NotFound(f"execution {id} has no events yet", hint="no step of it has begun")
+        statuses = folds.statuses()
+        level = folds.level(given.get("at", ""), _number(given, "from"))
     return View(
         "history.html",
         {
@@ -118,8 +121,8 @@ def show_history(call: Call, given: dict[str, str]) -> View:
             "entry": info["event"],
             "number": info["event"]["seq"],
             "last": info["entries"] - 1,
-            **graph(call.engine.flow_of(id), folds.statuses()),
-            "level": folds.level(given.get("at", ""), _number(given, "from")),
+            **graph(call.engine.flow_of(id), statuses),
+            "level": level,
             "causes": list(_causes(info.get("error"))),
         },
     )

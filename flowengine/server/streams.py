@@ -62,7 +62,7 @@ class _Feed:
     """The newest events of one execution or of all, for all readers.
 
     Args:
-        entries: The events, see `Engine.feed`.
+        entries: The events, see `Engine.newest`.
         first: Number of the first of them.
         replies: Those of the execution that models are writing.
     """
@@ -243,12 +243,14 @@ class Streams:
 
     def _of_one(self, execution: str) -> _Source:
         engine = self._engine
+
+        def feed() -> _Feed:
+            first, newest = engine.newest(execution)
+            return _Feed(map(_of_entry, newest), first, engine.arriving_replies(execution))
+
         return _Source(
             execution,
-            lambda: _Feed(
-                map(_of_entry, engine.feed(execution)),
-                replies=engine.arriving_replies(execution),
-            ),
+            feed,
             lambda since: map(_of_entry, engine.events(execution, from_seq=since)),
             lambda event: event.piece,
         )

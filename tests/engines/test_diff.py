@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
+from flowengine.engines.inspection import diff
 from flowengine.errors import NotFound
 from tests.engines import world
 
@@ -50,6 +51,38 @@ def test_executions_that_did_the_same_are_the_same_whatever_their_ids_and_times(
     assert found["parting"] is None
     assert (found["steps"], found["outputs"], found["inputs"]) == ([], [], [])
     assert found["shared"] == found["left"]["facts"] == found["right"]["facts"]
+
+
+ORDERED = """
+inputs: {given: {}}
+steps:
+  - {id: pass_on, output: "${{ inputs.given }}"}
+outputs: {given: "${{ steps.pass_on.output }}"}
+"""
+
+
+def test_the_order_of_keys_is_no_difference_and_the_type_of_a_value_is_one(tmp_path: Path) -> None:
+    flow = world.make(tmp_path, ORDERED)
+    with Engine(tmp_path / "store") as engine:
+        first, turned, other = (
+            engine.run(flow, {"given": given}).execution
+            for given in ({"a": 1, "b": [2]}, {"b": [2], "a": 1}, {"a": True, "b": [2]})
+        )
+        assert engine.diff(first, turned)["same"]
+        found = engine.diff(first, other)
+        assert found["outputs"] == [{"path": "given.a", "left": 1, "right": True}]
+        assert found["shared"] == 0
+
+
+def test_what_is_alike_is_compared_as_bytes_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Engine(tmp_path / "store") as engine:
+        flow = world.make(tmp_path, REVIEW)
+        first, other = decided(engine, flow), decided(engine, flow)
+        monkeypatch.setattr(diff, "_sorted", lambda _: pytest.fail("values are sorted"))
+        monkeypatch.setattr(diff, "_compare", lambda *_: pytest.fail("values are searched"))
+        assert engine.diff(first, other)["same"]
 
 
 def test_the_first_point_is_the_decision_and_what_follows_differs_too(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
+from flowengine.engines.executions import replay
 from flowengine.engines.executions.replay import read
 from flowengine.engines.folds import Folds, Row
 from flowengine.engines.inspection.replayed import Replayed
@@ -72,6 +73,14 @@ steps:
   - {id: c, python: {function: "works:c"}}
 """
 
+EACH = """
+flowengine: 1
+id: each
+steps:
+  - {id: each, map: {over: 8, as: n}, python: {function: "works:a"}}
+  - {id: sign, approval: {title: Good?}}
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -80,6 +89,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "works.py").write_text(WORKS)
     (tmp_path / "f.yaml").write_text(FLOW)
     (tmp_path / "many.yaml").write_text(MANY)
+    (tmp_path / "each.yaml").write_text(EACH)
     return tmp_path
 
 
@@ -288,3 +298,98 @@ def test_a_journal_that_cannot_be_read_is_not_kept(
             with pytest.raises(StoreError):
                 shown(engine, id)
         assert shown(engine, id) == expected
+
+
+def run_many(engine: Engine) -> str:
+    """Run the flow with items, rounds and groups until it has failed, and return its id."""
+    result = engine.run("many.yaml")
+    for wait in result.waits:
+        engine.approve(wait["id"])
+    assert engine.result(result.execution).status == "failed"
+    return result.execution
+
+
+def test_what_was_is_the_same_from_what_is_kept_in_any_order(folder: Path) -> None:
+    """Forwards, backwards and in leaps, also through retries that go back."""
+    Path("go").touch()
+    with Engine("store") as keeper, Engine("store") as fresh:
+        keeper.keep_histories()
+        many = run_many(keeper)
+        id = keeper.run("f.yaml").execution
+        Path("fixed").touch()
+        keeper.approve(keeper.retry(id).waits[0]["id"])
+        Path("mended").touch()
+        assert keeper.retry(id).status == "succeeded"
+        for one in (many, id):
+            entries = list(fresh.events(one))
+            assert len(entries) > 3
+            past = [fresh.show(one, until=number) for number in range(len(entries) + 2)]
+            keeper.show(one)
+            assert list(keeper.events(one, from_seq=2)) == entries[2:]
+            for number in (*range(len(past)), *reversed(range(len(past))), 2, len(entries), 3):
+                with keeper.folds(one, until=number) as (info, folds):
+                    assert info == {**past[number], "steps": []}
+                    expected = Folds(past[number]["steps"])
+                    assert folds.statuses() == expected.statuses()
+                    assert shapes(folds.level("").rows) == shapes(expected.level("").rows)
+                assert keeper.show(one, until=number) == past[number]
+            assert keeper.show(one) == fresh.show(one)
+
+
+def test_of_what_is_kept_no_event_is_read_and_only_those_between_are_applied(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("fixed").touch()
+    with Engine("store") as engine:
+        engine.keep_histories()
+        id = engine.run("each.yaml").execution
+        engine.show(id)
+        length = len(list(engine.events(id)))
+        applied, rows = list[str](), list[object]()
+        apply, events = replay.apply, type(engine.store).events
+
+        def counted(flows: Any, graph: Any, state: Any, event: Any, observe: Any = None) -> Any:
+            applied.append(event["type"])
+            return apply(flows, graph, state, event, observe)
+
+        def read_from(store: HistoryPort, *given: Any, **more: Any) -> Any:
+            found = events(store, *given, **more)
+            rows.extend(found)
+            return found
+
+        monkeypatch.setattr(replay, "apply", counted)
+        monkeypatch.setattr(type(engine.store), "events", read_from)
+
+        def cost(until: int) -> int:
+            applied.clear()
+            with engine.folds(id, until=until) as (info, _):
+                assert info["event"]["seq"] == min(until, length) - 1
+            return len(applied)
+
+        assert [cost(number) for number in (length, length + 9, 3, 4, 4, 5)] == [0, 0, 3, 1, 0, 1]
+        assert cost(2) == 2  # further back: from the beginning
+        applied.clear()
+        assert [entry["seq"] for entry in engine.events(id, from_seq=3)] == [*range(3, length)]
+        assert (applied, rows) == ([], [])
+
+
+def test_what_was_before_an_upgrade_is_read_with_the_flow_of_that_time(folder: Path) -> None:
+    with Engine("store") as keeper, Engine("store") as fresh:
+        keeper.keep_histories()
+        Path("fixed").touch()
+        id = keeper.run("f.yaml").execution
+        before = [fresh.show(id, until=number) for number in range(1, 3)]
+        Path("f.yaml").write_text(
+            FLOW.replace("Good?", "Better?").replace(
+                "  - {id: c",
+                """\
+  - {id: between, output: 1}
+  - {id: c""",
+            )
+        )
+        keeper.upgrade("f.yaml", id)
+        for engine in (fresh, keeper):
+            for number in (2, 1):
+                shown = engine.show(id, until=number)
+                assert shown["steps"] == before[number - 1]["steps"]
+                assert [wait["title"] for wait in shown["waits"]] == ["Good?"] * (number - 1)

@@ -22,7 +22,7 @@ DRIVING = {
     *("run", "take", "hear", "drain", "due", "next_due", "waited", "quarantined", "subscribe"),
     *("open_executions", "glance", "folds"),
     *("feed_all", "updates", "consult", "consulting", "continue_with", "prune", "load", "leave"),
-    *("acting_as", "environments", "store", "settings", "past_updates", "feed", "flow_of"),
+    *("acting_as", "environments", "store", "settings", "past_updates", "newest", "flow_of"),
     *("kept_flow", "may_answer", "summary", "want_replies", "arriving_replies", "tool_messages"),
     *("deployed_flow", "start_due", "backfill", "migrate", "keep_histories"),
     *("decode_payloads", "encode_payloads", "carry_traces", "trace_of"),

@@ -8,6 +8,7 @@ form.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.executions.subjects import address_of, subject_of, unit_of, why_of
@@ -17,7 +18,7 @@ from flowengine.kernel.causes import added
 from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.journal.ports.history import HistoryPort
@@ -96,15 +97,9 @@ def walk(
     Yields:
         Each event with the state after it.
     """
-    state = new_state()
     graph = flows.by_hash(first_form(journal, hash)).graph
-    for number, event in enumerate(journal):
-        if event["type"] == "retry" and "back" in event:
-            graph, state = state_before_retry(flows, hash, journal, number)
-        with Sound(f"entry {number} of a journal of flow {hash}"):
-            moment = _moment(flows, graph, state, number, event, observe)
-        graph = moment.graph
-        yield moment
+    before = partial(state_before_retry, flows, hash, journal)
+    yield from walk_on(flows, graph, new_state(), 0, journal, before, observe)
 
 
 def walk_on(
@@ -113,20 +108,28 @@ def walk_on(
     state: State,
     number: int,
     events: Sequence[Event],
-    observe: list[Observation],
+    before: Callable[[int], tuple[Graph, State]] | None = None,
+    observe: list[Observation] | None = None,
 ) -> Iterator[Moment]:
-    """Walk through the events after a state, like `walk`. None of them may change the past.
+    """Walk through the events after a state, like `walk`.
 
     Args:
         flows: The flows under which they were written.
         graph: The flow in that state.
         state: Changed in place.
         number: Number of the first event.
-        events: The events from there on.
+        events: The events from there on. They may grow during the walk.
+        before: Returns the flow and the state from which the `retry` with a number continues.
+            None: no event changes the past.
         observe: Receives the observations of each activation.
     """
     for at, event in enumerate(events, number):
-        yield _moment(flows, graph, state, at, event, observe)
+        if before is not None and event["type"] == "retry" and "back" in event:
+            graph, state = before(at)
+        with Sound(f"entry {at} of a journal"):
+            moment = _moment(flows, graph, state, at, event, observe)
+        graph = moment.graph
+        yield moment
 
 
 def _moment(

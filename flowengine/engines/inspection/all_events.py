@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.inspection.history import FOLLOW_SECONDS, entry_of, moments
+from flowengine.engines.inspection.entries import FOLLOW_SECONDS, entry_of, moments
 from flowengine.engines.results import ENDED, EventFilter, StoreEvent
 from flowengine.errors import FlowEngineError
 
@@ -65,10 +65,10 @@ def feed_all(host: Host, after: int | None) -> Iterator[StoreEvent | None]:
 class _Followed:
     """One execution, replayed as far as its events were shown."""
 
-    def __init__(self, host: Host, execution: str) -> None:
+    def __init__(self, host: Host, execution: str, since: int) -> None:
         self.record: ExecutionRecord = host.store.execution(execution)
         self.next = 0
-        self._moments = moments(host, execution)
+        self._moments = moments(host, execution, since)
 
     def moment(self, seq: int) -> Moment | None:
         """Return an event that is not shown yet. None: its journal has ended before."""
@@ -114,7 +114,7 @@ class _Open:
         if followed is not None and followed.next <= one.seq:
             moment = followed.moment(one.seq)
         if followed is None or moment is None:  # also one that had ended, and was retried
-            followed = _Followed(self._host, one.execution)
+            followed = _Followed(self._host, one.execution, one.seq)
             moment = followed.moment(one.seq)
         if moment is not None and moment.state["status"] not in ENDED:
             self._open[one.execution] = followed

@@ -8,9 +8,11 @@ always differ and are ignored. Events discarded by `retry` are left out.
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine.engines.executions.replay import line, read, walk
+from flowengine.garbage import CollectedLater
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_error, unpack_outputs
 from flowengine.kernel.graph.compiled import SecretText
@@ -57,11 +59,8 @@ class History(NamedTuple):
     error: Any
     forked_at: int
     own: _Own
-
-    @property
-    def places(self) -> dict[tuple[Any, ...], int]:
-        """Return key → position in `facts`."""
-        return {fact.key: place for place, fact in enumerate(self.facts)}
+    places: Mapping[tuple[Any, ...], int]
+    """Key → position in `facts`."""
 
 
 def diff(host: Host, left: str, right: str) -> Difference:
@@ -75,7 +74,8 @@ def diff(host: Host, left: str, right: str) -> Difference:
     Returns:
         See `Difference`.
     """
-    first, other = _history(host, left), _history(host, right)
+    with CollectedLater():  # all that is made here stays referenced
+        first, other = _history(host, left), _history(host, right)
     point = _parting(first, other)
     steps = _pairs(_steps(first), _steps(other))
     outputs = _places(first.own.plain(first.outputs), other.own.plain(other.outputs))
@@ -112,8 +112,17 @@ def _history(host: Host, id: str) -> History:
     outputs = unpack_outputs(record.outputs, f"execution {record.id}")
     error = unpack_error(record.error, f"execution {record.id}")
     inputs = own.plain(first["inputs"])
+    places = {fact.key: place for place, fact in enumerate(facts.found)}
     return History(
-        record, len(straight), inputs, facts.found, outputs, error, _forked_at(straight), own
+        record,
+        len(straight),
+        inputs,
+        facts.found,
+        outputs,
+        error,
+        _forked_at(straight),
+        own,
+        places,
     )
 
 
@@ -139,7 +148,11 @@ class _Own:
     def plain(self, value: Any) -> Any:
         """Return a value without ids and times of this execution, and with secrets masked."""
         if isinstance(value, str):
-            text = _TIME.sub("(time)", value.replace(self._id, "(id)"))
+            text = value.replace(self._id, "(id)")
+            if "Z" in text and ":" in text:  # most texts contain no time
+                text = _TIME.sub("(time)", text)
+            if not self._known:
+                return text
             return _WAIT_ID.sub(lambda match: "(id)" if match[0] in self._known else match[0], text)
         if isinstance(value, list):
             return [self.plain(item) for item in value]
@@ -256,12 +269,7 @@ def _earlier(left: History, right: History, a: Fact, b: Fact) -> tuple[Fact | No
 
 def _first(first: History, other: History) -> Fact | None:
     """Return the first fact that is missing or different on the other side."""
-    places = other.places
-    for fact in first.facts:
-        place = places.get(fact.key)
-        if place is None or _packed(other.facts[place].content) != _packed(fact.content):
-            return fact
-    return None
+    return next(islice(first.facts, _shared(first, other), None), None)
 
 
 def _counterpart(history: History, fact: Fact) -> Fact | None:
@@ -269,9 +277,9 @@ def _counterpart(history: History, fact: Fact) -> Fact | None:
     return None if place is None else history.facts[place]
 
 
-def _packed(value: Any) -> bytes:
-    """Pack a value so that values are equal only if their types are. Key order is ignored."""
-    return pack(_sorted(value))
+def _are_same(left: Any, right: Any) -> bool:
+    """Return whether values are equal and have equal types. Key order is ignored."""
+    return pack(left) == pack(right) or pack(_sorted(left)) == pack(_sorted(right))
 
 
 def _sorted(value: Any) -> Any:
@@ -281,11 +289,10 @@ def _sorted(value: Any) -> Any:
 
 
 def _shared(left: History, right: History) -> int:
-    """Return the number of facts before the first difference."""
-    places = right.places
+    """Return the number of facts before the first one that is missing or different."""
     for number, fact in enumerate(left.facts):
-        place = places.get(fact.key)
-        if place is None or _packed(right.facts[place].content) != _packed(fact.content):
+        place = right.places.get(fact.key)
+        if place is None or not _are_same(right.facts[place].content, fact.content):
             return number
     return len(left.facts)
 
@@ -316,7 +323,8 @@ def _pairs(
 def _places(left: Any, right: Any) -> list[dict[str, Any]]:
     """Return the paths at which two values differ: `{path, left, right}` each."""
     found: list[dict[str, Any]] = []
-    _compare("", left, right, found)
+    if pack(left) != pack(right):
+        _compare("", left, right, found)
     return found[:MOST]
 
 
@@ -335,7 +343,7 @@ def _compare(path: str, left: Any, right: Any, found: list[dict[str, Any]]) -> N
             a = left[index] if index < len(left) else _ABSENT
             b = right[index] if index < len(right) else _ABSENT
             _compare(f"{path}[{index}]", a, b, found)
-    elif left is _ABSENT or right is _ABSENT or _packed(left) != _packed(right):
+    elif left is _ABSENT or right is _ABSENT or not _are_same(left, right):
         place = {"path": path}
         if left is not _ABSENT:
             place["left"] = left

@@ -7,12 +7,11 @@ the last snapshot are replayed.
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.executions.replay import Moment, read, unpacked, walk, walk_on
+from flowengine.engines.executions.replay import first_form, read, walk_on
 from flowengine.engines.executions.views import entry_view, execution_view, wait_view
 from flowengine.engines.folds import Folds
 from flowengine.engines.inspection.budgets import budget_views
@@ -21,7 +20,6 @@ from flowengine.engines.inspection.glance import read_glance
 from flowengine.engines.inspection.indexed import Indexed, read_index
 from flowengine.engines.inspection.replayed import OpenHistories, Replayed
 from flowengine.engines.inspection.steps import (
-    OVER,
     StepLog,
     stop_with,
     wait_with_what_is_inside,
@@ -49,8 +47,6 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Event, Warned
     from flowengine.kernel.state.records import State
 
-FOLLOW_SECONDS = 0.2
-"""Seconds between two polls of a followed journal."""
 _DONE = frozenset({"succeeded", "skipped", "cancelled"})
 
 
@@ -128,7 +124,7 @@ def folds(
         See `ExecutionInfo`. `steps` is empty.
     """
     record = host.store.execution(execution)
-    if any("plumbing" in step for step in host.flows.by_hash(record.hash).compiled["steps"]):
+    if _has_plumbing(host, record):
         info = show(host, execution, None, histories, tries=True)
         yield {**info, "steps": []}, Folds(info["steps"])  # what is shown depends on all steps
         return
@@ -236,7 +232,13 @@ def _view(
 
 
 def show_past(
-    host: Host, execution: str, until: int, *, plumbing: bool = False, tries: bool = False
+    host: Host,
+    execution: str,
+    until: int,
+    histories: OpenHistories | None = None,
+    *,
+    plumbing: bool = False,
+    tries: bool = False,
 ) -> ExecutionInfo:
     """Return an execution as it was before an event.
 
@@ -244,6 +246,7 @@ def show_past(
         host: Provides the store.
         execution: Full id.
         until: Number of the event.
+        histories: The executions that were shown last. None: they are not kept.
         plumbing: Whether to include the connecting steps of a generated flow.
         tries: Whether all steps have their attempts.
 
@@ -251,33 +254,76 @@ def show_past(
         See `ExecutionInfo`, without what is not part of the journal.
     """
     record = host.store.execution(execution)
-    whole = read(host.store, execution)
-    journal = whole[: max(until, 0)]
-    with Sound(f"the journal of execution {execution}"):
-        found = Replayed(host.flows, record.hash)
-        found.add(journal)
-    steps, last = found.steps(), found.last
+    with _past(host, record, until, histories) as (past, entries):
+        info, steps = _past_view(record, past, entries), past.steps()
     wait_with_what_is_inside(steps)
     if not plumbing:
         steps = [step for step in steps if "plumbing" not in step or _needs_a_look(step, steps)]
     _leave_out_values(steps, tries=tries)
-    view = execution_view(record)
+    return {**info, "steps": steps}
+
+
+@contextmanager
+def past_folds(
+    host: Host, execution: str, until: int, histories: OpenHistories
+) -> Iterator[tuple[ExecutionInfo, Folds]]:
+    """Return an execution as it was before an event, with the tree of its steps, like `folds`.
+
+    If it was shown before an earlier event last, the cost depends on the events between them.
+    """
+    record = host.store.execution(execution)
+    if _has_plumbing(host, record):
+        info = show_past(host, execution, until, histories)
+        yield {**info, "steps": []}, Folds(info["steps"])
+        return
+    with _past(host, record, until, histories) as (past, entries):
+        yield _past_view(record, past, entries), past.folds("")
+
+
+@contextmanager
+def _past(
+    host: Host, record: ExecutionRecord, until: int, histories: OpenHistories | None
+) -> Iterator[tuple[Replayed, int]]:
+    """Return an execution before an event, and the length of its journal, in the block only."""
+    if histories is None or not histories.has(record):
+        whole = read(host.store, record.id)
+        if histories is None or until < len(whole):  # replayed only as far as needed
+            with Sound(f"the journal of execution {record.id}"):
+                past = Replayed(host.flows, first_form(whole, record.hash))
+                past.add(whole[: max(until, 0)])
+            yield past, len(whole)
+            return
+    with _replayed(host, record, histories) as found:
+        with Sound(f"the journal of execution {record.id}"):
+            past = found.before(max(until, 0))
+        yield past, len(found.journal)
+
+
+def _past_view(record: ExecutionRecord, past: Replayed, entries: int) -> ExecutionInfo:
+    """Return the result of `show_past`, without steps.
+
+    Args:
+        record: The execution.
+        past: The execution as it was.
+        entries: Length of its journal now.
+    """
+    view, last = execution_view(record), past.last
     for key in ("ended_at", "due"):
         view.pop(key, None)  # type: ignore[misc]
     if last is None:
         return {**view, "status": "recorded", "inputs": {}, "steps": [], "waits": [], "state": {}}
     state = last.state
     view["event"] = entry_view(last.number, last.event, last.address, last.why)
-    view["entries"] = len(whole)
+    view["entries"] = entries
     if state["status"] in ENDED:
         view["ended_at"] = format_time(state["now"])
     return {
         **view,
         "status": state["status"],  # type: ignore[typeddict-item]
         "inputs": state["inputs"],
-        "steps": steps,
+        "steps": [],
         "waits": [
-            wait_view(execution, record.flow, wait["record"])
+            wait_view(record.id, record.flow, wait["record"])
             for wait in state["waits"].values()
             if wait["shown"]
         ],
@@ -292,6 +338,10 @@ def _leave_out_values(steps: list[StepInfo], *, tries: bool) -> None:
     for step in steps:
         for key in ("input", "subject", *(() if tries else ("tries",))):
             step.pop(key, None)  # type: ignore[misc]
+
+
+def _has_plumbing(host: Host, record: ExecutionRecord) -> bool:
+    return any("plumbing" in step for step in host.flows.by_hash(record.hash).compiled["steps"])
 
 
 def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
@@ -315,7 +365,7 @@ def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
         else:
             log.add(*entry)
     seen: list[Observation] = []
-    for moment in walk_on(host.flows, *found[:3], found.tail, seen):
+    for moment in walk_on(host.flows, *found[:3], found.tail, observe=seen):
         log.take(moment, seen)
     events = [
         *(entry[1] for entry in found.records if not isinstance(entry, Observation)),
@@ -366,76 +416,6 @@ def _budgets(host: Host, execution: str, last: Last | None) -> ExecutionInfo:
     now = host.clock.now() if at_work else last.state["now"]
     found = budget_views(last.graph, last.state, now)
     return {"budgets": found} if found else {}
-
-
-def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a journal, starting at a number.
-
-    Args:
-        host: Provides the store.
-        execution: Full id.
-        since: Number of the first entry.
-        follow: Wait for further entries until the execution has ended.
-
-    Yields:
-        See `entry_view`.
-    """
-    for entry in feed(host, execution, since):
-        if entry is not None:
-            yield entry
-        elif not follow:
-            return
-        else:
-            time.sleep(FOLLOW_SECONDS)
-
-
-def feed(host: Host, execution: str, since: int) -> Iterator[dict[str, Any] | None]:
-    """Yield the entries of a journal, and None when there is no new one, until it has ended.
-
-    Args:
-        host: Provides the store.
-        execution: Full id.
-        since: Number of the first entry.
-
-    Yields:
-        See `entry_view`. None: look again later.
-    """
-    for moment in moments(host, execution):
-        if moment is None:
-            yield None
-        elif moment.number >= since:
-            yield entry_of(moment)
-
-
-def entry_of(moment: Moment) -> dict[str, Any]:
-    """Return the entry of a journal, see `entry_view`."""
-    return entry_view(moment.number, moment.event, moment.address, moment.why)
-
-
-def moments(host: Host, execution: str) -> Iterator[Moment | None]:
-    """Yield each event of an execution with the state after it, until it has ended.
-
-    Args:
-        host: Provides the store.
-        execution: Full id.
-
-    Yields:
-        None: there is no new one, look again later.
-    """
-    store = host.store
-    hash = store.execution(execution).hash
-    journal = read(store, execution)
-    while not journal:  # it is recorded and has not begun
-        yield None
-        journal = read(store, execution)
-    for moment in walk(host.flows, hash, journal):
-        ended = moment.state["status"] in OVER
-        yield moment
-        while not ended and moment.number + 1 == len(journal):
-            more = store.events(execution, len(journal))
-            journal.extend(unpacked(execution, more))
-            if not more:
-                yield None
 
 
 def _warnings(events: Sequence[Event]) -> list[Warned]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from flowengine.engines.executions.replay import Moment, unpacked, walk
+from flowengine.engines.executions.replay import Moment, first_form, unpacked, walk
 from flowengine.engines.folds import Folds
 from flowengine.engines.inspection.steps import StepLog, stop_with, wait_with_what_is_inside
 from flowengine.engines.interventions.retrying import fork_point
@@ -33,6 +33,8 @@ class Replayed:
 
     def __init__(self, flows: LinkedFlows, hash: str) -> None:
         self.journal: list[Event] = []
+        self.subjects: list[tuple[str | None, str | None]] = []
+        """Address and reason of the timer of each event, as `entry_view` shows them."""
         self.last: Moment | None = None
         """None: it has not begun."""
         self.lock = allocate_lock()
@@ -47,6 +49,8 @@ class Replayed:
         """Status of the execution when the tree was changed last."""
         self._point: tuple[int, str | None] | None = None
         """The length of the journal, and the fork point with these events."""
+        self._past: Replayed | None = None
+        """As it was before the event that `before` was given last."""
         self._seen: list[Observation] = []
         self._walk: Iterator[Moment] = iter(())
 
@@ -60,12 +64,30 @@ class Replayed:
         with CollectedLater():  # all that is made here stays referenced
             for moment in islice(self._walk, len(events)):
                 self._log.take(moment, self._seen)
+                self.subjects.append((moment.address, moment.why))
                 self.last = moment
 
     @property
     def size(self) -> int:
         """Number of its events or of its steps, whichever is larger: it determines the memory."""
-        return max(len(self.journal), len(self._log.steps))
+        past = 0 if self._past is None else self._past.size
+        return max(len(self.journal), len(self._log.steps)) + past
+
+    def before(self, number: int) -> Replayed:
+        """Return the execution as it was before an event, to be used before the next call.
+
+        A later event than in the last call costs as much as the events between them.
+
+        Args:
+            number: Number of the event. If there is none yet, the execution is returned as it is.
+        """
+        if number >= len(self.journal):
+            return self
+        past = self._past
+        if past is None or len(past.journal) > number:
+            past = self._past = Replayed(self._flows, first_form(self.journal, self._hash))
+        past.add(self.journal[len(past.journal) : number])
+        return past
 
     def steps(self, only: str | None = None) -> list[StepInfo]:
         """Return every activation with its attempts, in order of beginning, to be changed.
