@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from flowengine.errors import Conflict, StoreError
-from flowengine.journal.beginning import begin
 from flowengine.journal.lease_holders import IsDead
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import (
@@ -282,7 +281,7 @@ class FaultyStore(JournalStore):
     # -- inbox
 
     def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
-        begin(self, beginning, files)
+        self._write("begin", beginning, files)
 
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
         sent: Sent = self._write("send", execution, event, at, message_id)

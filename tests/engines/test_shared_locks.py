@@ -221,6 +221,31 @@ def test_the_oldest_is_cancelled(engine: Engine, tmp_path: Path) -> None:
     assert "execution e2 of the same flow took its place" in error["message"]
 
 
+@pytest.mark.parametrize("then", ["queue", "cancel"])
+def test_a_crash_at_any_write_of_a_start_blocks_no_later_one(tmp_path: Path, then: str) -> None:
+    """An execution whose start was only half recorded would have its place for ever."""
+    file = flow(tmp_path, BOUND.replace("THEN", then))
+    for crash in range(20):
+        store = FaultyStore(faults={crash: "die after" if crash % 2 else "die before"})
+        with suppress(ProcessDied), Engine(store, linger=0) as engine:
+            engine.start(file, id="e0")
+        writes, store.faults = store.writes, {}
+        store.restart()
+        with Engine(store, linger=0) as engine:
+            engine.start(file, id="e1")
+            while due := engine.due():
+                engine.resume(due[0].execution)
+            while waits := engine.waits().items:
+                engine.approve(waits[0]["id"])
+            found = engine.executions().items
+            ends = {one["execution"]: one["status"] for one in found}
+        first = {} if "e0" not in ends else {"e0": {"queue": "succeeded"}.get(then, "cancelled")}
+        assert ends == {**first, "e1": "succeeded"}, crash
+        if writes <= crash:
+            return
+    raise AssertionError("it never came through")
+
+
 def test_a_retry_needs_the_lock_it_held(engine: Engine, tmp_path: Path) -> None:
     text = HOLDS.replace("SCOPE", "global").replace("PERMITS", "1")
     text = text.replace(

@@ -7,13 +7,14 @@ import signal
 import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from flowengine.errors import StoreError, UsageError
 from flowengine.journal.memory.store import MemoryStore
-from flowengine.journal.records import Append, NewExecution
+from flowengine.journal.records import Append, Beginning, Claim, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import Durability, JournalStore
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
@@ -130,6 +131,29 @@ def test_a_store_error_at_any_write_leaves_nothing_of_it() -> None:
         assert [error.message[:9] for error in errors] == ["the disk "]
         assert errors[0].hint == "free some space, then resume"
         assert len(store.events("e1")) == 5
+
+
+def test_at_no_moment_is_an_execution_there_without_its_first_event(tmp_path: Path) -> None:
+    """A creator that dies then would leave one that has its lock for ever, and never starts."""
+    path = tmp_path / "s.db"
+    with closing(SqliteStore(path)) as store, closing(SqliteStore(path)) as other:
+        store.put_flow("f", b"compiled")
+        looks: list[list[bytes]] = []
+
+        def look(statement: str) -> None:
+            if statement == "COMMIT":
+                there = other.executions().items
+                looks.append([message.event for one in there for message in other.inbox(one.id)])
+                assert len(other.claims("l")) == len(there)
+
+        store._database.connection().set_trace_callback(look)
+        claim = Claim("l", 0, 1, granted=b"granted")
+        new = NewExecution("orders", None, "f", 0)
+        store.begin(Beginning("e1", new, [], b"started", [claim]), [(b"content", "a.txt")])
+        look("COMMIT")
+
+    assert len(looks) > 1
+    assert [*filter(None, looks)] == [[b"granted", b"started"]]
 
 
 @pytest.mark.endurance

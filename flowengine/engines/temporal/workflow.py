@@ -63,7 +63,6 @@ from flowengine.engines.temporal.requests import (
 )
 from flowengine.engines.temporal.texts import add
 from flowengine.errors import Conflict, FlowEngineError
-from flowengine.journal.beginning import begin
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, Beginning, Head, Standing
@@ -176,7 +175,7 @@ class WorkflowDriver(Carrier):
         if self._has_past:
             self._continue(start["past"])
         else:
-            begin(self.store, Beginning(id, new, start["keys"], start["event"]), [])
+            self.store.begin(Beginning(id, new, start["keys"], start["event"]))
             self.outgoing.restore(0, start["locks"])
 
     def _continue(self, past: dict[str, Any]) -> None:

@@ -551,9 +551,24 @@ class MemoryStore(JournalStore):
             return self._messages.undelivered(execution)
 
     def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
-        from flowengine.journal.beginning import begin
+        kept = [(self.hold_artifact(content, name).sha256, None) for content, name in files]
+        id, at = beginning.id, beginning.new.created_at
+        with self._lock:
+            if id not in self._journals:
+                self._create_waiting(beginning, at, kept)
+                self._messages.deliver(("id", id), "started", id, at, beginning.event)
 
-        begin(self, beginning, files)
+    def _create_waiting(
+        self, begin: Beginning, at: int, files: Sequence[tuple[str, str | None]] = ()
+    ) -> None:
+        """Create an execution whose first event the caller puts into its inbox."""
+        head = Head("running", at)
+        append = Append(
+            begin.id, 0, 0, new=begin.new, head=head, keys=begin.keys, claims=begin.claims
+        )
+        (refusal,) = self.commit([append._replace(files=files)])
+        if refusal is not None:
+            raise refusal from None
 
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
         with self._lock:
@@ -600,13 +615,7 @@ class MemoryStore(JournalStore):
             except NotFound:
                 if begin is None:
                     raise
-                head = Head("running", at)
-                append = Append(
-                    begin.id, 0, 0, new=begin.new, head=head, keys=begin.keys, claims=begin.claims
-                )
-                (refusal,) = self.commit([append])
-                if refusal is not None:
-                    raise refusal from None
+                self._create_waiting(begin, at)
                 sent = self._messages.deliver(address, message_id, begin.id, at, begin.event)
                 return sent._replace(began=True)
             return self._messages.deliver(address, message_id, found, at, event)

@@ -16,7 +16,8 @@ class InboxPort(Protocol):
     def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
         """Create an execution with its first event in the inbox, unless its id exists.
 
-        Repeating the call completes an unfinished creation by a process that died.
+        If this process dies, the execution exists with all of this, or it does not exist and has
+        claimed no lock.
 
         Args:
             beginning: The execution, without a lease holder.

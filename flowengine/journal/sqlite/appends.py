@@ -94,13 +94,20 @@ def _fence(connection: sqlite3.Connection, number: int, append: Append) -> Confl
     return late if is_held else lease_lost(connection, append.execution, number)
 
 
-def create_waiting(connection: sqlite3.Connection, begin: Beginning, at: int) -> int:
-    """Create an execution whose first event is still in its inbox.
+def create_waiting(
+    connection: sqlite3.Connection,
+    begin: Beginning,
+    at: int,
+    files: Sequence[tuple[str, str | None]] = (),
+) -> int:
+    """Create an execution whose first event the caller puts into its inbox.
 
     Args:
-        connection: In a write transaction.
+        connection: In a write transaction, which also stores that event. Otherwise the death of
+            this process would leave an execution that has its locks and never starts.
         begin: The execution.
         at: When it is created.
+        files: As `Append.files`.
 
     Returns:
         Its number.
@@ -110,7 +117,7 @@ def create_waiting(connection: sqlite3.Connection, begin: Beginning, at: int) ->
     """
     head = Head("running", at)
     append = Append(begin.id, 0, 0, new=begin.new, head=head, keys=begin.keys, claims=begin.claims)
-    number, refusal = write(connection, append)
+    number, refusal = write(connection, append._replace(files=files))
     if refusal is not None:
         raise refusal
     return number

@@ -380,9 +380,13 @@ class SqliteStore:
     # -- inbox
 
     def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
-        from flowengine.journal.beginning import begin
-
-        begin(self, beginning, files)
+        # Files are kept before the event that refers to them.
+        kept = [(self.hold_artifact(content, name).sha256, None) for content, name in files]
+        id, at = beginning.id, beginning.new.created_at
+        with self._database.writing() as connection:
+            if connection.execute(queries.NUMBER, (id,)).fetchone() is None:
+                begun = create_waiting(connection, beginning, at, kept)
+                _store_message(connection, begun, f"id {id}", "started", at, beginning.event)
 
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
         address = f"id {execution}"

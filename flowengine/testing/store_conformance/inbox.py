@@ -6,7 +6,6 @@ from hashlib import sha256
 
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal.records import (
-    Append,
     Beginning,
     ClosedWait,
     Head,
@@ -171,14 +170,3 @@ def check_an_execution_begins_once_with_what_it_was_given(store: JournalStore) -
     refused = Beginning("e2", new._replace(hash="unknown"), [], b"started")
     raises(Conflict, lambda: store.begin(refused), "one whose flow is not there")
     raises(NotFound, lambda: store.execution("e2"), "it was not created")
-
-
-@checks
-def check_what_a_dead_process_began_is_completed(store: JournalStore) -> None:
-    """If the process died before the first event was stored, the next `begin` stores it."""
-    new = NewExecution("orders", "1", FLOW, 10)
-    store.commit([Append("e1", 0, 0, new=new, head=Head("running", 10))])
-
-    store.begin(Beginning("e1", new, [], b"started"))
-
-    same([one.event for one in store.inbox("e1")], [b"started"], "the inbox")
