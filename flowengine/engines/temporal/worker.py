@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
@@ -21,7 +22,6 @@ from temporalio.worker import (
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from flowengine import __version__
 from flowengine.engines.host import Host
 from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.engines.temporal.attempts import BEATS, Attempts
@@ -170,7 +170,7 @@ def _workers(
         activities=shared,
         workflow_runner=runner_of_workflows(versioned=deployment is not None),
         sticky_queue_schedule_to_start_timeout=_STICKY,
-        build_id=__version__ if deployment is None else None,
+        build_id=version("flowengine") if deployment is None else None,
         deployment_config=None if deployment is None else _deployment(deployment),
         **times,
     )
@@ -179,7 +179,7 @@ def _workers(
         task_queue=place.queue,
         activities=[attempts.attempt, attempts.pack, attempts.release, attempts.unpack],
         max_concurrent_activities=_MOST_WITH_ENVIRONMENTS,
-        build_id=__version__,
+        build_id=version("flowengine"),
         **times,
     )
     return worker, own
