@@ -69,6 +69,19 @@ async def stay(context: StepContext) -> str:
     return "rested"
 
 
+async def leave_slowly(context: StepContext) -> None:
+    """Work until it is cancelled, and then until the test creates the file `go`."""
+    import asyncio
+
+    note(context, "entered")
+    try:
+        await asyncio.sleep(600)
+    finally:
+        while not may_go_on():  # noqa: ASYNC110 - no event to await
+            await asyncio.sleep(0.01)
+        note(context, "left")
+
+
 async def nap(context: StepContext, seconds: float = 0.01) -> str:
     import asyncio
 

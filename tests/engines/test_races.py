@@ -15,7 +15,7 @@ from tests.worker import worker_process
 
 RACES, ROUNDS = 20, 2
 """Races of a case, each for a place, and how often each racer starts an execution for each."""
-MODES = ("queue", "reject")
+MODES = ("queue", "cancel", "reject")
 
 
 @pytest.mark.endurance
@@ -30,6 +30,8 @@ def test_of_executions_with_one_key_one_is_at_work(block: int, then: str, tmp_pa
         workers = [begin_to_work(store) for _ in range(2)]
         try:
             race(flow, store, places, workers, draw)
+            # Those that were replaced must have ended before the others may.
+            world.until(lambda: then != "cancel" or len(unfinished(engine)) == RACES, pause=0.05)
             (tmp_path / "open").touch()
             replace(workers, store, draw)
             world.until(lambda: not unfinished(engine), pause=0.05)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import sleep
@@ -29,6 +29,7 @@ inputs: {repo: {type: string, default: r}}
 concurrency: {key: "${{ inputs.repo }}", max: 1, then: THEN}
 steps: [{id: sure, approval: Sure?}]
 """
+WORKS = 'id: work, python: "effects:leave_slowly", effect: idempotent'
 
 
 @pytest.fixture
@@ -219,6 +220,40 @@ def test_the_oldest_is_cancelled(engine: Engine, tmp_path: Path) -> None:
     error = engine.result("e0").error
     assert error is not None
     assert "execution e2 of the same flow took its place" in error["message"]
+
+
+def test_the_next_one_begins_when_the_attempts_of_the_cancelled_one_have_ended(
+    tmp_path: Path,
+) -> None:
+    """Also its `finally`: until then two would be at work with the same key."""
+    text = BOUND.replace("THEN", "cancel").replace("id: sure, approval: Sure?", WORKS)
+    file = flow(tmp_path, text)
+
+    def notes() -> list[str]:
+        return [result for _, _, result in world.effects(file.parent)]
+
+    async def until(holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(300):
+            while not holds():  # noqa: ASYNC110 - no event to await
+                await asyncio.sleep(0.01)
+
+    async def main() -> None:
+        store = tmp_path / "store"
+        async with Engine(store, linger=0) as engine, Engine(store, linger=0) as other:
+            first = asyncio.create_task(engine.run_async(file, id="e0"))
+            await until(lambda: notes() == ["entered"])
+            other.start(file, id="e1")
+            await until(lambda: other.result("e0").status == "cancelled")
+            claims = other.store.claims("concurrency flow:r")
+            assert [(one.execution, one.held) for one in claims] == [("e0", True), ("e1", False)]
+            assert (await other.resume_async("e1")).status == "waiting"
+            (file.parent / "go").touch()
+            await until(lambda: len(notes()) == 3)
+            other.cancel("e1", resume=False)
+            await first  # it has driven the next one too
+
+    asyncio.run(main())
+    assert notes() == ["entered", "left", "entered", "left"]
 
 
 @pytest.mark.parametrize("then", ["queue", "cancel"])

@@ -232,7 +232,8 @@ def _shared(host: Host, id: str, unit: int, lock: str) -> Reason:
     reason: Reason = {"what": what, "wakes": f"the end of {has}", "lock": key}
     idle = [holder for holder in holders if host.holder(holder) is None]
     if idle:
-        word = "resume" if store.execution(idle[0]).status == "running" else "why"
+        rests = store.execution(idle[0]).status in ("waiting", "stalled")
+        word = "why" if rests else "resume"
         reason["command"] = f"flowengine {word} {store.short_execution(idle[0])}"
     return reason
 

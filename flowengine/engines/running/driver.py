@@ -21,7 +21,7 @@ from flowengine.engines.running.carrying import Carrier
 from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_heard, run_quick
 from flowengine.errors import Conflict, StoreError
 from flowengine.garbage import CollectedLater
-from flowengine.journal.records import ENDED, Append, Wait
+from flowengine.journal.records import Append, Wait
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.commands import Consult, ReleaseRegion, Run, Send, Stop
 
@@ -137,7 +137,7 @@ class Driver(Carrier):
                     self.carry_out(execution)
                 if execution.recovered is not None and execution.seq > execution.recovered:
                     self._got_further(execution)
-                if verdict is None and (append.claims or append.head is not None):
+                if verdict is None and (append.claims or append.release):
                     self._claimed(execution, append)
             except Exception as error:
                 self.halt(execution, error)
@@ -352,7 +352,7 @@ class Driver(Carrier):
 
     def _claimed(self, execution: Execution, append: Append) -> None:
         """Process the locks granted by a commit, to this and other executions."""
-        over = append.head is not None and append.head.status in ENDED
+        over = append.release and execution.ended
         if not append.claims and not (over and "bound" in execution.state):
             return
         freed = any(claim.then in ("give", "cancel") for claim in append.claims)

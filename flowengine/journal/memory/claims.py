@@ -16,6 +16,8 @@ class KeptClaim(NamedTuple):
     claimed: Claimed
     permits: int
     granted: bytes
+    ending: bool = False
+    """Whether its execution has ended, and is about to release it."""
 
 
 class Claims:
@@ -69,18 +71,33 @@ class Claims:
             claimed = Claimed(execution, claim.unit, at, False)
             queue.append(KeptClaim(self._claimed, claimed, claim.permits, claim.granted))
             if claim.then == "cancel":
-                others = self._others(claim.lock, execution)
+                others = [one for one in self._others(claim.lock, execution) if not one.ending]
                 for kept in others[: max(len(others) - claim.permits + 1, 0)]:
                     self._tell(kept, "cancel", claim.cancel, at)
         self._grant(claim.lock, at)
 
-    def end(self, execution: str, at: int) -> None:
-        """Release all claims of an execution."""
+    def end(self, execution: str, at: int, *, is_driven: bool = False) -> None:
+        """Release the claims of an execution that has ended.
+
+        Args:
+            execution: Its id.
+            at: When it ended (ms).
+            is_driven: Whether its attempts may still be at work. It then keeps what it holds.
+        """
         for lock, queue in list(self._queues.items()):
-            left = [kept for kept in queue if kept.claimed.execution != execution]
-            if len(left) < len(queue):
-                self._queues[lock] = left
+            own = [kept for kept in queue if kept.claimed.execution == execution]
+            keeps = [kept for kept in own if is_driven and kept.claimed.held]
+            if own:
+                self._queues[lock] = [
+                    kept._replace(ending=True) if kept in keeps else kept
+                    for kept in queue
+                    if kept not in own or kept in keeps
+                ]
                 self._grant(lock, at)
+
+    def has(self, execution: str) -> bool:
+        """Return whether an execution has any claim."""
+        return any(kept.claimed.execution == execution for q in self._queues.values() for kept in q)
 
     def _grant(self, lock: str, at: int) -> None:
         queue = self._queues[lock]

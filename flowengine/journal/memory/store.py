@@ -299,6 +299,15 @@ class MemoryStore(JournalStore):
             journal.add_to_list(part)
         if append.release:
             journal.let_go()
+        if append.release or append.head is not None:
+            self._end_claims(journal)
+
+    def _end_claims(self, journal: Journal) -> None:
+        """Release the locks of an execution if it has ended: what it holds if no one drives it."""
+        ended_at = journal.record.ended_at
+        if ended_at is not None:
+            is_driven = journal.owner is not None
+            self._claims.end(journal.record.id, ended_at, is_driven=is_driven)
 
     def _write_to_others(self, append: Append) -> None:
         """Write the messages of an append, and its claims and releases of locks."""
@@ -306,8 +315,6 @@ class MemoryStore(JournalStore):
         at = append.at
         for claim in append.claims:
             self._claims.write(append.execution, claim, at)
-        if append.head is not None and append.head.status in ENDED:
-            self._claims.end(append.execution, append.head.at)
 
     def _refers(self, execution: str | None, sha256: str) -> bool:
         """Return whether an execution, or any, refers to an artifact."""
@@ -474,8 +481,12 @@ class MemoryStore(JournalStore):
             found: dict[str, tuple[int, int, Why]] = {}
             for id, journal in self._journals.items():
                 record = journal.record
-                wanted = execution in (None, id) and record.status not in ENDED
+                wanted = execution in (None, id)
                 if not wanted or self.holder(id, now) is not None:
+                    continue
+                if record.ended_at is not None:
+                    if self._claims.has(id):  # its process died before it released them
+                        found[id] = record.ended_at, journal.number, "left"
                     continue
                 reasons: list[tuple[int, Why]] = []
                 if record.due is not None and record.due <= at:
@@ -510,6 +521,7 @@ class MemoryStore(JournalStore):
                 journal = self._journals.get(execution)
                 if journal is not None and journal.epoch == epoch:
                     journal.let_go()
+                    self._end_claims(journal)
 
     def retire(self, owner: str) -> None:
         with self._lock:
@@ -792,6 +804,7 @@ class MemoryStore(JournalStore):
                 if journal.record.status in statuses
                 and journal.record.ended_at is not None
                 and journal.record.ended_at <= before
+                and not self._claims.has(id)
             }
             for id in ended:
                 del self._journals[id]

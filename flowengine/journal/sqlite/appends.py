@@ -32,7 +32,7 @@ from flowengine.journal.records import (
     Plain,
 )
 from flowengine.journal.sqlite import queries
-from flowengine.journal.sqlite.claims import end_claims, rejected, write_claims
+from flowengine.journal.sqlite.claims import end_claims_of_ended, rejected, write_claims
 from flowengine.journal.sqlite.journal_texts import JournalTexts, Places, shortened
 from flowengine.journal.sqlite.rows import event_row, list_sum, read_execution, read_wait
 
@@ -76,6 +76,8 @@ def write(
         [event_row(number, seq, event) for seq, event in enumerate(append.events, append.seq)],
     )
     _write_index(connection, number, append)
+    if append.release if append.head is None else append.head.status in ENDED:
+        end_claims_of_ended(connection, number)
     return number, None
 
 
@@ -348,7 +350,6 @@ def _set_head(connection: sqlite3.Connection, number: int, head: Head, *, is_new
         connection.execute(queries.SET_HEAD, (*_head_row(head), number))
     if head.status in ENDED:
         connection.execute(queries.DROP_KEYS, (number,))
-        end_claims(connection, number, head.at)
 
 
 def _head_row(head: Head) -> tuple[object, ...]:

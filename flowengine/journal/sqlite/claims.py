@@ -2,6 +2,9 @@
 
 A lock is granted in the order of its claims, up to its permits. The transaction that frees it also
 grants it, in any process. The new holder finds the grant in its inbox.
+
+An execution that ends while its attempts are still being stopped holds its locks until its lease is
+released, so that the next holder does not work beside them.
 """
 
 from __future__ import annotations
@@ -57,8 +60,28 @@ def write_claims(connection: sqlite3.Connection, number: int, append: Append) ->
         _grant(connection, claim.lock, at)
 
 
+def end_claims_of_ended(connection: sqlite3.Connection, number: int) -> None:
+    """Release the locks of an execution if it has ended: those that it holds if no one drives it.
+
+    Args:
+        connection: In a write transaction.
+        number: Number of the execution.
+    """
+    locks = connection.execute(queries.CLAIMED_BY, (number,)).fetchall()
+    if not locks:
+        return  # as of most executions
+    (at,) = connection.execute(queries.ENDED_AT, (number,)).fetchone()
+    if at is None:
+        return
+    if connection.execute(queries.IS_HELD, (number,)).fetchone() is None:
+        end_claims(connection, number, at)
+        return
+    connection.execute(queries.STOP_WAITING, (number,))
+    _grant_all(connection, locks, at)
+
+
 def end_claims(connection: sqlite3.Connection, number: int, at: int) -> None:
-    """Release all locks of an execution that has ended.
+    """Release all locks of an execution.
 
     Args:
         connection: In a write transaction.
@@ -66,8 +89,12 @@ def end_claims(connection: sqlite3.Connection, number: int, at: int) -> None:
         at: When it ended (ms).
     """
     locks = connection.execute(queries.CLAIMED_BY, (number,)).fetchall()
-    if locks:
-        connection.execute(queries.GIVE_ALL_BACK, (number,))
+    connection.execute(queries.GIVE_ALL_BACK, (number,))
+    _grant_all(connection, locks, at)
+
+
+def _grant_all(connection: sqlite3.Connection, locks: list[tuple[str]], at: int) -> None:
+    """Grant locks that may be free, each once."""
     for (lock,) in dict.fromkeys(locks):
         _grant(connection, lock, at)
 
@@ -75,9 +102,13 @@ def end_claims(connection: sqlite3.Connection, number: int, at: int) -> None:
 def _cancel_oldest(
     connection: sqlite3.Connection, execution: str, lock: str, permits: int, at: int, event: bytes
 ) -> None:
-    """Request the cancellation of the oldest other claims in excess of the permits."""
-    others = connection.execute(queries.OTHER_CLAIMS, (lock, execution)).fetchall()
-    for claim, number, _ in others[: max(len(others) - permits + 1, 0)]:
+    """Request the cancellation of the oldest other claims in excess of the permits.
+
+    Executions that have ended already are about to release theirs.
+    """
+    claims = connection.execute(queries.OTHER_CLAIMS, (lock, execution))
+    others = [claim[:2] for claim in claims if claim[3] is None]
+    for claim, number in others[: max(len(others) - permits + 1, 0)]:
         connection.execute(queries.TELL, (number, f"claim {claim}", "cancel", at, event))
 
 

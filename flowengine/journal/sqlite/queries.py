@@ -195,6 +195,20 @@ CLAIMED_BY = "SELECT lock FROM claims WHERE execution = ?"
 GIVE_ALL_BACK = "DELETE FROM claims WHERE execution = ?"
 """Delete all claims of an execution."""
 
+STOP_WAITING = "DELETE FROM claims WHERE execution = ? AND held = 0"
+"""Delete the claims of an execution that were not granted."""
+
+ENDED_AT = "SELECT ended_at FROM executions WHERE number = ?"
+"""Select when an execution ended, if it has."""
+
+IS_HELD = "SELECT 1 FROM leases WHERE execution = ? AND owner IS NOT NULL"
+"""Check whether a lease has a holder."""
+
+ENDED_BY = """
+SELECT number, ended_at FROM leases JOIN executions ON number = execution
+WHERE owner = ? AND ended_at IS NOT NULL"""
+"""Select the executions of an owner that have ended."""
+
 HELD = "SELECT count(*) FROM claims WHERE lock = ? AND held = 1"
 """Count the holders of a lock."""
 
@@ -220,7 +234,7 @@ WHERE lock = ? AND unit = ? AND executions.id = ?"""
 """Check whether a claim exists."""
 
 OTHER_CLAIMS = """
-SELECT claims.number, execution, executions.id
+SELECT claims.number, execution, executions.id, ended_at
 FROM claims JOIN executions ON executions.number = execution
 WHERE lock = ? AND executions.id <> ? ORDER BY claims.number"""
 """Select the claims of other executions on a lock, in order."""
@@ -324,7 +338,7 @@ SELECT executions.id, executions.flow, min(since), why,
 FROM ({found}) AS found
 CROSS JOIN executions ON executions.number = found.number
 CROSS JOIN leases ON leases.execution = found.number
-WHERE executions.status NOT IN ('succeeded', 'failed', 'cancelled')
+WHERE executions.status NOT IN ('succeeded', 'failed', 'cancelled') OR why = 'left'
 GROUP BY found.number ORDER BY min(since), found.number"""
 
 DUE = _CAN_CONTINUE.format(
@@ -335,9 +349,15 @@ DUE = _CAN_CONTINUE.format(
   SELECT execution, at, 'message' FROM messages INDEXED BY messages_untaken WHERE taken IS NULL
   UNION ALL
   SELECT number, changed_at, 'left' FROM executions INDEXED BY executions_by_status
-  WHERE status = 'running'"""
+  WHERE status = 'running'
+  UNION ALL
+  SELECT number, ended_at, 'left' FROM leases INDEXED BY leases_by_owner
+  JOIN executions ON number = execution
+  WHERE owner IS NOT NULL AND ended_at IS NOT NULL AND number IN (SELECT execution FROM claims)"""
 )
-"""Select the executions that can continue, with the holders of their leases."""
+"""Select the executions that can continue, with the holders of their leases.
+
+One that has ended, but not released its locks, was left by a process that died meanwhile."""
 
 IS_DUE = _CAN_CONTINUE.format(
     found="""
@@ -346,7 +366,8 @@ IS_DUE = _CAN_CONTINUE.format(
   SELECT execution, at, 'message' FROM messages INDEXED BY messages_by_execution
   WHERE execution = (SELECT number FROM executions WHERE id = :id) AND taken IS NULL
   UNION ALL
-  SELECT number, changed_at, 'left' FROM executions WHERE id = :id AND status = 'running'"""
+  SELECT number, changed_at, 'left' FROM executions WHERE id = :id AND (status = 'running'
+    OR ended_at IS NOT NULL AND number IN (SELECT execution FROM claims))"""
 )
 """Select one execution if it can continue, as `DUE`."""
 
@@ -517,8 +538,11 @@ WHERE executions.id = ? AND leases.owner = ?"""
 
 PRUNABLE = """
 SELECT number, id FROM executions
-WHERE status = ? AND ended_at <= ? AND number > ? ORDER BY number LIMIT ?"""
-"""Select executions that ended with a status by a given time, starting at a number."""
+WHERE status = ? AND ended_at <= ? AND number > ? AND number NOT IN (SELECT execution FROM claims)
+ORDER BY number LIMIT ?"""
+"""Select executions that ended with a status by a given time, starting at a number.
+
+Those that still hold locks are left out."""
 
 PRUNE = (
     """DELETE FROM outbox WHERE why IS NOT NULL

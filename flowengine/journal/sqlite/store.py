@@ -52,6 +52,7 @@ from flowengine.journal.short_ids import (
 )
 from flowengine.journal.sqlite import queries, schema
 from flowengine.journal.sqlite.appends import create_waiting, find_number, lease_lost, write
+from flowengine.journal.sqlite.claims import end_claims, end_claims_of_ended
 from flowengine.journal.sqlite.database import ERRORS, Database
 from flowengine.journal.sqlite.journal_texts import JournalTexts
 from flowengine.journal.sqlite.rows import (
@@ -362,12 +363,16 @@ class SqliteStore:
                 row = connection.execute(queries.NUMBER, (execution,)).fetchone()
                 if row is not None:
                     connection.execute(queries.RELEASE, (row[0], epoch))
+                    end_claims_of_ended(connection, row[0])
                 self._numbers.pop(execution, None)
 
     def retire(self, owner: str) -> None:
         with self._database.preparing() as connection:
+            ended = connection.execute(queries.ENDED_BY, (owner,)).fetchall()
             connection.execute(queries.RELEASE_ALL, (owner,))
             connection.execute(queries.FORGET_OWNER, (owner,))
+            for number, at in ended:
+                end_claims(connection, number, at)
         self._numbers.clear()
 
     # -- locks shared between executions

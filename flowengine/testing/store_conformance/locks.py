@@ -6,6 +6,7 @@ from flowengine.errors import Conflict, NotFound
 from flowengine.journal.records import Append, Beginning, Claim, Head, NewExecution
 from flowengine.journal.store import JournalStore
 from flowengine.testing.store_conformance.making import (
+    ANA,
     FLOW,
     append_event,
     checks,
@@ -39,10 +40,12 @@ def check_locks_are_granted_in_the_order_of_the_claims(store: JournalStore) -> N
     same(standing()[1], ("e3", 7, True), "who is next")
     same([m.event for m in store.inbox("e3")], [b"granted e3"], "its inbox")
     claim("e3", 2, head=Head("failed", 60))
-    same(standing(), [("e1", 7, True), ("e1", 8, True)], "after one has ended")
+    same(standing()[1], ("e3", 7, True), "one that has ended, whose attempts may still be at work")
+    store.commit([Append("e3", 1, 2, release=True)])
+    same(standing(), [("e1", 7, True), ("e1", 8, True)], "after it was released")
     claim("e1", 3, Claim("l", 8, then="give"), Claim("l", 9, 1), Claim("l", 9, then="give"))
     same(standing(), [("e1", 7, True)], "what was given back unheld")
-    claim("e1", 4, head=Head("cancelled", 60))
+    store.commit([Append("e1", 1, 4, head=Head("cancelled", 60), release=True)])
     same([store.claims("l"), store.claims("none")], [[], []], "when all have ended")
     same([one.execution for one in store.claims("other")], ["e2"], "another lock")
 
@@ -75,6 +78,7 @@ def check_a_claim_may_be_rejected_or_cancel_others(store: JournalStore) -> None:
     same([m.event for m in store.inbox("e1")], [b"", b"cancel"], "the oldest")
     same([m.event for m in store.inbox("e2")], [b""], "the other one")
     append_event(store, "e1", 3, head=Head("cancelled", 60))
+    store.release([("e1", 1)])
     same([m.event for m in store.inbox("e3")], [b"granted"], "who took its place")
 
     new_execution(store, "e4")
@@ -82,6 +86,46 @@ def check_a_claim_may_be_rejected_or_cancel_others(store: JournalStore) -> None:
     append_event(store, "e3", 1, claims=[cancelling])
     same([m.event for m in store.inbox("e2")], [b"", b"cancel"], "the next oldest")
     same(store.inbox("e4"), [], "a later one, when an earlier claim is made again")
+
+
+@checks
+def check_what_has_ended_but_was_not_released_is_taken_over(store: JournalStore) -> None:
+    """If its process dies then, another one gives its locks back. Until then it is not pruned."""
+    store.renew(ANA, 100)
+    cancelling = Claim("l", 0, 2, "cancel", b"granted", b"cancel")
+    for id in ("e1", "e2", "e3", "e4"):
+        new_execution(store, id, owner="ana")
+        append_event(store, id, 1, claims=[cancelling._replace(then="queue")])
+    for id in ("e1", "e4"):
+        append_event(store, id, 2, head=Head("cancelled", 60))
+    standing = [(one.execution, one.held) for one in store.claims("l")]
+    same(standing, [("e1", True), ("e2", True), ("e3", False)], "what waited is withdrawn")
+    new_execution(store, "e5", owner="ben")
+    append_event(store, "e5", 1, claims=[cancelling])
+    same([store.inbox(id)[1:] for id in ("e1", "e5")], [[], []], "who is not asked to end")
+    same([m.event for m in store.inbox("e2")], [b"granted", b"cancel"], "who is")
+
+    same([one.execution for one in store.due(70, 50)], [], "what is due while it is held")
+    same((store.prune(70).executions, store.execution("e1").status), (1, "cancelled"), "pruned")
+    [due] = [one for one in store.due(70, 200) if one.execution == "e1"]
+    same((due.why, due.since, store.due(70, 200, "e1")), ("left", 60, [due]), "after its death")
+    epoch = store.acquire("e1", "ben", 200)
+    store.commit([Append("e1", epoch, 3, release=True)])
+    same([m.event for m in store.inbox("e3")], [b"granted"], "who takes its place")
+    same(store.due(70, 200, "e1"), [], "what is due then")
+    same(store.prune(70).executions, 1, "what is pruned then")
+
+
+@checks
+def check_a_retired_owner_releases_the_locks_of_what_has_ended(store: JournalStore) -> None:
+    """As when its engine is closed while attempts are being stopped."""
+    for id in ("e1", "e2"):
+        new_execution(store, id, owner="ana")
+        append_event(store, id, 1, claims=[Claim("l", 0, 1, granted=b"granted")])
+    append_event(store, "e1", 2, head=Head("cancelled", 60))
+    same(store.inbox("e2"), [], "before")
+    store.retire("ana")
+    same([m.event for m in store.inbox("e2")], [b"granted"], "after")
 
 
 @checks
