@@ -6,7 +6,7 @@ import os
 
 
 def source_digest(path: str) -> str | None:
-    """Return the SHA-256 of a file, or of the names in a directory; None if it cannot be read."""
+    """Return the SHA-256 of a file, or of the names in a directory. None: it cannot be read."""
     try:
         with open(path, "rb") as file:
             data = file.read()

@@ -71,7 +71,7 @@ def find_store(given: str | os.PathLike[str] = "") -> tuple[str, bool]:
 
 
 def remote_store(given: str | os.PathLike[str] = "") -> str | None:
-    """Return the address of the store if it is in Temporal; None: it is a directory.
+    """Return the address of the store if it is in Temporal. None: it is a directory.
 
     Args:
         given: As for `find_store`.

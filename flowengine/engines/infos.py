@@ -176,9 +176,9 @@ class StepInfo(TypedDict, total=False):
     output: Any
     error: ErrorData | None
     tries: list[AttemptInfo]
-    """Each attempt; only if requested."""
+    """Each attempt, only if requested."""
     subject: Any
-    """What was approved or rejected, before any edits; of a call its arguments. Only if one step
+    """What was approved or rejected, before any edits. For a call, its arguments. Only if one step
     was requested."""
     decision: dict[str, Any]
     """For an approval: the decision, its user, its time and its channel."""
@@ -222,7 +222,7 @@ class Again(TypedDict, total=False):
     """How an execution is continued. Each key is absent if there is nothing to say."""
 
     command: str
-    """The command line that continues or wakes it: `resume` if it was interrupted; if it failed
+    """The command line that continues or wakes it: `resume` if it was interrupted. If it failed
     (only if one execution is shown) `retry`, or the `fork` that undoes what was not undone."""
     not_undone: list[str]
     """Addresses of steps whose compensation failed, in the order in which they are undone."""
@@ -232,7 +232,7 @@ class Again(TypedDict, total=False):
 
 
 class ExecutionInfo(Again, total=False):
-    """An execution as `show` prints it; `list` has only the first group of keys."""
+    """An execution as `show` prints it. `list` has only the first group of keys."""
 
     execution: str
     flow: str
@@ -251,11 +251,11 @@ class ExecutionInfo(Again, total=False):
     """Budgets of its flow and of running subflows. Absent if there are none."""
     inputs: dict[str, Any]
     state: dict[str, Any]
-    """Values of its state; only if it is shown as it was before an event."""
+    """Values of its state, only if it is shown as it was before an event."""
     event: dict[str, Any]
     """The event before that, as in `events`. Absent: there is none."""
     entries: int
-    """Length of its journal; with `event`."""
+    """Length of its journal, with `event`."""
     steps: list[StepInfo]
     waits: list[WaitInfo]
     undelivered: list[dict[str, Any]]
@@ -483,7 +483,7 @@ class Answering(TypedDict, total=False):
     the model that made the call."""
     value: Any
     """The output of the step: required with the choice `result` of a question and `respond` of a
-    call, refused with others. Checked against what the step or tool returns; None is null."""
+    call, refused with others. Checked against what the step or tool returns. None is null."""
     grant: GrantGiven
     """With the approval of a call: the later calls that it also covers."""
     by: str

@@ -77,7 +77,7 @@ def form_hash(compiled: CompiledFlow, hash: str) -> str:
         hash: Its structural hash.
 
     Returns:
-        That hash; another one for each place of the code beside its files, and for other names of
+        That hash. Another one for each place of the code beside its files, and for other names of
         the tools that it calls.
     """
     tools = [step["tool"] for step in compiled["steps"] if "tool" in step]
@@ -89,7 +89,7 @@ def form_hash(compiled: CompiledFlow, hash: str) -> str:
 
 
 def _flow(spec: dict[str, Any], expressions: list[str]) -> dict[str, Any]:
-    """Return what a subflow declares; its steps and bodies are among all others."""
+    """Return what a subflow declares. Its steps and bodies are among all others."""
     found: dict[str, Any] = {}
     for section, content in spec.items():
         if section == "state":
@@ -151,7 +151,7 @@ def _entry(key: str, node: Any, expressions: list[str]) -> Any:
 
 
 def _value(node: list[Any], expressions: list[str]) -> list[Any] | None:
-    """Return a value with its expressions in place; None if the list is no value."""
+    """Return a value with its expressions in place. None: the list is not a value."""
     match node:
         case ["const" | "given", _]:
             return node

@@ -53,7 +53,7 @@ _END = b"event: end\ndata: {}\n\n"
 class _Event(NamedTuple):
     number: int
     piece: bytes
-    """What readers of one execution receive."""
+    """Messages to the readers of one execution."""
     whole: StoreEvent | None = None
     """Of a stream of all executions, in which each reader sees a different part of it."""
 
@@ -152,7 +152,7 @@ class _Feed:
         return b"".join(islice(self._parts, max(0, number - self._first_part), None)), following
 
     def close(self) -> None:
-        """Close what it reads."""
+        """Close the source."""
         if self._replies is not None:
             self._replies.close()
 
@@ -384,7 +384,7 @@ def _merged(events: list[_Event], show: Callable[[_Event], bytes]) -> Iterator[t
 
 
 def _there(events: Iterator[_Event | None]) -> Iterator[_Event]:
-    """Yield events until there is no new one."""
+    """Yield events until none is new."""
     for event in events:
         if event is None:
             return

@@ -24,7 +24,7 @@ class CollectorExporter(SpanExporter):
     """Exports by OTLP over HTTP, as environment variables configure it.
 
     The library logs each attempt with the error of its HTTP client. Those records appear only at
-    the level `debug`; the first failed batch is reported instead.
+    the level `debug`. The first failed batch is reported instead.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class CollectorExporter(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
     def _hear(self, record: logging.LogRecord) -> bool:
-        """Return whether a record of the library is shown; take the collector's answer from it."""
+        """Return whether a record of the library is shown. Take the collector's answer from it."""
         if self._thread != get_ident():
             return True  # of another exporter in this process
         codes = [one for one in record.args or () if isinstance(one, int)]

@@ -48,9 +48,9 @@ def export_traces(
 
     Args:
         engine: Its executions are traced.
-        exporter: Receives the spans, in batches on a separate thread; default: OTLP over HTTP, as
+        exporter: Receives the spans, in batches on a separate thread. Default: OTLP over HTTP, as
             the variables `OTEL_EXPORTER_OTLP_…` configure it.
-        content: Whether spans include messages, arguments, results and error messages; default:
+        content: Whether spans include messages, arguments, results and error messages. Default:
             the variable `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`.
 
     Returns:
@@ -109,7 +109,7 @@ class Live:
                 self._export(tracer.end(record))
 
     def _begin(self, execution: str, seq: int) -> None:
-        """Begin to trace an execution; another process may have driven its first steps."""
+        """Begin to trace an execution. Another process may have driven its first steps."""
         if execution in self._traced:
             return
         tracer = Tracer(self._engine.store.execution(execution), content=self._content)

@@ -35,7 +35,7 @@ class Pipeline:
     """Exports finished spans in batches, on a thread of the SDK.
 
     Args:
-        exporter: Receives them; None: OTLP over HTTP, as environment variables configure it.
+        exporter: Receives them. None: OTLP over HTTP, as environment variables configure it.
     """
 
     def __init__(self, exporter: SpanExporter | None) -> None:
@@ -52,7 +52,7 @@ class Pipeline:
         self._tracer = self._provider.get_tracer("flowengine", version("flowengine"))
 
     def export(self, span: Span) -> None:
-        """Queue a span; the SDK drops spans that a slow destination does not take in time."""
+        """Queue a span. The SDK drops spans that a slow destination does not take in time."""
         self._ids.next = int(span.trace, 16), int(span.id, 16)
         found = self._tracer.start_span(
             span.name,

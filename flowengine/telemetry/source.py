@@ -44,7 +44,7 @@ class TracedFlow(Protocol):
 
 
 class Recorded(Protocol):
-    """A store with executions; `flowengine.Engine` is one."""
+    """A store with executions. `flowengine.Engine` is one."""
 
     @property
     def store(self) -> Directory:
@@ -59,14 +59,14 @@ class Recorded(Protocol):
     def past_updates(
         self, execution: str, *, until: int | None = None
     ) -> Iterator[tuple[Happened, CompiledFlow]]:
-        """Replay an execution; see `Engine.past_updates`."""
+        """Replay an execution. See `Engine.past_updates`."""
 
 
 class Traced(Recorded, Protocol):
     """An engine that drives executions."""
 
     def subscribe(self, callback: Callable[[Any], None]) -> Callable[[], object]:
-        """Call a function with every update; see `Engine.subscribe`."""
+        """Call a function with every update. See `Engine.subscribe`."""
 
     def carry_traces(self, on: bool, /) -> None:
         """Let tools continue the traces of executions, or not."""

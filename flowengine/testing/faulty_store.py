@@ -78,15 +78,15 @@ class FaultyStore(JournalStore):
 
     Args:
         make: Makes the store that is wrapped, and another one after a power cut.
-        durability: What a finished commit survives; by default what the wrapped store says, and
+        durability: What a finished commit survives. Default: that of the wrapped store, and
             `power` for one in memory.
         faults: Number of a write (from 0) → what happens there.
-        on_write: Called before each write with its number and the name of the method; may block,
+        on_write: Called before each write with its number and the name of the method. It may block,
             raise, or look at the store.
 
     Attributes:
         writes: How many writes were begun so far.
-        faults: As given; may be changed at any time.
+        faults: As given. They may be changed at any time.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class FaultyStore(JournalStore):
         self._unsynced: list[tuple[str, tuple[Any, ...]]] = []
         """Writes that a power cut would lose."""
         self._synced: list[tuple[str, tuple[Any, ...]]] = []
-        """Writes before those; kept only where a power cut can lose any."""
+        """Writes before those, kept only where a power cut can lose any."""
 
     @property
     def durability(self) -> Durability:
@@ -130,7 +130,7 @@ class FaultyStore(JournalStore):
         self._died = True
 
     def restart(self, *, power_cut: bool = False) -> None:
-        """Start the next process; the one before is dead, and so are its leases.
+        """Start the next process. The one before is dead, and so are its leases.
 
         Args:
             power_cut: Whether the machine went down, not only the process.

@@ -19,7 +19,7 @@ _SIGNS = re.compile(r"[\[@]")
 
 
 def subject_of(state: State, event: Any) -> Any:
-    """Return what an event decides on, as it was shown; None: it decides nothing."""
+    """Return what an event decides on, as it was shown. None: it decides nothing."""
     wait = state["waits"].get(event["wait"]) if event["type"] == "decided" else None
     return None if wait is None else wait["record"].get("subject")
 

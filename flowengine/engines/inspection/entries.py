@@ -128,7 +128,7 @@ def moments(host: Host, execution: str, since: int = 0) -> Iterator[Moment | Non
         since: Number of the first event that is wanted. Earlier ones may be yielded, too.
 
     Yields:
-        None: there is no new one, look again later.
+        None: none is new, look again later.
     """
     return _moments(host, execution, _start(host, execution, since))
 

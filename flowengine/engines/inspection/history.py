@@ -113,7 +113,7 @@ def folds(
 ) -> Iterator[tuple[ExecutionInfo, Folds]]:
     """Return an execution with the tree of its steps, which changes after the block.
 
-    If it was shown before, the cost depends on what has changed and on what is open.
+    If it was shown before, the cost depends on the changed and the open steps.
 
     Args:
         host: Provides the store.
@@ -334,7 +334,7 @@ def _past_view(record: ExecutionRecord, past: Replayed, entries: int) -> Executi
 
 
 def _leave_out_values(steps: list[StepInfo], *, tries: bool) -> None:
-    """Remove what is only shown of one step."""
+    """Remove the parts that are shown only for one step."""
     for step in steps:
         for key in ("input", "subject", *(() if tries else ("tries",))):
             step.pop(key, None)  # type: ignore[misc]

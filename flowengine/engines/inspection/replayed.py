@@ -93,7 +93,7 @@ class Replayed:
         """Return every activation with its attempts, in order of beginning, to be changed.
 
         Args:
-            only: Leave out what has ended, except for the activation with this address.
+            only: Leave out ended steps, except for the activation with this address.
         """
         steps = self._log.steps
         if only is None:

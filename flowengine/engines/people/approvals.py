@@ -45,7 +45,7 @@ MAX_FILE_BYTES = 20 * 1024 * 1024
 
 
 NOT_GIVEN: Any = object()
-"""Stands for a value that an answer does not have; null is a value."""
+"""Stands for a value that an answer does not have. Null is a value."""
 
 
 class GivenAnswer(NamedTuple):

@@ -175,7 +175,7 @@ def look(entry: RegistryEntry) -> Seen:
 
 
 def _received(connection: socket.socket) -> bytes:
-    """Return what the other end sends until it closes the connection.
+    """Return the bytes that the other end sends until it closes the connection.
 
     Raises:
         OSError: It does not send in time.
@@ -193,10 +193,10 @@ def _answer_in(data: bytes) -> Seen | str:
     """Return an answer, or why there is none.
 
     Raises:
-        ValueError: It is not complete, or is no answer.
-        TypeError: It is no answer.
-        KeyError: It is no answer.
-        RecursionError: It is no answer.
+        ValueError: It is incomplete, or not an answer.
+        TypeError: It is not an answer.
+        KeyError: It is not an answer.
+        RecursionError: It is not an answer.
     """
     line, _, picture = data.partition(b"\n")
     head = json.loads(line)

@@ -43,7 +43,7 @@ def check_artifacts_are_kept_by_content(store: JournalStore) -> None:
 
 @checks
 def check_an_execution_has_the_artifacts_that_it_refers_to(store: JournalStore) -> None:
-    """Its own, those of its origin, and those that others hand to it; `prune` keeps them."""
+    """Its own, those of its origin, and those that others hand to it. `prune` keeps them."""
     new_execution(store, "e1")
     kept = store.put_artifact("e1", b"kept", "a").sha256
     later = store.put_artifact("e1", b"later", "b").sha256

@@ -58,7 +58,7 @@ def check_new_executions_are_found(store: JournalStore) -> None:
 
 @checks
 def check_heads_show_how_it_stands(store: JournalStore) -> None:
-    """Status, due time and results are shown; an ended execution is due no more and can go on."""
+    """Status, due time and results are shown. An ended execution is due no more and can go on."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, head=Head("waiting", 50, due=70))
     record = store.execution("e1")
@@ -96,7 +96,7 @@ def check_executions_are_listed_newest_first(store: JournalStore) -> None:
     """Pages of any size hold what fits the filter, newest first, each once."""
     for n in range(12):
         labels = {"team": "ab"[n % 2], "n": str(n % 3)}
-        # Times are those of a clock that jumps; what is of one time goes by order of creation.
+        # Times are those of a clock that jumps. What is of one time goes by order of creation.
         forked = f"e{n % 2} at a step" if n in (7, 11) else None
         more: Any = {"flow": f"flow{n % 2}", "labels": labels, "created_at": 100 - n // 4}
         new_execution(store, f"e{n}", forked_from=forked, **more)
@@ -324,7 +324,7 @@ def check_decided_waits_are_not_pending(store: JournalStore) -> None:
 
 @checks
 def check_ids_are_found_by_their_beginning(store: JournalStore) -> None:
-    """A beginning that only one id has finds it; short forms are such beginnings."""
+    """A beginning that only one id has finds it. Short forms are such beginnings."""
     for id in ("01abcdefgh1", "01abcdefgh2", "01abcdzz", "01abcdefgh"):
         new_execution(store, id)
     append_event(store, "01abcdzz", 1, opened=[approval(n) for n in range(40)])
@@ -379,7 +379,7 @@ def check_prune_removes_what_ended_long_ago(store: JournalStore) -> None:
 
 @checks
 def check_pruned_ids_are_free(store: JournalStore) -> None:
-    """An id can be used again after its execution was pruned; nothing of the old one is left."""
+    """An id can be used again after its execution was pruned. Nothing of the old one is left."""
     new_execution(store, "e1")
     store.send("e1", b"x", 1, "m")
     append_event(store, "e1", 1, head=Head("succeeded", 100), opened=[approval(0)])

@@ -15,7 +15,7 @@ from flowengine.testing.store_conformance.making import (
 
 @checks
 def check_flows_are_kept_by_hash(store: JournalStore) -> None:
-    """A flow is there once it was put; putting it again replaces one that is damaged."""
+    """A flow is there once it was put. Putting it again replaces one that is damaged."""
     store.put_flow("a", b"damaged")
     store.put_flow("a", b"one")
     store.put_flow("a", b"one")

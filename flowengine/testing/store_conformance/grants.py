@@ -61,7 +61,7 @@ def check_a_grant_comes_with_the_decision_that_settles_a_wait(store: JournalStor
 
 @checks
 def check_a_grant_is_used_once_by_each_decision_that_counts(store: JournalStore) -> None:
-    """A use counts with the vote; a vote that is not accepted uses nothing; then it is used up."""
+    """A use counts with the vote. A vote that is not accepted uses nothing. Then it is used up."""
     grant = _give(store, "e1", uses=2)
     first, second, third = _ask(store, "e2", 0, 1, 2)
     stands = store.decide(first, _by(grant))

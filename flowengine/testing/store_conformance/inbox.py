@@ -121,7 +121,7 @@ def check_votes_are_counted(store: JournalStore) -> None:
 
 @checks
 def check_votes_of_the_record_count(store: JournalStore) -> None:
-    """A wait may open with votes, after a fork; who has voted so does not vote again."""
+    """A wait may open with votes, after a fork. Who has voted so does not vote again."""
     new_execution(store, "e1")
     votes = [{"by": "user:ana", "at": "2026-01-01T00:00:00Z"}]
     append_event(store, "e1", 1, opened=[approval(0, need=3, votes=votes)])
@@ -155,7 +155,7 @@ def check_closed_waits_take_no_decision(store: JournalStore) -> None:
 
 @checks
 def check_an_execution_begins_once_with_what_it_was_given(store: JournalStore) -> None:
-    """`begin` creates an execution with its files and first event; again, it changes nothing."""
+    """`begin` creates an execution with its files and first event. Again, it changes nothing."""
     new = NewExecution("orders", "1", FLOW, 10)
     beginning = Beginning("e1", new, [("paid", "7")], b"started")
 

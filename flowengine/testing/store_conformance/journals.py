@@ -30,7 +30,7 @@ from flowengine.testing.store_conformance.making import (
 
 @checks
 def check_ids_are_taken_once(store: JournalStore) -> None:
-    """A second execution of the same id is refused, and gets the first; its neighbours are kept."""
+    """A second execution of the same id is refused, and gets the first. Its neighbours are kept."""
     new_execution(store, "e1", started_by="first")
     new = NewExecution("other", None, FLOW, 99, owner="ben")
     appends = [Append(id, 1, 0, [(99, b"second")], new=new) for id in ("e0", "e1", "e2")]
@@ -128,7 +128,7 @@ def check_loads_start_at_the_snapshot(store: JournalStore) -> None:
 
 @checks
 def check_lists_belong_to_the_snapshot(store: JournalStore) -> None:
-    """What snapshots leave out is kept in parts; a part of another beginning replaces the list."""
+    """What snapshots leave out is kept in parts. A part of another beginning replaces the list."""
     new_execution(store, "e1")
     new_execution(store, "e2")
     a, b, more = ListPart("a", 0, b"1"), ListPart("b", 0, b"2"), ListPart("a", 3, b"345")
@@ -181,7 +181,7 @@ def check_what_cannot_be_stored_leaves_no_trace(store: JournalStore) -> None:
 
 @checks
 def check_decisions_come_before_expiry(store: JournalStore) -> None:
-    """A wait cannot expire once a decision is recorded; the append is refused whole and alone."""
+    """A wait cannot expire once a decision is recorded. The append is refused whole and alone."""
     for id in ("e1", "e2"):
         new_execution(store, id)
         append_event(store, id, 1, opened=[approval(0), approval(1)])
@@ -205,7 +205,7 @@ def check_decisions_come_before_expiry(store: JournalStore) -> None:
 
 @checks
 def check_executions_move_to_another_flow(store: JournalStore) -> None:
-    """A moved execution is shown with its new flow; the one before is kept as long as it is."""
+    """A moved execution is shown with its new flow. The one before is kept as long as it is."""
     for hash in ("before", "after"):
         store.put_flow(hash, b"compiled")
     new_execution(store, "e1", hash="before")

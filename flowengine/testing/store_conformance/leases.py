@@ -20,7 +20,7 @@ from flowengine.testing.store_conformance.making import (
 
 @checks
 def check_stale_writers_are_refused_alone(store: JournalStore) -> None:
-    """An append under an old epoch writes nothing at all; those beside it are kept."""
+    """An append under an old epoch writes nothing at all. Those beside it are kept."""
     for id in ("e1", "e2", "e3"):
         new_execution(store, id)
     epoch = store.acquire("e2", "ben", now=2000)
@@ -64,7 +64,7 @@ def check_writers_that_guess_are_refused(store: JournalStore) -> None:
 
 @checks
 def check_leases_are_held_until_their_time(store: JournalStore) -> None:
-    """A holder keeps others out until it is overdue, and is named to them; renewing prolongs."""
+    """A holder keeps others out until it is overdue, and is named to them. Renewing prolongs."""
     new_execution(store, "e1")
     conflict = raises(Conflict, lambda: store.acquire("e1", "ben", now=999), "held")
     same(conflict.standing, ANA, "who holds it")
@@ -80,7 +80,7 @@ def check_leases_are_held_until_their_time(store: JournalStore) -> None:
 
 @checks
 def check_leases_of_the_same_owner_begin_anew(store: JournalStore) -> None:
-    """An owner may acquire again what it holds; what it held under the old epoch is void."""
+    """An owner may acquire again what it holds. What it held under the old epoch is void."""
     new_execution(store, "e1")
 
     epoch = store.acquire("e1", "ana", now=0)
@@ -106,7 +106,7 @@ def check_leases_of_the_dead_are_free(make: MakeStore) -> None:
 
 @checks
 def check_leases_are_given_back(store: JournalStore) -> None:
-    """A lease can be given back alone, with an append, or with all of an owner; then it is void."""
+    """A lease can be given back alone, with an append, or with all of an owner. Then it is void."""
     for id in ("e1", "e2", "e3"):
         new_execution(store, id)
 
@@ -147,7 +147,7 @@ def check_deaths_in_a_row_are_counted(make: MakeStore) -> None:
 
 
 def check_due_are_those_without_a_living_holder(make: MakeStore) -> None:
-    """Timers, messages and executions left running are due; those of a living holder are not."""
+    """Timers, messages and executions left running are due. Those of a living holder are not."""
     with opened(make, lambda owner: owner.id == "ben") as store:
         store.renew(ANA._replace(id="ben"), 5000)
         for id in ("timer", "later", "message", "ended"):

@@ -52,7 +52,7 @@ def check_locks_are_granted_in_the_order_of_the_claims(store: JournalStore) -> N
 
 @checks
 def check_a_claim_may_be_rejected_or_cancel_others(store: JournalStore) -> None:
-    """A rejected one leaves the whole append out; the oldest are asked to end."""
+    """A rejected one leaves the whole append out. The oldest are asked to end."""
     for id in ("e1", "e2"):
         new_execution(store, id)
         append_event(store, id, 1, claims=[Claim("l", 0, 2)])

@@ -42,7 +42,7 @@ def checks(function: Callable[[JournalStore], None]) -> Check:
 
 @contextmanager
 def opened(make: MakeStore, is_dead: IsDead) -> Iterator[JournalStore]:
-    """Make an empty store with a flow and two owners; it is closed in the end."""
+    """Make an empty store with a flow and two owners. It is closed in the end."""
     store = make(is_dead)
     try:
         store.put_flow(FLOW, b"compiled")
@@ -60,7 +60,7 @@ def same(actual: T, expected: T, what: str) -> None:
 
 
 def raises(kind: type[T], call: Callable[[], Any], what: str) -> T:
-    """Return the error that a call raises; say so if it is not of this kind."""
+    """Return the error that a call raises. Say so if it is not of this kind."""
     try:
         result = call()
     except Exception as error:

@@ -26,7 +26,7 @@ from flowengine.testing.store_conformance.making import (
 
 @checks
 def check_keys_find_the_oldest_open_execution(store: JournalStore) -> None:
-    """A keyed signal goes to the oldest open execution that has the key; others do not see it."""
+    """A keyed signal goes to the oldest open execution that has the key. Others do not see it."""
     for number, id in enumerate(("e2", "e1", "e3"), 1):
         new_execution(store, id)
         append_event(store, id, 1, keys=[("paid", "7"), ("paid", id), ("left", "7")])
@@ -52,7 +52,7 @@ def check_keys_find_the_oldest_open_execution(store: JournalStore) -> None:
 
 @checks
 def check_a_message_begins_an_execution_where_none_is_open(store: JournalStore) -> None:
-    """One execution begins, with the message in its inbox; a second message goes to it."""
+    """One execution begins, with the message in its inbox. A second message goes to it."""
     new = NewExecution("f", "1", FLOW, 40)
 
     def send(id: str, message: str) -> Sent:
@@ -88,7 +88,7 @@ def send_other(store: JournalStore, new: NewExecution) -> None:
 
 @checks
 def check_what_is_sent_to_others_stays_until_it_is_settled(store: JournalStore) -> None:
-    """It is in the outbox with the commit; a message without a receiver stays with its sender."""
+    """It is in the outbox with the commit. A message without a receiver stays with its sender."""
     new_execution(store, "e1")
     sent = [Outgoing(0, "", to, 40, event) for to, event in (("e2", b"a"), ("all", b"b"))]
     append_event(store, "e1", 1, sent=sent)
