@@ -99,11 +99,12 @@ def walk(
     """
     graph = flows.by_hash(first_form(journal, hash)).graph
     before = partial(state_before_retry, flows, hash, journal)
-    yield from walk_on(flows, graph, new_state(), 0, journal, before, observe)
+    yield from walk_on(flows, hash, graph, new_state(), 0, journal, before, observe)
 
 
 def walk_on(
     flows: LinkedFlows,
+    hash: str,
     graph: Graph,
     state: State,
     number: int,
@@ -115,6 +116,7 @@ def walk_on(
 
     Args:
         flows: The flows under which they were written.
+        hash: Hash of the flow of the execution, for errors.
         graph: The flow in that state.
         state: Changed in place.
         number: Number of the first event.
@@ -126,7 +128,7 @@ def walk_on(
     for at, event in enumerate(events, number):
         if before is not None and event["type"] == "retry" and "back" in event:
             graph, state = before(at)
-        with Sound(f"entry {at} of a journal"):
+        with Sound(f"entry {at} of a journal of flow {hash}"):
             moment = _moment(flows, graph, state, at, event, observe)
         graph = moment.graph
         yield moment

@@ -170,7 +170,7 @@ def _moments(host: Host, execution: str, start: _Start) -> Iterator[Moment | Non
     def before(number: int) -> tuple[Graph, State]:
         return state_before_retry(host.flows, hash, read(store, execution), number)
 
-    walked = walk_on(host.flows, graph, state, following, events, before)
+    walked = walk_on(host.flows, hash, graph, state, following, events, before)
     end = following + len(events)
     has_ended = state["status"] in OVER
     while True:

@@ -365,7 +365,7 @@ def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
         else:
             log.add(*entry)
     seen: list[Observation] = []
-    for moment in walk_on(host.flows, *found[:3], found.tail, observe=seen):
+    for moment in walk_on(host.flows, record.hash, *found[:3], found.tail, observe=seen):
         log.take(moment, seen)
     events = [
         *(entry[1] for entry in found.records if not isinstance(entry, Observation)),
