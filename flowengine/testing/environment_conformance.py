@@ -297,8 +297,8 @@ class _Pulse:
         while not self._stop.is_set():
             began, waited = loop.time(), _waited()
             await asyncio.sleep(0.01)
-            own = loop.time() - began - 0.01 - (_waited() - waited)
-            self.seconds = max(self.seconds, own)
+            others = _waited() - waited  # read first, so that it is a part of the time
+            self.seconds = max(self.seconds, loop.time() - began - 0.01 - others)
 
 
 def _waited() -> float:
