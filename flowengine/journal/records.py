@@ -295,6 +295,25 @@ class Beginning(NamedTuple):
     claims: Sequence[Claim] = ()
     """As `Append.claims`."""
 
+    def append(self, at: int, files: Sequence[tuple[str, str | None]] = ()) -> Append:
+        """Return the append that creates it. Its first event then goes into its inbox.
+
+        Args:
+            at: When it is created (ms).
+            files: As `Append.files`.
+        """
+        head = Head("running", at)
+        return Append(
+            self.id,
+            epoch=0,
+            seq=0,
+            new=self.new,
+            head=head,
+            keys=self.keys,
+            files=files,
+            claims=self.claims,
+        )
+
 
 class Start(NamedTuple):
     """A flow whose executions are started by messages of a signal."""

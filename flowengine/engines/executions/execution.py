@@ -15,7 +15,6 @@ from flowengine.engines.executions.step_index import StepIndex
 from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.engines.executions.timers import Timers
 from flowengine.errors import InputError
-from flowengine.garbage import CollectedLater
 from flowengine.journal.encoding import pack, pack_result, pack_snapshot, unpack_snapshot
 from flowengine.journal.records import ENDED, Append, ClosedWait, Head, NewExecution, Outgoing
 from flowengine.journal.records import Claim as StoredClaim
@@ -255,8 +254,8 @@ class Execution:
         self._index_of_steps = StepIndex(kept=self._flows.by_hash(loaded.record.hash).indexed)
         if loaded.snapshot is not None:
             self.seq, packed = loaded.snapshot
-            self.state = _unpacked(packed)
-            self._index_of_steps.loaded(self._lists.join(self.state, loaded.lists))
+            self.state, indexed = self._lists.load(packed, loaded.lists)
+            self._index_of_steps.loaded(indexed)
             check_state(self.state, new_state(), f"the snapshot of execution {self.id}")
             self._snapshot = len(packed)
         self._ids = self.state["last"] + self.state["inner"]
@@ -471,7 +470,7 @@ class Execution:
         try:
             self.apply(event)
         except BaseException:
-            self.state = _unpacked(before)
+            self.state = unpack_snapshot(before)
             if self._index_of_steps.seen:
                 self._index_of_steps.seen.clear()
             raise
@@ -674,13 +673,6 @@ class Execution:
             None if outputs is None else pack(outputs),
             None if error is None else pack(error),
         )
-
-
-def _unpacked(snapshot: bytes) -> State:
-    """Unpack the state of a snapshot with garbage collection paused, as it creates no garbage."""
-    with CollectedLater():
-        state: State = unpack_snapshot(snapshot)
-    return state
 
 
 def _not_storable(event: Event, error: InputError) -> Event:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.engines.executions.step_index import NAME as INDEX
 from flowengine.errors import StoreError
+from flowengine.garbage import CollectedLater
 from flowengine.journal.encoding import (
     TextPosition,
     pack_placed,
@@ -20,6 +21,7 @@ from flowengine.journal.encoding import (
     text_places,
     unpack_place,
     unpack_placed,
+    unpack_snapshot,
 )
 from flowengine.journal.records import ListPart
 from flowengine.kernel.view import View, state_name
@@ -92,16 +94,22 @@ class GrowingLists:
             lengths[INDEX] = index.length
         return {**_without(state, found), LEFT_OUT: lengths}, parts
 
-    def join(self, state: Any, parts: Sequence[ListPart]) -> int | None:
-        """Insert the omitted lists into a state.
+    def load(self, snapshot: bytes, parts: Sequence[ListPart]) -> tuple[State, int | None]:
+        """Return the state of a snapshot, with the lists that it leaves out.
 
         Args:
-            state: As `split` returned it. Changed in place.
+            snapshot: The state as `split` returned it, packed.
             parts: All stored parts.
 
         Returns:
-            The number of records in the index of the steps. None: no index is stored.
+            The state, and the number of records in the index of the steps. None: no index is
+            stored.
         """
+        with CollectedLater():  # all that is made here stays referenced
+            state: State = unpack_snapshot(snapshot)
+        return state, self._join(state, parts)
+
+    def _join(self, state: Any, parts: Sequence[ListPart]) -> int | None:
         lengths: dict[str, int] = state.pop(LEFT_OUT, {})
         indexed = lengths.pop(INDEX, None)
         # A damaged snapshot may have left parts of lists that the state does not name.

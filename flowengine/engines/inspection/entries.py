@@ -20,7 +20,6 @@ from flowengine.engines.executions.replay import (
 )
 from flowengine.engines.executions.views import entry_view
 from flowengine.engines.inspection.steps import OVER
-from flowengine.journal.encoding import unpack_snapshot
 from flowengine.journal.shapes import Sound, check_state
 from flowengine.kernel import new_state
 
@@ -152,8 +151,7 @@ def _start(host: Host, execution: str, since: int | None) -> _Start:
     if since is not None and since < number:
         return _beginning(host, hash, read(store, execution))
     with Sound(f"what is stored of execution {execution}"):
-        state: State = unpack_snapshot(packed)
-        GrowingLists(partial(store.events, execution)).join(state, loaded.lists)
+        state, _ = GrowingLists(partial(store.events, execution)).load(packed, loaded.lists)
         check_state(state, new_state(), f"the snapshot of execution {execution}")
     return _Start(hash, host.flows.by_hash(hash).graph, state, number, tail)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from flowengine.engines.executions import step_index
 from flowengine.engines.executions.growing_lists import GrowingLists
 from flowengine.engines.executions.replay import unpacked
-from flowengine.journal.encoding import unpack_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,9 +43,8 @@ def read_index(host: Host, record: ExecutionRecord) -> Indexed | None:
     if loaded.snapshot is None:
         return None
     number, packed = loaded.snapshot
-    state: State = unpack_snapshot(packed)
     lists = GrowingLists(_ReadOnce(partial(host.store.events, record.id)))
-    length = lists.join(state, loaded.lists)
+    state, length = lists.load(packed, loaded.lists)
     tail = unpacked(record.id, loaded.tail)
     if length is None or any(event["type"] in step_index.REWRITES for event in tail):
         return None

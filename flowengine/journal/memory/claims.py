@@ -85,14 +85,13 @@ class Claims:
             is_driven: Whether its attempts may still be at work. It then keeps what it holds.
         """
         for lock, queue in list(self._queues.items()):
-            own = [kept for kept in queue if kept.claimed.execution == execution]
-            keeps = [kept for kept in own if is_driven and kept.claimed.held]
-            if own:
-                self._queues[lock] = [
-                    kept._replace(ending=True) if kept in keeps else kept
-                    for kept in queue
-                    if kept not in own or kept in keeps
-                ]
+            left: list[KeptClaim] = []
+            for kept in queue:
+                is_own = kept.claimed.execution == execution
+                if not is_own or (is_driven and kept.claimed.held):
+                    left.append(kept._replace(ending=True) if is_own else kept)
+            if left != queue:
+                self._queues[lock] = left
                 self._grant(lock, at)
 
     def has(self, execution: str) -> bool:

@@ -40,7 +40,6 @@ from flowengine.journal.records import (
     ExecutionPage,
     ExecutionRecord,
     FlowGrant,
-    Head,
     Loaded,
     Message,
     NewExecution,
@@ -574,11 +573,7 @@ class MemoryStore(JournalStore):
         self, begin: Beginning, at: int, files: Sequence[tuple[str, str | None]] = ()
     ) -> None:
         """Create an execution whose first event the caller puts into its inbox."""
-        head = Head("running", at)
-        append = Append(
-            begin.id, 0, 0, new=begin.new, head=head, keys=begin.keys, claims=begin.claims
-        )
-        (refusal,) = self.commit([append._replace(files=files)])
+        (refusal,) = self.commit([begin.append(at, files)])
         if refusal is not None:
             raise refusal from None
 

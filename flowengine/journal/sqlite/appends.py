@@ -117,9 +117,7 @@ def create_waiting(
     Raises:
         Conflict: Its id is taken, or its flow is missing.
     """
-    head = Head("running", at)
-    append = Append(begin.id, 0, 0, new=begin.new, head=head, keys=begin.keys, claims=begin.claims)
-    number, refusal = write(connection, append._replace(files=files))
+    number, refusal = write(connection, begin.append(at, files))
     if refusal is not None:
         raise refusal
     return number

@@ -61,40 +61,33 @@ def write_claims(connection: sqlite3.Connection, number: int, append: Append) ->
 
 
 def end_claims_of_ended(connection: sqlite3.Connection, number: int) -> None:
-    """Release the locks of an execution if it has ended: those that it holds if no one drives it.
+    """Release the locks of an execution if it has ended.
+
+    While its lease has a holder, attempts may still be at work, and it keeps the granted ones.
 
     Args:
         connection: In a write transaction.
         number: Number of the execution.
     """
-    locks = connection.execute(queries.CLAIMED_BY, (number,)).fetchall()
-    if not locks:
-        return  # as of most executions
-    (at,) = connection.execute(queries.ENDED_AT, (number,)).fetchone()
-    if at is None:
-        return
-    if connection.execute(queries.IS_HELD, (number,)).fetchone() is None:
-        end_claims(connection, number, at)
-        return
-    connection.execute(queries.STOP_WAITING, (number,))
-    _grant_all(connection, locks, at)
+    row = connection.execute(queries.ENDED_WITH_CLAIMS, (number,)).fetchone()
+    if row is not None:
+        at, is_driven = row
+        end_claims(connection, number, at, keep_held=bool(is_driven))
 
 
-def end_claims(connection: sqlite3.Connection, number: int, at: int) -> None:
-    """Release all locks of an execution.
+def end_claims(
+    connection: sqlite3.Connection, number: int, at: int, *, keep_held: bool = False
+) -> None:
+    """Release the locks of an execution.
 
     Args:
         connection: In a write transaction.
         number: Number of the execution.
         at: When it ended (ms).
+        keep_held: Release only the claims that were not granted.
     """
     locks = connection.execute(queries.CLAIMED_BY, (number,)).fetchall()
-    connection.execute(queries.GIVE_ALL_BACK, (number,))
-    _grant_all(connection, locks, at)
-
-
-def _grant_all(connection: sqlite3.Connection, locks: list[tuple[str]], at: int) -> None:
-    """Grant locks that may be free, each once."""
+    connection.execute(queries.STOP_WAITING if keep_held else queries.GIVE_ALL_BACK, (number,))
     for (lock,) in dict.fromkeys(locks):
         _grant(connection, lock, at)
 

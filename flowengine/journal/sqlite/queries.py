@@ -198,14 +198,15 @@ GIVE_ALL_BACK = "DELETE FROM claims WHERE execution = ?"
 STOP_WAITING = "DELETE FROM claims WHERE execution = ? AND held = 0"
 """Delete the claims of an execution that were not granted."""
 
-ENDED_AT = "SELECT ended_at FROM executions WHERE number = ?"
-"""Select when an execution ended, if it has."""
-
-IS_HELD = "SELECT 1 FROM leases WHERE execution = ? AND owner IS NOT NULL"
-"""Check whether a lease has a holder."""
+ENDED_WITH_CLAIMS = """
+SELECT ended_at,
+  EXISTS (SELECT 1 FROM leases WHERE execution = executions.number AND owner IS NOT NULL)
+FROM executions WHERE number = ? AND ended_at IS NOT NULL
+  AND EXISTS (SELECT 1 FROM claims WHERE execution = executions.number)"""
+"""Select when an execution with claims ended, if it has, and whether its lease has a holder."""
 
 ENDED_BY = """
-SELECT number, ended_at FROM leases JOIN executions ON number = execution
+SELECT number FROM leases JOIN executions ON number = execution
 WHERE owner = ? AND ended_at IS NOT NULL"""
 """Select the executions of an owner that have ended."""
 

@@ -52,7 +52,7 @@ from flowengine.journal.short_ids import (
 )
 from flowengine.journal.sqlite import queries, schema
 from flowengine.journal.sqlite.appends import create_waiting, find_number, lease_lost, write
-from flowengine.journal.sqlite.claims import end_claims, end_claims_of_ended
+from flowengine.journal.sqlite.claims import end_claims_of_ended
 from flowengine.journal.sqlite.database import ERRORS, Database
 from flowengine.journal.sqlite.journal_texts import JournalTexts
 from flowengine.journal.sqlite.rows import (
@@ -371,8 +371,8 @@ class SqliteStore:
             ended = connection.execute(queries.ENDED_BY, (owner,)).fetchall()
             connection.execute(queries.RELEASE_ALL, (owner,))
             connection.execute(queries.FORGET_OWNER, (owner,))
-            for number, at in ended:
-                end_claims(connection, number, at)
+            for (number,) in ended:
+                end_claims_of_ended(connection, number)
         self._numbers.clear()
 
     # -- locks shared between executions
