@@ -84,8 +84,8 @@ def project_folder() -> str:
     """Return the nearest `.flowengine`, or the place for a new one.
 
     It may belong to any user, which `claim` checks. Directories through which other users could
-    reach into this user's projects are not searched, and neither is the home directory, which is
-    not a project: see `folders_above`.
+    reach into this user's projects are not searched. The same holds for the home directory, which
+    is not a project: see `folders_above`.
     """
     current = os.getcwd()
     for folder in (current, *folders_above(current)):

@@ -81,7 +81,7 @@ def _read_graph(data: dict[str, Any]) -> MultiDiGraph[str]:
 
 
 def _check(frame: Frame) -> None:
-    """Check the names in a frame, which drawings contain as they are.
+    """Check the names in a frame, which drawings contain unescaped.
 
     Raises:
         ValueError: A name is not one that `draw` gives, or an arrow has no box.

@@ -178,7 +178,7 @@ class StepInfo(TypedDict, total=False):
     tries: list[AttemptInfo]
     """Each attempt, only if requested."""
     subject: Any
-    """What was approved or rejected, before any edits. For a call, its arguments. Only if one step
+    """The subject of the approval, before any edits. For a call, its arguments. Only if one step
     was requested."""
     decision: dict[str, Any]
     """For an approval: the decision, its user, its time and its channel."""
@@ -188,7 +188,7 @@ class StepInfo(TypedDict, total=False):
 
 
 class ScreenInfo(TypedDict):
-    """What an open environment shows to people."""
+    """The screen of an open environment."""
 
     environment: str
     """Its id."""
@@ -219,11 +219,11 @@ class BudgetInfo(TypedDict, total=False):
 
 
 class Again(TypedDict, total=False):
-    """How an execution is continued. Each key is absent if there is nothing to say."""
+    """How an execution is continued. Keys that do not apply are absent."""
 
     command: str
     """The command line that continues or wakes it: `resume` if it was interrupted. If it failed
-    (only if one execution is shown) `retry`, or the `fork` that undoes what was not undone."""
+    (only if one execution is shown) `retry`, or the `fork` that completes the undoing."""
     not_undone: list[str]
     """Addresses of steps whose compensation failed, in the order in which they are undone."""
     undone_by: dict[str, str]
@@ -483,7 +483,7 @@ class Answering(TypedDict, total=False):
     the model that made the call."""
     value: Any
     """The output of the step: required with the choice `result` of a question and `respond` of a
-    call, refused with others. Checked against what the step or tool returns. None is null."""
+    call, refused with others. Checked against the return type of the step or tool. None is null."""
     grant: GrantGiven
     """With the approval of a call: the later calls that it also covers."""
     by: str

@@ -105,7 +105,7 @@ class Reader:
         For programs that show long executions again and again, such as servers.
 
         Args:
-            events: Maximum number of events or steps to keep, of which 25,000 take about 90 MB.
+            events: Maximum number of events or steps to keep. 25,000 take about 90 MB.
                 Executions that have not been shown for longest are dropped.
         """
         from flowengine.engines.inspection.replayed import OpenHistories
@@ -144,13 +144,13 @@ class Reader:
                 Otherwise only connecting steps that have failed or have an open wait are included.
             tries: Whether each of `steps` has its attempts.
             until: Number of the first event to leave out: the execution is shown as it was before
-                that event, with the values of its state. Default: as it is.
+                that event, with the values of its state. Default: its current state.
 
         Returns:
             The keys of `ExecutionInfo`.
 
         Raises:
-            NotFound: There is no such execution or step.
+            NotFound: The execution or step does not exist.
             UsageError: `until` is given together with `step`.
         """
         from flowengine.engines.inspection.history import show, show_past
@@ -164,7 +164,7 @@ class Reader:
             return show_past(self._host, id, until, self._histories, plumbing=plumbing, tries=tries)
 
     def glance(self, execution: str) -> ExecutionInfo | None:
-        """Return what a long execution is doing, without reading its journal.
+        """Return the current state of a long execution, without reading its journal.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
@@ -465,7 +465,7 @@ class Reader:
         return is_assignee(wait, user, self._host.settings)
 
     def newest(self, execution: str) -> tuple[int, Iterator[dict[str, Any] | None]]:
-        """Return the entries of a journal since the last snapshot, and None if there is no new one.
+        """Return the entries of a journal since the last snapshot, and None if none is new.
 
         For programs that serve many readers: unlike `events(follow=True)` it never blocks. After
         None, the next call looks again. It ends with the execution. The cost does not depend on

@@ -27,7 +27,7 @@ OPAQUE = frozenset(
 )
 """Keys of specs that hold no expressions."""
 UNORDERED = frozenset({"set", "defaults"})
-"""Keys whose pairs of name and value are evaluated as if at once, whatever their order."""
+"""Keys whose pairs of name and value are evaluated as if at once, in any order."""
 NAMED = frozenset({"outputs", "signals", "with"})
 """Keys of maps whose keys are names that the file gives: none of them is a key of these lists."""
 PLACES = frozenset({"at", "tool", "declared", "teller", "says", "ways", "ahead"})
@@ -89,14 +89,14 @@ def form_hash(compiled: CompiledFlow, hash: str) -> str:
 
 
 def _flow(spec: dict[str, Any], expressions: list[str]) -> dict[str, Any]:
-    """Return what a subflow declares. Its steps and bodies are among all others."""
+    """Return the declarations of a subflow. Its steps and bodies are among all others."""
     found: dict[str, Any] = {}
     for section, content in spec.items():
         if section == "state":
             found[section] = {key: _state(one) for key, one in content.items()}
         elif section in CONSTANT:
             found[section] = content
-        elif section != "expressions":  # how many there are is no meaning
+        elif section != "expressions":  # their number does not change the meaning
             found[section] = _entry(section, content, expressions)
     return found
 

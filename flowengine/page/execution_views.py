@@ -1,4 +1,4 @@
-"""The views of one execution: what it waits for, its steps, its time, its history and events."""
+"""The views of one execution: its waits, its steps, its time, its history and events."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def show_diff(call: Call, given: dict[str, str]) -> View:
 
 
 def show_conversation(call: Call, given: dict[str, str]) -> View:
-    """Show what agents and users said, with tool calls and usage, the newest entries at first."""
+    """Show the messages of agents and users, with tool calls and usage, newest entries first."""
     id = call.path["execution"]
     head = call.engine.summary(id)
     found = conversations(call.engine, id)
@@ -198,7 +198,7 @@ def _is_answerable(call: Call, wait: Any) -> bool:
 
 
 def frame(call: Call, info: Any, *, is_live: bool = False) -> dict[str, Any]:
-    """Return what the head of each view of an execution needs.
+    """Return the data for the head of each view of an execution.
 
     Args:
         call: The request.

@@ -1,6 +1,6 @@
 """Streams of the events of an execution, or of all executions (server-sent events).
 
-Each event that is followed is read and encoded once, whatever the number of its readers. The
+Each event that is followed is read and encoded once for all readers. The
 newest ones are kept, and each reader sends them at its own pace. One that falls behind continues
 from the journal, and one that accepts nothing is cut off. It comes back with the number of the last
 event that it has received.
@@ -169,7 +169,7 @@ class _Feed:
 
 
 class _Source(NamedTuple):
-    """What a stream shows."""
+    """The content of a stream."""
 
     key: str | None
     """The execution. None: all executions."""
@@ -178,7 +178,7 @@ class _Source(NamedTuple):
     past: Callable[[int], Iterator[_Event | None]]
     """Returns the events from a number on."""
     show: Callable[[_Event], bytes]
-    """Returns what the reader sees of an event. Empty: nothing."""
+    """Returns the part of an event that the reader sees. Empty: nothing."""
 
 
 class Streams:
@@ -277,7 +277,7 @@ class Streams:
         """Yield the events from a number on, until the execution or the time of the stream ends.
 
         Args:
-            source: What to show.
+            source: Its content.
             since: None: from the next event on.
         """
         until = time.monotonic() + LONGEST_SECONDS
@@ -372,7 +372,7 @@ def _after_skipped(since: int, told: int) -> tuple[bytes, int]:
 
 
 def _merged(events: list[_Event], show: Callable[[_Event], bytes]) -> Iterator[tuple[bytes, int]]:
-    """Yield what is shown of events in larger pieces, each with the number that follows it."""
+    """Yield the shown parts of events in larger pieces, each with the number that follows it."""
     pieces, size = [], 0
     for event in events:
         piece = show(event)

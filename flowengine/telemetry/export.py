@@ -24,7 +24,7 @@ def export_if_wanted(engine: Traced) -> Callable[[], None]:
     """Export traces if environment variables name a destination and the SDK is installed.
 
     Returns:
-        A function that exports what is left and ends the export.
+        A function that exports the remaining spans and ends the export.
     """
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return _nothing
@@ -54,7 +54,7 @@ def export_traces(
             the variable `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`.
 
     Returns:
-        A function that exports what is left and ends the export.
+        A function that exports the remaining spans and ends the export.
 
     Raises:
         UsageError: The packages of the extra `telemetry` are not installed.

@@ -68,7 +68,7 @@ class Pipeline:
         found.end(span.end * 1_000_000)
 
     def close(self) -> None:
-        """Export what is queued, and end the thread."""
+        """Export the queued spans, and end the thread."""
         self._provider.shutdown()
 
 

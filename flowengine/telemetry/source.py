@@ -1,4 +1,4 @@
-"""What traces are made from: the part of an engine's public interface that this package uses."""
+"""The source of traces: the part of an engine's public interface that this package uses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Happened(Protocol):
 
     @property
     def step(self) -> Observation | None:
-        """What happened to an activation."""
+        """A change of an activation."""
 
 
 class TracedFlow(Protocol):

@@ -1,9 +1,9 @@
 """A store that fails on request, for tests of code that uses the port.
 
 It wraps a store and counts the calls that write. Before or after any of them the disk can be full,
-the file locked, the process dead, the power gone. What a death loses follows from the durability: a
-power cut loses what was not synced, a killed process nothing that was committed. After a death
-every call raises `ProcessDied` until `restart`, which stands for the process that comes next.
+the file locked, the process dead, the power gone. The losses follow from the durability: a power
+cut loses unsynced writes, and a killed process no committed ones. After a death every call
+raises `ProcessDied` until `restart`, which stands for the next process.
 
     store = FaultyStore(faults={7: "die after"})
     with pytest.raises(ProcessDied):
@@ -78,8 +78,8 @@ class FaultyStore(JournalStore):
 
     Args:
         make: Makes the store that is wrapped, and another one after a power cut.
-        durability: What a finished commit survives. Default: that of the wrapped store, and
-            `power` for one in memory.
+        durability: The faults that a finished commit survives. Default: that of the wrapped store,
+            and `power` for one in memory.
         faults: Number of a write (from 0) → what happens there.
         on_write: Called before each write with its number and the name of the method. It may block,
             raise, or look at the store.

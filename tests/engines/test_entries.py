@@ -1,4 +1,4 @@
-"""The entries of a journal from a number on: what was before the last snapshot is not read."""
+"""The entries of a journal from a number on: those before the last snapshot are not read."""
 
 from __future__ import annotations
 

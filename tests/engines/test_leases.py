@@ -141,10 +141,10 @@ def test_lease_holds_while_a_step_blocks_the_loop(tmp_path: Path) -> None:
 
 
 def test_the_first_two_executions_at_once_are_renewed_by_one_thread() -> None:
-    """Closing would wait for ever for a second one, which nobody tells to end."""
+    """Closing would wait for ever for a second one, which gets no signal to end."""
 
     class Meeting(MemoryStore):
-        """A store in which both heartbeats meet, so that neither call has a thread yet."""
+        """A store in which both heartbeats meet, before either call has a thread."""
 
         def renew(self, owner: Owner, until: int) -> None:
             both.wait(60)

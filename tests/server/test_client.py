@@ -27,7 +27,7 @@ DRIVING = {
     *("deployed_flow", "start_due", "backfill", "migrate", "keep_histories"),
     *("decode_payloads", "encode_payloads", "carry_traces", "trace_of"),
 }
-"""What needs the store itself, or steps of this process."""
+"""Methods that need the store itself, or steps of this process."""
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ class Moment(NamedTuple):
     why: str | None = None
     """Why the timer was set that has fired."""
     subject: Plain = None
-    """What was decided on, as it was before its edits."""
+    """The subject of the decision, before its edits."""
 
 
 def read(store: HistoryPort, execution: str) -> list[Event]:

@@ -19,7 +19,7 @@ _SIGNS = re.compile(r"[\[@]")
 
 
 def subject_of(state: State, event: Any) -> Any:
-    """Return what an event decides on, as it was shown. None: it decides nothing."""
+    """Return the subject of a decision, as it was shown. None: it is another event."""
     wait = state["waits"].get(event["wait"]) if event["type"] == "decided" else None
     return None if wait is None else wait["record"].get("subject")
 

@@ -42,7 +42,7 @@ def all_events(
 
 
 def feed_all(host: Host, after: int | None) -> Iterator[StoreEvent | None]:
-    """Yield the events of all executions, and None when there is no new one. It never ends.
+    """Yield the events of all executions, and None when none is new. It never ends.
 
     Args:
         host: Provides the store.

@@ -81,7 +81,7 @@ def entries(
 
 
 def feed(host: Host, execution: str, since: int) -> Iterator[dict[str, Any] | None]:
-    """Yield the entries of a journal, and None when there is no new one, until it has ended.
+    """Yield the entries of a journal, and None when none is new, until it has ended.
 
     Args:
         host: Provides the store.

@@ -126,7 +126,7 @@ def folds(
     record = host.store.execution(execution)
     if _has_plumbing(host, record):
         info = show(host, execution, None, histories, tries=True)
-        yield {**info, "steps": []}, Folds(info["steps"])  # what is shown depends on all steps
+        yield {**info, "steps": []}, Folds(info["steps"])  # the view depends on all steps
         return
     with _replayed(host, record, histories) as found:
         now = None if found.last is None else Last(found.last.graph, found.last.state)
@@ -137,7 +137,7 @@ def folds(
 
 
 def glance(host: Host, execution: str, histories: OpenHistories) -> ExecutionInfo | None:
-    """Return what an execution is doing, like `show`, without its past.
+    """Return the open steps of an execution, like `show`, without its past.
 
     The cost depends on the size of its state, not on the length of its journal. If it has failed,
     only the journal determines how it is continued, so that is left out.
@@ -251,7 +251,7 @@ def show_past(
         tries: Whether all steps have their attempts.
 
     Returns:
-        See `ExecutionInfo`, without what is not part of the journal.
+        See `ExecutionInfo`, without the keys that are not part of the journal.
     """
     record = host.store.execution(execution)
     with _past(host, record, until, histories) as (past, entries):

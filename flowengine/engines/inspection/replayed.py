@@ -58,7 +58,7 @@ class Replayed:
         """Continue with further events."""
         if not events:
             return
-        if not self.journal:  # the walk continues with what is appended to the journal
+        if not self.journal:  # the walk continues with events that are appended to the journal
             self._walk = walk(self._flows, self._hash, self.journal, self._seen)
         self.journal += events
         with CollectedLater():  # all that is made here stays referenced
@@ -79,7 +79,7 @@ class Replayed:
         A later event than in the last call costs as much as the events between them.
 
         Args:
-            number: Number of the event. If there is none yet, the execution is returned as it is.
+            number: Number of the event. If there is none yet, the execution itself is returned.
         """
         if number >= len(self.journal):
             return self
@@ -181,7 +181,7 @@ class OpenHistories:
     def opened(
         self, store: HistoryPort, flows: LinkedFlows, record: ExecutionRecord
     ) -> Iterator[Replayed]:
-        """Return an execution after all its events. Nobody else changes it inside of the block.
+        """Return an execution after all its events. It does not change inside the block.
 
         Args:
             store: Contains the journal.

@@ -346,7 +346,7 @@ def _comment(choice: Mapping[str, Any], comment: str | None) -> str | None:
 
 
 def _part(python: str, cli: str, http: str) -> Hint:
-    """Return the hint that a decision lacks a part, as it is written on each surface."""
+    """Return the hint that a decision needs another part, in the words of each surface."""
     return Hint(f"add {python}", f"add {cli}", f"add {http}")
 
 
@@ -395,7 +395,7 @@ def _value(wait: Mapping[str, Any], answer: GivenAnswer) -> Any:
     """Return the output that a user supplies, in place of a call or of an interrupted attempt.
 
     Raises:
-        InputError: It is missing, or not what the tool or step returns.
+        InputError: It is missing, or has another type than the result of the tool or step.
     """
     is_question = wait["kind"] == "question"
     about, what = ("step", "attempt") if is_question else ("tool", "call")

@@ -257,7 +257,7 @@ class _Runner(SandboxedWorkflowRunner):
 
 
 class _VersionedRunner(_Runner):
-    """Keeps executions on their version, and moves what they share to the newest one."""
+    """Keeps executions on their version, and moves shared objects to the newest one."""
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a workflow that names its behavior, if it is not the default."""

@@ -154,7 +154,7 @@ class WorkflowDriver(Carrier):
         self.moved = False
         """Whether another store drives it from now on."""
         self.texts: dict[str, bytes] = {}
-        """Digest → text of a tool that approvers have seen, if there is no object store."""
+        """Digest → text of a tool that approvers have seen, without an object store."""
         self.outgoing = Outgoing(id, new.created_at, self.store, self._rest)
         self.placing = Placing(self.execution, lambda: _SETTINGS["heartbeat"], self._released)
         self._inputs = Inputs(self.execution)
@@ -276,7 +276,7 @@ class WorkflowDriver(Carrier):
         is_wanted = bool(locks) and await workflow.execute_local_activity(
             WANTED, locks, start_to_close_timeout=_LONGEST_DESCRIPTION
         )
-        # What arrives before this timer fires is seen here, and what arrives later is refused.
+        # Messages that arrive before this timer fires are seen here. Later ones are refused.
         await workflow.sleep(0.001)
         if is_wanted or not self._is_still(mark):
             self.outgoing.add(Append(self.execution.id, 0, self.execution.seq))
@@ -567,9 +567,9 @@ class WorkflowDriver(Carrier):
         self._rest()
 
     async def _described(self, asked: Consult, stage: str) -> bool:
-        """Add what an activity returns about a question, and return whether grants may answer it.
+        """Add the result of an activity to a question, and return whether grants may answer it.
 
-        Those see the question with what was added.
+        Those see the completed question.
         """
         events, grants, more = await workflow.execute_activity(
             DESCRIBE,

@@ -140,7 +140,7 @@ class Window:
 
 
 def look(entry: RegistryEntry) -> Seen:
-    """Return what an environment of a process of this user shows. It blocks for some seconds.
+    """Return the screen of an environment of a process of this user. It blocks for some seconds.
 
     Args:
         entry: Its entry in the registry.

@@ -82,7 +82,7 @@ class Claims:
         Args:
             execution: Its id.
             at: When it ended (ms).
-            is_driven: Whether its attempts may still be at work. It then keeps what it holds.
+            is_driven: Whether its attempts may still be at work. It then keeps its granted claims.
         """
         for lock, queue in list(self._queues.items()):
             left: list[KeptClaim] = []

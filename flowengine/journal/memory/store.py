@@ -302,7 +302,7 @@ class MemoryStore(JournalStore):
             self._end_claims(journal)
 
     def _end_claims(self, journal: Journal) -> None:
-        """Release the locks of an execution if it has ended: what it holds if no one drives it."""
+        """Release the locks of an execution if it has ended. A driven one keeps granted ones."""
         ended_at = journal.record.ended_at
         if ended_at is not None:
             is_driven = journal.owner is not None

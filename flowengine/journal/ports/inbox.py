@@ -54,7 +54,7 @@ class InboxPort(Protocol):
     def changes(self) -> int:
         """Return a number that differs from the last one if another process has committed.
 
-        Costs microseconds. Commits of this process may or may not change it. Compare only values
+        Costs microseconds. Commits of this process can change it. Compare only values
         that were read in the same thread.
         """
 

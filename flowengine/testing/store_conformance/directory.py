@@ -34,7 +34,7 @@ from flowengine.testing.store_conformance.making import (
 
 @checks
 def check_new_executions_are_found(store: JournalStore) -> None:
-    """An execution is created with its first append, running, with all that was said of it."""
+    """An execution is created with its first append, running, with all its data."""
     new_execution(
         store,
         "e1",
@@ -58,7 +58,7 @@ def check_new_executions_are_found(store: JournalStore) -> None:
 
 @checks
 def check_heads_show_how_it_stands(store: JournalStore) -> None:
-    """Status, due time and results are shown. An ended execution is due no more and can go on."""
+    """Status, due time and results are shown. An ended one is not due, and can be continued."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, head=Head("waiting", 50, due=70))
     record = store.execution("e1")
@@ -255,7 +255,7 @@ def check_waits_are_shown_as_given(store: JournalStore) -> None:
 
 @checks
 def check_long_texts_come_back(store: JournalStore) -> None:
-    """What waits, votes and messages say comes back, also where the journal says the same."""
+    """The content of waits, votes and messages comes back, also if the journal contains it."""
     question, answer, other = ("why " * 100, "because " * 100, "else " * 100)
     new_execution(store, "e1")
     record = approval(0, title=question, body=other, need=2)
@@ -283,7 +283,7 @@ def check_long_texts_come_back(store: JournalStore) -> None:
 
 @checks
 def check_waits_that_open_again_are_new(store: JournalStore) -> None:
-    """After its execution went back, a closed wait asks anew, of the same people too."""
+    """After its execution went back, a closed wait asks anew, the same approvers too."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, opened=[approval(0)])
     id = wait_id("e1", 0)

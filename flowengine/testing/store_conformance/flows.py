@@ -26,7 +26,7 @@ def check_flows_are_kept_by_hash(store: JournalStore) -> None:
 
 @checks
 def check_sources_are_remembered(store: JournalStore) -> None:
-    """What a file compiled to is found by its key, the newest answer only."""
+    """The result of compiling a file is found by its key, only the newest one."""
     same(store.find_source("x"), None, "an unknown source")
 
     store.remember_source("x", FLOW, [("a.yaml", "1"), ("b.py", "2")], b"warnings")
@@ -64,7 +64,7 @@ def check_the_version_deployed_last_is_the_current_one(store: JournalStore) -> N
 
 @checks
 def check_what_starts_a_flow_is_replaced_as_a_whole(store: JournalStore) -> None:
-    """Only the version deployed last says on which signals a flow starts."""
+    """Only the version deployed last decides on which signals a flow starts."""
     other = "e" * 64
     store.deploy(Deployed("orders", "1", FLOW, 1), ["placed", "moved", "placed"])
     store.deploy(Deployed("audit", "1", FLOW, 2), ["placed"])

@@ -96,7 +96,7 @@ def check_a_grant_holds_until_its_time_and_its_revocation(store: JournalStore) -
 
 @checks
 def check_a_grant_outlives_the_execution_that_asked(store: JournalStore) -> None:
-    """Pruning removes the execution, not what was granted to later ones."""
+    """Pruning removes the execution, not the grants for later ones."""
     grant = _give(store, "e1")
     append_event(store, "e1", 2, head=Head("succeeded", 40))
     store.prune(40)

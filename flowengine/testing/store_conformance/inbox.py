@@ -99,7 +99,7 @@ def check_the_first_decision_wins(store: JournalStore) -> None:
 
 @checks
 def check_votes_are_counted(store: JournalStore) -> None:
-    """A wait that needs two approvals is settled by two people, or by the first who does not."""
+    """A wait that needs two approvals is settled by two approvers, or by the first who rejects."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, opened=[approval(0, need=2), approval(1, need=2)])
     two, one = wait_id("e1", 0), wait_id("e1", 1)

@@ -1,4 +1,4 @@
-"""Journals: what was committed is there, in order, whole."""
+"""Journals: commits are stored in order, and whole."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def check_loads_start_at_the_snapshot(store: JournalStore) -> None:
 
 @checks
 def check_lists_belong_to_the_snapshot(store: JournalStore) -> None:
-    """What snapshots leave out is kept in parts. A part of another beginning replaces the list."""
+    """Lists left out of snapshots are kept in parts. A part of another beginning replaces one."""
     new_execution(store, "e1")
     new_execution(store, "e2")
     a, b, more = ListPart("a", 0, b"1"), ListPart("b", 0, b"2"), ListPart("a", 3, b"345")
@@ -167,7 +167,7 @@ def check_entries_are_never_written_over(store: JournalStore) -> None:
 
 @checks
 def check_what_cannot_be_stored_leaves_no_trace(store: JournalStore) -> None:
-    """A record that is no plain data is refused, with all of its commit."""
+    """A record that is not plain data is refused, with all of its commit."""
     new_execution(store, "e1")
     bad = Append("e1", 1, 1, [(1, b"event")], opened=[approval(0, subject=object())])
     new_execution(store, "e2")
@@ -205,7 +205,7 @@ def check_decisions_come_before_expiry(store: JournalStore) -> None:
 
 @checks
 def check_executions_move_to_another_flow(store: JournalStore) -> None:
-    """A moved execution is shown with its new flow. The one before is kept as long as it is."""
+    """A moved execution is shown with its new flow. The one before is kept with it."""
     for hash in ("before", "after"):
         store.put_flow(hash, b"compiled")
     new_execution(store, "e1", hash="before")

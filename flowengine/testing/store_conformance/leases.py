@@ -80,7 +80,7 @@ def check_leases_are_held_until_their_time(store: JournalStore) -> None:
 
 @checks
 def check_leases_of_the_same_owner_begin_anew(store: JournalStore) -> None:
-    """An owner may acquire again what it holds. What it held under the old epoch is void."""
+    """An owner may acquire its lease again. The old epoch is then void."""
     new_execution(store, "e1")
 
     epoch = store.acquire("e1", "ana", now=0)
@@ -91,7 +91,7 @@ def check_leases_of_the_same_owner_begin_anew(store: JournalStore) -> None:
 
 
 def check_leases_of_the_dead_are_free(make: MakeStore) -> None:
-    """A holder that is certainly dead holds nothing, whatever its time."""
+    """A holder that is certainly dead holds nothing, at any time."""
     dead: set[str] = set()
     with opened(make, lambda owner: owner.id in dead) as store:
         new_execution(store, "e1")

@@ -60,7 +60,7 @@ def same(actual: T, expected: T, what: str) -> None:
 
 
 def raises(kind: type[T], call: Callable[[], Any], what: str) -> T:
-    """Return the error that a call raises. Say so if it is not of this kind."""
+    """Return the error that a call raises, and fail if it is not of this kind."""
     try:
         result = call()
     except Exception as error:

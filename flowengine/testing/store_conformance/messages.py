@@ -126,7 +126,7 @@ def check_waits_give_keys_while_they_are_open(store: JournalStore) -> None:
 
 @checks
 def check_a_message_may_begin_what_was_pruned_anew(store: JournalStore) -> None:
-    """What writes to an id means the execution that has it now, not the one that was pruned."""
+    """Writes to an id reach the execution that has it now, not the one that was pruned."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, head=Head("succeeded", 100))
     store.prune(100)
