@@ -119,6 +119,7 @@ def check_what_has_ended_but_was_not_released_is_taken_over(store: JournalStore)
 @checks
 def check_a_retired_owner_releases_the_locks_of_what_has_ended(store: JournalStore) -> None:
     """As when its engine is closed while attempts are being stopped."""
+    new_execution(store, "e0")  # so that claims have other numbers than their executions
     for id in ("e1", "e2"):
         new_execution(store, id, owner="ana")
         append_event(store, id, 1, claims=[Claim("l", 0, 1, granted=b"granted")])
