@@ -31,7 +31,7 @@ from tests.engines.own_network import OwnNetwork
 from tests.engines.temporal_server import RunningWorker, free_port, start_server
 
 SHORT = ("--heartbeat", "1s")
-KILLS = 3
+KILLS = 2
 MANY = """
 steps:
   - id: each
@@ -58,7 +58,7 @@ def cuts(engine: Engine, id: str) -> list[Any]:
 def test_killed_workers_lose_nothing_and_repeat_no_step_that_runs_once(
     block: int, server: str, tmp_path: Path
 ) -> None:
-    texts = {**flows.ALL, **{f"many{number}": MANY for number in range(4)}}
+    texts = {**flows.ALL, **{f"many{number}": MANY for number in range(2)}}
     calm = {}
     with Engine(tmp_path / "store") as engine:
         for name, text in {**flows.ALL, "many": MANY}.items():
@@ -149,7 +149,7 @@ steps:
       - {id: sign, wait: {signal: go_on}}
   - {id: once_end, python: "effects:act"}
 """
-COUNTS = [4, pytest.param(50, marks=pytest.mark.endurance)]
+COUNTS = [4, pytest.param(20, marks=pytest.mark.endurance)]
 """Numbers of open executions."""
 
 
@@ -284,6 +284,7 @@ def test_short_workflow_tasks_bound_what_a_worker_replays(
         Engine("temporal://127.0.0.1:1/own")
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("count", COUNTS)
 def test_executions_are_cancelled_with_their_attempts(
     count: int, server: str, tmp_path: Path
@@ -299,6 +300,7 @@ def test_executions_are_cancelled_with_their_attempts(
     assert world.effects(tmp_path) == []
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_worker_without_network_stops_its_attempts_before_others_begin_them_again(
     count: int, server: str, tmp_path: Path
@@ -360,6 +362,7 @@ def test_attempts_end_before_the_server_gives_them_to_others() -> None:
     assert asyncio.run(watch()) > 0.5  # one refused request is not enough
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("count", COUNTS)
 def test_executions_outlive_the_server(count: int, tmp_path: Path) -> None:
     port, file = free_port(), tmp_path / "server"
@@ -391,6 +394,7 @@ def wrong_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("count", COUNTS)
 def test_times_are_those_of_the_server(
     count: int, server: str, wrong_clock: Path, tmp_path: Path

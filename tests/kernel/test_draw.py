@@ -125,6 +125,7 @@ def drawn(number: int) -> Draw:
         return measured(number)
 
 
+@pytest.mark.endurance
 def test_plays_live_and_hold_everything() -> None:
     """Otherwise the properties could hold merely because little happens in random runs."""
     draw = drawn(PLAYS)

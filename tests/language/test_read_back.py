@@ -16,8 +16,8 @@ from tests.language.recursion import Recursion, draw_file
 from tests.language.stage import Stage
 from tests.language.test_recursion import Calls
 
-FLOWS = 24
-SHOWN = 3
+FLOWS = 12
+SHOWN = 1
 """Number of executions with the same outcome that are also shown on the command line."""
 
 

@@ -18,7 +18,7 @@ from flowengine.testing.simulator import Fails, Simulator
 from tests.language.stage import Stage
 
 REPLY = "done"
-FLOWS = 60
+FLOWS = 30
 
 
 def written(stage: Stage, seed: int, wild: bool) -> Compiled | None:
