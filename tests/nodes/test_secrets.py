@@ -22,6 +22,7 @@ from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk import SecretMissing, ValidationError
 from flowengine.secrets import Secrets, has_secret, resolve
 from flowengine.step_log import StepLog
+from tests.sliced_examples import sliced
 
 VALUE = 'p€ss/w0rd+ "x"'
 LONG = "".join(f"part{number}-" for number in range(30))
@@ -78,6 +79,7 @@ def test_secret_is_masked_in_bytes_and_the_rest_of_them_is_kept(secrets: Secrets
     assert secrets.mask(b"\xffnothing") == b"\xffnothing"
 
 
+@sliced(examples=30)
 @given(secret=st.text(min_size=4), before=st.binary(max_size=5), after=st.binary(max_size=5))
 def test_encoding_a_secret_with_anything_around_it_does_not_show_it(
     secret: str, before: bytes, after: bytes
