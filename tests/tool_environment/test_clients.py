@@ -343,13 +343,15 @@ def test_a_lost_connection_loses_nothing(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_connection_that_never_reads_slows_nothing() -> None:
+def test_a_connection_that_never_reads_slows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "LARGEST", 1024 * 1024)
+
     async def main() -> None:
         env = await made(echo, callback=Asked())
         client = WebSocketClient()
         env.set_client(client)
         async with Connected(client) as stuck:
-            for number in range(200):
+            for number in range(100):  # more than the buffers of a connection hold
                 response = await env.execute_tool(call("echo", f"{number}", text="x" * 50_000))
                 assert response.status == "ok"
             await stuck.read("dropped")
