@@ -80,7 +80,7 @@ def chat_in_process(folder: Path, said: str, *words: str) -> Done:
 
 
 def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: CommandLine) -> None:
-    first = chat_in_process(folder, "I am Ana\n/tools\n/cost\n/what\n", "talk.yaml")
+    first = chat(folder, "I am Ana\n/tools\n/cost\n/what\n", "talk.yaml")
 
     assert first.code == 0
     assert first.out == "What can I do for you?\nHello Ana.\nI can echo.\n"
@@ -406,7 +406,7 @@ def crew(tmp_path: Path) -> Path:
 def test_without_a_file_the_assistant_answers(crew: Path, flowengine: CommandLine) -> None:
     said = "\n   \nwhat is 6 times 7?\nand one more, in a file?\napprove\n"
 
-    done = chat(crew, said, "--model", "scripted/crew.yaml")
+    done = chat(crew, said, "--lazy", "--model", "scripted/crew.yaml")
 
     assert done.code == 0
     assert done.out == "What can I do for you?\nIt is 42.\nIt is 43.\n"
@@ -556,7 +556,7 @@ def test_an_address_that_is_refused_is_not_opened(tmp_path: Path) -> None:
         lines = script.read_text().splitlines(keepends=True)
         script.write_text("".join(line for line in lines if "std.browser_find" not in line))
         said = "when?\nreject\nno\nreject\nno\n"
-        done = chat(tmp_path, said, "web.yaml", "--model", "scripted/web_script.yaml")
+        done = chat(tmp_path, said, "web.yaml", "--lazy", "--model", "scripted/web_script.yaml")
 
         assert done.out == "What can I do for you?\nFrom nine.\n"
         assert web.asked == []

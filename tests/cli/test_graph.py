@@ -358,6 +358,7 @@ def large(seed: int, steps: int) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(("seed", "steps"), [(1, 30), (2, 30), (3, 60), (4, 200)])
 def test_large_flows_with_cycles_and_long_edges_read_well_too(
     flowengine: CommandLine, seed: int, steps: int
