@@ -36,9 +36,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_its_transcripts_come_out_as_printed(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_transcripts_come_out_as_printed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.chdir(home / "flowengine")
     waits: dict[str, str] = {}
