@@ -266,6 +266,7 @@ def test_svg_holds_every_step_of_the_examples(flowengine: CommandLine, flow: Pat
     assert found <= groups
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("flow", ["every", *[str(path) for path in FLOWS]])
 def test_boxes_and_labels_do_not_overlap_and_are_inside(every: Path, flow: str) -> None:
     frame = draw(compile_file(every if flow == "every" else flow).flow).frame

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,8 @@ from zlib import crc32
 
 import pytest
 
-from flowengine.flow.compile import compile_file
 from flowengine.flow.source.yaml_source import read
-from tests.flow.examples import EXAMPLES, FILES, compiled
+from tests.flow.examples import FILES, compiled
 from tests.flow.verdicts import compiled_if_accepted
 
 PARTS = [
@@ -110,20 +108,6 @@ def changes(file: Path) -> Iterator[tuple[Path_, Any]]:
     for path in leaves(data):
         if path[0] != "flows" or path[1] in run:  # the other flows exist for other files
             yield path, data
-
-
-def test_comments_blanks_and_the_place_of_the_file_do_not_matter(tmp_path: Path) -> None:
-    elsewhere = shutil.copytree(EXAMPLES, tmp_path / "elsewhere")
-    differ = []
-    for file in FILES:
-        moved = (elsewhere / file.relative_to(EXAMPLES)).with_name("renamed.yaml")
-        text = file.read_text(encoding="utf-8")
-        text = text.replace("\nsteps:", "\n\n# here\nsteps:  # they are")
-        moved.write_text("# a comment\n" + text, encoding="utf-8")
-        if compile_file(moved).hash != compiled(file).hash:
-            differ.append(file)
-
-    assert differ == []
 
 
 def test_the_order_of_keys_and_the_way_of_quoting_do_not_matter() -> None:
