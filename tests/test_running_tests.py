@@ -196,6 +196,7 @@ def test_a_folder_beyond_its_budget_fails_the_run_and_the_dearest_tests_are_name
     assert within.returncode == 0
 
 
+@pytest.mark.endurance
 def test_a_shared_process_is_not_charged_to_the_test_that_waits_for_it(project: Project) -> None:
     (project.tests / "test_shared.py").write_text(SHARING)
     budget = project.tests / "budget.toml"
@@ -208,6 +209,7 @@ def test_a_shared_process_is_not_charged_to_the_test_that_waits_for_it(project: 
     assert int(shared[1]) >= 1
 
 
+@pytest.mark.endurance
 def test_what_never_rests_fails_the_run_and_its_line_is_named(project: Project) -> None:
     (project.tests / "test_restless.py").write_text(RESTLESS)
     done = project("-p", "xdist", "-n", "1")
@@ -217,6 +219,7 @@ def test_what_never_rests_fails_the_run_and_its_line_is_named(project: Project) 
     assert re.search(r"never rests .*/tests/test_restless\.py:[45]\b", done.stdout)
 
 
+@pytest.mark.endurance
 def test_what_hangs_after_a_failure_ends_at_the_time_limit(project: Project) -> None:
     (project.tests / "test_hanging.py").write_text(HANGING)
     limit = ("-p", "pytest_timeout", "--timeout", "2", "--timeout-method", "thread")

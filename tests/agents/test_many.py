@@ -57,6 +57,7 @@ def test_a_hundred_agents_at_once_keep_their_conversations_apart(tmp_path: Path)
     assert len(case.model.requests) == 200
 
 
+@pytest.mark.endurance
 def test_a_model_that_never_stops_is_stopped(tmp_path: Path) -> None:
     agent = f"{AGENT}  max_turns: 200\n"
     script = [{"calls": [call("add", a=n, b=n)]} for n in range(300)]

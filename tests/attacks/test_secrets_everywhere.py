@@ -218,6 +218,7 @@ def test_what_is_compressed_in_a_store_would_be_found(tmp_path: Path) -> None:
     assert any("flows, row" in each for each in found_in(stored_in(tmp_path / "store")))
 
 
+@pytest.mark.endurance
 def test_it_is_nowhere(place: Path, log: io.StringIO, capfd: pytest.CaptureFixture[str]) -> None:
     text = FLOW.replace("PYTHON", sys.executable) % declared()
     Path("secretive.yaml").write_text(text)

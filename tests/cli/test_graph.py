@@ -411,6 +411,7 @@ def test_text_of_the_file_stays_text(flowengine: CommandLine, format: str) -> No
         assert not set(boxes[0][len('  step_s{"') : -2]) & set('"<>`]{}')
 
 
+@pytest.mark.endurance
 def test_the_same_flow_gives_the_same_picture_in_every_process(every: Path) -> None:
     program = str(Path(sys.executable).with_name("flowengine"))
     seen = {
