@@ -15,7 +15,14 @@ TOGETHER = (
     # beside the others from the beginning.
     ("tests/engines/test_temporal", "tests/engines/test_conformance.py::test_temporal"),
     # The model library takes three CPU seconds to load, and that of MCP takes one.
-    ("tests/agents/models/", "tests/cli/test_chat.py", "tests/nodes/test_web_search.py"),
+    (
+        "tests/agents/models/",
+        "tests/agents/test_equipped_agents.py::test_a_search_service_is_asked",
+        "tests/agents/test_reservations.py",
+        "tests/cli/test_chat.py",
+        "tests/cli/test_chat_streams.py",
+        "tests/nodes/test_web_search.py",
+    ),
     (
         "tests/envs/mcp/",
         "tests/agents/test_agent_servers.py",
@@ -25,6 +32,8 @@ TOGETHER = (
         "tests/agents/test_limited_tools.py",
         "tests/engines/test_changed_server_tools.py",
         "tests/engines/test_mcp_tools.py",
+        "tests/test_transcripts.py::test_what_a_row_shows_happens[docker-agent: MCP]",
+        "tests/test_transcripts.py::test_what_a_row_shows_happens[openai-agents: MCP servers]",
         "tests/tool_environment/test_kinds_of_tools.py",
     ),
 )

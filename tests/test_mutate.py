@@ -60,6 +60,7 @@ def mutate(project: Path, *options: str) -> tuple[int, str, dict[str, tuple[bool
     )
 
 
+@pytest.mark.endurance
 def test_a_change_survives_only_if_no_test_notices_it(project: Path) -> None:
     code, report, results = mutate(project)
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.transcripts import WAIT, exchanges, plain
+from tests.transcripts import WAIT, exchanges, plain, typed
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -39,28 +36,18 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_its_transcripts_come_out_as_printed(home: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    env = {"HOME": str(home), "PATH": path, "LANG": "C.UTF-8"}
-    folder = home / "flowengine"
+def test_its_transcripts_come_out_as_printed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(home / "flowengine")
     waits: dict[str, str] = {}
     for command, expected in (step for block in PLAYED for step in exchanges(block)):
-        if command.startswith("cd ~/"):
-            folder = home / command.removeprefix("cd ~/")
+        line = command.replace("~", str(home))
+        if line.startswith("cd "):
+            monkeypatch.chdir(line.removeprefix("cd "))
             continue
-        line = command
         for shown, real in waits.items():
             line = line.replace(shown, real)
-        done = subprocess.run(
-            ["bash", "-c", line],
-            cwd=folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        waits |= zip(WAIT.findall(expected), WAIT.findall(done.stdout), strict=False)
+        printed = typed(line)
+        waits |= zip(WAIT.findall(expected), WAIT.findall(printed), strict=False)
 
-        assert plain(done.stdout, waits) == plain(expected, waits), line
+        assert plain(printed, waits) == plain(expected, waits), line

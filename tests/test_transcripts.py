@@ -51,6 +51,7 @@ def sections() -> Iterator[Section]:
 SECTIONS = list(sections())
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("section", SECTIONS, ids=[f"{s.page}: {s.title}" for s in SECTIONS])
 def test_what_a_row_shows_happens(
     section: Section, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

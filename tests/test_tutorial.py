@@ -53,7 +53,7 @@ def killed_while_it_converts(words: list[str], execution: str) -> str:
     ) as process:
         while "convert        running" not in flowengine("show", execution).out:
             assert process.poll() is None
-            time.sleep(0.1)
+            time.sleep(0.3)
         os.killpg(process.pid, signal.SIGKILL)
         return process.communicate()[0]
 

@@ -207,36 +207,33 @@ class Below:
             raise self._never_inside(pattern, f"is a pattern that {self._leads_out}")
         start = [part for part in path.split("/") if part not in {"", "."}]
         self._check_names(path)
-        return sorted(set(self._matches(start, parts)))
+        return sorted(self._matches(start, parts))
 
     def _matches(self, start: list[str], parts: list[str]) -> Iterator[str]:
-        """Yield the paths that match a pattern, possibly twice.
+        """Yield the paths that match a pattern.
 
-        No directory is read twice for the same part of the pattern.
+        Each directory is read once, whatever number of parts of the pattern it may stand for.
         """
         if parts[-1:] == ["**"]:
             parts = [*parts, "*"]
-        pending = [(start, 0)]
-        seen = set()
+        pending = [(start, {0})] if parts else []
         while pending:
-            folder, at = pending.pop()
-            if at == len(parts) or ("/".join(folder), at) in seen:
-                continue
-            seen.add(("/".join(folder), at))
-            if parts[at] == "**":
-                pending.append((folder, at + 1))
+            folder, places = pending.pop()
+            places |= {at + 1 for at in places if parts[at] == "**"}  # it stands for nothing, too
             for name, mode in self._entries(folder):
+                deeper = stat.S_ISDIR(mode) and not name.startswith(".")
+                below = {at for at in places if parts[at] == "**" and deeper}
                 found = [*folder, name]
-                if parts[at] == "**":
-                    if stat.S_ISDIR(mode) and not name.startswith("."):
-                        pending.append((found, at))
-                elif not _fits(name, parts[at]):
-                    continue
-                elif at + 1 < len(parts):
-                    if stat.S_ISDIR(self._resolved(found, mode)):
-                        pending.append((found, at + 1))
-                elif stat.S_ISREG(self._resolved(found, mode)):
-                    yield "/".join(found)
+                if after := {
+                    at + 1 for at in places if parts[at] != "**" and _fits(name, parts[at])
+                }:
+                    kind = self._resolved(found, mode)
+                    if len(parts) in after and stat.S_ISREG(kind):
+                        yield "/".join(found)
+                    if stat.S_ISDIR(kind):
+                        below |= after - {len(parts)}
+                if below:
+                    pending.append((found, below))
 
     def _entries(self, folder: list[str]) -> list[tuple[str, int]]:
         """Return names and modes (of links themselves) in a directory."""

@@ -239,7 +239,7 @@ DOORS: dict[str, Sequence[Door]] = {
     ],
 }
 CASES = [
-    pytest.param(door, id=f"{key}-{number}")
+    pytest.param(door, id=f"{key}-{number}", marks=pytest.mark.endurance if number else ())
     for key, doors in DOORS.items()
     for number, door in enumerate(doors)
 ]

@@ -312,6 +312,7 @@ def address() -> Iterator[str]:
         server.terminate()
 
 
+@pytest.mark.endurance
 def test_a_server_over_http_and_a_table_of_it_and_one_on_standard_streams(address: str) -> None:
     over_http: dict[str, Any] = {"url": address}
     model, found = run(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine import Engine
@@ -21,6 +21,7 @@ from flowengine.sdk.untrusted import unmarked
 from flowengine.testing.faulty_store import Fault, FaultyStore
 from tests.agents.crashes import crashed, gone_on
 from tests.agents.flows import NAME, Case, call, flow, told
+from tests.sliced_examples import sliced
 
 LONG = "x" * 4000
 """About a thousand tokens."""
@@ -314,7 +315,7 @@ def request_of(state: dict[str, Any]) -> ModelRequest:
     return ModelRequest("m", request)
 
 
-@settings(max_examples=300, deadline=None)
+@sliced(examples=100)
 @given(conversations(), st.integers(50, 6000), st.integers(0, 3), st.data())
 def test_whatever_is_reduced_is_valid_in_bound_and_has_the_newest_question(
     messages: list[Message], bound: int, rounds: int, data: st.DataObject

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from flowengine.agents.models.port import ModelRequest
 from tests.agents.flows import Case, call, flow
 
@@ -25,6 +27,7 @@ outputs: {answers: "${{ steps.each.output }}"}
 """
 
 
+@pytest.mark.endurance
 def test_five_hundred_calls_of_one_reply_are_answered_in_their_order(tmp_path: Path) -> None:
     calls = [call("add", f"c{n}", a=n, b=1) for n in range(500)]
     case = Case(tmp_path, flow(AGENT), [{"calls": calls}, {"text": "many"}])
@@ -36,6 +39,7 @@ def test_five_hundred_calls_of_one_reply_are_answered_in_their_order(tmp_path: P
     assert [one["content"] for one in answers] == [str(n + 1) for n in range(500)]
 
 
+@pytest.mark.endurance
 def test_a_hundred_agents_at_once_keep_their_conversations_apart(tmp_path: Path) -> None:
     def reply(request: ModelRequest) -> dict[str, object]:
         [_, asked, *more] = request.messages
@@ -53,6 +57,7 @@ def test_a_hundred_agents_at_once_keep_their_conversations_apart(tmp_path: Path)
     assert len(case.model.requests) == 200
 
 
+@pytest.mark.endurance
 def test_a_model_that_never_stops_is_stopped(tmp_path: Path) -> None:
     agent = f"{AGENT}  max_turns: 200\n"
     script = [{"calls": [call("add", a=n, b=n)]} for n in range(300)]

@@ -38,6 +38,7 @@ from flowengine.errors import UsageError
 from flowengine.metachain import AgentRunFailed, MetaChain, Runner
 from flowengine.sdk import ValidationError
 from flowengine.tool_environment import tool
+from tests import command_line
 from tests.agents.flows import without_marks
 from tests.stored_data import stored_in
 
@@ -597,25 +598,20 @@ def stop() -> str:
 """
 
 
-def test_a_run_whose_process_died_goes_on_in_another(tmp_path: Path) -> None:
+def test_a_run_whose_process_died_goes_on_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "tools.py").write_text(TOOLS)
 
-    def start(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "program.py", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    monkeypatch.chdir(tmp_path)
+    assert subprocess.run([sys.executable, "program.py"], check=False).returncode == 9
+    # `stop` may have taken effect, which is asked as a question
+    waiting = command_line.python("program.py", "resume")
+    ended = command_line.python("program.py", "resume")
 
-    assert start().returncode == 9
-    waiting = start("resume")  # `stop` may have taken effect, which is asked as a question
-    ended = start("resume")
-
-    assert waiting.stdout.split() == ["None", "1"], waiting.stderr
-    assert ended.stdout.split() == ["resolved", "done", "0"], ended.stderr
+    assert waiting.out.split() == ["None", "1"], waiting.err
+    assert ended.out.split() == ["resolved", "done", "0"], ended.err
     assert (tmp_path / "counted").read_text() == "x"
 
 
@@ -941,24 +937,22 @@ if __name__ == "__main__":
 """
 
 
-def test_the_command_line_goes_on_with_functions_that_have_a_name(tmp_path: Path) -> None:
+def test_the_command_line_goes_on_with_functions_that_have_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "program.py").write_text(BEGIN)
     (tmp_path / "replies.yaml").write_text(REPLIES)
     said = "def said(context: dict) -> str:\n    return f'You are it: {context}'\n"
     (tmp_path / "tools.py").write_text(f"{TOOLS}\n{said}")
 
-    def start(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    assert start("program.py").returncode == 9
-    resumed = start(
-        *("-m", "flowengine", "--store", "store", "--json"),
-        *("resume", "the-run", "--on-crash", "retry"),
+    monkeypatch.chdir(tmp_path)
+    assert subprocess.run([sys.executable, "program.py"], check=False).returncode == 9
+    resumed = command_line.flowengine(
+        "--store", "store", "--json", "resume", "the-run", "--on-crash", "retry"
     )
 
-    assert resumed.returncode == 0, resumed.stderr
-    run = json.loads(resumed.stdout)["outputs"]["run"]
+    assert resumed.code == 0, resumed.err
+    run = resumed.json()["outputs"]["run"]
     assert (run["result"], run["context"]) == ("done", {"k": 1})
     assert (tmp_path / "counted").read_text() == "x"
 

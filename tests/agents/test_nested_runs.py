@@ -255,6 +255,7 @@ def hang(request: ModelRequest) -> dict[str, Any]:
 hang.facts = ModelFacts(longest_reply=500)  # type: ignore[attr-defined]
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("way", ["kept", "on_the_loop"])
 def test_what_a_run_has_used_and_may_have_used_is_counted_after_a_crash(
     tmp_path: Path, way: str

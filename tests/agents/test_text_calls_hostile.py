@@ -37,6 +37,7 @@ def seconds_for(text: str) -> float:
     return max(found)
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     "text",
     [

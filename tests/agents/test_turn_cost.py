@@ -141,6 +141,7 @@ def untraced() -> Iterator[None]:
         sys.setprofile(before[1])
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("says", "more", "head", "tools"),
     [

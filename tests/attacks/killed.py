@@ -47,7 +47,7 @@ def main(
     began = time.monotonic()
     engine = _start(place, hold=hold, ahead=ahead)
     while not _entries(place) and engine.poll() is None:
-        time.sleep(0.002)
+        time.sleep(0.02)
     latest = max(LATEST, 20 * (time.monotonic() - began))
     told = _end(place, engine, opened, after, signal.Signals[f"SIG{sign}"], latest)
     told |= _after(place, latest, resume=resume)
@@ -65,7 +65,7 @@ def _end(
     seen: set[Path] = set()
     while len(seen) < opened and engine.poll() is None:
         seen |= {*_entries(place)}
-        time.sleep(0.002)
+        time.sleep(0.02)
     open_ = 0
     try:
         engine.wait(after)
@@ -136,7 +136,7 @@ def _left_in_time(place: Path, latest: float) -> dict[str, list[str]]:
     """Return everything still left when the time is over."""
     began = time.monotonic()
     while any((left := _left(place)).values()) and time.monotonic() < began + latest:
-        time.sleep(0.05)
+        time.sleep(0.2)
     return {name: found for name, found in left.items() if found}
 
 

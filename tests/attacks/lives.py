@@ -165,7 +165,7 @@ class Life:
         hold.touch()
         with self._spawned(*words) as process:
             while process.poll() is None and len(self.marks()) == before:
-                time.sleep(0.01)
+                time.sleep(0.05)
             process.kill()
             process.communicate()
         hold.unlink()

@@ -38,28 +38,31 @@ def ended(folder: Path, **how: object) -> dict[str, Any]:
     return told
 
 
+MOMENTS = range(10)
+EVERYTHING_OPEN = len(MOMENTS)
+"""The last of the moments: every environment is open, and the steps never end."""
+
+
 def moment(number: int) -> dict[str, Any]:
-    """Return a random moment of a run.
+    """Return a random moment of a run, or `EVERYTHING_OPEN`.
 
     One in three opens all environments in the background, so that more is in progress at once.
     """
+    if number == EVERYTHING_OPEN:
+        return {"opened": ALL, "hold": True}
     draw = random.Random(f"one{number}")
     opened = draw.randint(1, ALL)
     after = draw.uniform(0, 2 if opened == ALL else 0.5)
     return {"opened": opened, "after": after, "ahead": number % 3 == 1}
 
 
-def test_killed_with_everything_open_nothing_is_left(tmp_path: Path) -> None:
-    told = ended(tmp_path, sign="KILL", opened=ALL, hold=True)
-
-    assert told["open"] == ALL
-
-
 @pytest.mark.endurance
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", [*MOMENTS, EVERYTHING_OPEN])
 def test_killed_at_any_moment_nothing_is_left(number: int, tmp_path: Path) -> None:
     """In one of five, the execution is resumed. It must end, and also leave nothing behind."""
-    ended(tmp_path, sign="KILL", **moment(number), resume=number % 5 == 2)
+    told = ended(tmp_path, sign="KILL", **moment(number), resume=number % 5 == 2)
+
+    assert number != EVERYTHING_OPEN or told["open"] == ALL
 
 
 def left_nothing(told: dict[str, Any]) -> None:
@@ -69,18 +72,12 @@ def left_nothing(told: dict[str, Any]) -> None:
         assert "to resume: flowengine resume" in told["told"]
 
 
-def test_told_to_end_it_leaves_nothing_at_all_and_can_be_resumed(tmp_path: Path) -> None:
-    told = ended(tmp_path, sign="TERM", opened=ALL, hold=True)
+@pytest.mark.endurance
+@pytest.mark.parametrize("number", [*MOMENTS, EVERYTHING_OPEN])
+def test_told_to_end_at_any_moment_it_leaves_nothing_at_all(number: int, tmp_path: Path) -> None:
+    """Number 9 receives no signal and ends by itself."""
+    moments = {"opened": ALL + 1} if number == 9 else moment(number)
+    told = ended(tmp_path, sign=("TERM", "INT")[number % 2], **moments, resume=number % 5 == 2)
 
     left_nothing(told)
-    assert (told["open"], told["code"]) == (ALL, 130)
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize("number", range(10))
-def test_told_to_end_at_any_moment_it_leaves_nothing_at_all(number: int, tmp_path: Path) -> None:
-    """The last one receives no signal and ends by itself."""
-    moments = moment(number) if number < 9 else {"opened": ALL + 1}
-    left_nothing(
-        ended(tmp_path, sign=("INT", "TERM")[number % 2], **moments, resume=number % 5 == 2)
-    )
+    assert number != EVERYTHING_OPEN or (told["open"], told["code"]) == (ALL, 130)

@@ -9,7 +9,8 @@ import pytest
 from tests.attacks.lives import life
 
 
-@pytest.mark.parametrize("seed", [0, 4, 6])
+@pytest.mark.endurance
+@pytest.mark.parametrize("seed", range(10))
 def test_nothing_is_done_that_nobody_allowed(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -233,6 +233,7 @@ def test_a_folder_without_a_store_is_taken(project: Path) -> None:
     assert known(str(project / ".flowengine")) is not None
 
 
+@pytest.mark.endurance
 def test_stores_that_are_made_at_once_are_one(project: Path) -> None:
     runs = [
         subprocess.Popen(

@@ -53,9 +53,24 @@ steps:
     environments: [py, sh, js, term, own, box, db, notes, units]
 """
 
-STEPS = '''
+STEPS = """
 import json, os, subprocess, sys
 from pathlib import Path
+
+COMMANDS = '''
+import io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from flowengine.cli import main
+
+told = {}
+for line in sys.argv[1:]:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with redirect_stdout(out), redirect_stderr(out):
+        main([*line.split(), "--json"])
+    out.seek(0)
+    told[line] = out.read()
+print(json.dumps(told))
+'''
 
 def note(notes):
     notes.write("a.txt", b"x")
@@ -68,7 +83,7 @@ def ask(units):
     return units.call_tool("token", {}).text
 
 def look(context: "StepContext"):
-    """Write down what others can see of this machine while all is open."""
+    # Write down what others can see of this machine while all is open.
     seen = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -76,12 +91,11 @@ def look(context: "StepContext"):
         except OSError:
             continue
     env = {name: value for name, value in os.environ.items() if not name.startswith("SECRET_")}
-    command = [sys.executable, "-m", "flowengine"]
     id = context.execution.id
-    for line in ("envs list", "envs show box", f"show {id}", f"events {id}", f"why {id}"):
-        words = [*command, *line.split(), "--json"]
-        done = subprocess.run(words, env=env, capture_output=True, text=True)
-        seen[line] = done.stdout + done.stderr
+    lines = ("envs list", "envs show box", f"show {id}", f"events {id}", f"why {id}")
+    command = [sys.executable, "-c", COMMANDS, *lines]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    seen |= json.loads(done.stdout)
     label = f"label=flowengine.owner_id={id}"
     words = ["docker", "ps", "-aq", "--filter", label]
     found = subprocess.run(words, capture_output=True, text=True)
@@ -89,7 +103,7 @@ def look(context: "StepContext"):
         told = subprocess.run(["docker", "inspect", name], capture_output=True, text=True)
         seen[f"container {name}"] = told.stdout
     Path("seen.json").write_text(json.dumps(seen))
-'''
+"""
 
 SERVER = """
 from mcp.server.mcpserver import MCPServer
@@ -204,6 +218,7 @@ def test_what_is_compressed_in_a_store_would_be_found(tmp_path: Path) -> None:
     assert any("flows, row" in each for each in found_in(stored_in(tmp_path / "store")))
 
 
+@pytest.mark.endurance
 def test_it_is_nowhere(place: Path, log: io.StringIO, capfd: pytest.CaptureFixture[str]) -> None:
     text = FLOW.replace("PYTHON", sys.executable) % declared()
     Path("secretive.yaml").write_text(text)

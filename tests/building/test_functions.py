@@ -6,15 +6,15 @@ import functools
 import os
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowengine import Engine, Flow, UsageError
+from tests import command_line
 from tests.building import work
-
-BIN = Path(sys.executable).parent
 
 
 class Shop:
@@ -68,10 +68,10 @@ def python(*arguments: str | Path, cwd: Path, **env: str) -> subprocess.Complete
     )
 
 
-def flowengine(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [BIN / "flowengine", *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
+def flowengine(*arguments: str, cwd: Path) -> command_line.Done:
+    """Run a command in the process of the tests, where no module of a program is loaded."""
+    with chdir(cwd):
+        return command_line.flowengine(*arguments)
 
 
 SCRIPT = """
@@ -109,15 +109,10 @@ def test_a_script_runs_its_own_functions_and_another_process_goes_on(tmp_path: P
 
     (tmp_path / "elsewhere").mkdir()
     [wait] = Engine(tmp_path / ".flowengine").waits().items
-    gone_on = subprocess.run(
-        [BIN / "flowengine", "--store", "../.flowengine", "approve", wait["id"]],
-        cwd=tmp_path / "elsewhere",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert gone_on.returncode == 0, gone_on.stderr
-    assert "said: Hello, Ana, bye" in gone_on.stdout
+    command = ("--store", "../.flowengine", "approve", wait["id"])
+    gone_on = flowengine(*command, cwd=tmp_path / "elsewhere")
+    assert gone_on.code == 0, gone_on.err
+    assert "said: Hello, Ana, bye" in gone_on.out
 
 
 def test_a_script_that_runs_when_it_is_imported_is_told_so(tmp_path: Path) -> None:
@@ -128,8 +123,8 @@ def test_a_script_that_runs_when_it_is_imported_is_told_so(tmp_path: Path) -> No
 
     [wait] = Engine(tmp_path / ".flowengine").waits().items
     gone_on = flowengine("approve", wait["id"], cwd=tmp_path)
-    assert gone_on.returncode != 0
-    told = gone_on.stdout + gone_on.stderr
+    assert gone_on.code != 0
+    told = gone_on.out + gone_on.err
     assert "the module 'greeting' runs a flow while" in told
     assert "if __name__ == '__main__'" in told
 

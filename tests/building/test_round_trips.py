@@ -19,6 +19,7 @@ from flowengine.flow.source.diagnostics import Diagnostics
 from flowengine.flow.source.yaml_source import read_text
 from flowengine.testing.random_flows import LIBRARY, Author
 from tests.language.stage import TOOLS
+from tests.sliced_examples import sliced
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [
@@ -160,9 +161,9 @@ DATA = st.recursive(
 )
 
 
-@settings(max_examples=150)
-@given(data=DATA)
-def test_any_data_is_written_so_that_it_is_read_again(tmp_path_factory: Any, data: Any) -> None:
+@sliced(examples=30)
+@given(DATA)
+def test_any_data_is_written_so_that_it_is_read_again(data: Any) -> None:
     flow = Flow("data")
     flow.step("give", output={"data": escaped(data)})
 

@@ -60,7 +60,7 @@ class CommandLine:
         """Wait until a step runs in a started process."""
         while not self("--json", "list", "--status", "running").json():
             assert process.poll() is None
-            time.sleep(0.05)
+            time.sleep(0.2)
 
 
 def steady(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import textwrap
 import threading
@@ -80,7 +81,7 @@ def chat_in_process(folder: Path, said: str, *words: str) -> Done:
 
 
 def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: CommandLine) -> None:
-    first = chat_in_process(folder, "I am Ana\n/tools\n/cost\n/what\n", "talk.yaml")
+    first = chat(folder, "I am Ana\n/tools\n/cost\n/what\n", "talk.yaml")
 
     assert first.code == 0
     assert first.out == "What can I do for you?\nHello Ana.\nI can echo.\n"
@@ -406,7 +407,7 @@ def crew(tmp_path: Path) -> Path:
 def test_without_a_file_the_assistant_answers(crew: Path, flowengine: CommandLine) -> None:
     said = "\n   \nwhat is 6 times 7?\nand one more, in a file?\napprove\n"
 
-    done = chat(crew, said, "--model", "scripted/crew.yaml")
+    done = chat(crew, said, "--lazy", "--model", "scripted/crew.yaml")
 
     assert done.code == 0
     assert done.out == "What can I do for you?\nIt is 42.\nIt is 43.\n"
@@ -425,35 +426,6 @@ def states(done: Done) -> set[tuple[str, str]]:
 
 
 AT_ONCE = {("code_env", "ready"), ("file_env", "ready"), ("workspace", "ready")}
-
-
-def test_environments_of_the_assistant_are_one_object_each(crew: Path) -> None:
-    built_in = Path(assistant.ASSISTANT).read_text()
-    (crew / "probes.py").write_text(PROBE)
-    (crew / "probed.yaml").write_text(
-        built_in.replace("tools:\n", 'tools:\n  probe: {python: "probes:probe"}\n', 1)
-        .replace("write_file, edit_file]", "write_file, edit_file, probe]")
-        .replace(
-            "environments: [code_env, workspace]",
-            "environments: [code_env, file_env, web_env, workspace]",
-        )
-    )
-    script = """\
-    - calls: [{name: transfer_to_coder}]
-    - calls: [{name: probe}]
-    - text: so
-    - calls: [{name: probe}]
-    - text: so
-    """
-    (crew / "probed.json").write_text(textwrap.dedent(script))
-
-    done = chat(crew, "one\ntwo\n", "probed.yaml", "--model", "scripted/probed.json")
-
-    first, second = [line for line in done.err.splitlines() if "PythonSandbox" in line]
-    assert first.partition("[")[2] == second.partition("[")[2]
-    assert all(kind in first for kind in ("Documents", "Browser", "Folder"))
-    background = {("web_env", "opens in the background"), ("web_env", "ready")}
-    assert states(done) == AT_ONCE | background
 
 
 def test_lazily_nothing_is_opened_before_it_is_used(crew: Path, flowengine: CommandLine) -> None:
@@ -510,20 +482,47 @@ def told_of_calls(flowengine: CommandLine) -> list[str]:
 
 
 def test_the_assistant_asks_and_goes_on_the_web(tmp_path: Path, flowengine: CommandLine) -> None:
+    """Meanwhile, each of its environments is one object, which a tool is given twice."""
     with serving() as web:
         on_the_web(tmp_path, web)
-        said = "when?\napprove\napprove\n"
+        probed(tmp_path)
+        said = "when?\napprove\napprove\nand now?\n"
         done = chat(tmp_path, said, "web.yaml", "--model", "scripted/web_script.yaml")
 
-        assert done.out == "What can I do for you?\nFrom nine.\n"
+        assert done.out == "What can I do for you?\nFrom nine.\nso\n"
         assert [f"Call '{one}'?" in done.err for one in ("visit_page", "browser_open")] == [
             True
         ] * 2
-        visited, opened, found = told_of_calls(flowengine)
+        first, visited, opened, found, second = told_of_calls(flowengine)
         assert "Open from nine." in visited
         assert "textbox" in opened
         assert "nine" in found
         assert len(web.asked) >= 2
+    objects, again = (re.findall(r"([A-Z]\w+) (\d{6,})", one) for one in (first, second))
+    assert objects == again
+    assert [kind for kind, _ in objects] == ["PythonSandbox", "Documents", "Browser", "Folder"]
+    background = {("web_env", "opens in the background"), ("web_env", "ready")}
+    assert states(done) == AT_ONCE | background
+
+
+def probed(folder: Path) -> None:
+    """Let the coder look at all environments, before and after the browser's turn."""
+    (folder / "probes.py").write_text(PROBE)
+    text = (folder / "web.yaml").read_text()
+    (folder / "web.yaml").write_text(
+        text.replace("tools:\n", 'tools:\n  probe: {python: "probes:probe"}\n', 1)
+        .replace("write_file, edit_file]", "write_file, edit_file, probe]")
+        .replace(
+            "environments: [code_env, workspace]",
+            "environments: [code_env, file_env, web_env, workspace]",
+        )
+    )
+    script = (folder / "web_script.yaml").read_text()
+    to_coder = "- calls: [{name: transfer_to_coder}]\n- calls: [{name: probe}]\n"
+    to_triage = "- calls: [{name: transfer_to_triage}]\n"
+    (folder / "web_script.yaml").write_text(
+        f"{to_coder}{to_triage}{script}{to_triage}{to_coder}- text: so\n"
+    )
 
 
 def test_the_assistant_asks_before_anything_that_could_carry_text_out(tmp_path: Path) -> None:
@@ -556,7 +555,7 @@ def test_an_address_that_is_refused_is_not_opened(tmp_path: Path) -> None:
         lines = script.read_text().splitlines(keepends=True)
         script.write_text("".join(line for line in lines if "std.browser_find" not in line))
         said = "when?\nreject\nno\nreject\nno\n"
-        done = chat(tmp_path, said, "web.yaml", "--model", "scripted/web_script.yaml")
+        done = chat(tmp_path, said, "web.yaml", "--lazy", "--model", "scripted/web_script.yaml")
 
         assert done.out == "What can I do for you?\nFrom nine.\n"
         assert web.asked == []

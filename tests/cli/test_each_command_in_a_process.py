@@ -83,6 +83,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_runs(command: str, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(made)

@@ -77,7 +77,7 @@ def test_interrupted_while_it_starts(flowengine: CommandLine, silent: str) -> No
     process = flowengine.spawn("run", str(flow), start_new_session=True)
     while not api.containers(filters={"ancestor": silent}):
         assert process.poll() is None
-        time.sleep(0.05)
+        time.sleep(0.2)
 
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)

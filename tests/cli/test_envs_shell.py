@@ -172,6 +172,7 @@ def test_what_cannot_be_opened_is_told(
     assert (out, said in err, code != 0) == ("", True, True), err
 
 
+@pytest.mark.endurance
 def test_a_process_that_is_told_to_end_leaves_nothing(flowengine: CommandLine) -> None:
     process = flowengine.spawn(*BOX, stdin=-1)
     assert process.stdin is not None

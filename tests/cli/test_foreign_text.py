@@ -191,6 +191,7 @@ def colours(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(output, "colourful", lambda stream: request.param)
 
 
+@pytest.mark.endurance
 @pytest.mark.usefixtures("colours")
 @pytest.mark.parametrize("kind", ["approval", "question", "signal"])
 @pytest.mark.parametrize("view", VIEWS)

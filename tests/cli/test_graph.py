@@ -266,6 +266,7 @@ def test_svg_holds_every_step_of_the_examples(flowengine: CommandLine, flow: Pat
     assert found <= groups
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("flow", ["every", *[str(path) for path in FLOWS]])
 def test_boxes_and_labels_do_not_overlap_and_are_inside(every: Path, flow: str) -> None:
     frame = draw(compile_file(every if flow == "every" else flow).flow).frame
@@ -358,6 +359,7 @@ def large(seed: int, steps: int) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(("seed", "steps"), [(1, 30), (2, 30), (3, 60), (4, 200)])
 def test_large_flows_with_cycles_and_long_edges_read_well_too(
     flowengine: CommandLine, seed: int, steps: int
@@ -409,6 +411,7 @@ def test_text_of_the_file_stays_text(flowengine: CommandLine, format: str) -> No
         assert not set(boxes[0][len('  step_s{"') : -2]) & set('"<>`]{}')
 
 
+@pytest.mark.endurance
 def test_the_same_flow_gives_the_same_picture_in_every_process(every: Path) -> None:
     program = str(Path(sys.executable).with_name("flowengine"))
     seen = {

@@ -175,7 +175,7 @@ def test_another_worker_takes_over_from_one_that_was_killed(flowengine: CommandL
     worker = flowengine.spawn("run", str(flow))
     while not list(environments_in(flowengine.folder / ".flowengine").rglob("begun")):
         assert worker.poll() is None
-        time.sleep(0.02)
+        time.sleep(0.2)
     worker.kill()
     worker.communicate()
 

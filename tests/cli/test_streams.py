@@ -25,6 +25,7 @@ def shell(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("redirect", "code"),
     [
@@ -52,6 +53,7 @@ def test_a_stream_that_is_closed_or_full_does_not_make_a_success_a_failure(
         assert done.stdout == "message: Hello, world!\n"
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("command", ["list", "--json list", "--help", "run --help", "schema"])
 def test_results_that_cannot_be_written_are_an_error(
     flowengine: CommandLine, hello: Path, command: str
@@ -110,6 +112,7 @@ def test_a_current_folder_that_is_gone_is_said(flowengine: CommandLine, command:
     assert done.stderr.startswith("error: the current directory cannot be used: No such file")
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("given", ["-i @/dev/zero", "-i - </dev/zero"])
 @pytest.mark.usefixtures("hello")
 def test_input_without_an_end_is_refused(flowengine: CommandLine, given: str) -> None:

@@ -56,6 +56,7 @@ def test_what_is_named_may_stand_on_both_sides_of_an_option(
     assert "unknown argument --mpa" in flowengine("upgrade", changed, "--mpa", "x", code=2).err
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("number", [150, 900])
 def test_flows_that_run_one_another_too_deeply_are_an_error_of_the_file(
     flowengine: CommandLine, number: int

@@ -162,6 +162,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.endurance  # a daemon of its own is started and killed
 def test_a_daemon_that_goes_away_is_a_loss_and_then_all_is_well(folder: Path) -> None:
     lost, unavailable = "EnvironmentLost EnvironmentLost", "EnvironmentUnavailable " * 2
     assert played("restart", folder) == f"{lost} {unavailable}here here 0"

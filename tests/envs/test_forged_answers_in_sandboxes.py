@@ -18,6 +18,7 @@ from flowengine_envs.kinds.python import Python, PythonSandbox
 from flowengine_envs.link import code_answers, frames, plain
 from flowengine_envs.sandboxes.host import HostSandbox
 from tests.envs.opening import opened
+from tests.sliced_examples import sliced
 
 FORGE = """
 import sys, json, struct, time
@@ -144,11 +145,13 @@ JSON = st.recursive(
 )
 
 
+@sliced(examples=30)
 @given(PLAIN)
 def test_plain_data_comes_back(value: Any) -> None:
     assert plain.decode(json.loads(plain.dumps(value))) == value
 
 
+@sliced(examples=30)
 @given(st.dictionaries(st.sampled_from(["value", "error", "text", "left", "large", "id"]), JSON))
 def test_any_answer_is_of_the_right_types_or_broken(answer: dict[str, Any]) -> None:
     try:
@@ -161,12 +164,14 @@ def test_any_answer_is_of_the_right_types_or_broken(answer: dict[str, Any]) -> N
     assert all(isinstance(each, str) for each in found.get("left", []))
 
 
+@sliced(examples=30)
 @given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_a_map_or_broken(body: bytes) -> None:
     with suppress(code_answers.Broken):
         assert isinstance(code_answers.read(body), dict)
 
 
+@sliced(examples=30)
 @given(st.binary(max_size=200))
 def test_any_body_is_a_message_or_unusable(body: bytes) -> None:
     assert isinstance(frames.message(body), (frames.Message, frames.Unusable))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,14 @@ while True:
         pass
 """
 """Each process is in a separate session, so that no single call reaches all of them."""
+UNTIL_TOLD = """
+import os, time
+print('begun', flush=True)
+while not os.path.exists('told'):
+    time.sleep(0.05)
+print('on')
+"""
+"""It starts no process, as there may be no room for one."""
 SOON = 90
 """In seconds: a timeout, the grace period, and slack for a machine busy with forks."""
 
@@ -67,21 +76,29 @@ def forks_of_a_command(bash: Bash, code: str) -> None:
     assert after.stdout == "usable\n", after
 
 
+@pytest.mark.wherever
 def test_a_command_that_forks_is_ended_by_its_timeout(boxed: Bash) -> None:
     forks_of_a_command(boxed, STUBBORN)
 
 
-def test_forks_that_leave_their_session_are_ended(boxed: Bash) -> None:
-    forks_of_a_command(boxed, LEAVING)
-
-
 def test_another_command_goes_on_beside_forks_that_are_ended(boxed: Bash) -> None:
-    """All processes are paused while the forks are killed, and the others resume."""
-    with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(boxed.run, "for n in 1 2 3 4; do sleep 0.5; done; echo on")
-        forks_of_a_command(boxed, LEAVING)
+    """Those that have left their session are ended too.
 
-        assert other.result().stdout == "on\n"
+    All processes are paused while the forks are killed, and the others resume.
+    """
+    begun = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(
+            boxed.run,
+            ["python3", "-c", UNTIL_TOLD],
+            timeout=2 * SOON,
+            on_output=lambda *_: begun.set(),
+        )
+        assert begun.wait(SOON)
+        forks_of_a_command(boxed, LEAVING)
+        boxed.run("touch told")
+
+        assert other.result().stdout == "begun\non\n"
 
 
 def test_a_sandbox_survives_forks_that_take_all_of_its_memory(

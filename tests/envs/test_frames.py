@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flowengine_envs.link import frames, plain
 from flowengine_envs.link.frames import Message, Opener, Sealer, Unauthentic, Unusable
+from tests.sliced_examples import sliced
 
 KEY = os.urandom(frames.KEY)
 
@@ -144,6 +145,7 @@ PLAIN = st.recursive(
 )
 
 
+@sliced(examples=30)
 @given(PLAIN)
 def test_plain_data_comes_back_as_it_was(value: object) -> None:
     assert plain.decode(plain.encode(value)) == value

@@ -271,9 +271,9 @@ def escapes(workspace: Path, outside: Path, verbs: list[Callable[[], object]]) -
     ("verbs", "walk", "expected"),
     [
         (of_workspace, walked, set()),
-        (of_below, walked, set()),
+        pytest.param(of_below, walked, set(), marks=pytest.mark.endurance),
         (of_workspace, careless, {"0 reads", "2 changes", "5 changes"}),
-        (of_tree, walked, set()),
+        pytest.param(of_tree, walked, set(), marks=pytest.mark.endurance),
     ],
     ids=["workspace", "below", "found-in-workspace", "tree"],
 )

@@ -172,16 +172,20 @@ exec sleep 1000
 """A program that starts another one in a new session, which does the same and exits."""
 
 
-def test_a_server_whose_start_is_cancelled_leaves_nothing_in_any_session(tmp_path: Path) -> None:
+@pytest.mark.endurance
+@pytest.mark.parametrize("begun", range(0, 40, 4))
+def test_a_server_whose_start_is_cancelled_leaves_nothing_in_any_session(
+    tmp_path: Path, begun: int
+) -> None:
     """At any point of cancellation, and although the server's processes are all short-lived."""
     script = tmp_path / "forking.sh"
     script.write_text(FORKING)
-    begun_before = {f"cancelled-{os.getpid()}-{begun}@here": begun for begun in range(0, 40, 4)}
+    mark = f"cancelled-{os.getpid()}-{begun}@here"
 
     def alive() -> list[int]:
-        return [pid for pid, found in marked(VARIABLE).items() if found in begun_before]
+        return [pid for pid, found in marked(VARIABLE).items() if found == mark]
 
-    async def cancelled(mark: str, begun: int) -> None:
+    async def cancelled() -> None:
         workspace = tmp_path / mark
         workspace.mkdir()
         told = workspace / "begun"
@@ -202,9 +206,5 @@ def test_a_server_whose_start_is_cancelled_leaves_nothing_in_any_session(tmp_pat
             with pytest.raises(asyncio.CancelledError):
                 await starting
 
-    async def each() -> None:
-        for mark, begun in begun_before.items():
-            await cancelled(mark, begun)
-
-    background().run(each())  # a loop that outlives the processes
+    background().run(cancelled())  # a loop that outlives the processes
     until(lambda: not alive())

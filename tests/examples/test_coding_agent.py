@@ -92,6 +92,7 @@ def test_nothing_of_the_project_changes_before_it_is_published(
     assert '"[^a-z0-9]"' in (project / "slugs.py").read_text()
 
 
+@pytest.mark.endurance
 def test_an_agent_whose_process_was_killed_goes_on_in_its_copy(
     flowengine: Shell, project: Path
 ) -> None:

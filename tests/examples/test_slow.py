@@ -42,7 +42,7 @@ def until_done(flowengine: Shell, count: int) -> None:
     with Engine(flowengine.folder / ".flowengine") as engine:
 
         def reached() -> bool:
-            time.sleep(0.05)
+            time.sleep(0.2)
             if not engine.executions().items:
                 return False
             steps = engine.show("slow1")["steps"]

@@ -87,7 +87,13 @@ def test_the_child_of_a_fork_is_told_and_releases_nothing(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     "end",
-    ["", "raise ZeroDivisionError", "sys.exit(3)", "asyncio.run(m.async_ensure({'kind': 'toy'}))"],
+    [
+        "raise ZeroDivisionError",
+        *(
+            pytest.param(end, marks=pytest.mark.endurance)
+            for end in ("", "sys.exit(3)", "asyncio.run(m.async_ensure({'kind': 'toy'}))")
+        ),
+    ],
 )
 def test_the_interpreters_end_releases_everything_quietly(tmp_path: Path, end: str) -> None:
     program = f"""

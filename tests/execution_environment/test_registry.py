@@ -117,6 +117,7 @@ def reaped(manager: EnvironmentManager, tmp_path: Path) -> list[dict[str, Any]]:
     return [one for one in manager.reap() if one["what"] not in anywhere or one.get("id") in own]
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("stop", ["intent", "started", "ready", "releasing"])
 def test_wherever_a_process_is_killed_nothing_is_left(
     kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path, stop: str
@@ -227,7 +228,7 @@ def test_who_ends_a_scope_takes_no_folder_from_another_who_begins_it(make: Make)
     spec = {"kind": "files", "scope": "session", "owner_id": "team"}
 
     def use(manager: EnvironmentManager) -> None:
-        for _ in range(40):
+        for _ in range(12):
             folder = manager.ensure(spec).resource
             folder.write("mine", manager.id)
             assert folder.read("mine") == manager.id.encode()
@@ -349,6 +350,7 @@ def test_an_entry_of_a_newer_release_is_left_to_it(
     assert make().written() == []
 
 
+@pytest.mark.endurance
 def test_two_who_reap_at_once_end_each_thing_once(
     kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
 ) -> None:
@@ -479,8 +481,14 @@ def test_a_closed_manager_touches_its_folder_no_more(
 
 # Every way out
 
+WAYS = ("end", "error", "int", "hup")
+"""Beside the usual one."""
 
-@pytest.mark.parametrize("way", ["end", "error", "int", "term", "hup"])
+
+@pytest.mark.parametrize(
+    "way",
+    ["term", *(pytest.param(way, marks=pytest.mark.endurance) for way in WAYS)],
+)
 def test_a_process_that_ends_leaves_nothing(tmp_path: Path, way: str) -> None:
     stop = "exit" if way == "error" else "ready"
     process = subprocess.Popen(

@@ -75,6 +75,7 @@ def work(text: str) -> int:
     return sum(entry.callcount for entry in profile.getstats())
 
 
+@pytest.mark.endurance
 def test_a_tangle_is_given_up_in_bounded_memory_and_time(tmp_path: Path) -> None:
     """One file with a single scope, and one with many that share the limit on effort."""
     files = [tmp_path / "one.yaml", tmp_path / "many.yaml"]
@@ -92,6 +93,7 @@ def test_a_tangle_is_given_up_in_bounded_memory_and_time(tmp_path: Path) -> None
         assert told in done.stdout
 
 
+@pytest.mark.endurance
 def test_counting_joins_cost_in_proportion_to_their_number() -> None:
     compile_text(chain(10))  # excludes work done only once
     small, large = work(chain(60)), work(chain(240))

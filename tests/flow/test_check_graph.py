@@ -237,6 +237,7 @@ def test_a_handler_is_a_way_to_a_join() -> None:
     assert [one.code for one in check_graph(compiled)] == ["E207"]
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("size", [1_000, 10_000])
 def test_chains_diamonds_and_wide_splits_cost_in_proportion_to_their_size(size: int) -> None:
     """The limit only guards against a hang: the time must not depend on the pairs of steps."""

@@ -58,6 +58,7 @@ VALUES = ['"none"', '"end_all"', '"execution"', '"global"', '"flow"', '"failed"'
 """Settings that affect values."""
 
 
+@pytest.mark.endurance
 def test_what_is_drawn_holds_every_construct_also_where_it_is_accepted() -> None:
     everything: Counter[str] = Counter()
     passing: set[str] = set()

@@ -120,6 +120,7 @@ def test_all_errors_of_a_file_are_reported_at_once_in_file_order() -> None:
     assert [one.split()[0] for one in found] == ["E301", "E401", "E202", "E102"]
 
 
+@pytest.mark.endurance
 def test_a_flow_compiles_without_recursion_over_its_steps_which_name_one_another() -> None:
     count = 2 * sys.getrecursionlimit()
     lines = ["steps:", "  - {id: s0, output: 0}"]

@@ -17,13 +17,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowengine import masking
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk import SecretMissing, ValidationError
 from flowengine.secrets import Secrets, has_secret, resolve
 from flowengine.step_log import StepLog
+from tests.sliced_examples import sliced
 
 VALUE = 'p€ss/w0rd+ "x"'
 LONG = "".join(f"part{number}-" for number in range(30))
+BLOCK = 4 * masking._MARGIN
+"""Bytes of a file that are searched together: fewer than usual, so that files can be small."""
 
 
 @pytest.fixture
@@ -75,6 +79,7 @@ def test_secret_is_masked_in_bytes_and_the_rest_of_them_is_kept(secrets: Secrets
     assert secrets.mask(b"\xffnothing") == b"\xffnothing"
 
 
+@sliced(examples=30)
 @given(secret=st.text(min_size=4), before=st.binary(max_size=5), after=st.binary(max_size=5))
 def test_encoding_a_secret_with_anything_around_it_does_not_show_it(
     secret: str, before: bytes, after: bytes
@@ -123,15 +128,16 @@ def test_halves_of_a_secret_are_masked_where_output_was_cut(secrets: Secrets, ke
     assert secrets.mask(f"no key{line}, and more") == f"no key{line}, and more"
 
 
-@pytest.mark.parametrize("at", [0, 10, 4 * 2**20 - 40, 4 * 2**20, 9 * 2**20])
+@pytest.mark.parametrize("at", [0, 10, BLOCK - 40, BLOCK, 2 * BLOCK + BLOCK // 4])
 @pytest.mark.parametrize("form", [VALUE, base64.encodebytes(LONG.encode()).decode()])
 def test_file_with_a_secret_is_refused_or_masked_wherever_it_stands(
     monkeypatch: pytest.MonkeyPatch, at: int, form: str
 ) -> None:
+    monkeypatch.setattr(masking, "_BLOCK", BLOCK)
     monkeypatch.setenv("API_KEY", VALUE)
     monkeypatch.setenv("LONG_KEY", LONG)
     keys: dict[str, dict[str, str]] = {"KEY": {"env": "API_KEY"}, "LONG": {"env": "LONG_KEY"}}
-    before, after = b"\xff\x00" * (at // 2), b"\xfe" * 3_000_000
+    before, after = b"\xff\x00" * (at // 2), b"\xfe" * (BLOCK // 4 * 3)
     data = before + form.encode() + after
     target = io.BytesIO()
 
@@ -140,13 +146,13 @@ def test_file_with_a_secret_is_refused_or_masked_wherever_it_stands(
     ):
         Secrets(keys).mask_file(io.BytesIO(data), target, "a.bin")
     assert target.getvalue() == b""
-    masking = Secrets({name: {**key, "in_files": "mask"} for name, key in keys.items()})
-    assert masking.mask_file(io.BytesIO(data), target, "a.bin")
+    masked_by = Secrets({name: {**key, "in_files": "mask"} for name, key in keys.items()})
+    assert masked_by.mask_file(io.BytesIO(data), target, "a.bin")
     masked = target.getvalue()
     assert masked.startswith(before + b"***")
     assert masked.endswith(after)
     assert re.fullmatch(rb"([A-Za-z0-9]?=*\n)?", masked[len(before) + 3 : -len(after)])
-    assert not masking.mask_file(io.BytesIO(before + after), target, "a.bin")
+    assert not masked_by.mask_file(io.BytesIO(before + after), target, "a.bin")
 
 
 def test_what_a_library_logs_shows_no_secret(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from flowengine.errors import InputError
 from flowengine.validation import SchemaError, Validator, validate
+from tests.sliced_examples import sliced
 
 PERSON = {
     "type": "object",
@@ -187,6 +188,7 @@ SCHEMAS = st.recursive(
 )
 
 
+@sliced(examples=30)
 @given(schema=SCHEMAS, value=VALUES)
 def test_short_way_never_gives_another_verdict(schema: Any, value: Any) -> None:
     if _has_infinity(value):

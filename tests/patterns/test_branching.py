@@ -76,6 +76,7 @@ def _overlap(spans: list[Span]) -> bool:
 MIRRORS = ("mirror_a", "mirror_b", "mirror_c")
 
 
+@pytest.mark.endurance
 def test_09_structured_discriminator() -> None:
     """The first branch starts the next step once. It is reset when all branches have ended."""
 
@@ -116,6 +117,7 @@ def test_30_structured_partial_join() -> None:
 WATCH = ("pilot", "coast_guard")
 
 
+@pytest.mark.endurance
 def test_28_blocking_discriminator() -> None:
     """The first of a wave starts the next step. A new wave starts when all have arrived."""
 
@@ -138,6 +140,7 @@ def test_28_blocking_discriminator() -> None:
     play(28, ("join: {need: 1, late: queue}", "join: each")).refute(holds)
 
 
+@pytest.mark.endurance
 def test_31_blocking_partial_join() -> None:
     """The second of a wave starts the next step. A new wave starts when all have arrived."""
     checks = ("look_at_badge", "look_at_bag", "call_host")
@@ -228,6 +231,7 @@ def test_37_acyclic_synchronising_merge(plan: dict[str, Any]) -> None:
         play(37, ("join: active", "join: 1"), inputs=plan).refute(holds)
 
 
+@pytest.mark.endurance
 def test_38_general_synchronising_merge() -> None:
     """With cycles, it starts once no more tokens can arrive, in each round."""
     people = [

@@ -14,6 +14,7 @@ def ended(spans: list[Span]) -> list[int]:
     return sorted(span.ended for span in spans)
 
 
+@pytest.mark.endurance
 def test_12_instances_without_synchronisation() -> None:
     """Instances run in parallel, each has its own successor, and none waits for all."""
 
@@ -83,6 +84,7 @@ def test_15_not_known_at_run_time() -> None:
 GUESTS = [deciding("answer", "comes")]
 
 
+@pytest.mark.endurance
 def test_26_cancel_instances() -> None:
     """All running and waiting instances are withdrawn at once, and future ones never start."""
 
@@ -133,6 +135,7 @@ def test_27_complete_instances() -> None:
     play(27, (", as: succeeded", ""), outside=people).refute(holds)
 
 
+@pytest.mark.endurance
 def test_34_static_partial_join_for_instances() -> None:
     """The third of five starts the next step once. The others end without effect."""
 

@@ -57,6 +57,7 @@ def compiled(flow: dict[str, Any] | str) -> CompiledFlow | None:
     return accepted.flow if accepted else None
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("wild", [False, True])
 def test_many_flows_that_call_functions_are_accepted(wild: bool) -> None:
     found = 0

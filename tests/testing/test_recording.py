@@ -66,6 +66,7 @@ def test_flows_that_were_killed_at_any_write_become_cases(
             same(engine, "it")
 
 
+@pytest.mark.endurance
 def test_what_comes_in_the_same_millisecond_keeps_its_order(tmp_path: Path) -> None:
     """No time passes at all, while the process repeatedly dies with several calls in flight."""
     flow = load(world.make(tmp_path, flows.ITEMS))

@@ -17,6 +17,7 @@ from flowengine.tool_environment import (
     RegistrationError,
     ToolContext,
     WebSocketClient,
+    feed,
     tool,
 )
 from flowengine.tool_environment.feed import Feed
@@ -156,7 +157,11 @@ def test_a_client_that_fails_is_one_warning_and_changes_nothing() -> None:
     run(main())
 
 
-def test_a_client_that_never_reads_slows_nothing_and_is_told_what_it_missed() -> None:
+def test_a_client_that_never_reads_slows_nothing_and_is_told_what_it_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feed, "MOST", 200)
+
     class Stuck(MemoryClient):
         def __init__(self) -> None:
             super().__init__(decides=False)
@@ -176,9 +181,9 @@ def test_a_client_that_never_reads_slows_nothing_and_is_told_what_it_missed() ->
         if client is not None:
             env.set_client(client)
         with Calls() as made_calls:
-            for number in range(300):  # none waits for the client, which continues only after them
+            for number in range(50):  # none waits for the client, which continues only after them
                 await env.execute_tool(call("echo", f"{number}", text="x" * 100))
-        assert len(env.feed._kept) <= 2_000
+        assert len(env.feed._kept) <= 200
         assert sum(len(each.text) for each in env.feed._kept) <= 8 * 1024 * 1024
         last = env.feed.number
         if isinstance(client, Stuck):
@@ -338,13 +343,15 @@ def test_a_lost_connection_loses_nothing(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_connection_that_never_reads_slows_nothing() -> None:
+def test_a_connection_that_never_reads_slows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "LARGEST", 1024 * 1024)
+
     async def main() -> None:
         env = await made(echo, callback=Asked())
         client = WebSocketClient()
         env.set_client(client)
         async with Connected(client) as stuck:
-            for number in range(200):
+            for number in range(100):  # more than the buffers of a connection hold
                 response = await env.execute_tool(call("echo", f"{number}", text="x" * 50_000))
                 assert response.status == "ok"
             await stuck.read("dropped")

@@ -29,6 +29,7 @@ from flowengine.tool_environment import (
     tool,
     tool_message,
 )
+from tests.tool_environment.crashing import crash
 from tests.tool_environment.test_approval import PNG
 from tests.tool_environment.world import (
     Asked,
@@ -207,25 +208,9 @@ def test_no_tool_ends_the_host(ending: Any) -> None:
     run(main())
 
 
-@tool(isolated=True)
-def crash(how: str) -> int:
-    """Crash, or return a number."""
-    if how == "segfault":
-        import ctypes
-
-        ctypes.string_at(0)
-    if how == "exit":
-        os._exit(9)
-    if how == "raise":
-        raise ValueError("inside")
-    if how == "lambda":
-        return lambda: None  # type: ignore[return-value]
-    return os.getpid()
-
-
 def test_a_crash_of_an_isolated_tool_is_an_error() -> None:
     async def main() -> None:
-        async with await made(crash, echo) as env:
+        async with await made(tool(isolated=True)(crash), echo) as env:
             fine = await env.execute_tool(call("crash", how="no"))
             assert fine.tool_result is not None
             assert fine.tool_result.content not in {None, os.getpid()}

@@ -155,6 +155,7 @@ def numbered() -> Iterator[bytes]:
         yield b"data: %s\n\n" % json.dumps(chunk([choice({"content": f"{number} " * 99})])).encode()
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("pieces", "listen"),
     [

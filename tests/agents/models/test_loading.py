@@ -47,6 +47,7 @@ def test_no_import_loads_the_library(program: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.endurance
 def test_loading_asks_nobody_says_nothing_and_leaves_the_environment(
     wire: Wire, tmp_path: Path
 ) -> None:

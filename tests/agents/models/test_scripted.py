@@ -210,7 +210,7 @@ def test_a_file_answers_by_the_turn_of_the_conversation_in_every_process(
         (None, "No such file"),
         ("a: b", "must be a list"),
         ("- text: a\n- text: [b", r"it is not YAML in line 2, column 11: expected '[^\n]*$"),
-        ("- " + "[" * 5000, "it is not YAML"),
+        ("- " + "[" * 600, "it is not YAML"),
         ("- {txt: a}", "there is no such key"),
     ],
 )

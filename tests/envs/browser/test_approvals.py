@@ -92,6 +92,7 @@ def posts(web: Web) -> list[str]:
 # A form with a password
 
 
+@pytest.mark.wherever("action")
 @pytest.mark.parametrize(
     "action",
     [
@@ -181,6 +182,7 @@ def test_a_script_that_changes_the_destination_after_the_yes_sends_nothing(
     assert not posts(web)
 
 
+@pytest.mark.wherever("which")
 @pytest.mark.parametrize("which", ["#script", "#get", "#tab"])
 def test_what_scripts_send_unforeseen_is_stopped(asking: Browser, web: Web, which: str) -> None:
     on_login(asking, web)

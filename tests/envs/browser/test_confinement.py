@@ -91,6 +91,7 @@ WAYS = {
 }
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("way", WAYS)
 def test_pages_do_not_reach_what_the_policy_does_not_name(
     browser: Browser, web: Web, canary: Canary, way: str

@@ -50,6 +50,7 @@ def env(
         yield made
 
 
+@pytest.mark.usefixtures("one_process")
 def test_it_is_opened_by_its_first_action(web: Web, tmp_path: Path) -> None:
     env = BrowserEnv(workspace=str(tmp_path / "w"), network=[web.place])
     with pytest.raises(EnvironmentClosed, match=r"call init\(\)"):

@@ -61,6 +61,7 @@ throw new Error(long)
 """Each statement causes a message that exceeds the limit, as do the log lines together."""
 
 
+@pytest.mark.endurance  # megabytes go through each process of the browser
 def test_a_page_cannot_end_the_browser_by_what_it_writes(
     browser: Browser, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:

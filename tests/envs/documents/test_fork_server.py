@@ -81,7 +81,7 @@ def forge(server):
     os._exit(0)
 
 def endless(server):
-    while True: pass
+    while True: signal.pause()
 
 def convert(data, name):
     if not name.endswith(".evil"):

@@ -267,15 +267,16 @@ def test_a_page_of_very_many_links_is_cut_in_time() -> None:
 
     def cut(links: int) -> float:
         page = "".join(f'<p><a href="/page/{n}">link {n}</a></p>' for n in range(links))
-        limits = ConversionLimits(characters=200_000)
+        limits = ConversionLimits(characters=20_000)
         began = time.process_time()
         document = convert(f"<body>{page}</body>".encode(), "a.html", limits=limits)
         took = time.process_time() - began
-        assert (len(document.markdown), document.truncated) == (200_000, True)
+        assert (len(document.markdown), document.truncated) == (20_000, True)
         assert document.markdown.startswith("[link 0](/page/0)\n\n[link 1](/page/1)")
         return took
 
-    assert cut(80_000) < 4 * cut(10_000)
+    cut(1_000)  # loads what parses
+    assert cut(8_000) < 4 * cut(1_000)
 
 
 @pytest.mark.parametrize(

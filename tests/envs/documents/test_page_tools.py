@@ -25,6 +25,7 @@ from flowengine_envs.sandboxes.processes import has
 from tests.agents.flows import STEPS, Case, call, flow
 from tests.envs.documents.test_downloads import HTML
 from tests.envs.network.ways_out import Site, serving
+from tests.sliced_examples import sliced
 
 LONG = "\n\n".join(f"Paragraph {number} " + "word " * 300 for number in range(40))
 
@@ -265,6 +266,7 @@ def parts(told: str) -> tuple[str, str, str, str]:
     return found[1], found[2], found[3], found[4]
 
 
+@sliced(examples=30)
 @given(st.text(), st.text())
 def test_any_text_stays_in_its_block(text: str, source: str) -> None:
     before, mark, inside, _ = parts(marked(text, source))

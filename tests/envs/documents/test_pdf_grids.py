@@ -203,7 +203,7 @@ def very_many_lines(count: int) -> str:
 
 
 def test_a_page_of_very_many_lines_has_no_table_and_is_its_text() -> None:
-    document = read(very_many_lines(30_000), stroked(grid()), texts())
+    document = read(very_many_lines(12_000), stroked(grid()), texts())
 
     assert document.tables == []
     assert "Berta" in document.markdown

@@ -199,6 +199,7 @@ def test_nonsense_over_http(
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
 
 
+@pytest.mark.wherever("how")
 @pytest.mark.parametrize("how", STARTS)
 def test_a_handshake_of_nonsense(
     opened: Open,
@@ -241,6 +242,7 @@ def test_an_answer_that_breaks_off_is_a_loss_at_once(
     assert processes(manager) == []
 
 
+@pytest.mark.wherever("what")
 @pytest.mark.parametrize("what", ["changes", "malformed", "requests", "answers", "text"])
 def test_a_flood_without_end_ends_with_the_time_of_the_call(
     opened: Open,
