@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
+from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine import Engine
+from flowengine.engines.temporal.address import read_address
+from flowengine.engines.temporal.connection import Connection
+from flowengine.engines.temporal.store import TemporalStore
+from flowengine.journal.records import Scheduled
 from tests.engines import racers, world
 from tests.engines.temporal_server import RunningWorker
 from tests.engines.test_races import MODES, RACES, ROUNDS, ends, race, unfinished
 
-SHORT = ("--heartbeat", "1s")
+SHORT = ("--heartbeat", "3s")
 
 
 @pytest.mark.endurance
@@ -87,3 +93,27 @@ inputs: {repo: {type: string, default: r}}
 concurrency: {key: "${{ inputs.repo }}", max: 1, then: cancel}
 steps: [{id: work, python: "effects:leave_slowly", MODIFIERS effect: idempotent}]
 """
+
+
+def test_a_request_to_a_lock_that_is_continued_in_another_run_is_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Temporal refuses it for a moment. Repeated with the same id, it counts once."""
+    names: list[str] = []
+
+    class Client:
+        async def execute_update_with_start_workflow(self, *_: Any, id: str, **__: Any) -> Any:
+            names.append(id)
+            if len(names) == 1:
+                raise RPCError("task in failed state", RPCStatusCode.FAILED_PRECONDITION, b"")
+            return {"answer": True}
+
+    async def client(_: Connection) -> Client:
+        return Client()
+
+    monkeypatch.setattr(Connection, "client", client)
+    store = TemporalStore(read_address("temporal://127.0.0.1:1/none"))
+    assert store.move_schedule(Scheduled("f", "h", "s", 1, 2), 3, None)
+    store.close()
+    assert len(names) == 2
+    assert len({*names}) == 1

@@ -714,19 +714,27 @@ class TemporalStore:
 
     async def _ask(self, id: str, update: str, arguments: list[Any]) -> Any:
         """Send an update to what executions share, and return the answer."""
-        client = await self._connection.client()
-        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-            SHARED,
-            {},
-            id=id,
-            task_queue=QUEUE,
-            task_timeout=task_time(self.heartbeat),
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-        )
-        try:
-            answer = await client.execute_update_with_start_workflow(
-                update, args=arguments, start_workflow_operation=start, rpc_timeout=PATIENCE
+        client, name = await self._connection.client(), os.urandom(16).hex()
+
+        async def asked() -> Any:
+            start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+                SHARED,
+                {},
+                id=id,
+                task_queue=QUEUE,
+                task_timeout=task_time(self.heartbeat),
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             )
+            return await client.execute_update_with_start_workflow(
+                update,
+                args=arguments,
+                start_workflow_operation=start,
+                id=name,  # repeated, it counts once
+                rpc_timeout=PATIENCE,
+            )
+
+        try:
+            answer = await again_if_refused(asked)
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             raise self._connection.no_worker() from None
         except WorkflowUpdateFailedError as error:
