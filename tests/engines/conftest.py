@@ -55,6 +55,9 @@ def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Temporal]:
         "approvals",
         "s3",
         "commands",
+        "races-queue",
+        "races-cancel",
+        "races-reject",
     )
     page = free_port()
     with temporal_server(*names, page=page) as addresses:

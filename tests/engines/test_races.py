@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -28,12 +29,17 @@ def test_of_executions_with_one_key_one_is_at_work(block: int, then: str, tmp_pa
     with Engine(store, durability="process") as engine:
         engine.deploy(flow)
         workers = [begin_to_work(store) for _ in range(2)]
+
+        def replace() -> None:
+            child.kill(workers.pop(draw.randrange(len(workers))))
+            workers.append(begin_to_work(store))
+
         try:
-            race(flow, store, places, workers, draw)
+            race(flow, str(store), places, replace, draw)
             # Those that were replaced must have ended before the others may.
             world.until(lambda: then != "cancel" or len(unfinished(engine)) == RACES, pause=0.05)
             (tmp_path / "open").touch()
-            replace(workers, store, draw)
+            replace()
             world.until(lambda: not unfinished(engine), pause=0.05)
             racers.judge(then, flow, ends(engine))
         finally:
@@ -42,21 +48,27 @@ def test_of_executions_with_one_key_one_is_at_work(block: int, then: str, tmp_pa
 
 
 def race(
-    flow: Path, store: Path, places: list[str], workers: list[BaseProcess], draw: random.Random
+    flow: Path, store: str, places: list[str], replace: Callable[[], None], draw: random.Random
 ) -> None:
-    """Let racers start executions, and kill one of them, and a worker."""
+    """Let racers start executions, and kill one of them, and a worker.
+
+    Args:
+        flow: The flow's file.
+        store: The store, or its address.
+        places: A race is for one of these.
+        replace: Kills a worker, and starts another one.
+        draw: Decides when they are killed.
+    """
     barrier = child.CONTEXT.Barrier(2)
-    both = [
-        child.start(racers.run, str(store), flow, who, places, barrier) for who in ("ada", "bob")
-    ]
+    both = [child.start(racers.run, store, flow, who, places, barrier) for who in ("ada", "bob")]
     others = draw.sample(places, len(places))
-    doomed = child.start(racers.run, str(store), flow, racers.DOOMED, others, None)
+    doomed = child.start(racers.run, store, flow, racers.DOOMED, others, None)
     reached = draw.randrange(1, 3 * len(places) // 2)
     world.until(lambda: requested(flow, racers.DOOMED) * 2 >= reached, pause=0.001)
     child.kill(doomed)
     reached = draw.randrange(1, len(places))
     world.until(lambda: requested(flow, "ada") >= reached, pause=0.001)
-    replace(workers, store, draw)
+    replace()
     for process in both:
         process.join(300)
         assert process.exitcode == 0
@@ -66,12 +78,6 @@ def requested(flow: Path, who: str) -> int:
     """Return how many executions a racer has requested."""
     found = racers.notes(flow)
     return sum(note.what == "requested" and note.name.startswith(who) for note in found)
-
-
-def replace(workers: list[BaseProcess], store: Path, draw: random.Random) -> None:
-    """Kill a worker, and start another one."""
-    child.kill(workers.pop(draw.randrange(len(workers))))
-    workers.append(begin_to_work(store))
 
 
 def begin_to_work(store: Path) -> BaseProcess:

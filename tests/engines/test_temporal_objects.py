@@ -6,19 +6,25 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Barrier, BrokenBarrierError
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from flowengine import Engine
+from flowengine.engines.temporal import local_copies
 from flowengine.engines.temporal.address import read_address
 from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.inputs import Inputs
 from flowengine.engines.temporal.keys import Keys
+from flowengine.engines.temporal.local_copies import LocalCopies
 from flowengine.engines.temporal.objects import VARIABLE, Objects, objects
 from flowengine.engines.temporal.past import replayed
 from flowengine.engines.temporal.payloads import PART, Codec, PackingConverter
@@ -215,3 +221,24 @@ def test_the_size_of_an_input_is_known_without_packing_its_messages() -> None:
     changed = [{"n": "another"}, *messages[:-1], {"n": "last"}]
     run = run._replace(state={"log": changed})
     assert inputs.size(run) == len(inputs.packed(run))
+
+
+def test_threads_share_the_directory_of_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have seen that there is none yet, before either makes it."""
+    copies, made, barrier = LocalCopies(), list[str](), Barrier(2)
+
+    def directory(prefix: str) -> TemporaryDirectory[str]:
+        with suppress(BrokenBarrierError):
+            barrier.wait(0.2)  # for a second thread that would come here
+        folder = TemporaryDirectory(prefix=prefix)
+        made.append(folder.name)
+        return folder
+
+    monkeypatch.setattr(local_copies, "TemporaryDirectory", directory)
+    with ThreadPoolExecutor(2) as threads:
+        paths = [*threads.map(copies.path, ["a", "b"])]
+    copies.write(paths[0], [b"con", b"tent"])
+    assert [os.listdir(one) for one in made] == [["a"]]
+    assert paths[0].read_bytes() == b"content"
+    copies.close()
+    assert not paths[0].parent.exists()

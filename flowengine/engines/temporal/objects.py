@@ -9,7 +9,6 @@ execution moves.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -17,6 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.temporal.local_copies import LocalCopies
 from flowengine.errors import InputError, NotFound, StoreError, UsageError
 from flowengine.journal.artifacts import not_referred
 from flowengine.journal.records import Artifact
@@ -58,7 +58,7 @@ class Objects:
 
         self.location = location
         self.folder: Path | None = None
-        self._copies: tempfile.TemporaryDirectory[str] | None = None
+        self._copies = LocalCopies()
         try:
             if "://" in location:
                 self._store: ObjectStore = from_url(location)
@@ -168,15 +168,10 @@ class Objects:
             raise not_referred(digest, execution)
         if self.folder is not None:
             return self.folder / "file" / digest
-        if self._copies is None:
-            self._copies = tempfile.TemporaryDirectory(prefix="flowengine-")
-        path = Path(self._copies.name, digest)
+        path = self._copies.path(digest)
         if not path.exists():
-            part = path.with_suffix(f".{os.urandom(4).hex()}")
-            with _explained(self.location), part.open("wb") as file:
-                for chunk in obstore.get(self._store, f"file/{digest}"):
-                    file.write(chunk)
-            part.replace(path)
+            with _explained(self.location):
+                self._copies.write(path, obstore.get(self._store, f"file/{digest}"))
         return path
 
     # -- workspaces
@@ -221,8 +216,7 @@ class Objects:
 
     def close(self) -> None:
         """Remove local copies of files."""
-        if self._copies is not None:
-            self._copies.cleanup()
+        self._copies.close()
 
 
 def _is_digest(text: str) -> bool:

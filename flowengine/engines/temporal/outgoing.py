@@ -67,8 +67,14 @@ class Outgoing:
         """Return what `restore` takes in another run."""
         return [self._numbers, self.locks]
 
-    def add(self, append: Append) -> None:
-        """Add what a committed append contains, and begin to pass it on."""
+    def add(self, append: Append, *, is_at_work: bool = False) -> None:
+        """Add what a committed append contains, and begin to pass it on.
+
+        Args:
+            append: The append.
+            is_at_work: Whether attempts are still being ended. The claims of an execution that has
+                ended are then kept, as far as they were granted, until `leave_locks`.
+        """
         at = append.at
         keys = self._store.keys(self._execution)
         for signal, key in sorted(keys - self._keys):
@@ -87,7 +93,7 @@ class Outgoing:
                 self._sent = sent.number
                 self._add({"do": "deliver", "message": plain(sent)})
         if append.head is not None and append.head.status in ENDED:
-            self.leave_locks(at)
+            self._end_claims(at, is_at_work=is_at_work)
         self._begin()
 
     def claim(self, claims: Sequence[Any], at: int) -> None:
@@ -110,8 +116,7 @@ class Outgoing:
 
     def leave_locks(self, at: int) -> None:
         """Release all claims."""
-        for lock in self.locks:
-            self._add({"do": "end", "lock": lock, "at": at})
+        self._end_claims(at)
         self._locks.clear()
         self._begin()
 
@@ -121,6 +126,10 @@ class Outgoing:
             self._add({"do": "leave", "key": [signal, key]})
         self._keys = set()
         self._begin()
+
+    def _end_claims(self, at: int, *, is_at_work: bool = False) -> None:
+        for lock in self.locks:
+            self._add({"do": "end", "lock": lock, "at": at, "is_driven": is_at_work})
 
     def _begin(self) -> None:
         if self._requests and self._task is None:

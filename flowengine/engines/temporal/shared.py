@@ -176,7 +176,9 @@ _CHANGES: Mapping[str, Callable[[Shared, Mapping[str, Any]], None]] = {
     "claim": lambda shared, given: shared.claim(given["execution"], given["claims"], given["at"]),
     "grant": lambda shared, given: shared.grants.keep(FlowGrant(*given["grant"])),
     "used": lambda shared, given: shared.settle(given["wait"], counts=given["counts"]),
-    "end": lambda shared, given: shared.claims.end(given["execution"], given["at"]),
+    "end": lambda shared, given: shared.claims.end(
+        given["execution"], given["at"], is_driven=given.get("is_driven", False)
+    ),
 }
 
 

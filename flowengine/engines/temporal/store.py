@@ -14,7 +14,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -58,6 +57,7 @@ from flowengine.engines.temporal.connection import PATIENCE, Connection, again_i
 from flowengine.engines.temporal.heartbeat import configured_heartbeat, task_time
 from flowengine.engines.temporal.keys import keys
 from flowengine.engines.temporal.listing import Listing, is_moved, record_of
+from flowengine.engines.temporal.local_copies import LocalCopies
 from flowengine.engines.temporal.moved_workspaces import ObjectWorkspaces
 from flowengine.engines.temporal.objects import VARIABLE, Objects, objects
 from flowengine.engines.temporal.past import Past, first_input, replayed
@@ -174,7 +174,7 @@ class TemporalStore:
         self._listing = Listing(self._connection)
         self._past = Past()
         self._flows: dict[str, bytes] = {}
-        self._copies: TemporaryDirectory[str] | None = None
+        self._copies = LocalCopies()
         self._of_hash: dict[str, str] = {}
         """Hash of a flow → an execution that runs it."""
 
@@ -714,19 +714,27 @@ class TemporalStore:
 
     async def _ask(self, id: str, update: str, arguments: list[Any]) -> Any:
         """Send an update to what executions share, and return the answer."""
-        client = await self._connection.client()
-        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-            SHARED,
-            {},
-            id=id,
-            task_queue=QUEUE,
-            task_timeout=task_time(self.heartbeat),
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-        )
-        try:
-            answer = await client.execute_update_with_start_workflow(
-                update, args=arguments, start_workflow_operation=start, rpc_timeout=PATIENCE
+        client, name = await self._connection.client(), os.urandom(16).hex()
+
+        async def asked() -> Any:
+            start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+                SHARED,
+                {},
+                id=id,
+                task_queue=QUEUE,
+                task_timeout=task_time(self.heartbeat),
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             )
+            return await client.execute_update_with_start_workflow(
+                update,
+                args=arguments,
+                start_workflow_operation=start,
+                id=name,  # repeated, it counts once
+                rpc_timeout=PATIENCE,
+            )
+
+        try:
+            answer = await again_if_refused(asked)
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             raise self._connection.no_worker() from None
         except WorkflowUpdateFailedError as error:
@@ -777,10 +785,8 @@ class TemporalStore:
         text = self._texts(execution).get(sha256)
         if text is None:
             raise not_referred(sha256, execution)
-        if self._copies is None:
-            self._copies = TemporaryDirectory(prefix="flowengine-")
-        path = Path(self._copies.name, sha256)
-        path.write_bytes(text)
+        path = self._copies.path(sha256)
+        self._copies.write(path, [text])
         return path
 
     def _texts(self, execution: str) -> dict[str, bytes]:
@@ -983,8 +989,7 @@ class TemporalStore:
 
     def close(self) -> None:
         self._connection.close()
-        if self._copies is not None:
-            self._copies.cleanup()
+        self._copies.close()
         if self.objects is not None:
             self.objects.close()
 

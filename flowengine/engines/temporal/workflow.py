@@ -159,6 +159,8 @@ class WorkflowDriver(Carrier):
         self.placing = Placing(self.execution, lambda: _SETTINGS["heartbeat"], self._released)
         self._inputs = Inputs(self.execution)
         self._held: deque[Run] = deque()
+        self._next: dict[int, Run] = {}
+        """Unit → its next attempt, which begins when the one that was stopped has ended."""
         self._bytes = 0
         self._pausing = False
         self._stopped: set[tuple[int, int]] = set()
@@ -350,7 +352,7 @@ class WorkflowDriver(Carrier):
                 [refusal] = self.store.commit([append._replace(claims=(), files=())])
                 if refusal is not None:
                     raise refusal
-                self.outgoing.add(append)
+                self.outgoing.add(append, is_at_work=bool(execution.work))
                 self._show(append)
                 self.carry_out(execution)
                 self._begin_held()
@@ -358,6 +360,8 @@ class WorkflowDriver(Carrier):
                 self._begin_held()
                 self.alarm(execution)
                 self.placing.give_back(_now())
+                if execution.ended and not execution.work:
+                    self.outgoing.leave_locks(_now())
         except Exception as error:
             self.broken = f"{type(error).__name__}: {error}"
 
@@ -485,8 +489,10 @@ class WorkflowDriver(Carrier):
             if size > self.start["most"]:
                 self._refuse(run, size)
                 continue
-            before = self.execution.work.get(run.unit)
-            task = asyncio.create_task(self._attempt(run, before))
+            if run.unit in self.execution.work:
+                self._next[run.unit] = run
+                continue
+            task = asyncio.create_task(self._attempt(run))
             self.execution.work[run.unit] = task
             task.add_done_callback(partial(self._forget, run))
             self._bytes += min(size, LARGE) if self.start["most"] > MOST_BYTES else size
@@ -511,8 +517,9 @@ class WorkflowDriver(Carrier):
         """Stop an attempt, or remove it from the queue."""
         held = len(self._held)
         self._held = deque(run for run in self._held if run.unit != stop.unit)
+        was_held = len(self._held) < held or self._next.pop(stop.unit, None) is not None
         task = execution.work.get(stop.unit)
-        if len(self._held) == held and task is not None:
+        if task is not None and not was_held:
             self._stopped.add((stop.unit, stop.attempt))
             task.cancel()
 
@@ -564,6 +571,7 @@ class WorkflowDriver(Carrier):
             if await self._described(asked, "begin"):
                 await self._described(asked, "grants")
         self.execution.work.pop(-wait, None)
+        self._move()
         self._rest()
 
     async def _described(self, asked: Consult, stage: str) -> bool:
@@ -589,12 +597,10 @@ class WorkflowDriver(Carrier):
 
     # Attempts
 
-    async def _attempt(self, run: Run, before: asyncio.Task[None] | None) -> None:
+    async def _attempt(self, run: Run) -> None:
         """Run an attempt as an activity, whose result is an event."""
         event: Any = None
         try:
-            if before is not None:  # the previous attempt is still being ended
-                await asyncio.wait([before])
             if self.outgoing.refers:
                 await workflow.wait_condition(lambda: not self.outgoing.refers)
             event = await self._attempted(run)
@@ -604,9 +610,7 @@ class WorkflowDriver(Carrier):
             event = self._failed(run, error)
         except asyncio.CancelledError:
             event = None
-        self._stopped.discard((run.unit, run.attempt))
-        if self.execution.work.get(run.unit) is asyncio.current_task():
-            del self.execution.work[run.unit]
+        self._has_ended(run)
         if self.broken is not None:
             return
         if event is not None:
@@ -626,9 +630,15 @@ class WorkflowDriver(Carrier):
         """
         is_left = self.execution.work.get(run.unit) is task
         if is_left and workflow.patched("stopped before it began"):
-            del self.execution.work[run.unit]
-            self._stopped.discard((run.unit, run.attempt))
+            self._has_ended(run)
             self._move()
+
+    def _has_ended(self, run: Run) -> None:
+        """Note that an attempt is not at work any more, so that the next one of its unit can be."""
+        del self.execution.work[run.unit]
+        self._stopped.discard((run.unit, run.attempt))
+        if (following := self._next.pop(run.unit, None)) is not None:
+            self._held.appendleft(following)
 
     async def _attempted(self, run: Run) -> Any:
         """Run the activity of an attempt, at the worker that has its environments."""
