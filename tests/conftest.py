@@ -15,6 +15,7 @@ from hypothesis.internal.constants_ast import Constants
 
 pytest_plugins = [
     "tests.endurance",
+    "tests.in_temporal",
     "tests.order",
     "tests.budget",
     "tests.rest",

@@ -12,6 +12,7 @@ from flowengine.engines.reading import Reader
 from flowengine.engines.results import Decision
 from flowengine.engines.running.driving import Driving
 from flowengine.errors import NotAllowed
+from flowengine.store_folder import remote_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -141,7 +142,14 @@ class Decider(Reader):
                 being computed. Returns the decision.
             refused: Receives the error that explains why a decision does not count. The question is
                 then left to human approvers.
+
+        Raises:
+            UsageError: The store is in Temporal, whose workers do not consult programs of others.
         """
+        if remote_store(str(self._host.store.location)) is not None:
+            from flowengine.engines.temporal.support import refuse
+
+            refuse("programs that decide about calls")
         self._host.consultant = self._consultant
         with self._consultant.asking(execution, answer, refused):
             yield

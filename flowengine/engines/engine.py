@@ -76,7 +76,7 @@ class Engine(Operator):
             environments that a flow declares. `run` accepts objects for a single execution. They
             belong to the caller: the engine does not check or close them. An object with the name
             of an environment raises a `UsageError` before anything starts.
-        clock: Returns the time.
+        clock: Returns the time. Not for a store in Temporal, where the times are its server's.
         ids: Creates ids.
     """
 
@@ -100,11 +100,8 @@ class Engine(Operator):
         check_path("the directory", os.path.abspath(workdir or "."))
         settings = load_settings(project_folder())
         opened, remote = _opened(store, durability or settings.durability or "power")
-        if remote is not None and tool_authority is not None:
-            from flowengine.engines.temporal.support import refuse
-
-            opened.close()
-            refuse("programs that decide about calls (tool_authority)")
+        if remote is not None:
+            _check_remote(remote, tool_authority, clock, runtime_resources)
         host = Host(
             opened,
             clock=clock or SystemClock(),
@@ -713,11 +710,35 @@ class Engine(Operator):
         )
 
 
+def _check_remote(
+    store: TemporalStore,
+    tool_authority: ToolAuthority | None,
+    clock: Clock | None,
+    resources: Mapping[str, Any] | None,
+) -> None:
+    """Close a store in Temporal and refuse what its workers could not use."""
+    from flowengine.engines.temporal.support import refuse
+
+    for given, what in (
+        (tool_authority, "programs that decide about calls (tool_authority)"),
+        (clock, "another clock than that of its server (clock)"),
+        (resources, "objects of the caller for steps (runtime_resources)"),
+    ):
+        if given:
+            store.close()
+            refuse(what)
+
+
 def _opened(
     store: str | PathLike[str] | JournalStore | None, durability: Durability
 ) -> tuple[JournalStore, TemporalStore | None]:
     """Return a store, and the same one if it is in Temporal."""
-    address = remote_store(store) if isinstance(store, str | PathLike) else None
+    if store is not None and not isinstance(store, str | PathLike):
+        if remote_store(str(store.location)) is None:
+            return store, None
+        opened: Any = store
+        return opened, opened
+    address = None if store is None else remote_store(store)
     if address is None:
         return open_store(store, durability), None
     from flowengine.engines.temporal.opening import open_remote

@@ -177,5 +177,5 @@ def test_a_module_that_is_just_being_imported_is_not_asked(monkeypatch: pytest.M
         half.__spec__._initializing = True  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, name, half)
 
-    driving._refuse_on_loop()
+    driving.refuse_on_loop()
     driving._refuse_while_imported()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def temporal_server(*namespaces: str, short: bool = True, page: int | None = Non
     try:
         yield f"temporal://127.0.0.1:{port}"
     finally:
-        process.terminate()
+        process.kill()  # it has nothing to save
         process.wait(SECONDS)
 
 
@@ -53,7 +54,7 @@ def start_server(
     file: Path | None = None,
     page: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a server, and wait until it listens.
+    """Start a server, and wait until it answers.
 
     Args:
         port: Where it listens.
@@ -66,6 +67,8 @@ def start_server(
     command += ["--port", str(port), "--log-level", "error"]
     shown = ["--ui-port", str(page), "--ui-disable-news-fetch"]
     command += ["--headless"] if page is None else shown
+    # Workers of the server's own, several per namespace, which would keep it busy.
+    command += ["--dynamic-config-value", "worker.perNamespaceWorkerCount=0"]
     if short:
         command += ["--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60"]
     for name in namespaces:
@@ -73,15 +76,19 @@ def start_server(
     if file is not None:
         command += ["--db-filename", str(file)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _await_port(process, port)
+    _await(process, port)
     return process
 
 
-def _await_port(process: subprocess.Popen[bytes], port: int) -> None:
+def _await(process: subprocess.Popen[bytes], port: int) -> None:
+    """Wait until a server answers, which is later than it listens."""
+    from temporalio.client import Client  # slow to load
+
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
         assert process.poll() is None, "the server has ended"
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        with suppress(RuntimeError):
+            asyncio.run(Client.connect(f"127.0.0.1:{port}"))
             return
         time.sleep(0.05)
     raise AssertionError("the server does not come up")

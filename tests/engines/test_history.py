@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,14 @@ import pytest
 import flowengine
 from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.journal.memory.store import MemoryStore
-from flowengine.journal.sqlite.store import SqliteStore
-from flowengine.journal.store import JournalStore
 from flowengine.kernel.notation.times import parse_time
 from tests.engines import flows, world
 
-STORES: dict[str, Callable[[Path], JournalStore]] = {
-    "memory": lambda _: MemoryStore(),
-    "sqlite": lambda folder: SqliteStore(folder / "store" / "flowengine.db", "none"),
-}
 
-
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=["memory", "sqlite"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    with Engine(STORES[request.param](tmp_path), user="user:me") as engine:
+    place = None if request.param == "memory" else tmp_path / "store"
+    with Engine(place, durability="none", user="user:me") as engine:
         yield engine
 
 

@@ -145,7 +145,7 @@ class Driving:
     def drive(self, execution: Execution) -> ExecutionResult:
         """Drive an execution, and then the executions to which it has sent messages."""
         try:
-            _refuse_on_loop()
+            refuse_on_loop()
         except UsageError:
             if self._local is None or self._local.executions.get(execution.id) is not execution:
                 self._host.keeper.release(execution.leases)
@@ -390,7 +390,7 @@ def _imported(name: str) -> Any:
     return None if getattr(spec, "_initializing", False) else module
 
 
-def _refuse_on_loop() -> None:
+def refuse_on_loop() -> None:
     """Refuse to block an event loop that runs in this thread.
 
     Raises:

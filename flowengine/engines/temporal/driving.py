@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.results import Update
-from flowengine.engines.running.driving import Driving
+from flowengine.engines.running.driving import Driving, refuse_on_loop
 from flowengine.engines.running.recovery import tries_for_environments
 from flowengine.engines.starting.beginning import record
 from flowengine.engines.temporal.support import unsupported
@@ -74,7 +74,8 @@ class RemoteDriving(Driving):
                 host.store.send(execution.id, pack(event), now, host.ids.message())
 
     def drive(self, execution: Execution) -> ExecutionResult:
-        """Wait until an execution has ended or waits."""
+        """Wait until an execution has ended or waits. An event loop must await `drive_async`."""
+        refuse_on_loop()
         self._begin_again(execution)
         try:
             for delay in self._looks(execution.id):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from flowengine.errors import UsageError
 from flowengine.kernel.graph.compiled import OPENING
+from flowengine.policy_approval import configured
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow
@@ -86,5 +87,7 @@ def check_started(event: Mapping[str, Any]) -> None:
 def _needed_by_step(step: Mapping[str, Any]) -> Iterator[str]:
     """Yield the unsupported features that a step needs."""
     yield from (what for key, what in _OF_STEPS.items() if step.get(key))
+    if step.get("asks") and configured() is not None:
+        yield "programs that decide about environments (handlers)"
     if step["action"] == "task" and step["kind"] not in _KINDS:
         yield f"steps of kind '{step['kind']}'"

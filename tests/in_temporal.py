@@ -1,0 +1,104 @@
+"""Runs the tests of engines a second time, with stores in Temporal.
+
+Each of them has a second case, `temporal`. `tests.temporal_exceptions` lists those that do not
+hold. Like all cases of endurance tests, a run takes a tenth of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flowengine.errors import UsageError
+from tests.temporal_exceptions import MODULES, NEVER, REFUSED, TESTS, VARIES
+
+if TYPE_CHECKING:
+    from tests.temporal_stores import Namespaces, Stores
+
+HERE = Path(__file__).parent
+LEFT_OUT = {module for modules in MODULES.values() for module in modules}
+REASONS = {
+    (module, test): reason
+    for reason, modules in TESTS.items()
+    for module, tests in modules.items()
+    for test in tests
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Add the cases in Temporal."""
+    if runs_again(module_of(metafunc.definition)):
+        here = pytest.param(False, id=pytest.HIDDEN_PARAM)
+        there = pytest.param(True, id="temporal", marks=pytest.mark.endurance)
+        metafunc.parametrize("in_temporal", [here, there], indirect=True)
+
+
+def runs_again(module: str) -> bool:
+    """Return whether the tests of a module have cases in Temporal."""
+    of_engines = module.startswith("engines/") and not module.startswith("engines/test_temporal")
+    return of_engines and module not in LEFT_OUT
+
+
+def module_of(test: pytest.Item) -> str:
+    """Return the name of a test's module, such as `engines/test_votes`."""
+    return test.nodeid.partition("::")[0].removeprefix("tests/").removesuffix(".py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Expect the listed tests to fail. Those that hold after all are failures too."""
+    for item in items:
+        reason = reason_for(item)
+        if reason is not None:
+            refused = UsageError if reason == REFUSED else None
+            runs, always = reason != NEVER, reason != VARIES
+            item.add_marker(
+                pytest.mark.xfail(reason=reason, raises=refused, run=runs, strict=always)
+            )
+
+
+def reason_for(item: pytest.Item) -> str | None:
+    """Return why a test is expected to fail. None: it is not."""
+    if not isinstance(item, pytest.Function) or not is_in_temporal(item):
+        return None
+    module, case = module_of(item), item.name.replace("temporal-", "").replace("-temporal]", "]")
+    return REASONS.get((module, item.originalname)) or REASONS.get((module, case))
+
+
+def is_in_temporal(test: pytest.Function) -> bool:
+    """Return whether a test is a case in Temporal."""
+    return hasattr(test, "callspec") and test.callspec.params.get("in_temporal", False)
+
+
+@pytest.fixture(scope="session")
+def namespaces() -> Iterator[Namespaces]:
+    """Namespaces for all tests of this process."""
+    from tests.temporal_stores import Namespaces
+
+    found = Namespaces()
+    yield found
+    found.close()
+
+
+@pytest.fixture(autouse=True)
+def in_temporal(request: pytest.FixtureRequest) -> Iterator[Stores | None]:
+    """The stores in Temporal of a test. None: it is not a case in Temporal."""
+    if not getattr(request, "param", False):
+        yield None
+        return
+    from tests.temporal_stores import stores_in_temporal
+
+    objects = request.getfixturevalue("tmp_path_factory").mktemp("objects")
+    with stores_in_temporal(request.getfixturevalue("namespaces"), str(objects)) as stores:
+        yield stores
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Fail if a case in Temporal has opened no store there."""
+    result = yield
+    stores = pyfuncitem.funcargs.get("in_temporal")
+    assert stores is None or stores.are_used, "the test has opened no store"
+    return result

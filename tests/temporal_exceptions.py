@@ -1,0 +1,428 @@
+"""Tests of engines that do not hold with a store in Temporal, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+MODULES: Mapping[str, Sequence[str]] = {
+    "only stores in directories have these files, leases, snapshots and costs": (
+        "engines/test_crashes",
+        "engines/test_entries",
+        "engines/test_evidence",
+        "engines/test_flow_cache",
+        "engines/test_folds",
+        "engines/test_garbage",
+        "engines/test_glances",
+        "engines/test_growing_lists",
+        "engines/test_growth",
+        "engines/test_kept_histories",
+        "engines/test_leases",
+        "engines/test_ports",
+        "engines/test_races",
+        "engines/test_running_ahead",
+        "engines/test_serialization",
+        "engines/test_step_cost",
+        "engines/test_threads",
+        "engines/test_withdrawn_threads",
+    ),
+    "processes that drive executions stop here, as workers do in `test_temporal_faults`": (
+        "engines/test_budgets",
+        "engines/test_interrupted",
+        "engines/test_kills",
+        "engines/test_many_answers",
+        "engines/test_order_after_downtime",
+        "engines/test_recorded_interventions",
+        "engines/test_uncertain_calls",
+    ),
+    "its tests have a clock of their own, which is refused": (
+        "engines/test_retrying_bounds",
+        "engines/test_scheduled_starts",
+    ),
+    "subscribers are told only of the end": (
+        "engines/test_following",
+        "engines/test_leak_detection",
+    ),
+    "access to environments of workers is refused, which these tests need": (
+        "engines/test_changed_server_tools",
+        "engines/test_mcp_tools",
+    ),
+    "the module runs in Temporal already": (
+        "engines/test_conformance",
+        "engines/test_moving",
+    ),
+}
+"""Reason → modules of which no test runs a second time."""
+
+REFUSED = "refused, with an error"
+"""The reason of tests that end with a `UsageError`."""
+NEVER = "the test waits for a process that drives an execution, or for its progress"
+"""The reason of tests that would wait for ever, and do not run."""
+VARIES = "what is concurrent comes in any order, and takes longer"
+"""The reason of tests that hold in some runs."""
+
+TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "a step has the context variables of its worker, not of the caller": {
+        "engines/test_running": ("test_what_a_coroutine_sets_in_its_context_stays_there",),
+    },
+    "a wait is found by at least eight digits": {
+        "engines/test_approvals": ("test_unknown_and_other_waits_cannot_be_decided",),
+        "engines/test_approved_calls": ("test_who_may_decide_is_as_for_every_approval",),
+    },
+    "an approval of an environment applies to one execution": {
+        "engines/test_asking_policies": (
+            "test_an_answer_about_a_session_counts_for_the_executions_that_share_it_here",
+        ),
+    },
+    "only the process that drives an execution tells of its progress": {
+        "engines/test_detached": ("test_the_command_line_runs_it_too_and_tells_of_it",),
+        "engines/test_eager_environments": (
+            "test_it_is_open_before_the_first_step_whether_or_not_a_step_comes_to_use_it",
+            "test_of_a_subflow_it_is_opened_when_that_begins",
+        ),
+        "engines/test_emitting_to_others": (
+            "test_what_nobody_can_take_is_told_and_kept_with_the_reason",
+        ),
+        "engines/test_environments": (
+            "test_it_is_given_back_on_every_way_out",
+            (
+                "test_it_is_told_when_what_lives_in_an_environment_is_lost[keep-True-cl"
+                "osed because this process ends (on_wait: keep cannot outlast it)]"
+            ),
+            (
+                "test_it_is_told_when_what_lives_in_an_environment_is_lost[release-True"
+                "-closed while the execution waits (on_wait: release)]"
+            ),
+        ),
+        "engines/test_running": (
+            "test_printed_text_goes_to_standard_output_or_to_subscribers",
+            "test_subscribers_are_told_what_is_on_disk",
+        ),
+    },
+    REFUSED: {
+        "engines/test_approvals": (
+            "test_every_decision_is_in_the_history_with_who_how_and_why",
+            "test_expiry_is_told_apart_from_a_rejection_and_stands_against_a_late_decision",
+        ),
+        "engines/test_approvals_of_one_call": (
+            (
+                "test_what_a_program_approved_runs_whatever_it_changes_and_other_argume"
+                "nts_are_asked_anew"
+            ),
+        ),
+        "engines/test_approved_calls": ("test_a_refusal_is_an_error_that_is_routed",),
+        "engines/test_asking_environments": ("test_trying_again_after_expiry_gives_time_anew",),
+        "engines/test_asking_policies": (
+            "test_a_handler_gets_what_is_asked_and_its_yes_opens",
+            "test_a_handler_may_answer_pending_and_another_process_goes_on_with_an_answer",
+            "test_a_handler_may_narrow_the_policy",
+            "test_a_no_that_comes_later_is_an_error_that_the_step_routes",
+            "test_a_person_who_answers_while_a_handler_thinks_is_first",
+            "test_a_policy_that_says_no_refuses",
+            "test_on_an_event_loop_it_is_the_same",
+            "test_subscribers_of_the_manager_are_told_that_somebody_is_asked",
+            "test_what_a_handler_answers_badly_is_left_to_people",
+            "test_what_people_are_required_for_no_handler_allows_but_it_may_refuse",
+        ),
+        "engines/test_diff": ("test_attempts_that_were_cut_off_are_no_difference",),
+        "engines/test_eager_environments": (
+            "test_it_is_not_opened_any_more_when_nobody_can_use_it[cancel]",
+            "test_it_is_not_opened_any_more_when_nobody_can_use_it[end]",
+            "test_it_is_not_opened_any_more_when_nobody_can_use_it[fail]",
+            "test_while_the_execution_waits_it_goes_on_opening_only_if_it_is_kept",
+        ),
+        "engines/test_environments": (
+            "test_an_engine_has_one_manager_whichever_thread_asks_first",
+            "test_objects_of_the_caller_reach_steps_and_are_not_touched",
+            "test_what_is_kept_too_long_is_given_back_and_told",
+        ),
+        "engines/test_found_targets": ("test_a_program_that_decides_sees_it",),
+        "engines/test_given_environments": (
+            "test_a_fork_has_what_the_execution_had",
+            "test_a_secret_is_a_reference",
+            "test_a_step_reads_it_from_the_runtime_resources_and_runs_code",
+            "test_another_process_goes_on_with_it",
+            "test_it_is_given_where_an_execution_is_recorded_and_on_a_loop",
+            "test_it_stands_beside_what_the_flow_declares",
+            "test_who_takes_no_resources_opens_nothing_and_quick_functions_have_it_too",
+        ),
+        "engines/test_given_resources": (
+            "test_a_name_that_an_environment_has_starts_nothing",
+            "test_another_process_keeps_the_place_of_the_step_until_it_has_them",
+            "test_each_execution_has_its_own_and_nobody_closes_them",
+            "test_nothing_of_them_is_stored",
+            "test_one_that_lacks_them_can_be_cancelled",
+            "test_steps_that_take_none_go_on_without_them",
+            "test_the_async_and_the_recorded_start_have_them_too",
+            "test_the_engine_forgets_them_at_the_end_and_retry_and_fork_take_new_ones",
+            "test_the_same_start_again_brings_them_again",
+            "test_they_stay_over_a_wait_while_the_engine_lives",
+        ),
+        "engines/test_grants": (
+            "test_a_grant_is_for_one_tool_and_no_longer_than_it_lasts",
+            "test_it_answers_questions_that_are_open_already",
+        ),
+        "engines/test_notifications": (
+            "test_a_failure_is_tried_again_shown_and_sent_by_hand_and_the_approval_goes_on",
+            "test_each_wait_reminder_and_escalation_calls_the_tool",
+        ),
+        "engines/test_previews": ("test_a_program_that_decides_sees_it",),
+        "engines/test_reducers": ("test_a_result_whose_commit_was_refused_is_reduced_anew",),
+        "engines/test_running": (
+            "test_a_clock_that_is_set_back_does_not_hold_the_process",
+            "test_nor_does_it_where_a_lock_is_waited_for",
+            "test_pauses_between_attempts_are_stayed_for_however_long",
+        ),
+        "engines/test_signals": (
+            "test_clock_that_jumps_back_does_not_turn_history_round",
+            "test_messages_and_timers_of_a_downtime_are_taken_in_order_of_time",
+            "test_what_is_due_is_what_can_move_and_nobody_holds",
+        ),
+        "engines/test_starts": (
+            "test_a_request_to_end_is_no_older_than_what_came_before_it",
+            "test_what_begins_an_execution_comes_before_the_place_it_was_given",
+            "test_what_begins_an_execution_comes_first_also_when_the_clock_was_set_back",
+        ),
+        "engines/test_tool_authority": (
+            "test_an_asynchronous_callback_is_asked_as_well",
+            "test_an_execution_may_have_one_of_its_own_which_learns_what_does_not_count",
+            "test_doubt_means_no",
+            "test_it_edits_and_responds_within_what_people_could",
+            "test_it_is_asked_what_an_earlier_process_asked",
+            "test_one_of_an_execution_is_asked_again_and_is_ended_when_somebody_else_decides",
+            "test_what_it_approves_runs_once_and_it_sees_no_secret",
+            "test_what_it_defers_or_may_not_decide_waits_for_people",
+        ),
+        "engines/test_upgrade": (
+            "test_an_attempt_that_was_cut_off_is_run_again_under_the_new_form",
+        ),
+        "engines/test_votes": ("test_the_clocks_of_voters_do_not_count",),
+    },
+    "the path of a kept file is a copy for the caller": {
+        "engines/test_handed_files": (
+            "test_inputs_hand_over_a_file_which_stays_as_long_as_its_reader",
+        ),
+    },
+    "the policies are those of the worker's host, which it checks when it starts": {
+        "engines/test_host_policies": (
+            "test_a_broken_file_is_an_error_at_its_place_and_nothing_begins",
+            "test_a_file_that_breaks_while_people_think_refuses_the_call",
+            "test_a_file_that_cannot_be_read_is_never_a_yes",
+            "test_rules_of_the_machine_count_as_those_of_the_user",
+        ),
+    },
+    "the test opens no store, or makes one itself": {
+        "engines/test_approvals": ("test_all_parts_of_a_decision_are_known",),
+        "engines/test_detached": ("test_it_tells_its_parent_once_whatever_crashes",),
+        "engines/test_emitting_to_others": (
+            "test_a_crash_at_any_write_loses_and_doubles_no_message",
+        ),
+        "engines/test_environments": ("test_an_unused_environment_is_told_of",),
+        "engines/test_grants": (
+            "test_arguments_are_the_same_only_in_their_types_and_to_the_letter",
+            "test_what_a_pattern_fits",
+        ),
+        "engines/test_hinted_environments": (
+            "test_a_check_imports_nothing_that_opens_anything",
+            "test_several_or_none_are_told_where_the_step_stands",
+            "test_what_is_named_must_be_of_the_class",
+        ),
+        "engines/test_host_policies": (
+            "test_check_finds_what_is_wrong_in_a_policy_file",
+            "test_check_warns_of_a_project_s_rule_that_allows",
+            "test_unchanged_rules_are_not_compiled_again",
+        ),
+        "engines/test_notifications": (
+            "test_a_project_cannot_lead_approvers_elsewhere",
+            "test_the_address_of_the_page_is_checked",
+            "test_tools_that_cannot_notify_are_refused",
+            "test_whatever_crashes_each_wait_is_notified_about",
+        ),
+        "engines/test_plumbing": (
+            "test_a_circle_of_plumbing_leads_nowhere",
+            "test_arrows_of_a_picture_lead_past_plumbing",
+            "test_the_graph_for_programs_has_plumbing_and_says_so",
+            "test_why_names_the_step_around_plumbing",
+        ),
+        "engines/test_previews": ("test_what_is_no_preview_is_an_error_of_the_check",),
+        "engines/test_printed": (
+            "test_a_secret_in_pieces_is_masked_wherever_it_is_cut",
+            "test_lines_are_handed_on_when_they_are_whole",
+            "test_memory_is_bounded",
+        ),
+        "engines/test_reducers": (
+            "test_a_journal_without_what_reducers_gave_is_read_as_before",
+            "test_what_is_kept_of_a_result_gives_it_back_to_the_byte",
+        ),
+        "engines/test_running": (
+            "test_async_calls_run_many_at_once_in_shared_commits",
+            "test_hello_and_an_approval_with_a_plain_rest_load_no_event_loop",
+            "test_single_execution_commits_once_for_each_step",
+        ),
+        "engines/test_settings": (
+            "test_acting_for_others_is_forbidden_if_one_file_forbids_it",
+            "test_an_unusable_file_is_reported_without_its_content",
+            "test_circle_of_groups_ends",
+            "test_file_that_is_wrong_is_told_with_its_name",
+            "test_members_are_those_that_both_files_name_and_a_project_adds_none",
+            "test_user_is_who_the_system_says_whatever_the_environment_says",
+            "test_without_files_nothing_is_set",
+        ),
+        "engines/test_shared_locks": (
+            "test_a_crash_at_any_write_loses_and_doubles_no_lock",
+            "test_a_crash_at_any_write_of_a_start_blocks_no_later_one",
+            "test_a_lock_that_became_free_and_that_nobody_took_is_told",
+            "test_on_a_slow_disk_too_who_wants_a_lock_that_is_held_gets_to_wait",
+        ),
+        "engines/test_starts": (
+            "test_a_crash_at_any_write_loses_no_first_message_and_begins_none_twice",
+        ),
+        "engines/test_step_logs": (
+            "test_a_damaged_log_is_named",
+            "test_a_secret_at_the_cut_is_masked_before_it",
+            "test_debug_lines_are_kept_where_they_are_written",
+            "test_hostile_lines_are_data",
+            "test_lines_are_bounded_in_number_and_size",
+            "test_several_threads_log_at_the_same_time",
+        ),
+        "engines/test_tool_limits": ("test_what_runs_a_flow_has_none",),
+        "engines/test_upgrade": (
+            "test_replay_of_the_whole_journal_gives_the_state_of_the_snapshot",
+        ),
+        "engines/test_why": ("test_step_whose_process_died_is_told",),
+    },
+    "the test reads, changes or counts what only a store in a directory has": {
+        "engines/test_approved_calls": ("test_approving_twice_at_once_runs_it_once",),
+        "engines/test_detached": ("test_it_is_begun_once_however_often_the_process_dies",),
+        "engines/test_environments": (
+            "test_who_goes_on_is_not_known_where_the_store_cannot_be_asked",
+        ),
+        "engines/test_flow_grants": (
+            "test_revocation_holds_at_once_also_for_a_call_that_was_answered",
+        ),
+        "engines/test_handed_files": (
+            "test_a_fork_has_the_files_of_its_origin_also_when_that_is_gone",
+        ),
+        "engines/test_host_policies": (
+            "test_damaged_rules_in_the_store_are_compiled_again",
+            "test_rules_that_somebody_else_put_into_the_store_are_not_believed",
+        ),
+        "engines/test_retrying": (
+            "test_fork_of_a_compensated_execution_replays_its_journal_twice_at_most",
+        ),
+        "engines/test_settings": (
+            "test_durability_shown_is_that_of_the_open_database",
+            "test_greater_durability_wins",
+        ),
+        "engines/test_starts": ("test_pruning_keeps_what_messages_begin",),
+        "engines/test_step_logs": ("test_each_attempt_has_its_lines_with_time_and_level",),
+        "engines/test_votes": ("test_a_vote_of_the_moment_of_failure_counts_after_a_retry",),
+    },
+    "the test starts another process or kills one, which uses the directory": {
+        "engines/test_approvals_of_one_call": ("test_without_a_terminal_a_call_waits",),
+        "engines/test_approved_calls": (
+            "test_killed_between_decision_and_run_what_was_approved_runs_once",
+            "test_many_are_answered_in_any_order_by_several_processes",
+        ),
+        "engines/test_asking_environments": (
+            "test_a_process_killed_while_people_are_asked_loses_nothing",
+        ),
+        "engines/test_changed_tools": (
+            "test_an_approval_of_the_code_holds_over_a_crash_of_the_process_that_took_it",
+            "test_another_process_that_decides_looks_at_the_code_as_it_is_there",
+        ),
+        "engines/test_flow_grants": (
+            "test_it_is_given_listed_and_revoked_on_the_command_line",
+            "test_two_processes_use_a_grant_up_exactly",
+        ),
+        "engines/test_found_targets": ("test_people_see_action_and_target_and_their_yes_runs_it",),
+        "engines/test_grants": ("test_what_was_granted_and_revoked_on_the_command_line_is_listed",),
+        "engines/test_host_policies": ("test_another_process_approves_and_goes_on",),
+        "engines/test_previews": (
+            "test_it_is_shown_with_the_question_and_computed_once",
+            "test_one_that_fails_is_left_out_with_a_note",
+            "test_what_it_says_controls_no_terminal_and_stays_inside_its_frame",
+        ),
+        "engines/test_starts": ("test_two_first_messages_at_once_begin_one_execution",),
+        "engines/test_step_logs": ("test_the_lines_of_a_killed_process_are_lost",),
+        "engines/test_upgrade": ("test_a_crash_in_the_middle_leaves_it_on_one_side",),
+    },
+    NEVER: {
+        "engines/test_eager_environments": (
+            "test_a_subflow_that_begins_again_leaves_it_to_the_step_that_uses_it",
+            "test_steps_begin_while_it_opens_and_the_first_that_uses_it_waits",
+            "test_what_came_up_meanwhile_is_opened_by_the_step_that_uses_it",
+            "test_what_cannot_be_opened_is_told_at_once_and_when_it_is_used",
+        ),
+        "engines/test_environments": ("test_executions_that_wait_hold_nothing_open",),
+        "engines/test_previews": ("test_one_that_hangs_delays_no_decision",),
+        "engines/test_running": (
+            "test_an_execution_that_ends_while_it_is_read_is_not_shown_as_interrupted",
+            "test_cancel_from_another_engine_reaches_the_owner",
+            "test_cancelling_the_awaiting_task_saves_the_execution",
+            "test_decision_on_an_execution_that_is_driven_here_moves_it",
+            "test_signal_stops_the_process_not_the_execution",
+        ),
+        "engines/test_shared_locks": (
+            "test_a_holder_that_is_only_interrupted_holds_it_still",
+            "test_a_waiting_execution_goes_on_in_its_own_process",
+            "test_the_next_one_begins_when_the_attempts_of_the_cancelled_one_have_ended",
+        ),
+    },
+    "what a step printed or logged that timed out is not kept": {
+        "engines/test_step_logs": ("test_an_attempt_that_times_out_has_its_lines",),
+    },
+    VARIES: {
+        "engines/test_environments": ("test_a_step_is_told_that_its_sandbox_is_new",),
+        "engines/test_host_policies": (
+            "test_rules_hold_in_subflows_imported_files_maps_and_inline_steps",
+        ),
+        "engines/test_lost_environments": (
+            "test_branches_that_stopped_for_one_environment_go_on_with_one_opening",
+        ),
+        "engines/test_retrying": (
+            "test_items_that_were_done_when_their_map_was_withdrawn_are_not_done_again",
+        ),
+        "engines/test_votes": ("test_votes_that_come_at_once_have_one_order",),
+    },
+    "workers and the server do this later: detached executions, releases, grants, deletions": {
+        "engines/test_detached": ("test_it_works_where_its_parent_does",),
+        "engines/test_eager_environments": (
+            "test_executions_of_a_session_share_it_while_it_opens",
+        ),
+        "engines/test_environments": ("test_a_session_lives_over_executions_of_one_key",),
+        "engines/test_history": ("test_prune_removes_what_ended_with_its_files_and_nothing_else",),
+        "engines/test_notifications": (
+            "test_calls_and_environments_notify_too_unless_a_rule_answers_first",
+        ),
+    },
+    "workers continue executions by themselves, so nothing is held, interrupted or due": {
+        "engines/test_approval_ownership": (
+            "test_claimed_while_another_process_drives_shows_at_once_and_stands",
+        ),
+        "engines/test_changed_tools": (
+            "test_a_question_whose_process_died_at_once_is_described_by_the_next",
+        ),
+        "engines/test_flow_grants": (
+            "test_a_question_that_a_crash_left_open_is_answered_by_the_resume",
+        ),
+        "engines/test_history": ("test_why_of_what_has_ended_stalled_or_was_only_recorded",),
+        "engines/test_previews": (
+            ("test_what_a_crash_left_undone_is_made_up_for_and_what_is_known_is_not_asked_again"),
+        ),
+        "engines/test_running": ("test_recorded_execution_begins_when_it_is_resumed",),
+        "engines/test_services": (
+            "test_a_cancel_can_be_recorded_for_the_process_that_drives",
+            "test_the_newest_entries_continue_and_never_block",
+        ),
+        "engines/test_signals": ("test_data_that_is_no_mapping_is_compared_too",),
+        "engines/test_upgrade": (
+            "test_what_a_living_process_holds_is_left_alone_and_told",
+            "test_what_has_not_begun_is_not_moved",
+        ),
+        "engines/test_why": (
+            "test_execution_that_was_only_recorded_has_not_begun",
+            "test_what_was_recorded_and_not_taken_is_told",
+        ),
+    },
+}
+"""Reason → module → tests that do not hold, or cases of them."""
