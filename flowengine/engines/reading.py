@@ -626,7 +626,7 @@ class Reader:
 
         left, right = self.find(left), self.find(right)
         with _sound(f"{left} or {right}"):
-            return diff(self._host, left, right)
+            return diff(self._host, left, right, self._marks)
 
     # Subscriptions
 

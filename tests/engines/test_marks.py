@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,7 +24,6 @@ from flowengine.engines.inspection import glance, marks, replayed
 from flowengine.engines.inspection.marks import FILE, Marks
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import pack
-from flowengine.journal.ports.history import HistoryPort
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.page.timeline import timeline
 
@@ -52,18 +55,54 @@ SHOWN = 20
 """Events between two marks."""
 
 
+def prepare(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Make a folder with flows the current one, in which short executions are long."""
+    patch.chdir(folder)
+    (folder / "works.py").write_text(WORKS)
+    (folder / "long.yaml").write_text(LONG)
+    (folder / "fails.yaml").write_text(FAILS)
+    (folder / "kept").mkdir(exist_ok=True)
+    patch.setattr(marks, "EVERY", SHOWN)
+    patch.setattr(marks, "_PER_EVENT", 2000)  # states at most of the marks
+    patch.setattr(replayed, "_NEW", 2 * SHOWN)
+    patch.setattr(glance, "LONG", 100)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "works.py").write_text(WORKS)
-    (tmp_path / "long.yaml").write_text(LONG)
-    (tmp_path / "fails.yaml").write_text(FAILS)
-    (tmp_path / "kept").mkdir()
-    monkeypatch.setattr(marks, "EVERY", SHOWN)
-    monkeypatch.setattr(marks, "_PER_EVENT", 2000)  # states at most of the marks
-    monkeypatch.setattr(replayed, "_NEW", 2 * SHOWN)
-    monkeypatch.setattr(glance, "LONG", 100)
+    prepare(tmp_path, monkeypatch)
     return tmp_path
+
+
+class Recorded(NamedTuple):
+    """A store with a long execution, and what a server has recorded of it."""
+
+    folder: Path
+    id: str
+    overview: Any
+    events: list[Any]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        prepare(folder, patch)
+        id = run()
+        with Engine("store") as fresh:
+            fresh.keep_histories()
+            shown, events = overview(fresh, id), list(fresh.events(id))
+        with server() as engine:
+            overview(engine, id)
+    return Recorded(folder, id, shown, events)
+
+
+@pytest.fixture
+def recorded(made: Recorded, folder: Path) -> Recorded:
+    """Return a copy in the current folder."""
+    for name in ("store", "kept"):
+        shutil.copytree(made.folder / name, folder / name, dirs_exist_ok=True)
+    return made._replace(folder=folder)
 
 
 @pytest.fixture
@@ -76,7 +115,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[int, int]]:
         applied.append(event["type"])
         return apply(flows, graph, state, event, observe)
 
-    def read_from(store: HistoryPort, *given: Any, **more: Any) -> Any:
+    def read_from(store: SqliteStore, *given: Any, **more: Any) -> Any:
         found = events(store, *given, **more)
         rows.extend(found)
         return found
@@ -115,19 +154,14 @@ def run(flow: str = "long.yaml") -> str:
 
 
 def test_a_new_server_reads_of_each_view_only_what_it_shows(
-    folder: Path, costs: Callable[[], tuple[int, int]]
+    recorded: Recorded, costs: Callable[[], tuple[int, int]]
 ) -> None:
-    id = run()
+    _, id, expected, whole = recorded
     with Engine("store") as fresh:
-        fresh.keep_histories()
-        expected, whole = overview(fresh, id), list(fresh.events(id))
         past = overview(fresh, id, until=150)
         [step] = fresh.show(id, step="each[77]/one")["steps"]
-    length = len(whole)
-    assert length > 200
-    with server() as engine:
-        assert overview(engine, id) == expected
-        costs()
+    assert len(whole) > 200
+    costs()
     most = 2 * SHOWN
 
     with server() as engine:
@@ -194,6 +228,42 @@ def test_how_a_failed_one_is_continued_is_determined_once(
         assert applied < SHOWN
 
 
+def test_what_was_compared_once_is_compared_again_without_its_journal(
+    folder: Path, costs: Callable[[], tuple[int, int]]
+) -> None:
+    (folder / "other.yaml").write_text(LONG.replace("n % 90 == 7", "n % 90 == 8"))
+    left, right = run(), run("other.yaml")
+    with Engine("store") as fresh:
+        expected = [fresh.diff(left, right), fresh.diff(right, left), fresh.diff(left, left)]
+    with server() as engine:
+        assert engine.diff(left, right) == expected[0]
+        assert len(expected[0]["steps"]) > 5
+        costs()
+    with server() as engine:
+        assert [engine.diff(left, right), engine.diff(right, left), engine.diff(left, left)] == (
+            expected
+        )
+        read, applied = costs()
+        assert read <= 6
+        assert applied == 0
+        overview(engine, left)
+        assert engine.diff(left, right) == expected[0]
+    with Engine("store") as driver:
+        driver.approve(driver.result(left).waits[0]["id"])
+        grown = driver.diff(left, right)
+    for how in (
+        "UPDATE facts SET contents = x'00'",
+        "UPDATE facts SET facts = substr(facts, 1, 30)",
+        "UPDATE compared SET body = x'01'",
+        "DELETE FROM facts",
+    ):
+        with server() as engine:
+            assert engine.diff(left, right) == grown
+        damage(how, folder / "kept" / FILE)
+    with server() as engine:
+        assert engine.diff(left, right) == grown
+
+
 def damage(how: str, path: Path) -> None:
     """Change the file, as another program could."""
     content = path.read_bytes()
@@ -228,20 +298,15 @@ def damage(how: str, path: Path) -> None:
         "DELETE FROM executions",
     ],
 )
-def test_what_is_damaged_is_recorded_anew(folder: Path, how: str) -> None:
-    id = run()
-    with Engine("store") as fresh:
-        fresh.keep_histories()
-        expected, whole = overview(fresh, id), list(fresh.events(id))
-    with server() as engine:
-        overview(engine, id)
-    damage(how, folder / "kept" / FILE)
+def test_what_is_damaged_is_recorded_anew(recorded: Recorded, how: str) -> None:
+    id = recorded.id
+    damage(how, Path("kept") / FILE)
     with server() as engine:
         for look in (overview, lambda *_: list(engine.events(id))):
             with suppress(StoreError):  # a damaged part may be found when it is needed
                 look(engine, id)
-        assert overview(engine, id) == expected
-        assert list(engine.events(id)) == whole
+        assert overview(engine, id) == recorded.overview
+        assert list(engine.events(id)) == recorded.events
 
 
 def packed(value: Any) -> bytes:
@@ -259,20 +324,19 @@ def packed(value: Any) -> bytes:
         b"x" * 9,
     ],
 )
-def test_what_a_program_wrote_into_it_is_data_of_another_shape(folder: Path, body: Any) -> None:
-    id = run()
-    with Engine("store") as fresh:
-        fresh.keep_histories()
-        expected = overview(fresh, id)
+def test_what_a_program_wrote_into_it_is_data_of_another_shape(
+    recorded: Recorded, body: Any
+) -> None:
+    id = recorded.id
     for table, column in (("steps", "body"), ("marks", "state"), ("marks", "subjects")):
         with server() as engine:
-            assert overview(engine, id) == expected
-        with closing(sqlite3.connect(folder / "kept" / FILE)) as file, file:
+            assert overview(engine, id) == recorded.overview
+        with closing(sqlite3.connect(Path("kept") / FILE)) as file, file:
             file.execute(f"UPDATE {table} SET {column} = ?", (packed(body),))
         with server() as engine:
             with suppress(StoreError):
                 overview(engine, id)
-            assert overview(engine, id) == expected
+            assert overview(engine, id) == recorded.overview
 
 
 def test_more_than_fits_is_refused_before_it_is_unpacked() -> None:
@@ -356,19 +420,65 @@ def test_two_servers_record_one_execution(folder: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_keeps_no_view_from_being_shown(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    id = run()
-    with Engine("store") as fresh:
-        fresh.keep_histories()
-        expected = overview(fresh, id)
+    (Path("kept") / FILE).unlink()
 
     def full(*_: Any, **__: Any) -> Any:
         raise marks.DamagedMarks("the disk is full", hint="make room")
 
     with server() as engine:
         monkeypatch.setattr(marks.ExecutionMarks, "add", full)
-        assert overview(engine, id) == expected
+        assert overview(engine, recorded.id) == recorded.overview
+
+
+KILLED = """
+import os, signal, sys
+from flowengine import Engine
+from flowengine.engines.inspection import marks
+
+marks.EVERY, marks._PER_EVENT, add, added = 20, 8, marks.ExecutionMarks.add, []
+
+def kill(*given):
+    added.append(add(*given))
+    if len(added) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return added[-1]
+
+marks.ExecutionMarks.add = kill
+with Engine("store") as engine:
+    engine.keep_histories(folder="kept")
+    engine.show(sys.argv[1])
+"""
+
+
+def test_what_a_killed_process_has_begun_to_record_is_completed(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, id, expected, whole = recorded
+    with Engine("store") as fresh:
+        past = overview(fresh, id, until=130)
+    (Path("kept") / FILE).unlink()
+    monkeypatch.setattr(marks, "_PER_EVENT", 8)  # few states
+    query = "SELECT count(*), count(state) FROM marks"
+    for number in (5, 2):
+        killed = subprocess.run([sys.executable, "-c", KILLED, id, str(number)], check=False)
+        assert killed.returncode == -signal.SIGKILL
+        with closing(sqlite3.connect(Path("kept") / FILE)) as file:
+            [(begun, states)] = file.execute(query).fetchall()
+            assert begun > states > 0
+        with server() as engine:
+            assert overview(engine, id) == expected
+            assert overview(engine, id, until=130) == past
+        with server() as engine:
+            assert list(engine.events(id)) == whole
+            assert overview(engine, id, until=130) == past
+            assert overview(engine, id) == expected
+            assert engine._marks is not None
+            [(complete, few)] = engine._marks.rows(query, ())
+            assert complete == len(whole) // SHOWN
+            assert few < complete
+        (Path("kept") / FILE).unlink()
 
 
 def test_the_file_is_for_this_user_only(folder: Path) -> None:

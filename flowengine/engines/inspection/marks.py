@@ -38,6 +38,8 @@ _PLAIN, _DEFLATED = b"\x00", b"\x01"
 _WORTH_IT = 512
 """Bytes from which compression is worth its time."""
 _VERSION = 1
+_FACTS = 200
+"""Facts in one row."""
 _NO_LIMIT = 2**62
 _MARKED = 16
 """Bytes of the name of an event."""
@@ -53,6 +55,12 @@ CREATE TABLE steps (
     rank INTEGER, place INTEGER, body BLOB NOT NULL,
     UNIQUE (execution, address, mark));
 CREATE INDEX steps_in_folds ON steps (execution, fold, address, mark, rank, place);
+CREATE TABLE compared (
+    execution INTEGER NOT NULL UNIQUE, number INTEGER NOT NULL, event BLOB NOT NULL,
+    body BLOB NOT NULL);
+CREATE TABLE facts (
+    execution INTEGER NOT NULL, first INTEGER NOT NULL, facts BLOB NOT NULL,
+    contents BLOB NOT NULL, UNIQUE (execution, first));
 CREATE TABLE points (
     execution INTEGER NOT NULL, number INTEGER NOT NULL, point TEXT, UNIQUE (execution, number));
 """
@@ -103,11 +111,11 @@ class Mark(NamedTuple):
     state: Any
 
 
-def name_of(payload: bytes) -> bytes:
-    """Return what distinguishes an event from any other at its place in the journal."""
+def name_of(packed: bytes) -> bytes:
+    """Return what distinguishes a packed event from any other at its place in the journal."""
     import hashlib
 
-    return hashlib.blake2b(payload, digest_size=_MARKED).digest()
+    return hashlib.blake2b(packed, digest_size=_MARKED).digest()
 
 
 class Marks:
@@ -157,18 +165,18 @@ class Marks:
         """Delete the marks of an execution."""
         self._delete("id = ? AND created_at = ?", (record.id, record.created_at))
 
-    def trim(self) -> list[str]:
+    def trim(self) -> set[str]:
         """Delete the executions that have not been shown for longest, if there are too many bytes.
 
         Returns:
             Their ids.
         """
         found = self.rows("SELECT id, bytes FROM executions ORDER BY shown DESC", ())
-        total, gone = 0, []
+        total, gone = 0, set[str]()
         for id, size in found:
             total += size
             if total > self._most and total > size:  # never the last one shown
-                gone.append(id)
+                gone.add(id)
         for id in gone:
             self._delete("id = ?", (id,))
         return gone
@@ -227,7 +235,7 @@ class Marks:
         with self.changing() as connection:
             found = connection.execute(f"SELECT number FROM executions WHERE {which}", values)
             for (number,) in found.fetchall():
-                for table in ("marks", "steps", "points"):
+                for table in ("marks", "steps", "points", "compared", "facts"):
                     connection.execute(f"DELETE FROM {table} WHERE execution = ?", (number,))
                 connection.execute("DELETE FROM executions WHERE number = ?", (number,))
 
@@ -250,7 +258,7 @@ class Marks:
         try:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_SIZE)
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = OFF")  # a lost file costs another reading
+            connection.execute("PRAGMA synchronous = NORMAL")  # what is lost is recorded again
             connection.execute("PRAGMA secure_delete = ON")
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version != _VERSION:
@@ -452,6 +460,77 @@ class ExecutionMarks:
             (self._execution, fold, mark),
         )
         return sorted((rank, place, address) for rank, place, address, _ in found)
+
+    def compared(self, number: int, event: bytes) -> tuple[Any, list[Any]] | None:
+        """Return what `add_compared` was given, without contents. None: nothing, or another one.
+
+        Args:
+            number: Number of events of the execution.
+            event: The name of the last one.
+        """
+        found = self._marks.rows(
+            "SELECT body FROM compared WHERE execution = ? AND number = ? AND event = ?",
+            (self._execution, number, event),
+        )
+        if not found:
+            return None
+        parts = self._marks.rows(
+            "SELECT facts FROM facts WHERE execution = ? ORDER BY first", (self._execution,)
+        )
+        with Damaged():
+            return _unpacked(found[0][0]), [
+                fact for (packed,) in parts for fact in _unpacked(packed)
+            ]
+
+    def contents(self, number: int) -> tuple[int, list[Any]]:
+        """Return contents of facts, and the number of the first of them.
+
+        Args:
+            number: The number of a fact that is among them.
+        """
+        found = self._marks.rows(
+            "SELECT first, contents FROM facts WHERE execution = ? AND first <= ? "
+            "ORDER BY first DESC LIMIT 1",
+            (self._execution, number),
+        )
+        if not found:
+            raise self._lost()
+        return found[0][0], _unpacked(found[0][1])
+
+    def add_compared(
+        self, number: int, event: bytes, body: Any, facts: Sequence[Any], contents: Sequence[Any]
+    ) -> None:
+        """Record the facts of the whole execution in place of those of a shorter one.
+
+        Args:
+            number: Number of its events.
+            event: The name of the last one.
+            body: Plain data.
+            facts: Plain data of each fact.
+            contents: The content of each.
+        """
+        starts = range(0, len(facts), _FACTS)
+        rows = [
+            (
+                *(self._execution, start),
+                _packed(facts[start : start + _FACTS]),
+                _packed(contents[start : start + _FACTS]),
+            )
+            for start in starts
+        ]
+        size = sum(len(row[2]) + len(row[3]) for row in rows)
+        with self._marks.changing() as connection:
+            for table in ("compared", "facts"):
+                connection.execute(f"DELETE FROM {table} WHERE execution = ?", (self._execution,))
+            connection.execute(
+                "INSERT INTO compared VALUES (?, ?, ?, ?)",
+                (self._execution, number, event, _packed(body)),
+            )
+            connection.executemany("INSERT INTO facts VALUES (?, ?, ?, ?)", rows)
+            connection.execute(
+                "UPDATE executions SET bytes = bytes + ? WHERE number = ?",
+                (size, self._execution),
+            )
 
     def point(self, number: int) -> tuple[str | None] | None:
         """Return the fork point after so many events, in a tuple. None: it is not known."""

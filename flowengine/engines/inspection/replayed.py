@@ -25,6 +25,7 @@ from flowengine.engines.inspection.steps import StepLog, stop_with, wait_with_wh
 from flowengine.engines.interventions.retrying import fork_point
 from flowengine.errors import FlowEngineError, StoreError
 from flowengine.garbage import CollectedLater
+from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import check_state
 from flowengine.kernel import new_state
 from flowengine.kernel.notation.addresses import around
@@ -152,15 +153,15 @@ class Replayed:
         if found is None or mark is None:
             return
         entries = read(mark.number - 1, 1)
-        if not entries or marks.name_of(entries[0].payload) != mark.event:
+        events = unpacked(record.id, entries)
+        if not events or marks.name_of(pack(events[0])) != mark.event:
             kept.forget(record)  # another journal, as from a backup of the store
             return
         if until is None:
             found.cut(mark.number)
             found.shown()
-        [event] = unpacked(record.id, entries)
         with Damaged():
-            self._go_on(found, mark, event)
+            self._go_on(found, mark, events[0])
 
     def _go_on(self, found: ExecutionMarks, mark: Mark, event: Event) -> None:
         assert self._recording is not None
@@ -192,7 +193,8 @@ class Replayed:
             is_last: Whether no mark follows for now, so that this one has the state.
         """
         assert self._recording is not None
-        kept, record, read = self._recording
+        assert self.last is not None
+        kept, record, _ = self._recording
         number = self.first + len(self.subjects)
         summary = self._summary()
         try:
@@ -201,7 +203,7 @@ class Replayed:
             added = self._marks.add(
                 self._marked,
                 number,
-                marks.name_of(read(number - 1, 1)[0].payload),
+                marks.name_of(pack(self.last.event)),
                 self.subjects[self._marked - self.first :],
                 self._steps_to_mark(),
                 summary if is_last or self._marks.has_room(number) else None,
@@ -540,8 +542,9 @@ class OpenHistories:
         with self._lock:
             while sum(one.size for one in self._found.values()) > self._most:
                 del self._found[next(iter(self._found))]
-            for id in () if self._marks is None else self._marks.trim():
-                self._found = {key: one for key, one in self._found.items() if key[0] != id}
+            gone = set() if self._marks is None else self._marks.trim()
+            if gone:
+                self._found = {key: one for key, one in self._found.items() if key[0] not in gone}
 
     def _restore(self, found: Replayed) -> None:
         """Continue an execution from its last mark. One that is damaged is left out."""
