@@ -77,10 +77,10 @@ class _Fold:
 
 
 class Source(Protocol):
-    """What a tree was recorded as, to be read when it is needed."""
+    """The recorded form of a tree, to be read when it is needed."""
 
     def read(self, address: str) -> None:
-        """Put what is recorded of an address into the tree, if anything is, with `Folds.take`."""
+        """Put an address into the tree with `Folds.take`, if it is recorded."""
 
     def read_inside(self, fold: str) -> None:
         """The same for all addresses directly inside a fold, at once."""
@@ -110,7 +110,7 @@ class Recorded(dict[str, Any]):
     """A dictionary whose items are read when they are needed first.
 
     Args:
-        read: Puts what is recorded under a key into the dictionary, if anything is.
+        read: Puts the item with a key into the dictionary, if it is recorded.
     """
 
     __slots__ = ("_read",)
@@ -150,7 +150,7 @@ class Folds:
 
     Args:
         steps: As `show` returns them.
-        source: What it was recorded as, see `summary`. None: it is new.
+        source: Its recorded form, see `summary`. None: it is new.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a program has read of long executions, on disk, so that no other process reads it again.
+"""Long executions as a server has read them, on disk, so that no other process reads them again.
 
 A *mark* is a number of events after which an execution was recorded: the rows of the steps that
 have changed since the mark before it, and the addresses and reasons of the events between them.
@@ -72,7 +72,7 @@ WHERE execution = ? AND mark <= ? AND {} GROUP BY address
 
 
 class DamagedMarks(StoreError):
-    """What was recorded cannot be used. It is to be recorded anew."""
+    """The recorded data cannot be used, and has to be recorded again."""
 
 
 class Damaged:
@@ -85,12 +85,12 @@ class Damaged:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, (DamagedMarks, OSError)):
             raise DamagedMarks(
-                f"what the server keeps of an execution is damaged: {error}", hint=_AGAIN
+                f"the recorded data of an execution is damaged: {error}", hint=_AGAIN
             ) from error
 
 
 class Step(NamedTuple):
-    """What is recorded of an address at a mark."""
+    """An address as it was at a mark."""
 
     address: str
     fold: str | None
@@ -112,7 +112,7 @@ class Mark(NamedTuple):
 
 
 def name_of(packed: bytes) -> bytes:
-    """Return what distinguishes a packed event from any other at its place in the journal."""
+    """Return a name that no other event has at the same place in a journal."""
     import hashlib
 
     return hashlib.blake2b(packed, digest_size=_MARKED).digest()
@@ -123,7 +123,7 @@ class Marks:
 
     Args:
         folder: Where the file is, accessible for this user only. None: in memory.
-        most_bytes: Maximum size of what is recorded.
+        most_bytes: Maximum size of the recorded data.
     """
 
     def __init__(self, folder: str | None, most_bytes: int = MOST_BYTES) -> None:
@@ -356,7 +356,7 @@ class ExecutionMarks:
             number: Its number.
             event: The name of the event before it.
             subjects: Those of the events since the mark before it.
-            steps: What has changed since.
+            steps: Those that have changed since.
             state: Plain data. None: there is none.
         """
         packed = _packed([list(one) for one in subjects])
@@ -436,7 +436,7 @@ class ExecutionMarks:
         return last - len(subjects), subjects
 
     def step(self, address: str, mark: int) -> Step | None:
-        """Return what is recorded of an address at a mark. None: it did not exist."""
+        """Return an address as it was at a mark. None: it did not exist."""
         found = self._steps(mark, "address = ?", address)
         if not found and not self._marks.rows(
             "SELECT 1 FROM marks WHERE execution = ? AND number = ?", (self._execution, mark)
@@ -445,15 +445,15 @@ class ExecutionMarks:
         return found[0] if found else None
 
     def steps(self, mark: int) -> list[Step]:
-        """Return everything that is recorded at a mark."""
+        """Return all addresses as they were at a mark."""
         return self._steps(mark, "1")
 
     def steps_in(self, fold: str, mark: int) -> list[Step]:
-        """Return what is recorded of the addresses directly inside a fold."""
+        """Return the addresses directly inside a fold as they were at a mark."""
         return self._steps(mark, "fold = ?", fold)
 
     def order(self, fold: str, mark: int) -> list[tuple[int, int, str]]:
-        """Return rank, number and address of what is directly inside a fold, in order."""
+        """Return rank, number and address of everything directly inside a fold, in order."""
         found = self._marks.rows(
             "SELECT rank, place, address, max(mark) FROM steps "
             "WHERE execution = ? AND fold = ? AND mark <= ? GROUP BY address",
@@ -462,7 +462,7 @@ class ExecutionMarks:
         return sorted((rank, place, address) for rank, place, address, _ in found)
 
     def compared(self, number: int, event: bytes) -> tuple[Any, list[Any]] | None:
-        """Return what `add_compared` was given, without contents. None: nothing, or another one.
+        """Return the body and the facts of `add_compared`. None: there are none for these events.
 
         Args:
             number: Number of events of the execution.
@@ -556,7 +556,7 @@ class ExecutionMarks:
 
     def _lost(self) -> StoreError:
         return StoreError(
-            "what was kept of an execution has been deleted meanwhile", hint="try again"
+            "the recorded data of an execution was deleted meanwhile", hint="try again"
         )
 
 

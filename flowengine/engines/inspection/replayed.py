@@ -96,7 +96,7 @@ class Replayed:
         self._recording = recording
         self._marks: ExecutionMarks | None = None
         self._source: RecordedSteps | None = None
-        """What it was recorded as. None: it was replayed from its beginning."""
+        """Its recorded steps. None: it was replayed from its beginning."""
         self._marked = 0
         """Number of the last mark."""
         self._unmarked: dict[str, None] = {}
@@ -166,7 +166,7 @@ class Replayed:
     def _go_on(self, found: ExecutionMarks, mark: Mark, event: Event) -> None:
         assert self._recording is not None
         kept, state = mark.state, mark.state["state"]
-        check_state(state, new_state(), "what is kept of an execution")
+        check_state(state, new_state(), "the recorded state of an execution")
         graph = self._flows.by_hash(kept["form"]).graph
         source = RecordedSteps(found, mark, self._recording.read)
         [(address, why)] = source.subjects(mark.number - 1)
@@ -219,7 +219,7 @@ class Replayed:
             self._recording = None
 
     def _steps_to_mark(self) -> Iterator[Step]:
-        """Yield what has changed since the last mark."""
+        """Yield the steps and folds that have changed since the last mark."""
         steps, earlier = self._log.steps, self._log.earlier
         addresses = {one: None for address in self._unmarked for one in around(address)}
         for address in {"": None, **addresses}:
@@ -228,7 +228,7 @@ class Replayed:
             yield Step(address, fold, rank, place, body)
 
     def _summary(self) -> dict[str, Any]:
-        """Return what `_go_on` needs, besides the steps, after the tree has followed them."""
+        """Return everything that `_go_on` needs besides the steps, with the tree up to date."""
         assert self.last is not None
         self.folds(self._folded or "")
         return {
