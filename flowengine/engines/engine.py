@@ -246,6 +246,7 @@ class Engine(Operator):
 
     def close(self) -> None:
         """Release all leases and close the store. A second call has no effect."""
+        self._end_histories()
         self._host.close()
         self._end_traces()
 

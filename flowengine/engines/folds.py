@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from flowengine.kernel.notation.addresses import around
 
@@ -76,6 +76,64 @@ class _Fold:
         """What separates it from their names: `[`, `@` or `/`, that of the oldest first."""
 
 
+class Source(Protocol):
+    """The recorded form of a tree, to be read when it is needed."""
+
+    def read(self, address: str) -> None:
+        """Put an address into the tree with `Folds.take`, if it is recorded."""
+
+    def read_inside(self, fold: str) -> None:
+        """The same for all addresses directly inside a fold, at once."""
+
+    def order(self, fold: str) -> list[tuple[int, int, str]]:
+        """Return rank, number and address of what is directly inside a fold, in order."""
+
+
+class _RecordedFold(_Fold):
+    """A fold whose order is read when it is needed."""
+
+    __slots__ = ("_address", "_order", "_source")
+
+    def __init__(self, source: Source, address: str) -> None:
+        self._source = source
+        self._address = address
+        self._order: list[tuple[int, int, str]] | None = None
+
+    @property
+    def order(self) -> list[tuple[int, int, str]]:  # type: ignore[override]
+        if self._order is None:
+            self._order = self._source.order(self._address)
+        return self._order
+
+
+class Recorded(dict[str, Any]):
+    """A dictionary whose items are read when they are needed first.
+
+    Args:
+        read: Puts the item with a key into the dictionary, if it is recorded.
+    """
+
+    __slots__ = ("_read",)
+
+    def __init__(self, read: Callable[[str], None]) -> None:
+        super().__init__()
+        self._read = read
+
+    def __missing__(self, key: str) -> Any:
+        self._read(key)
+        if dict.__contains__(self, key):
+            return dict.__getitem__(self, key)
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        if not dict.__contains__(self, key):
+            self._read(str(key))
+        return dict.__contains__(self, key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return dict.__getitem__(self, key) if key in self else default
+
+
 class _Place(NamedTuple):
     """Where an address is in the fold around it."""
 
@@ -92,17 +150,25 @@ class Folds:
 
     Args:
         steps: As `show` returns them.
+        source: Its recorded form, see `summary`. None: it is new.
     """
 
-    def __init__(self, steps: Iterable[Mapping[str, Any]] = ()) -> None:
-        self._steps: dict[str, Mapping[str, Any]] = {}
-        self._folds: dict[str, _Fold] = {"": _Fold()}
-        self._places: dict[str, _Place] = {}
+    def __init__(
+        self, steps: Iterable[Mapping[str, Any]] = (), source: Source | None = None
+    ) -> None:
+        self._source = source
+        self._steps: dict[str, Mapping[str, Any]] = _dictionary(source)
+        self._folds: dict[str, _Fold] = _dictionary(source)
+        self._places: dict[str, _Place] = _dictionary(source)
+        if source is None:
+            self._folds[""] = _Fold()
         self._moved: dict[str, None] = {}
         """The addresses whose urgency may have changed."""
         self._failed: dict[str, int] = {}
         """Failed step → its number, in order of beginning."""
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[str, int] = _dictionary(source)
+        self._next = 0
+        """Number of the next step."""
         self._activations: dict[str, Counter[str]] = {}
         """Step id → statuses of its activations that have no items or rounds."""
         self._wholes: dict[str, Counter[str]] = {}
@@ -123,7 +189,8 @@ class Folds:
             self._add(address)
         self._count(address, -1)
         if address not in self._steps:
-            self._numbers[address] = len(self._steps)
+            self._numbers[address] = self._next
+            self._next += 1
         self._steps[address] = step
         self._count(address, 1)
         if status == before:
@@ -181,13 +248,84 @@ class Folds:
                 found[step] = dict(_sorted(counts))
         return found
 
-    def steps_inside(self, address: str) -> Iterator[Mapping[str, Any]]:
-        """Yield the steps inside a fold that contain no others, the most urgent first."""
-        for *_, one in self._settled(address).order:
+    def steps_inside(
+        self, address: str, *, only_urgent: bool = False
+    ) -> Iterator[Mapping[str, Any]]:
+        """Yield the steps inside a fold that contain no others, the most urgent first.
+
+        Args:
+            address: Of the fold.
+            only_urgent: Leave out those that have succeeded, or have another status that is not
+                urgent. The cost depends on the others only.
+        """
+        fold = self._settled(address)
+        if self._source is not None and not only_urgent:
+            self._source.read_inside(address)
+        for rank, _, one in fold.order:
+            if only_urgent and rank == _LAST:
+                return
             if one in self._folds:
-                yield from self.steps_inside(one)
-            else:
+                yield from self.steps_inside(one, only_urgent=only_urgent)
+            elif not only_urgent or self._status(one) in _RANKS:
                 yield self._steps[one]
+
+    def number(self, address: str) -> int:
+        """Return the number of a step, in order of beginning."""
+        return self._numbers[address]
+
+    def status(self, address: str) -> str:
+        """Return the status of a step. Empty: there is none at this address."""
+        return self._status(address)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what `restore` needs to continue the tree, as plain data."""
+        self._settled("")
+        return {
+            "next": self._next,
+            "failed": self._failed.copy(),
+            "activations": {step: dict(found) for step, found in self._activations.items()},
+            "wholes": {step: dict(found) for step, found in self._wholes.items()},
+        }
+
+    def restore(self, summary: Mapping[str, Any]) -> None:
+        """Continue a tree that was recorded, by its `summary`."""
+        self._next = summary["next"]
+        self._failed = dict(summary["failed"])
+        for found, name in ((self._activations, "activations"), (self._wholes, "wholes")):
+            found |= {step: Counter(counts) for step, counts in summary[name].items()}
+
+    def recorded(self, address: str) -> tuple[str | None, int, int, list[Any]]:
+        """Return what `take` needs to put an address into the tree again.
+
+        Args:
+            address: Empty: the whole execution.
+
+        Returns:
+            The fold around it, its rank and its number there, and the rest as plain data.
+        """
+        fold = self._folds.get(address)
+        inside = None if fold is None else [*map(dict, (fold.inside, fold.below)), [*fold.signs]]
+        place = self._places[address] if address else (None, _LAST, 0)
+        return *place, [self._numbers.get(address), inside]
+
+    def take(
+        self, address: str, fold: str | None, rank: int, place: int, rest: Sequence[Any]
+    ) -> None:
+        """Put an address into the tree as it was `recorded`. Its step is put by `take_step`."""
+        assert self._source is not None
+        number, inside = rest
+        if fold is not None:
+            self._places[address] = _Place(fold, rank, place)
+        if number is not None:
+            self._numbers[address] = number
+        if inside is not None:
+            found = self._folds[address] = _RecordedFold(self._source, address)
+            found.inside, found.below = Counter(inside[0]), Counter(inside[1])
+            found.signs = dict.fromkeys(inside[2])
+
+    def take_step(self, step: Mapping[str, Any]) -> None:
+        """Put a step into the tree as it was recorded."""
+        self._steps[step["address"]] = step
 
     def _row(self, address: str, parent: str) -> Row:
         fold = self._folds.get(address) or _Fold()
@@ -290,6 +428,10 @@ class Folds:
         is_whole = fold is not None and not _NOUNS.keys().isdisjoint(fold.signs)
         among = self._wholes if is_whole else self._activations
         _add_to(among.setdefault(step["step"], Counter()), step["status"], number)
+
+
+def _dictionary(source: Source | None) -> Any:
+    return {} if source is None else Recorded(source.read)
 
 
 def _shift(counts: Counter[str], before: str | None, after: str | None) -> None:

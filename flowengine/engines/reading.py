@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
+from os import fspath
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.views import result_of
@@ -18,6 +19,7 @@ STATUSES = (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+    from os import PathLike
 
     from flowengine.arriving_replies import ReplyReader
     from flowengine.engines.executions.execution import Execution
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         Status,
         WaitInfo,
     )
+    from flowengine.engines.inspection.marks import Marks
     from flowengine.engines.inspection.replayed import OpenHistories
     from flowengine.engines.inspection.updates import Subscription
     from flowengine.engines.results import (
@@ -58,6 +61,7 @@ class Reader:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._marks: Marks | None = None
         self._histories: OpenHistories | None = None
         """The executions that were shown last. None: they are not kept."""
 
@@ -99,7 +103,9 @@ class Reader:
             status = "waiting"  # its process was stopped between two steps
         return found if found.ended or status is None else found._replace(status=status)
 
-    def keep_histories(self, events: int = 200_000) -> None:
+    def keep_histories(
+        self, events: int = 200_000, folder: str | PathLike[str] | None = None
+    ) -> None:
         """Keep the executions in memory that `show` returned last, and read only their new events.
 
         For programs that show long executions again and again, such as servers.
@@ -107,10 +113,27 @@ class Reader:
         Args:
             events: Maximum number of events or steps to keep. 25,000 take about 90 MB.
                 Executions that have not been shown for longest are dropped.
+            folder: An existing directory that only this user can access. Of long executions, what
+                is shown is also kept there in a file, for the next process. It has a copy of their
+                inputs and outputs, at most 2 GB, and may be deleted. None: nothing is.
+
+        Raises:
+            StoreError: The file cannot be used.
         """
+        from flowengine.engines.inspection.marks import Marks
         from flowengine.engines.inspection.replayed import OpenHistories
 
-        self._histories = OpenHistories(events)
+        self._end_histories()
+        marks = None if folder is None else Marks(fspath(folder))
+        if marks is not None:
+            marks.forget_deleted(self.store)
+        self._marks, self._histories = marks, OpenHistories(events, marks)
+
+    def _end_histories(self) -> None:
+        """Close the file of `keep_histories`, if there is one."""
+        if self._marks is not None:
+            self._marks.close()
+        self._marks = self._histories = None
 
     def summary(self, execution: str) -> ExecutionInfo:
         """Return an execution as `executions` lists it. The cost does not depend on its length.
@@ -603,7 +626,7 @@ class Reader:
 
         left, right = self.find(left), self.find(right)
         with _sound(f"{left} or {right}"):
-            return diff(self._host, left, right)
+            return diff(self._host, left, right, self._marks)
 
     # Subscriptions
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
-from flowengine.engines.folds import URGENT, Folds, Level, Row
+from flowengine.engines.folds import Folds, Level, Row
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.page.readable import duration
 
@@ -139,8 +140,7 @@ def _spans(row: Row, folds: Folds, now: int) -> Iterator[Span]:
         if row.step is not None:
             yield from _spans_of(row.step, now)
         return
-    inside = list(folds.steps_inside(row.address))
-    whole = [row.step] if row.step is not None else inside
+    whole = [row.step] if row.step is not None else list(folds.steps_inside(row.address))
     is_open = any("ended_at" not in step for step in whole)
     # Texts of times have their order, but for the Z after the seconds or their fraction.
     start = min(step["started_at"][:-1] for step in whole)
@@ -151,8 +151,7 @@ def _spans(row: Row, folds: Folds, now: int) -> Iterator[Span]:
         "fold",
         f"{row.total} {row.noun}s",
     )
-    urgent = [step for step in inside if step["status"] in URGENT]
-    for step in urgent[:_MOST_INSIDE]:
+    for step in islice(folds.steps_inside(row.address, only_urgent=True), _MOST_INSIDE):
         yield from _spans_of(step, now)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from flowengine import Engine
 from flowengine.engines.executions import replay
 from flowengine.engines.executions.replay import read
 from flowengine.engines.folds import Folds, Row
+from flowengine.engines.inspection import marks
 from flowengine.engines.inspection.replayed import Replayed
 from flowengine.errors import StoreError
 from flowengine.journal.ports.history import HistoryPort
@@ -85,12 +87,22 @@ steps:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(marks, "EVERY", 3)
+    (tmp_path / "kept").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "works.py").write_text(WORKS)
     (tmp_path / "f.yaml").write_text(FLOW)
     (tmp_path / "many.yaml").write_text(MANY)
     (tmp_path / "each.yaml").write_text(EACH)
     return tmp_path
+
+
+@contextmanager
+def next_process() -> Iterator[Engine]:
+    """Return an engine that has shown nothing yet, but finds what others have recorded."""
+    with Engine("store") as engine:
+        engine.keep_histories(folder="kept")
+        yield engine
 
 
 def test_what_is_kept_shows_the_same_as_a_new_reading_at_every_moment(
@@ -118,6 +130,8 @@ def test_what_is_kept_shows_the_same_as_a_new_reading_at_every_moment(
                     engine.show(id, tries=tries, plumbing=plumbing) for engine in (keeper, fresh)
                 )
                 assert shown == expected
+                with next_process() as engine:
+                    assert engine.show(id, tries=tries, plumbing=plumbing) == expected
 
         check()
         driver.resume(id)
@@ -184,6 +198,7 @@ def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> N
             for step in whole["steps"]:
                 [one] = keeper.show(id, step=step["address"])["steps"]
                 assert one["status"] == step["status"]
+            check_next_process(whole, expected)
             return {step["status"] for step in whole["steps"]}
 
         check()
@@ -212,6 +227,25 @@ def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> N
         Path("mended").touch()
         assert driver.retry(id).status == "succeeded"
         check()
+
+
+def check_next_process(whole: Any, expected: Folds) -> None:
+    """Check what another process shows of an execution, reading no more than it needs."""
+    id, begun = whole["execution"], whole["started_at"]
+    for address in ("", "rounds", "each", "each[1]", "outer/both", "none"):
+        with next_process() as engine, engine.folds(id) as (info, folds):
+            assert info == {**whole, "steps": []}
+            assert shapes(folds.level(address).rows) == shapes(expected.level(address).rows)
+    with next_process() as engine, engine.folds(id) as (info, folds):
+        assert bars(folds, begun) == bars(expected, begun)
+        assert addresses(folds.failures()) == addresses(expected.failures())
+        assert folds.statuses() == expected.statuses()
+    for step in whole["steps"][::4]:
+        with next_process() as engine:
+            [one] = engine.show(id, step=step["address"])["steps"]
+            assert one["status"] == step["status"]
+    with next_process() as engine:
+        assert engine.show(id, tries=True) == whole
 
 
 def check_who_stands_still(engine: Engine, id: str) -> None:
@@ -334,6 +368,16 @@ def test_what_was_is_the_same_from_what_is_kept_in_any_order(folder: Path) -> No
                     assert shapes(folds.level("").rows) == shapes(expected.level("").rows)
                 assert keeper.show(one, until=number) == past[number]
             assert keeper.show(one) == fresh.show(one)
+            for number in range(len(past)):
+                with next_process() as engine:
+                    assert list(engine.events(one, from_seq=number)) == entries[number:]
+                with next_process() as engine:
+                    assert engine.show(one, until=number) == past[number]
+                    with engine.folds(one, until=number) as (info, folds):
+                        assert info == {**past[number], "steps": []}
+                        expected = Folds(past[number]["steps"])
+                        assert folds.statuses() == expected.statuses()
+                        assert shapes(folds.level("").rows) == shapes(expected.level("").rows)
 
 
 def test_of_what_is_kept_no_event_is_read_and_only_those_between_are_applied(
@@ -388,8 +432,10 @@ def test_what_was_before_an_upgrade_is_read_with_the_flow_of_that_time(folder: P
             )
         )
         keeper.upgrade("f.yaml", id)
-        for engine in (fresh, keeper):
-            for number in (2, 1):
-                shown = engine.show(id, until=number)
-                assert shown["steps"] == before[number - 1]["steps"]
-                assert [wait["title"] for wait in shown["waits"]] == ["Good?"] * (number - 1)
+        with next_process() as recorder, next_process() as another:
+            recorder.show(id)
+            for engine in (fresh, keeper, recorder, another):
+                for number in (2, 1):
+                    shown = engine.show(id, until=number)
+                    assert shown["steps"] == before[number - 1]["steps"]
+                    assert [wait["title"] for wait in shown["waits"]] == ["Good?"] * (number - 1)

@@ -8,10 +8,15 @@ always differ and are ignored. Events discarded by `retry` are left out.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine.engines.executions.replay import line, read, walk
+from flowengine.engines.inspection import marks as marks_module
+from flowengine.engines.inspection.marks import Damaged, DamagedMarks, name_of
+from flowengine.errors import FlowEngineError
 from flowengine.garbage import CollectedLater
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_error, unpack_outputs
@@ -19,17 +24,20 @@ from flowengine.kernel.graph.compiled import SecretText
 from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from flowengine.engines.executions.replay import Moment
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
+    from flowengine.engines.inspection.marks import ExecutionMarks, Marks
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.commands import Observation
 
 ENDS = frozenset({"succeeded", "skipped", "failed", "cancelled", "retrying"})
 MOST = 50
 """Maximum number of differing paths to list for two values."""
+_DIGEST = 16
+"""Bytes of the digest of a content."""
 _WAIT_ID = re.compile(r"\b[0-9a-f]{16}\b")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 
@@ -42,8 +50,8 @@ class Fact(NamedTuple):
     address: str
     what: str
     """The kind of fact: `input`, `end`, `signal paid`."""
-    content: dict[str, Any]
-    """The content to compare."""
+    digest: bytes
+    """Of its content. Equal: the content is the same, in the same order of keys."""
     seq: int
 
 
@@ -55,6 +63,8 @@ class History(NamedTuple):
     """Length of its journal, without discarded events."""
     inputs: dict[str, Any]
     facts: list[Fact]
+    content: Callable[[int], dict[str, Any]]
+    """Returns the content of a fact, by its position."""
     outputs: Any
     error: Any
     forked_at: int
@@ -63,21 +73,31 @@ class History(NamedTuple):
     """Key → position in `facts`."""
 
 
-def diff(host: Host, left: str, right: str) -> Difference:
+def diff(host: Host, left: str, right: str, marks: Marks | None = None) -> Difference:
     """Compare two executions.
 
     Args:
         host: Provides the store.
         left: Full id.
         right: Full id.
+        marks: Where the facts of long executions are recorded. None: they are not.
 
     Returns:
         See `Difference`.
     """
+    try:
+        return _compared(host, left, right, marks)
+    except DamagedMarks:
+        assert marks is not None
+        marks.renew()
+        return _compared(host, left, right, marks)
+
+
+def _compared(host: Host, left: str, right: str, marks: Marks | None) -> Difference:
     with CollectedLater():  # all that is made here stays referenced
-        first, other = _history(host, left), _history(host, right)
+        first, other = _history(host, left, marks), _history(host, right, marks)
     point = _parting(first, other)
-    steps = _pairs(_steps(first), _steps(other))
+    steps = _pairs(first, other)
     outputs = _places(first.own.plain(first.outputs), other.own.plain(other.outputs))
     alike = first.record.status == other.record.status and not outputs
     return {
@@ -95,13 +115,40 @@ def diff(host: Host, left: str, right: str) -> Difference:
     }
 
 
-def _history(host: Host, id: str) -> History:
+class _Read(NamedTuple):
+    """What the journal of an execution has to compare."""
+
+    entries: int
+    inputs: dict[str, Any]
+    forked_at: int
+    own: _Own
+    facts: list[Fact]
+    content: Callable[[int], dict[str, Any]]
+
+
+def _history(host: Host, id: str, marks: Marks | None) -> History:
     """Return the history of an execution, without the events discarded by retries."""
-    store = host.store
-    record = store.execution(id)
-    journal = read(store, id)
+    record = host.store.execution(id)
+    found = _recorded(host, record, marks) if marks is not None else _replayed(host, record)[0]
+    return History(
+        record,
+        found.entries,
+        found.inputs,
+        found.facts,
+        found.content,
+        unpack_outputs(record.outputs, f"execution {record.id}"),
+        unpack_error(record.error, f"execution {record.id}"),
+        found.forked_at,
+        found.own,
+        {fact.key: place for place, fact in enumerate(found.facts)},
+    )
+
+
+def _replayed(host: Host, record: ExecutionRecord) -> tuple[_Read, list[dict[str, Any]]]:
+    """Return what the journal of an execution has, and the contents of the facts."""
+    journal = read(host.store, record.id)
     straight = line(journal, len(journal) - 1)
-    own = _Own(id)
+    own = _Own(record.id)
     facts = _Facts(own)
     seen: list[Observation] = []
     for moment in walk(host.flows, record.hash, straight, seen):
@@ -109,21 +156,55 @@ def _history(host: Host, id: str) -> History:
         own.know(moment.state["waits"])
         seen.clear()
     first: Any = straight[0] if straight else {"inputs": {}}
-    outputs = unpack_outputs(record.outputs, f"execution {record.id}")
-    error = unpack_error(record.error, f"execution {record.id}")
     inputs = own.plain(first["inputs"])
-    places = {fact.key: place for place, fact in enumerate(facts.found)}
-    return History(
-        record,
-        len(straight),
-        inputs,
-        facts.found,
-        outputs,
-        error,
-        _forked_at(straight),
-        own,
-        places,
+    contents = facts.contents
+    found = _Read(
+        len(straight), inputs, _forked_at(straight), own, facts.found, contents.__getitem__
     )
+    return found, contents
+
+
+def _recorded(host: Host, record: ExecutionRecord, marks: Marks) -> _Read:
+    """Return what is recorded of an execution, after it has been if it is long."""
+    loaded = host.store.load(record.id)
+    length = (0 if loaded.snapshot is None else loaded.snapshot[0]) + len(loaded.tail)
+    last = host.store.events(record.id, max(length - 1, 0), 1)
+    name = name_of(last[0].payload) if last else b""
+    kept = marks.of(record)
+    recorded = None if kept is None else kept.compared(length, name)
+    if kept is not None and recorded is not None:
+        with Damaged():
+            return _restored(record.id, kept, *recorded)
+    found, contents = _replayed(host, record)
+    if length >= marks_module.EVERY:
+        body = [found.entries, found.inputs, found.forked_at, found.own.waits, len(found.facts)]
+        facts = [[*fact.key, fact.digest, fact.seq] for fact in found.facts]
+        with suppress(FlowEngineError):  # it is shown nevertheless
+            kept = marks.of(record) or marks.begin(record)
+            kept.add_compared(length, name, body, facts, contents)
+    return found
+
+
+def _restored(id: str, kept: ExecutionMarks, body: Any, recorded: list[Any]) -> _Read:
+    entries, inputs, forked_at, waits, count = body
+    if len(recorded) != count:
+        raise ValueError(f"it has {len(recorded)} facts in place of {count}")
+    own = _Own(id)
+    own.know(waits)
+    facts = [
+        Fact((address, what, number), address, what, digest, seq)
+        for address, what, number, digest, seq in recorded
+    ]
+    known: dict[int, dict[str, Any]] = {}
+
+    def content(place: int) -> dict[str, Any]:
+        if place not in known:
+            first, found = kept.contents(place)
+            known.update(enumerate(found, first))
+        with Damaged():
+            return known[place]
+
+    return _Read(entries, inputs, forked_at, own, facts, content)
 
 
 class _Own:
@@ -144,6 +225,11 @@ class _Own:
             if number not in self._waits:
                 self._waits[number] = wait_id(self._id, number)
                 self._known.add(self._waits[number])
+
+    @property
+    def waits(self) -> list[int]:
+        """The numbers of the registered waits."""
+        return [*self._waits]
 
     def plain(self, value: Any) -> Any:
         """Return a value without ids and times of this execution, and with secrets masked."""
@@ -173,6 +259,8 @@ class _Facts:
 
     def __init__(self, own: _Own) -> None:
         self.found: list[Fact] = []
+        self.contents: list[dict[str, Any]] = []
+        """The content of each."""
         self._own = own
         self._counts: dict[tuple[str, str], int] = {}
         self._open: dict[str, int] = {}
@@ -185,25 +273,33 @@ class _Facts:
         for observation in seen:
             if observation.status == "running":
                 before = self._open.get(observation.address)
-                fact = self._fact(
+                fact, content = self._fact(
                     observation.address, "input", {"input": observation.input}, moment.number
                 )
                 if before is None:
                     self._open[observation.address] = len(self.found)
                     self.found.append(fact)
+                    self.contents.append(content)
                 else:
-                    self.found[before] = self.found[before]._replace(content=fact.content)
+                    self.found[before] = self.found[before]._replace(digest=fact.digest)
+                    self.contents[before] = content
             elif observation.status in ENDS:
                 self._open.pop(observation.address, None)
                 self._add(observation.address, "end", _end(observation), moment.number)
 
     def _add(self, address: str, what: str, content: dict[str, Any], seq: int) -> None:
-        self.found.append(self._fact(address, what, content, seq))
+        fact, plain = self._fact(address, what, content, seq)
+        self.found.append(fact)
+        self.contents.append(plain)
         self._counts[address, what] = self._counts.get((address, what), 0) + 1
 
-    def _fact(self, address: str, what: str, content: dict[str, Any], seq: int) -> Fact:
+    def _fact(
+        self, address: str, what: str, content: dict[str, Any], seq: int
+    ) -> tuple[Fact, dict[str, Any]]:
         number = self._counts.get((address, "end" if address else what), 0) + 1
-        return Fact((address, what, number), address, what, self._own.plain(content), seq)
+        plain = self._own.plain(content)
+        digest = blake2b(pack(plain), digest_size=_DIGEST).digest()
+        return Fact((address, what, number), address, what, digest, seq), plain
 
 
 def _end(seen: Observation) -> dict[str, Any]:
@@ -244,14 +340,27 @@ def _parting(left: History, right: History) -> Parting | None:
     fact = a or b
     if fact is None:
         return None
-    differ = _places(a.content, b.content) if a is not None and b is not None else []
+    one, another = _shown(left, a), _shown(right, b)
+    differ = []
+    if a is not None and b is not None:
+        differ = _places(_content(left, a), _content(right, b))
     return {
         "address": fact.address,
         "what": fact.what,
-        "left": None if a is None else {"seq": a.seq, "address": a.address, **a.content},
-        "right": None if b is None else {"seq": b.seq, "address": b.address, **b.content},
+        "left": one,
+        "right": another,
         "differ": differ,
     }
+
+
+def _content(history: History, fact: Fact) -> dict[str, Any]:
+    return history.content(history.places[fact.key])
+
+
+def _shown(history: History, fact: Fact | None) -> dict[str, Any] | None:
+    if fact is None:
+        return None
+    return {"seq": fact.seq, "address": fact.address, **_content(history, fact)}
 
 
 def _earlier(left: History, right: History, a: Fact, b: Fact) -> tuple[Fact | None, Fact | None]:
@@ -292,32 +401,49 @@ def _shared(left: History, right: History) -> int:
     """Return the number of facts before the first one that is missing or different."""
     for number, fact in enumerate(left.facts):
         place = right.places.get(fact.key)
-        if place is None or not _are_same(right.facts[place].content, fact.content):
+        if place is None or (
+            right.facts[place].digest != fact.digest
+            and not _are_same(right.content(place), left.content(number))
+        ):
             return number
     return len(left.facts)
 
 
-def _steps(history: History) -> dict[str, dict[str, Any]]:
-    """Return address → the last run of its step: status, outcome, output, error, input."""
-    steps: dict[str, dict[str, Any]] = {}
-    for fact in history.facts:
+def _last_facts(history: History) -> dict[str, dict[str, int]]:
+    """Return address → the positions of the last facts of each kind of its step."""
+    last: dict[str, dict[str, int]] = {}
+    for place, fact in enumerate(history.facts):
         if fact.address:
-            step = steps.setdefault(fact.address, {"status": "open"})
-            step.update(fact.content)
-    return steps
+            last.setdefault(fact.address, {})[fact.what] = place
+    return last
 
 
-def _pairs(
-    left: Mapping[str, dict[str, Any]], right: Mapping[str, dict[str, Any]]
-) -> list[StepPair]:
+def _step(history: History, last: Mapping[str, int]) -> dict[str, Any]:
+    """Return the last run of a step: status, outcome, output, error, input."""
+    step: dict[str, Any] = {"status": "open"}
+    for place in sorted(last.values()):
+        step |= history.content(place)
+    return step
+
+
+def _pairs(left: History, right: History) -> list[StepPair]:
     """Return the steps that ended differently on the other side, or ran on one side only."""
     pairs: list[StepPair] = []
-    for address in dict.fromkeys([*left, *right]):
-        a, b = left.get(address), right.get(address)
+    of_left, of_right = _last_facts(left), _last_facts(right)
+    for address in dict.fromkeys([*of_left, *of_right]):
+        one, other = of_left.get(address), of_right.get(address)
+        if one is not None and other is not None and _digests(left, one) == _digests(right, other):
+            continue
+        a = None if one is None else _step(left, one)
+        b = None if other is None else _step(right, other)
         differ = _places(a, b) if a is not None and b is not None else []
         if a is None or b is None or differ:
             pairs.append({"address": address, "left": a, "right": b, "differ": differ})
     return pairs
+
+
+def _digests(history: History, last: Mapping[str, int]) -> dict[str, bytes]:
+    return {what: history.facts[place].digest for what, place in last.items()}
 
 
 def _places(left: Any, right: Any) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from flowengine.engines.executions.replay import (
     walk_on,
 )
 from flowengine.engines.executions.views import entry_view
+from flowengine.engines.inspection.marks import DamagedMarks
 from flowengine.engines.inspection.steps import OVER
 from flowengine.journal.shapes import Sound, check_state
 from flowengine.kernel import new_state
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.host import Host
     from flowengine.engines.inspection.replayed import OpenHistories
+    from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event
     from flowengine.kernel.state.records import State
@@ -65,11 +67,14 @@ def entries(
         See `entry_view`.
     """
     record = host.store.execution(execution)
-    if histories is not None and not follow and histories.has(record):
+    if histories is not None and not follow and _is_past(host, record, since, histories):
         with histories.opened(host.store, host.flows, record) as found:
-            journal, subjects = found.journal, found.subjects
-        for number in range(since, len(subjects)):  # both lists only grow
-            yield entry_view(number, journal[number], *subjects[number])
+            known = found.entries(since)
+        try:
+            yield from known
+        except DamagedMarks:
+            histories.damaged()
+            raise
         return
     for entry in feed(host, execution, since):
         if entry is not None:
@@ -78,6 +83,14 @@ def entries(
             return
         else:
             time.sleep(FOLLOW_SECONDS)
+
+
+def _is_past(host: Host, record: ExecutionRecord, since: int, histories: OpenHistories) -> bool:
+    """Return whether the last snapshot is too late, or less is read of what is kept."""
+    if histories.has(host.store, record):
+        return True
+    snapshot = host.store.load(record.id).snapshot
+    return snapshot is None or since < snapshot[0]
 
 
 def feed(host: Host, execution: str, since: int) -> Iterator[dict[str, Any] | None]:

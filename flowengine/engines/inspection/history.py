@@ -102,8 +102,7 @@ def show(
             return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
     with _replayed(host, record, histories) as found:
         now = None if found.last is None else Last(found.last.graph, found.last.state)
-        retried = partial(again, host, record, found.journal, found.fork_point)
-        shown = _Shown(found.steps(step), now, found.journal, retried)
+        shown = _Shown(found.steps(step), now, found.warnings, _again(host, record, found))
         return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
 
 
@@ -130,8 +129,7 @@ def folds(
         return
     with _replayed(host, record, histories) as found:
         now = None if found.last is None else Last(found.last.graph, found.last.state)
-        retried = partial(again, host, record, found.journal, found.fork_point)
-        shown = _Shown([], now, found.journal, retried)
+        shown = _Shown([], now, found.warnings, _again(host, record, found))
         info = _view(host, record, shown, None, plumbing=False, tries=False)
         yield info, found.folds(info["status"])
 
@@ -152,7 +150,7 @@ def glance(host: Host, execution: str, histories: OpenHistories) -> ExecutionInf
         `warnings` the newest. None: `show` is as fast.
     """
     record = host.store.execution(execution)
-    if histories.has(record):
+    if histories.has(host.store, record):
         return None
     with Sound(f"what is stored of execution {execution}"), CollectedLater():
         found = read_glance(host, record)
@@ -285,18 +283,17 @@ def _past(
     host: Host, record: ExecutionRecord, until: int, histories: OpenHistories | None
 ) -> Iterator[tuple[Replayed, int]]:
     """Return an execution before an event, and the length of its journal, in the block only."""
-    if histories is None or not histories.has(record):
+    if histories is None:
         whole = read(host.store, record.id)
-        if histories is None or until < len(whole):  # replayed only as far as needed
-            with Sound(f"the journal of execution {record.id}"):
-                past = Replayed(host.flows, first_form(whole, record.hash))
-                past.add(whole[: max(until, 0)])
-            yield past, len(whole)
-            return
+        with Sound(f"the journal of execution {record.id}"):
+            past = Replayed(host.flows, first_form(whole, record.hash))
+            past.add(whole[: max(until, 0)])  # replayed only as far as needed
+        yield past, len(whole)
+        return
     with _replayed(host, record, histories) as found:
         with Sound(f"the journal of execution {record.id}"):
             past = found.before(max(until, 0))
-        yield past, len(found.journal)
+        yield past, found.length
 
 
 def _past_view(record: ExecutionRecord, past: Replayed, entries: int) -> ExecutionInfo:
@@ -372,11 +369,13 @@ def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
         *found.tail,
     ]
     last = Last(found.graph, found.state)
-    return _Shown([*log.steps.values()], last, events, lambda: _again(host, record))
+    read_all = partial(read, host.store, record.id)
+    return _Shown([*log.steps.values()], last, events, partial(again, host, record, read_all))
 
 
-def _again(host: Host, record: ExecutionRecord) -> Again:
-    return again(host, record, read(host.store, record.id))
+def _again(host: Host, record: ExecutionRecord, found: Replayed) -> Callable[[], Again]:
+    journal = partial(found.events, 0, found.length)
+    return partial(again, host, record, journal, found.fork_point)
 
 
 def _unknown() -> Again:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import undecidable
@@ -105,7 +106,7 @@ def _ended(host: Host, execution: Execution) -> Reason:
         reason["what"] += f" with {error['type']}: {message}"
     reason["wakes"] = "an operator who tries it again"
     record = host.store.execution(execution.id)
-    how = again(host, record, read(host.store, execution.id))
+    how = again(host, record, partial(read, host.store, execution.id))
     if "not_undone" in how:
         reason["wakes"] = "an operator who tries again to undo it, in a new execution"
     elif "undone_by" in how:

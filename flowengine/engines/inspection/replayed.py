@@ -3,24 +3,57 @@
 from __future__ import annotations
 
 from _thread import allocate_lock
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.executions.replay import Moment, first_form, unpacked, walk
+from flowengine.engines.executions.replay import (
+    Moment,
+    first_form,
+    state_before_retry,
+    unpacked,
+    walk,
+    walk_on,
+)
+from flowengine.engines.executions.views import entry_view
 from flowengine.engines.folds import Folds
+from flowengine.engines.inspection import marks
+from flowengine.engines.inspection.marks import Damaged, DamagedMarks, Mark, Step
 from flowengine.engines.inspection.steps import StepLog, stop_with, wait_with_what_is_inside
 from flowengine.engines.interventions.retrying import fork_point
+from flowengine.errors import FlowEngineError, StoreError
 from flowengine.garbage import CollectedLater
+from flowengine.journal.encoding import pack
+from flowengine.journal.shapes import check_state
+from flowengine.kernel import new_state
+from flowengine.kernel.notation.addresses import around
 
 if TYPE_CHECKING:
+    from flowengine.engines.executions.growing_lists import Read
     from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.engines.infos import AttemptInfo, StepInfo
+    from flowengine.engines.inspection.marks import ExecutionMarks, Marks
     from flowengine.journal.ports.history import HistoryPort
     from flowengine.journal.records import ExecutionRecord
+    from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
+    from flowengine.kernel.state.records import State
+
+
+_NEW = 2_000
+"""Events since the last mark that take no noticeable time to replay."""
+
+
+class Recording(NamedTuple):
+    """Where an execution is recorded while it is replayed."""
+
+    marks: Marks
+    record: ExecutionRecord
+    read: Read
+    """Reads its events."""
 
 
 class Replayed:
@@ -29,12 +62,16 @@ class Replayed:
     Args:
         flows: The flows under which the journal was written.
         hash: Hash of the flow that the execution runs now.
+        recording: Where it is recorded. None: it is not.
     """
 
-    def __init__(self, flows: LinkedFlows, hash: str) -> None:
+    def __init__(self, flows: LinkedFlows, hash: str, recording: Recording | None = None) -> None:
+        self.first = 0
+        """Number of the first event in memory. Those before it were recorded."""
         self.journal: list[Event] = []
         self.subjects: list[tuple[str | None, str | None]] = []
         """Address and reason of the timer of each event, as `entry_view` shows them."""
+        self.warnings: list[Event] = []
         self.last: Moment | None = None
         """None: it has not begun."""
         self.lock = allocate_lock()
@@ -43,29 +80,57 @@ class Replayed:
         """Whether its journal has been read once."""
         self._flows = flows
         self._hash = hash
+        self._form = ""
+        """Hash of the flow after the last event."""
+        self._first_form = ""
         self._log = StepLog()
         self._folds = Folds()
-        self._folded = ""
-        """Status of the execution when the tree was changed last."""
+        self._folded: str | None = ""
+        """Status of the execution when the tree was changed last. None: unknown."""
         self._point: tuple[int, str | None] | None = None
         """The length of the journal, and the fork point with these events."""
         self._past: Replayed | None = None
         """As it was before the event that `before` was given last."""
         self._seen: list[Observation] = []
         self._walk: Iterator[Moment] = iter(())
+        self._recording = recording
+        self._marks: ExecutionMarks | None = None
+        self._source: RecordedSteps | None = None
+        """Its recorded steps. None: it was replayed from its beginning."""
+        self._marked = 0
+        """Number of the last mark."""
+        self._unmarked: dict[str, None] = {}
+        """The addresses that have changed since."""
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether its beginning was recorded and has not been replayed."""
+        return self._source is not None
+
+    @property
+    def length(self) -> int:
+        """Number of events that have been read."""
+        return self.first + len(self.journal)
 
     def add(self, events: list[Event]) -> None:
         """Continue with further events."""
         if not events:
             return
-        if not self.journal:  # the walk continues with events that are appended to the journal
+        if self.last is None:  # the walk continues with events that are appended to the journal
             self._walk = walk(self._flows, self._hash, self.journal, self._seen)
+            self._form = self._first_form = first_form(events, self._hash)
         self.journal += events
         with CollectedLater():  # all that is made here stays referenced
             for moment in islice(self._walk, len(events)):
                 self._log.take(moment, self._seen)
                 self.subjects.append((moment.address, moment.why))
                 self.last = moment
+                if moment.event["type"] == "warning":
+                    self.warnings.append(moment.event)
+                elif moment.event["type"] == "upgraded":
+                    self._form = moment.event["after"]
+                if self._recording is not None and moment.number + 1 >= self._marked + marks.EVERY:
+                    self._mark(is_last=moment.number + 1 + marks.EVERY > self.length)
 
     @property
     def size(self) -> int:
@@ -73,21 +138,170 @@ class Replayed:
         past = 0 if self._past is None else self._past.size
         return max(len(self.journal), len(self._log.steps)) + past
 
+    def restore(self, after: int = 0, until: int | None = None) -> None:
+        """Continue from the last mark, if there is one, before the first events are added.
+
+        Args:
+            after: It is after at least so many events.
+            until: It is after at most so many events. None: any number. The execution is then
+                recorded further.
+        """
+        assert self._recording is not None
+        kept, record, read = self._recording
+        found = kept.of(record)
+        mark = None if found is None else found.last(after, until)
+        if found is None or mark is None:
+            return
+        entries = read(mark.number - 1, 1)
+        events = unpacked(record.id, entries)
+        if not events or marks.name_of(pack(events[0])) != mark.event:
+            kept.forget(record)  # another journal, as from a backup of the store
+            return
+        if until is None:
+            found.cut(mark.number)
+            found.shown()
+        with Damaged():
+            self._go_on(found, mark, events[0])
+
+    def _go_on(self, found: ExecutionMarks, mark: Mark, event: Event) -> None:
+        assert self._recording is not None
+        kept, state = mark.state, mark.state["state"]
+        check_state(state, new_state(), "the recorded state of an execution")
+        graph = self._flows.by_hash(kept["form"]).graph
+        source = RecordedSteps(found, mark, self._recording.read)
+        [(address, why)] = source.subjects(mark.number - 1)
+        self._form, self._first_form, self.warnings = (
+            kept["form"], kept["first_form"], kept["warnings"]
+        )  # fmt: skip
+        self._marks, self._source = found, source
+        self._log, self._folds, self._folded = source.log, source.folds, None
+        self.first = self._marked = mark.number
+        self.last = Moment(mark.number - 1, event, address, None, state, graph, why)
+        self._walk = walk_on(
+            *(self._flows, self._hash, graph, state, mark.number, self.journal),
+            self._before_retry,
+            self._seen,
+        )
+
+    def _before_retry(self, number: int) -> tuple[Graph, State]:
+        return state_before_retry(self._flows, self._hash, self.events(0, number + 1), number)
+
+    def _mark(self, *, is_last: bool) -> None:
+        """Record it as it is now. If it cannot be recorded, it is shown nevertheless.
+
+        Args:
+            is_last: Whether no mark follows for now, so that this one has the state.
+        """
+        assert self._recording is not None
+        assert self.last is not None
+        kept, record, _ = self._recording
+        number = self.first + len(self.subjects)
+        summary = self._summary()
+        try:
+            if self._marks is None:
+                self._marks = kept.of(record) or kept.begin(record)
+            added = self._marks.add(
+                self._marked,
+                number,
+                marks.name_of(pack(self.last.event)),
+                self.subjects[self._marked - self.first :],
+                self._steps_to_mark(),
+                summary if is_last or self._marks.has_room(number) else None,
+            )
+            if is_last:
+                self._marks.thin_out()
+        except FlowEngineError:
+            added = False
+        if added:
+            self._marked = number
+            self._unmarked.clear()
+        else:
+            self._recording = None
+
+    def _steps_to_mark(self) -> Iterator[Step]:
+        """Yield the steps and folds that have changed since the last mark."""
+        steps, earlier = self._log.steps, self._log.earlier
+        addresses = {one: None for address in self._unmarked for one in around(address)}
+        for address in {"": None, **addresses}:
+            fold, rank, place, rest = self._folds.recorded(address)
+            body = [steps.get(address), earlier.get(address, 0), *rest]
+            yield Step(address, fold, rank, place, body)
+
+    def _summary(self) -> dict[str, Any]:
+        """Return everything that `_go_on` needs besides the steps, with the tree up to date."""
+        assert self.last is not None
+        self.folds(self._folded or "")
+        return {
+            "state": self.last.state,
+            "form": self._form,
+            "first_form": self._first_form,
+            "warnings": self.warnings,
+            "log": self._log.summary(),
+            "folds": self._folds.summary(),
+            "shown": [self._folds.status(address) for address in self._log.open],
+        }
+
     def before(self, number: int) -> Replayed:
         """Return the execution as it was before an event, to be used before the next call.
 
-        A later event than in the last call costs as much as the events between them.
+        A later event than in the last call costs as much as the events between them, and an earlier
+        one as those since the mark before it.
 
         Args:
             number: Number of the event. If there is none yet, the execution itself is returned.
         """
-        if number >= len(self.journal):
+        if number >= self.length:
             return self
         past = self._past
-        if past is None or len(past.journal) > number:
-            past = self._past = Replayed(self._flows, first_form(self.journal, self._hash))
-        past.add(self.journal[len(past.journal) : number])
+        if past is not None and past.length > number:
+            past = None
+        if past is None or number - past.length > marks.EVERY:
+            past = self._restored(0 if past is None else past.length, number) or past
+        if past is None:
+            past = Replayed(self._flows, self._first_form)
+        self._past = past
+        past.add(self.events(past.length, number))
         return past
+
+    def _restored(self, after: int, until: int) -> Replayed | None:
+        """Return the execution at the last mark between two events. None: there is none."""
+        if self._recording is None or self._marks is None:
+            return None
+        found = Replayed(self._flows, self._hash, self._recording)
+        found.restore(after, until)
+        found._recording = None
+        return found if found.length else None
+
+    def events(self, since: int, until: int) -> list[Event]:
+        """Return a part of its journal."""
+        known = self.journal[max(since - self.first, 0) : max(until - self.first, 0)]
+        missing = min(until, self.first) - since
+        if missing <= 0 or self._source is None:
+            return known
+        return self._source.events(since, missing) + known
+
+    def entries(self, since: int) -> Iterator[dict[str, Any]]:
+        """Yield the entries of its journal as it is now, starting at a number.
+
+        They may be taken while it changes.
+        """
+        first, journal, subjects, source = self.first, self.journal, self.subjects, self._source
+        length = len(subjects)
+        if source is not None:
+            while since < first:
+                with Damaged():
+                    known = source.subjects(since)
+                    events = source.events(since, len(known))
+                    found = [
+                        entry_view(number, event, *subject)
+                        for number, (event, subject) in enumerate(
+                            zip(events, known, strict=True), since
+                        )
+                    ]
+                yield from found
+                since += len(found)
+        for number in range(max(since - first, 0), length):  # both lists only grow
+            yield entry_view(first + number, journal[number], *subjects[number])
 
     def steps(self, only: str | None = None) -> list[StepInfo]:
         """Return every activation with its attempts, in order of beginning, to be changed.
@@ -97,15 +311,29 @@ class Replayed:
         """
         steps = self._log.steps
         if only is None:
-            return [*map(_copied, steps.values())]
+            return [_copied(steps[address]) for address in self._addresses()]
         addresses = {**self._log.open, **({only: None} if only in steps else {})}
         return [_copied(steps[address]) for address in addresses]
 
+    def _addresses(self) -> list[str]:
+        """Return the addresses of all steps, in order of beginning."""
+        steps = self._log.steps
+        if self._source is None:
+            return [*steps]
+        self._source.read_all()
+        return sorted(steps, key=self.folds(self._folded or "").number)
+
     def fork_point(self) -> str | None:
         """Return its `fork_point`, which is determined anew if it has new events."""
-        length = len(self.journal)
+        length = self.length
         if self._point is None or self._point[0] != length:
-            self._point = length, fork_point(self._flows, self._hash, self.journal)
+            known = None if self._marks is None else self._marks.point(length)
+            if known is None:
+                known = (fork_point(self._flows, self._hash, self.events(0, length)),)
+                if self._marks is not None:
+                    with suppress(FlowEngineError):
+                        self._marks.add_point(length, known[0])
+            self._point = length, known[0]
         return self._point[1]
 
     def folds(self, status: str) -> Folds:
@@ -114,16 +342,103 @@ class Replayed:
         Args:
             status: Of the execution.
         """
-        log = self._log
-        if log.changed or status != self._folded:
+        log, tree = self._log, self._folds
+        is_new = status != self._folded
+        if log.changed or is_new:
             steps = [_listed(log.steps[address]) for address in {**log.changed, **log.open}]
             wait_with_what_is_inside(steps)
             stop_with(steps, status)
             for step in steps:
-                self._folds.put(step)
+                address = step["address"]
+                if is_new or address in log.changed or tree.status(address) != step["status"]:
+                    tree.put(step)
+                    if self._recording is not None:
+                        self._unmarked[address] = None
             log.changed.clear()
             self._folded = status
-        return self._folds
+        return tree
+
+
+class RecordedSteps:
+    """The steps of an execution at a mark, read when they are needed.
+
+    Args:
+        marks: Of the execution.
+        mark: The mark.
+        read: Reads events of the execution.
+    """
+
+    def __init__(self, marks: ExecutionMarks, mark: Mark, read: Read) -> None:
+        self._marks = marks
+        self._number = mark.number
+        self._read_events = read
+        self._known: set[str] = set()
+        """The addresses that have been read, whether anything is recorded of them or not."""
+        self._folds_read: set[str] = set()
+        """The folds of which everything directly inside has been read."""
+        self._is_whole = False
+        summary = mark.state
+        self.log = StepLog(self.read)
+        self.log.restore(summary["log"])
+        self._shown = dict(zip(self.log.open, summary["shown"], strict=True))
+        """Open step → its status in the tree."""
+        self.folds = Folds(source=self)
+        self.folds.restore(summary["folds"])
+        if marks.step("", mark.number) is None:
+            raise ValueError("its steps are missing")
+
+    def read(self, address: str) -> None:
+        """See `flowengine.engines.folds.Source`."""
+        if address in self._known or self._is_whole:
+            return
+        found = self._marks.step(address, self._number)
+        self._known.add(address)
+        if found is not None:
+            self._take(found)
+
+    def read_inside(self, fold: str) -> None:
+        """See `flowengine.engines.folds.Source`."""
+        if not self._is_whole and fold not in self._folds_read:
+            self._folds_read.add(fold)
+            self._take_all(self._marks.steps_in(fold, self._number))
+
+    def read_all(self) -> None:
+        """Read everything that has not been read."""
+        if not self._is_whole:
+            self._take_all(self._marks.steps(self._number))
+            self._is_whole = True
+
+    def order(self, fold: str) -> list[tuple[int, int, str]]:
+        """See `flowengine.engines.folds.Source`."""
+        return self._marks.order(fold, self._number)
+
+    def subjects(self, since: int) -> list[Any]:
+        """Return the subjects of the events from a number on, at least one."""
+        first, found = self._marks.subjects(since)
+        return found[since - first :]
+
+    def events(self, since: int, count: int) -> list[Event]:
+        """Return events of the execution."""
+        return unpacked(self._marks.name, self._read_events(since, count))
+
+    def _take_all(self, found: Iterable[Step]) -> None:
+        with CollectedLater():
+            for one in found:
+                if one.address not in self._known:
+                    self._known.add(one.address)
+                    self._take(one)
+
+    def _take(self, found: Step) -> None:
+        with Damaged():
+            address = found.address
+            step, earlier, *rest = found.body
+            self.folds.take(address, found.fold, found.rank, found.place, rest)
+            if step is not None:
+                self.log.steps[address], self.log.earlier[address] = step, earlier
+                listed = _listed(step)
+                if address in self._shown:
+                    listed["status"] = self._shown[address]
+                self.folds.take_step(listed)
 
 
 def _copied(step: StepInfo) -> StepInfo:
@@ -164,18 +479,33 @@ class OpenHistories:
     Args:
         most: Maximum number of events or steps of all of them. Those not shown for longest are
             dropped.
+        marks: Where long ones are recorded. None: they are only in memory.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, marks: Marks | None = None) -> None:
         self._most = most
+        self._marks = marks
         self._lock = allocate_lock()
         """Held for moments only: to read a long journal takes seconds."""
         self._found: dict[tuple[str, int], Replayed] = {}
 
-    def has(self, record: ExecutionRecord) -> bool:
+    def has(self, store: HistoryPort, record: ExecutionRecord) -> bool:
         """Return whether an execution is kept, so that only its new events are read."""
         found = self._found.get((record.id, record.created_at))
-        return found is not None and found.is_read
+        if found is not None and found.is_read:
+            return True
+        known = None if self._marks is None else self._marks.of(record)
+        if known is None:
+            return False
+        loaded = store.load(record.id)
+        length = (0 if loaded.snapshot is None else loaded.snapshot[0]) + len(loaded.tail)
+        return length - known.length() <= _NEW
+
+    def _new(self, store: HistoryPort, flows: LinkedFlows, record: ExecutionRecord) -> Replayed:
+        if self._marks is None:
+            return Replayed(flows, record.hash)
+        read = partial(store.events, record.id)
+        return Replayed(flows, record.hash, Recording(self._marks, record, read))
 
     @contextmanager
     def opened(
@@ -190,18 +520,49 @@ class OpenHistories:
         """
         key = record.id, record.created_at
         with self._lock:
-            found = self._found.pop(key, None) or Replayed(flows, record.hash)
+            found = self._found.pop(key, None) or self._new(store, flows, record)
             self._found[key] = found
         try:
             with found.lock:
-                found.add(unpacked(record.id, store.events(record.id, len(found.journal))))
+                if not found.is_read and self._marks is not None:
+                    self._restore(found)
+                found.add(unpacked(record.id, store.events(record.id, found.length)))
                 found.is_read = True
                 yield found
-        except BaseException:
+        except BaseException as error:
             with self._lock:
                 if self._found.get(key) is found:
                     del self._found[key]
+            if found.is_restored and _is_damage(error):
+                self.damaged()
+                if not isinstance(error, FlowEngineError):
+                    with Damaged():
+                        raise
             raise
         with self._lock:
             while sum(one.size for one in self._found.values()) > self._most:
                 del self._found[next(iter(self._found))]
+            gone = set() if self._marks is None else self._marks.trim()
+            if gone:
+                self._found = {key: one for key, one in self._found.items() if key[0] not in gone}
+
+    def _restore(self, found: Replayed) -> None:
+        """Continue an execution from its last mark. One that is damaged is left out."""
+        assert self._marks is not None
+        try:
+            found.restore()
+        except DamagedMarks:
+            self.damaged()
+
+    def damaged(self) -> None:
+        """Record all executions anew, because what is recorded of one is damaged."""
+        assert self._marks is not None
+        self._marks.renew()
+        with self._lock:
+            self._found = {key: one for key, one in self._found.items() if not one.is_restored}
+
+
+def _is_damage(error: BaseException) -> bool:
+    """Return whether an error may come from recorded data."""
+    is_other = isinstance(error, Exception) and not isinstance(error, (FlowEngineError, OSError))
+    return is_other or isinstance(error, StoreError)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
 from flowengine.engines.executions.subjects import wholes
+from flowengine.engines.folds import Recorded
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.people.waits import decision_view
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from flowengine.engines.executions.replay import Moment
     from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
@@ -34,17 +35,28 @@ class StepLog:
         steps: Address → activation, in order of beginning.
         open: The addresses of those that have not ended.
         changed: The addresses of those that have changed since it was emptied, in order.
+        earlier: Address → number of tries of the activation before it began anew.
+
+    Args:
+        read: Puts what was recorded of an address into `steps` and `earlier`. None: nothing was.
     """
 
-    def __init__(self) -> None:
-        self.steps: dict[str, StepInfo] = {}
+    def __init__(self, read: Callable[[str], None] | None = None) -> None:
+        self.steps: dict[str, StepInfo] = {} if read is None else Recorded(read)
         self.open: dict[str, None] = {}
         self.changed: dict[str, None] = {}
-        self._earlier: dict[str, int] = {}
-        """Number of tries of an activation before it began anew."""
+        self.earlier: dict[str, int] = {} if read is None else Recorded(read)
         self._begun: dict[str, str] = {}
         """When the first item or round of a running step began."""
         self._last_time = (0, "")
+
+    def summary(self) -> dict[str, Any]:
+        """Return what `restore` needs to go on, besides the steps, as plain data."""
+        return {"open": [*self.open], "begun": self._begun.copy()}
+
+    def restore(self, summary: Mapping[str, Any]) -> None:
+        """Go on from a `summary`."""
+        self.open, self._begun = dict.fromkeys(summary["open"]), dict(summary["begun"])
 
     def take(self, moment: Moment, seen: list[Observation]) -> None:
         """Record the effects of an event.
@@ -64,6 +76,7 @@ class StepLog:
         self.add(moment.address, moment.event)
         if moment.subject is not None and moment.address in self.steps:
             self.steps[moment.address]["subject"] = moment.subject
+            self.changed[moment.address] = None
 
     def _end_before_fork(self, moment: Moment, number: int, ended: Ended) -> None:
         """Record how an attempt ended in the execution that was forked while it still ran."""
@@ -75,17 +88,20 @@ class StepLog:
             if "ended_at" not in last:
                 last["status"], last["error"] = "failed", ended["error"]
                 last["ended_at"] = self._time(ended["at"])
+                self.changed[step["address"]] = None  # type: ignore[index]
 
     def add(self, address: str | None, event: Event) -> None:
         """Record an event's information on a step that was not observed by the kernel."""
         step = None if address is None else self.steps.get(address)
-        if step is None:
+        if address is None or step is None:
             return
         if event["type"] == "decided":
+            self.changed[address] = None
             if "decision" in step:
                 step.setdefault("earlier_decisions", []).append(step["decision"])
             step["decision"] = decision_view(dict(event))
         if "evidence" in event or "log" in event:
+            self.changed[address] = None
             _add_to_attempt(step, dict(event))
 
     def fold(self, graph: Graph, seen: Observation) -> None:
@@ -109,7 +125,7 @@ class StepLog:
         if seen.status == "running":
             step["tries"].append(_attempt(seen, at, len(step["tries"]) + 1))
         if seen.attempt:
-            step["attempts"] = max(len(step["tries"]) - self._earlier[seen.address], 1)
+            step["attempts"] = max(len(step["tries"]) - self.earlier[seen.address], 1)
         if seen.status in OVER or seen.status == "retrying":
             _end_attempt(step, seen, at)
         if seen.status in OVER:
@@ -130,7 +146,7 @@ class StepLog:
 
     def _begins_late(self, step: StepInfo, seen: Observation) -> bool:
         """Return whether an attempt begins that an earlier process left to a later one."""
-        number = len(step["tries"]) - self._earlier.get(seen.address, 0)
+        number = len(step["tries"]) - self.earlier.get(seen.address, 0)
         open_tries = [one for one in step["tries"][-1:] if "ended_at" not in one]
         return number == seen.attempt and bool(open_tries)
 
@@ -143,7 +159,7 @@ class StepLog:
         """Return a new activation. A map or loop begins with its first item or round."""
         node = graph.node(seen.step)
         tries = self.steps[seen.address]["tries"] if seen.address in self.steps else []
-        self._earlier[seen.address] = len(tries)
+        self.earlier[seen.address] = len(tries)
         for whole in wholes(seen.address):
             self._begun.setdefault(whole, at)
         step = self.steps[seen.address] = {

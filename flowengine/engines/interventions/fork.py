@@ -156,7 +156,7 @@ def _check_not_undone(
         return
     found = undoing(host, record)
     step = at.removesuffix(COMPENSATION)
-    if step in undone_in(host, record, journal):
+    if step in undone_in(host, record, lambda: journal):
         hint = Hint(f"flowengine show {host.store.short_execution(record.id)}")
         raise Conflict(f"'{step}' was undone by execution {record.id}", hint=hint)
     if not found.by:

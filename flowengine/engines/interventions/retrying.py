@@ -101,7 +101,7 @@ def retry(
         held = retrace(host.flows, execution.linked.hash, journal, step)
     except Conflict as refused:
         message = f"execution {execution.id} cannot be retried: {refused.message}"
-        how = again(host, host.store.execution(execution.id), journal)
+        how = again(host, host.store.execution(execution.id), lambda: journal)
         command = how.get("command") if how.keys() & _UNDOING else fork_at(short, refused.hint)
         hint = Hint(f"flowengine show {short}")
         if command is not None:
@@ -188,7 +188,7 @@ def fork_point(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> str |
 def again(
     host: Host,
     record: ExecutionRecord,
-    journal: Sequence[Event],
+    journal: Callable[[], Sequence[Event]],
     point: Callable[[], str | None] | None = None,
 ) -> Again:
     """Return how to try again what failed in an execution, and which steps were not undone.
@@ -196,7 +196,7 @@ def again(
     Args:
         host: Provides the store.
         record: Of a failed execution.
-        journal: All its events.
+        journal: Returns all its events.
         point: Returns its `fork_point`, if that may be known already.
     """
     error = unpack_error(record.error, f"execution {record.id}")
@@ -204,7 +204,7 @@ def again(
         # A fork that was to undo the rest has done so, although it ends with the first error.
         if undone := undone_in(host, record, journal):
             return {"undone_by": dict.fromkeys(undone, record.id)}
-        refused = fork_point(host.flows, record.hash, journal) if point is None else point()
+        refused = fork_point(host.flows, record.hash, journal()) if point is None else point()
         return {"command": _retry_command(host, record, refused, error)}
     found = undoing(host, record)
     view: Again = {}

@@ -11,7 +11,7 @@ from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.journal.shapes import Sound, unpack_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.engines.host import Host
@@ -58,12 +58,14 @@ def _followed(host: Host, record: ExecutionRecord, left: list[str]) -> Undoing:
     return Undoing(by, left, last)
 
 
-def undone_in(host: Host, record: ExecutionRecord, journal: Sequence[Event]) -> list[str]:
+def undone_in(
+    host: Host, record: ExecutionRecord, journal: Callable[[], Sequence[Event]]
+) -> list[str]:
     """Return the addresses of the steps that a fork at a compensation has undone itself."""
     if not str(record.forked_from).endswith(COMPENSATION):
         return []
     seen: list[Observation] = []
-    for moment in walk(host.flows, record.hash, journal, seen):
+    for moment in walk(host.flows, record.hash, journal(), seen):
         if moment.event["type"] == "retry":
             seen.clear()  # the past of the execution that was forked
     return [address.removesuffix(COMPENSATION) for address in compensations(seen)]
