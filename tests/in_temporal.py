@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flowengine.errors import UsageError
-from tests.temporal_exceptions import MODULES, NEVER, REFUSED, TESTS, VARIES
+from tests.temporal_exceptions import MODULES, NEVER, REFUSED, SOMETIMES, TESTS
 
 if TYPE_CHECKING:
     from tests.temporal_stores import Namespaces, Stores
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = reason_for(item)
         if reason is not None:
             refused = UsageError if reason == REFUSED else None
-            runs, always = reason != NEVER, reason != VARIES
+            runs, always = reason != NEVER, reason not in SOMETIMES
             item.add_marker(
                 pytest.mark.xfail(reason=reason, raises=refused, run=runs, strict=always)
             )
@@ -69,7 +69,7 @@ def reason_for(item: pytest.Item) -> str | None:
 
 def is_in_temporal(test: pytest.Function) -> bool:
     """Return whether a test is a case in Temporal."""
-    return hasattr(test, "callspec") and test.callspec.params.get("in_temporal", False)
+    return hasattr(test, "callspec") and bool(test.callspec.params.get("in_temporal"))
 
 
 @pytest.fixture(scope="session")
@@ -99,6 +99,6 @@ def in_temporal(request: pytest.FixtureRequest) -> Iterator[Stores | None]:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     """Fail if a case in Temporal has opened no store there."""
     result = yield
-    stores = pyfuncitem.funcargs.get("in_temporal")
+    stores: Stores | None = pyfuncitem.funcargs.get("in_temporal")  # type: ignore[assignment]
     assert stores is None or stores.are_used, "the test has opened no store"
     return result

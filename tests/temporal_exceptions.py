@@ -58,7 +58,10 @@ REFUSED = "refused, with an error"
 NEVER = "the test waits for a process that drives an execution, or for its progress"
 """The reason of tests that would wait for ever, and do not run."""
 VARIES = "what is concurrent comes in any order, and takes longer"
-"""The reason of tests that hold in some runs."""
+AT_ONCE = "workers continue executions by themselves, so nothing is held, interrupted or due"
+LATER = "workers and the server do this later: detached executions, releases, grants, deletions"
+SOMETIMES = (VARIES, AT_ONCE, LATER)
+"""The reasons of tests that hold in some runs, because they depend on what comes first."""
 
 TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "a step has the context variables of its worker, not of the caller": {
@@ -131,12 +134,17 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_while_the_execution_waits_it_goes_on_opening_only_if_it_is_kept",
         ),
         "engines/test_environments": (
+            "test_an_object_of_the_caller_cannot_have_the_name_of_an_environment",
             "test_an_engine_has_one_manager_whichever_thread_asks_first",
             "test_objects_of_the_caller_reach_steps_and_are_not_touched",
             "test_what_is_kept_too_long_is_given_back_and_told",
         ),
         "engines/test_found_targets": ("test_a_program_that_decides_sees_it",),
         "engines/test_given_environments": (
+            (
+                "test_what_is_wrong_with_it_is_told_before_anything_starts"
+                "[specs6-UsageError-runtime_resources has an object]"
+            ),
             "test_a_fork_has_what_the_execution_had",
             "test_a_secret_is_a_reference",
             "test_a_step_reads_it_from_the_runtime_resources_and_runs_code",
@@ -384,7 +392,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "engines/test_votes": ("test_votes_that_come_at_once_have_one_order",),
     },
-    "workers and the server do this later: detached executions, releases, grants, deletions": {
+    LATER: {
         "engines/test_detached": ("test_it_works_where_its_parent_does",),
         "engines/test_eager_environments": (
             "test_executions_of_a_session_share_it_while_it_opens",
@@ -395,7 +403,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_calls_and_environments_notify_too_unless_a_rule_answers_first",
         ),
     },
-    "workers continue executions by themselves, so nothing is held, interrupted or due": {
+    AT_ONCE: {
         "engines/test_approval_ownership": (
             "test_claimed_while_another_process_drives_shows_at_once_and_stands",
         ),

@@ -11,7 +11,7 @@ from flowengine.engines.actors import Actor, check_user
 from flowengine.engines.reading import Reader
 from flowengine.engines.results import Decision
 from flowengine.engines.running.driving import Driving
-from flowengine.errors import NotAllowed
+from flowengine.errors import NotAllowed, UsageError
 from flowengine.store_folder import remote_store
 
 if TYPE_CHECKING:
@@ -147,9 +147,10 @@ class Decider(Reader):
             UsageError: The store is in Temporal, whose workers do not consult programs of others.
         """
         if remote_store(str(self._host.store.location)) is not None:
-            from flowengine.engines.temporal.support import refuse
-
-            refuse("programs that decide about calls")
+            raise UsageError(
+                "a store in Temporal does not support programs that decide about calls yet",
+                hint="use a store in a directory for it",
+            )
         self._host.consultant = self._consultant
         with self._consultant.asking(execution, answer, refused):
             yield
