@@ -17,6 +17,7 @@ MODULES: Mapping[str, Sequence[str]] = {
         "engines/test_growth",
         "engines/test_kept_histories",
         "engines/test_leases",
+        "engines/test_marks",
         "engines/test_ports",
         "engines/test_races",
         "engines/test_running_ahead",
@@ -113,7 +114,13 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             ),
         ),
         "engines/test_approved_calls": ("test_a_refusal_is_an_error_that_is_routed",),
-        "engines/test_asking_environments": ("test_trying_again_after_expiry_gives_time_anew",),
+        "engines/test_asking_environments": (
+            (
+                "test_a_call_is_approved_then_its_environment_opened_then_it_runs_then_t"
+                "hat_is_released"
+            ),
+            "test_trying_again_after_expiry_gives_time_anew",
+        ),
         "engines/test_asking_policies": (
             "test_a_handler_gets_what_is_asked_and_its_yes_opens",
             "test_a_handler_may_answer_pending_and_another_process_goes_on_with_an_answer",
@@ -141,16 +148,13 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "engines/test_found_targets": ("test_a_program_that_decides_sees_it",),
         "engines/test_given_environments": (
-            (
-                "test_what_is_wrong_with_it_is_told_before_anything_starts"
-                "[specs6-UsageError-runtime_resources has an object]"
-            ),
             "test_a_fork_has_what_the_execution_had",
             "test_a_secret_is_a_reference",
             "test_a_step_reads_it_from_the_runtime_resources_and_runs_code",
             "test_another_process_goes_on_with_it",
             "test_it_is_given_where_an_execution_is_recorded_and_on_a_loop",
             "test_it_stands_beside_what_the_flow_declares",
+            "test_what_is_wrong_with_it_is_told_before_anything_starts",
             "test_who_takes_no_resources_opens_nothing_and_quick_functions_have_it_too",
         ),
         "engines/test_given_resources": (

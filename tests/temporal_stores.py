@@ -46,7 +46,7 @@ class Namespaces:
         if len(self._left) < MOST:
             self.close()
             names = [f"n{number}" for number in range(NAMESPACES)]
-            begin = self._server.enter_context(temporal_server(*names))
+            begin = self._server.enter_context(temporal_server(*names, workers=False))
             self._left = [f"{begin}/{name}" for name in names]
 
     def take(self) -> str:

@@ -34,7 +34,7 @@ class Row(NamedTuple):
     label: str
     """The part of the address that the fold around it does not have."""
     step: Mapping[str, Any] | None
-    """None: a fold that has not ended, of which only the contents are known."""
+    """None: a fold that has not ended. Only its contents are known."""
     total: int
     """Number of rows directly inside."""
     noun: str
@@ -86,7 +86,7 @@ class Source(Protocol):
         """The same for all addresses directly inside a fold, at once."""
 
     def order(self, fold: str) -> list[tuple[int, int, str]]:
-        """Return rank, number and address of what is directly inside a fold, in order."""
+        """Return rank, number and address of everything directly inside a fold, in order."""
 
 
 class _RecordedFold(_Fold):
@@ -278,7 +278,7 @@ class Folds:
         return self._status(address)
 
     def summary(self) -> dict[str, Any]:
-        """Return what `restore` needs to continue the tree, as plain data."""
+        """Return the plain data from which `restore` continues the tree."""
         self._settled("")
         return {
             "next": self._next,
@@ -295,7 +295,7 @@ class Folds:
             found |= {step: Counter(counts) for step, counts in summary[name].items()}
 
     def recorded(self, address: str) -> tuple[str | None, int, int, list[Any]]:
-        """Return what `take` needs to put an address into the tree again.
+        """Return the arguments of `take` that put an address into the tree again.
 
         Args:
             address: Empty: the whole execution.

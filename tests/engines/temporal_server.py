@@ -22,16 +22,20 @@ SECONDS = 60.0
 
 
 @contextmanager
-def temporal_server(*namespaces: str, short: bool = True, page: int | None = None) -> Iterator[str]:
+def temporal_server(
+    *namespaces: str, short: bool = True, workers: bool = True, page: int | None = None
+) -> Iterator[str]:
     """Run an in-memory server, and yield the common part of its store addresses.
 
     Args:
         *namespaces: Names of its namespaces.
         short: Whether histories of few events are continued in other runs, so that many tests do.
+        workers: Whether it has workers, several per namespace, which keep it busy. Versions of
+            deployments need them.
         page: Port of its own page. None: it has no page.
     """
     port = free_port()
-    process = start_server(port, *namespaces, short=short, page=page)
+    process = start_server(port, *namespaces, short=short, workers=workers, page=page)
     try:
         yield f"temporal://127.0.0.1:{port}"
     finally:
@@ -51,6 +55,7 @@ def start_server(
     port: int,
     *namespaces: str,
     short: bool = True,
+    workers: bool = True,
     file: Path | None = None,
     page: int | None = None,
 ) -> subprocess.Popen[bytes]:
@@ -60,6 +65,7 @@ def start_server(
         port: Where it listens.
         *namespaces: Names of its namespaces.
         short: See `temporal_server`.
+        workers: The same.
         file: Where it keeps everything. None: in memory.
         page: See `temporal_server`.
     """
@@ -67,8 +73,8 @@ def start_server(
     command += ["--port", str(port), "--log-level", "error"]
     shown = ["--ui-port", str(page), "--ui-disable-news-fetch"]
     command += ["--headless"] if page is None else shown
-    # Workers of the server's own, several per namespace, which would keep it busy.
-    command += ["--dynamic-config-value", "worker.perNamespaceWorkerCount=0"]
+    if not workers:
+        command += ["--dynamic-config-value", "worker.perNamespaceWorkerCount=0"]
     if short:
         command += ["--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60"]
     for name in namespaces:

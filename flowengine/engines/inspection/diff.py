@@ -145,7 +145,7 @@ def _history(host: Host, id: str, marks: Marks | None) -> History:
 
 
 def _replayed(host: Host, record: ExecutionRecord) -> tuple[_Read, list[dict[str, Any]]]:
-    """Return what the journal of an execution has, and the contents of the facts."""
+    """Return the facts in the journal of an execution, and their contents."""
     journal = read(host.store, record.id)
     straight = line(journal, len(journal) - 1)
     own = _Own(record.id)
@@ -165,7 +165,7 @@ def _replayed(host: Host, record: ExecutionRecord) -> tuple[_Read, list[dict[str
 
 
 def _recorded(host: Host, record: ExecutionRecord, marks: Marks) -> _Read:
-    """Return what is recorded of an execution, after it has been if it is long."""
+    """Return the recorded facts of an execution. A long one is recorded first if it has not been."""
     loaded = host.store.load(record.id)
     length = (0 if loaded.snapshot is None else loaded.snapshot[0]) + len(loaded.tail)
     last = host.store.events(record.id, max(length - 1, 0), 1)

@@ -375,7 +375,7 @@ class RecordedSteps:
         self._known: set[str] = set()
         """The addresses that have been read, whether anything is recorded of them or not."""
         self._folds_read: set[str] = set()
-        """The folds of which everything directly inside has been read."""
+        """The folds whose direct contents have been read."""
         self._is_whole = False
         summary = mark.state
         self.log = StepLog(self.read)
@@ -555,7 +555,7 @@ class OpenHistories:
             self.damaged()
 
     def damaged(self) -> None:
-        """Record all executions anew, because what is recorded of one is damaged."""
+        """Record all executions anew, because the data of one is damaged."""
         assert self._marks is not None
         self._marks.renew()
         with self._lock:

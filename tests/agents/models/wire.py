@@ -77,12 +77,11 @@ def serving() -> Iterator[Wire]:
                 for piece in answer.pieces:
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
                     self.wfile.flush()
-            except ConnectionError:
-                wire.closed.set()
-                return
-            if answer.then == "end":
-                self.wfile.write(b"0\r\n\r\n")
-            if answer.then == "hold" and self.rfile.read(1) == b"":
+                if answer.then == "end":
+                    self.wfile.write(b"0\r\n\r\n")
+                if answer.then == "hold" and self.rfile.read(1) == b"":
+                    wire.closed.set()
+            except ConnectionError:  # also from reading: a client may close before it has read all
                 wire.closed.set()
 
         def log_message(self, *args: object) -> None:
