@@ -30,16 +30,16 @@ REASONS = {
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Add the cases in Temporal."""
-    if runs_again(module_of(metafunc.definition)):
+    if runs_again(module_of(metafunc.definition), metafunc.function.__name__):
         here = pytest.param(False, id=pytest.HIDDEN_PARAM)
         there = pytest.param(True, id="temporal", marks=pytest.mark.endurance)
         metafunc.parametrize("in_temporal", [here, there], indirect=True)
 
 
-def runs_again(module: str) -> bool:
-    """Return whether the tests of a module have cases in Temporal."""
+def runs_again(module: str, test: str) -> bool:
+    """Return whether a test has a case in Temporal."""
     of_engines = module.startswith("engines/") and not module.startswith("engines/test_temporal")
-    return of_engines and module not in LEFT_OUT
+    return of_engines and module not in LEFT_OUT and REASONS.get((module, test)) not in NEVER
 
 
 def module_of(test: pytest.Item) -> str:
@@ -53,10 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = reason_for(item)
         if reason is not None:
             refused = UsageError if reason == REFUSED else None
-            runs, always = reason != NEVER, reason not in SOMETIMES
-            item.add_marker(
-                pytest.mark.xfail(reason=reason, raises=refused, run=runs, strict=always)
-            )
+            always = reason not in SOMETIMES
+            item.add_marker(pytest.mark.xfail(reason=reason, raises=refused, strict=always))
 
 
 def reason_for(item: pytest.Item) -> str | None:

@@ -6,6 +6,7 @@ another, so the first tests of a share stay together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -38,6 +39,8 @@ TOGETHER = (
     ),
 )
 """Tests that share something in their process: a server, or a slow-loading library."""
+_SECOND = re.compile(r"\[(.*-)?temporal(-.*)?\]$")
+"""Second cases of the tests of engines, which belong to the first group."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -54,8 +57,9 @@ def arranged(tests: Sequence[str], workers: int) -> list[str]:
     groups: list[list[str]] = [[] for _ in TOGETHER]
     others: list[str] = []
     for test in tests:
+        name = TOGETHER[0][0] if _SECOND.search(test) else test
         found = [
-            group for group, begins in zip(groups, TOGETHER, strict=True) if test.startswith(begins)
+            group for group, begins in zip(groups, TOGETHER, strict=True) if name.startswith(begins)
         ]
         (found or [others])[0].append(test)
     order: list[str] = []

@@ -56,8 +56,10 @@ MODULES: Mapping[str, Sequence[str]] = {
 
 REFUSED = "refused, with an error"
 """The reason of tests that end with a `UsageError`."""
-NEVER = "the test waits for a process that drives an execution, or for its progress"
-"""The reason of tests that would wait for ever, and do not run."""
+NO_STORE = "the test opens no store, or makes one itself"
+WAITS = "the test waits for a process that drives an execution, or for its progress"
+NEVER = (NO_STORE, WAITS)
+"""The reasons of tests that would show nothing in Temporal, or wait for ever."""
 VARIES = "what is concurrent comes in any order, and takes longer"
 AT_ONCE = "workers continue executions by themselves, so nothing is held, interrupted or due"
 LATER = "workers and the server do this later: detached executions, releases, grants, deletions"
@@ -222,7 +224,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_rules_of_the_machine_count_as_those_of_the_user",
         ),
     },
-    "the test opens no store, or makes one itself": {
+    NO_STORE: {
         "engines/test_approvals": ("test_all_parts_of_a_decision_are_known",),
         "engines/test_detached": ("test_it_tells_its_parent_once_whatever_crashes",),
         "engines/test_emitting_to_others": (
@@ -303,7 +305,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_why": ("test_step_whose_process_died_is_told",),
     },
     "the test reads, changes or counts what only a store in a directory has": {
-        "engines/test_approved_calls": ("test_approving_twice_at_once_runs_it_once",),
         "engines/test_detached": ("test_it_is_begun_once_however_often_the_process_dies",),
         "engines/test_environments": (
             "test_who_goes_on_is_not_known_where_the_store_cannot_be_asked",
@@ -358,7 +359,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_step_logs": ("test_the_lines_of_a_killed_process_are_lost",),
         "engines/test_upgrade": ("test_a_crash_in_the_middle_leaves_it_on_one_side",),
     },
-    NEVER: {
+    WAITS: {
         "engines/test_eager_environments": (
             "test_a_subflow_that_begins_again_leaves_it_to_the_step_that_uses_it",
             "test_steps_begin_while_it_opens_and_the_first_that_uses_it_waits",

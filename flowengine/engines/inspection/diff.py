@@ -165,7 +165,7 @@ def _replayed(host: Host, record: ExecutionRecord) -> tuple[_Read, list[dict[str
 
 
 def _recorded(host: Host, record: ExecutionRecord, marks: Marks) -> _Read:
-    """Return the recorded facts of an execution. A long one is recorded first if it has not been."""
+    """Return the recorded facts of an execution. If they are not recorded, record them first."""
     loaded = host.store.load(record.id)
     length = (0 if loaded.snapshot is None else loaded.snapshot[0]) + len(loaded.tail)
     last = host.store.events(record.id, max(length - 1, 0), 1)
