@@ -395,7 +395,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_retrying": (
             "test_items_that_were_done_when_their_map_was_withdrawn_are_not_done_again",
         ),
-        "engines/test_votes": ("test_votes_that_come_at_once_have_one_order",),
     },
     LATER: {
         "engines/test_detached": ("test_it_works_where_its_parent_does",),

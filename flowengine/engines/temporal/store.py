@@ -1058,20 +1058,23 @@ class TemporalStore:
         handle = await self._connection.handle(execution)
         request = {"method": method, "arguments": plain([*arguments])}
         name = os.urandom(16).hex()  # repeated, it counts once
-        try:
-            answer = await again_if_refused(
-                lambda: handle.execute_update("write", request, id=name, rpc_timeout=PATIENCE)
-            )
-        except WorkflowUpdateRPCTimeoutOrCancelledError:
-            raise self._connection.no_worker() from None
-        except WorkflowUpdateFailedError as error:
-            answer = _refusal(error)
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            await self._described(execution)
-            return None
-        return ANSWERS[method](_answer_of(answer))
+        while True:
+            try:
+                answer = await again_if_refused(
+                    lambda: handle.execute_update("write", request, id=name, rpc_timeout=PATIENCE)
+                )
+            except WorkflowUpdateRPCTimeoutOrCancelledError:
+                raise self._connection.no_worker() from None
+            except WorkflowUpdateFailedError as error:
+                answer = _refusal(error)
+            except RPCError as error:
+                if error.status != RPCStatusCode.NOT_FOUND:
+                    raise
+                found = await self._described(execution)
+                if found.status == WorkflowExecutionStatus.RUNNING:
+                    continue  # the run that had it was continued in another one meanwhile
+                return None
+            return ANSWERS[method](_answer_of(answer))
 
     def may_rest(self, execution: str) -> bool:
         """Return whether an execution has ended, waits or is stalled. No worker is needed."""
