@@ -10,6 +10,7 @@ import textwrap
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from flowengine import Engine
 from flowengine.cli.commands import chat as assistant
 from flowengine.cli.driving import dialogue
 from flowengine.cli.driving.chat import Chat, Talk
+from flowengine.errors import Conflict
 from tests import command_line
 from tests.cli.conftest import CommandLine
 from tests.cli.test_terminal import Terminal
@@ -254,6 +256,27 @@ def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> No
 
     assert terminal.process.wait(60) == 0
     os.close(terminal.master)
+
+
+def test_whatever_another_process_takes_between_two_looks_is_waited_for() -> None:
+    """It takes the decision after one look, and lets the execution rest after the next."""
+    moments = [("waiting", ["decided"]), ("running", []), ("waiting", [])]
+    looks: list[tuple[str, list[str]]] = []
+
+    def moment() -> tuple[str, list[str]]:
+        looks.append(moments[min(len(looks), len(moments) - 1)])
+        return looks[-1]
+
+    def held(_: str) -> None:
+        raise Conflict("it is held", standing="another process")
+
+    def result(_: str) -> SimpleNamespace:
+        return SimpleNamespace(status=moment()[0], ended=False)
+
+    store = SimpleNamespace(inbox=lambda _: moment()[1])
+    session: Any = SimpleNamespace(engine=SimpleNamespace(resume=held, result=result, store=store))
+    dialogue._resumed(session, "one")
+    assert looks == [*moments, moments[-1]]
 
 
 def first_message(flowengine: CommandLine) -> Any:

@@ -87,8 +87,11 @@ def _resumed(session: Session, execution: str) -> ExecutionResult:
         except Conflict as held:
             if held.standing is None:
                 raise
+        has_messages = bool(
+            engine.store.inbox(execution)
+        )  # first: later, it could be taken already
         found = engine.result(execution)
-        if (found.ended or found.status in AT_REST) and not engine.store.inbox(execution):
+        if (found.ended or found.status in AT_REST) and not has_messages:
             return found
         sleep(_LOOK)
 
