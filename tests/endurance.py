@@ -5,7 +5,7 @@ They are distributed over ten slices. `make test` runs one slice, chosen by the 
 so that ten consecutive commits cover all. `make endurance` runs all slices.
 
 A test whose cases are long by themselves takes the fixture `tenth`: then a hundred commits cover
-all of it.
+all of it. With `endurance(slices=50)`, a run takes a fiftieth of the cases.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the slice, once for all processes that run tests."""
-    config.addinivalue_line("markers", "endurance: a run takes a tenth of the test's cases")
+    config.addinivalue_line(
+        "markers", "endurance(slices=10): a run takes one of so many slices of the test's cases"
+    )
     config.option.slice = config.option.slice or str(_commits(config.rootpath) % SLICES)
 
 
@@ -62,21 +64,43 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.option.slice == "all":
         return
     marked = [item for item in items if item.get_closest_marker("endurance")]
+    chosen, commits = int(config.option.slice), _commits(config.rootpath)
     left_out = {
         item
-        for item, number in zip(marked, _slices(marked), strict=True)
-        if number != int(config.option.slice) and item.nodeid not in config.args
+        for item, number in zip(marked, _numbers(marked), strict=True)
+        if item.nodeid not in config.args
+        and not is_chosen(number, _slices_of(item), chosen, commits)
     }
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 
 
-def _slices(items: list[pytest.Item]) -> Iterator[int]:
-    """Yield the slice of each case: neighbors differ, and tests with few cases get any slice."""
+def is_chosen(number: int, slices: int, chosen: int, commits: int) -> bool:
+    """Return whether a case runs.
+
+    Args:
+        number: Of the case. Neighbors differ in it.
+        slices: A multiple of ten. So many commits, one after the other, cover all cases.
+        chosen: The slice of a test with ten slices.
+        commits: Number of commits so far. It decides between the others.
+    """
+    later, number = divmod(number % slices, SLICES)
+    return number == chosen and later == commits // SLICES % (slices // SLICES)
+
+
+def _slices_of(item: pytest.Item) -> int:
+    marker = item.get_closest_marker("endurance")
+    assert marker is not None
+    slices: int = marker.kwargs.get("slices", SLICES)
+    return slices
+
+
+def _numbers(items: list[pytest.Item]) -> Iterator[int]:
+    """Yield the number of each case: tests with few cases begin anywhere."""
     cases: dict[str, Iterator[int]] = {}
     for item in items:
         test = item.nodeid.partition("[")[0]
-        yield next(cases.setdefault(test, count(crc32(test.encode())))) % SLICES
+        yield next(cases.setdefault(test, count(crc32(test.encode()))))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,7 +1,7 @@
 """Runs the tests of engines a second time, with stores in Temporal.
 
 Each of them has a second case, `temporal`. `tests.temporal_exceptions` lists those that do not
-hold. Like all cases of endurance tests, a run takes a tenth of them.
+hold. A run takes a fiftieth of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Add the cases in Temporal."""
     if runs_again(module_of(metafunc.definition), metafunc.function.__name__):
         here = pytest.param(False, id=pytest.HIDDEN_PARAM)
-        there = pytest.param(True, id="temporal", marks=pytest.mark.endurance)
+        there = pytest.param(True, id="temporal", marks=pytest.mark.endurance(slices=50))
         metafunc.parametrize("in_temporal", [here, there], indirect=True)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.endurance import SLICES
+from tests.endurance import SLICES, is_chosen
 from tests.order import TOGETHER, arranged
 
 TESTS = Path(__file__).parent
@@ -159,6 +159,13 @@ def test_the_slice_follows_the_number_of_commits(project: Project) -> None:
     subprocess.run(command, cwd=project.folder, check=True)
 
     assert before != project.cases() == project.cases("--slice", "1")
+
+
+@pytest.mark.parametrize("slices", [10, 50])
+def test_as_many_commits_as_slices_run_each_case_once(slices: int) -> None:
+    for number in range(2 * slices):
+        runs = [is_chosen(number, slices, one % SLICES, one) for one in range(7, 7 + slices)]
+        assert runs.count(True) == 1
 
 
 def test_each_process_begins_with_tests_that_share_something() -> None:
