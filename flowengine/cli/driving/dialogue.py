@@ -87,9 +87,8 @@ def _resumed(session: Session, execution: str) -> ExecutionResult:
         except Conflict as held:
             if held.standing is None:
                 raise
-        has_messages = bool(
-            engine.store.inbox(execution)
-        )  # first: later, it could be taken already
+        # Before the status: a message that is taken in between would leave both as at rest.
+        has_messages = bool(engine.store.inbox(execution))
         found = engine.result(execution)
         if (found.ended or found.status in AT_REST) and not has_messages:
             return found

@@ -93,7 +93,10 @@ class Outgoing:
                 self._sent = sent.number
                 self._add({"do": "deliver", "message": plain(sent)})
         if append.head is not None and append.head.status in ENDED:
-            self._end_claims(at, is_at_work=is_at_work)
+            if is_at_work:
+                self._end_claims(at, is_at_work=True)
+            else:
+                self.leave_locks(at)
         self._begin()
 
     def claim(self, claims: Sequence[Any], at: int) -> None:
@@ -116,7 +119,7 @@ class Outgoing:
 
     def leave_locks(self, at: int) -> None:
         """Release all claims."""
-        self._end_claims(at)
+        self._end_claims(at, is_at_work=False)
         self._locks.clear()
         self._begin()
 
@@ -127,7 +130,7 @@ class Outgoing:
         self._keys = set()
         self._begin()
 
-    def _end_claims(self, at: int, *, is_at_work: bool = False) -> None:
+    def _end_claims(self, at: int, *, is_at_work: bool) -> None:
         for lock in self.locks:
             self._add({"do": "end", "lock": lock, "at": at, "is_driven": is_at_work})
 
