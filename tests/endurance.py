@@ -1,11 +1,15 @@
-"""Expensive tests with many cases: each run takes a tenth of them.
+"""Expensive tests: each run takes some of their cases.
 
-A test with the marker `endurance` has dozens of cases: kills, races, random flows, large documents.
-They are distributed over ten slices. `make test` runs one slice, chosen by the number of commits,
-so that ten consecutive commits cover all. `make endurance` runs all slices.
+`make test` runs one of ten slices, chosen by the number of commits, and `make endurance` runs all
+of them. With `endurance`, ten consecutive commits cover all cases of a test:
+
+- `endurance`: dozens of cases of one kind, such as kills, races, random flows and large documents.
+- `endurance(slices=5)`: tests that cost about a CPU second or more.
+- `endurance(slices=50)`: hundreds of cases, each of which is expensive.
+- `endurance(slices=1)`: always runs, in a file whose other tests are marked.
 
 A test whose cases are long by themselves takes the fixture `tenth`: then a hundred commits cover
-all of it. With `endurance(slices=50)`, a run takes a fiftieth of the cases.
+all of it.
 """
 
 from __future__ import annotations
@@ -80,10 +84,12 @@ def is_chosen(number: int, slices: int, chosen: int, commits: int) -> bool:
 
     Args:
         number: Of the case. Neighbors differ in it.
-        slices: A multiple of ten. So many commits, one after the other, cover all cases.
+        slices: A divisor or a multiple of ten. So many consecutive commits cover all cases.
         chosen: The slice of a test with ten slices.
         commits: Number of commits so far. It decides between the others.
     """
+    if slices < SLICES:
+        return number % slices == chosen % slices
     later, number = divmod(number % slices, SLICES)
     return number == chosen and later == commits // SLICES % (slices // SLICES)
 

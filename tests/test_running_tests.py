@@ -135,6 +135,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
+@pytest.mark.endurance(slices=5)
 def test_cases_are_dealt_to_slices_and_one_that_fails_says_how_it_is_repeated(
     project: Project,
 ) -> None:
@@ -150,6 +151,7 @@ def test_cases_are_dealt_to_slices_and_one_that_fails_says_how_it_is_repeated(
     assert "1 failed" in project(failed).stdout
 
 
+@pytest.mark.endurance(slices=5)
 def test_the_slice_follows_the_number_of_commits(project: Project) -> None:
     (project.tests / "test_many.py").write_text(MANY)
     git = ["git", "-c", "user.name=it", "-c", "user.email=it@localhost"]
@@ -161,7 +163,7 @@ def test_the_slice_follows_the_number_of_commits(project: Project) -> None:
     assert before != project.cases() == project.cases("--slice", "1")
 
 
-@pytest.mark.parametrize("slices", [10, 50])
+@pytest.mark.parametrize("slices", [1, 5, 10, 50])
 def test_as_many_commits_as_slices_run_each_case_once(slices: int) -> None:
     for number in range(2 * slices):
         runs = [is_chosen(number, slices, one % SLICES, one) for one in range(7, 7 + slices)]
@@ -182,6 +184,7 @@ def test_each_process_begins_with_tests_that_share_something() -> None:
     assert alone[-40:] == sorted(others)
 
 
+@pytest.mark.endurance(slices=5)
 def test_a_folder_beyond_its_budget_fails_the_run_and_the_dearest_tests_are_named(
     project: Project,
 ) -> None:

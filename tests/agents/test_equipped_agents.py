@@ -83,6 +83,7 @@ def agent(**more: Any) -> Agent:
     return Agent(name="Worker", model="scripted/x", **more)
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.parametrize(
     ("enable", "name", "arguments"),
     [
@@ -369,6 +370,7 @@ def test_secrets_of_a_server_are_references(folder: Path, monkeypatch: pytest.Mo
     assert b"s3cr3t-value" not in stored
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.parametrize("asked", ["sums", "sums.add"])
 def test_approvals_hold_for_ready_made_tools_and_servers(asked: str) -> None:
     tools = Path("list.json").resolve()

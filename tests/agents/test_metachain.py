@@ -598,6 +598,7 @@ def stop() -> str:
 """
 
 
+@pytest.mark.endurance(slices=5)
 def test_a_run_whose_process_died_goes_on_in_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -937,6 +938,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.endurance(slices=5)
 def test_the_command_line_goes_on_with_functions_that_have_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

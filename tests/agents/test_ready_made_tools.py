@@ -237,6 +237,7 @@ def test_an_agent_asks_people(tmp_path: Path) -> None:
     assert [*offer.parameters["properties"]] == ["question"]
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.parametrize("kind", ["bash", "shell", "docker"])
 def test_commands_run_in_each_kind_that_runs_programs(tmp_path: Path, kind: str) -> None:
     if kind == "docker":

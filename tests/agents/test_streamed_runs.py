@@ -330,6 +330,7 @@ def agent(*functions: Any, model: str = "openai/gpt-4o", **more: Any) -> Agent:
     return Agent(name="Adder", model=model, functions=list(functions), **more)
 
 
+@pytest.mark.endurance(slices=5)
 def test_calls_that_arrive_interleaved_are_run_as_they_were_meant(wire: Wire) -> None:
     ran: list[tuple[int, int]] = []
 

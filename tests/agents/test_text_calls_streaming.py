@@ -130,6 +130,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.parametrize("form", [FORM, None], ids=["text", "native"])
 @settings(max_examples=400)
 @given(

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from flowengine.execution_environment import EnvironmentManager
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +45,7 @@ def test_read_only(tmp_path: Path) -> None:
     assert str(tmp_path) in told["reaped"]
 
 
+@pytest.mark.endurance(slices=5)
 def test_a_full_disk_and_room_again(tmp_path: Path) -> None:
     told = tried(tmp_path, ["--size", "262144", "--tmpfs", str(tmp_path)], "full")
 

@@ -82,6 +82,7 @@ def piped_to_process(flowengine: CommandLine, text: str, *words: str) -> tuple[i
     return process.returncode, out, err
 
 
+@pytest.mark.endurance(slices=5)
 def test_lines_of_a_pipe_are_commands_of_one_shell(flowengine: CommandLine) -> None:
     """Continued lines form one command, `read` consumes a line, and the exit code is the last."""
     text = (
@@ -97,6 +98,7 @@ def test_lines_of_a_pipe_are_commands_of_one_shell(flowengine: CommandLine) -> N
     assert (code, err) == (3, "")
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.parametrize("provider", ["docker", "host"])
 def test_it_is_the_same_in_every_sandbox(flowengine: CommandLine, provider: str) -> None:
     if provider == "docker":

@@ -188,6 +188,7 @@ steps:
 """
 
 
+@pytest.mark.endurance(slices=5)
 def test_verbose_streams_what_a_shell_shows(
     flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

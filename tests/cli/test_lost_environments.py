@@ -169,6 +169,7 @@ steps:
 """
 
 
+@pytest.mark.endurance(slices=5)
 def test_another_worker_takes_over_from_one_that_was_killed(flowengine: CommandLine) -> None:
     """E97: the environment is reopened with its workspace, and reports that it is new."""
     flow = flowengine.write("it.yaml", KILLED)

@@ -282,6 +282,7 @@ outputs: {said: "${{ steps.two.output }}"}
 WAYS = ("print", "write without an end", "original", "bytes", "descriptor", "child", "thread")
 
 
+@pytest.mark.endurance(slices=5)
 def test_what_functions_print_does_not_stand_among_results(flowengine: CommandLine) -> None:
     flowengine.write("loud.py", LOUD)
     flowengine.write("talk.yaml", TALK)

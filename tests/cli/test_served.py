@@ -165,6 +165,7 @@ def test_the_docs_list_what_is_refused() -> None:
     assert (commands, options) == ({*STORE_COMMANDS}, {*STORE_OPTIONS})
 
 
+@pytest.mark.endurance(slices=5)
 def test_graphs_and_definitions_are_those_of_the_store(served: Served, tmp_path: Path) -> None:
     id = served.start("refund", "-i", "amount=80")
     changed = REFUND.replace('version: "3"', 'version: "4"').replace("output: 0", "output: 1")

@@ -272,6 +272,7 @@ def test_every_decision_is_in_the_history_with_who_how_and_why(
     assert closed[0]["decision"]["by"] == "user:cleo"
 
 
+@pytest.mark.endurance(slices=5)
 def test_quorum_takes_one_vote_of_each(engine: Engine, tmp_path: Path) -> None:
     text = "steps:\n  - id: sign\n    approval: {title: Sure?, need: 2}\n"
     wait = ask(engine, tmp_path, text)["id"]
@@ -340,6 +341,7 @@ outputs: {how: "${{ steps.late.output }}", choice: "${{ steps.sign.output.choice
         engine.approve(wait["id"])
 
 
+@pytest.mark.endurance(slices=5)
 def test_unknown_and_other_waits_cannot_be_decided(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         engine.approve("ffff")

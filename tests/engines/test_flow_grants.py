@@ -108,6 +108,7 @@ def test_it_holds_for_one_flow_one_version_of_the_tool_and_the_same_bound_argume
     assert acted() == ["a", "b"]
 
 
+@pytest.mark.endurance(slices=5)
 def test_a_tool_whose_code_has_changed_is_asked_about() -> None:
     write()
     with Engine("store") as engine:
@@ -263,6 +264,7 @@ def test_a_question_that_a_crash_left_open_is_answered_by_the_resume() -> None:
         assert engine.grants()[0]["used"] == 1
 
 
+@pytest.mark.endurance(slices=5)
 def test_it_is_given_listed_and_revoked_on_the_command_line() -> None:
     write()
     with Engine("store") as engine:

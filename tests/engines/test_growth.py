@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict
 from flowengine.journal.memory.store import MemoryStore
@@ -71,6 +73,7 @@ def test_short_execution_takes_no_snapshot(tmp_path: Path) -> None:
     assert store.snapshots == 0
 
 
+@pytest.mark.endurance(slices=5)
 def test_many_waits_opened_by_one_event_are_loaded_from_a_snapshot(tmp_path: Path) -> None:
     store = WeighingStore()
     with Engine(store) as engine:

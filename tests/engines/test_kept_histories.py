@@ -176,6 +176,7 @@ def test_no_more_is_kept_than_permitted(folder: Path, monkeypatch: pytest.Monkey
         ]
 
 
+@pytest.mark.endurance(slices=5)
 def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> None:
     with Engine("store") as driver, Engine("store") as keeper, Engine("store") as fresh:
         keeper.keep_histories()

@@ -312,6 +312,7 @@ def packed(value: Any) -> bytes:
     return marks._packed(value)
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.parametrize(
     "body",
     [
@@ -454,6 +455,7 @@ with Engine("store") as engine:
 """
 
 
+@pytest.mark.endurance(slices=5)
 def test_what_a_killed_process_has_begun_to_record_is_completed(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,8 @@ from tests.engines.world import until
 from tests.flow.examples import EXAMPLES, FILES, compiled
 from tests.in_temporal import LEFT_OUT, REASONS
 
+pytestmark = pytest.mark.endurance(slices=5)
+
 WELCOME = Path(__file__).parents[2] / "examples" / "welcome.yaml"
 TESTS = Path(__file__).parents[1]
 PAGE = Path(__file__).parents[2] / "docs" / "temporal.md"
@@ -85,6 +87,7 @@ def shown(engine: Engine, id: str) -> tuple[Any, Any]:
     return without_times(engine.show(id)), [*map(without_times, engine.events(id))]
 
 
+@pytest.mark.endurance(slices=1)
 def test_a_flow_outlives_its_worker_and_shows_the_same_as_in_a_folder(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -592,6 +595,7 @@ def test_there_is_a_limit_on_tasks_to_change() -> None:
     assert "self._deadlock_timeout_seconds = " in getsource(_WorkflowWorker)
 
 
+@pytest.mark.endurance(slices=1)
 def test_lists_have_pages_and_filters(store: str, tmp_path: Path) -> None:
     flow = write_flow(
         tmp_path, "inputs: {n: {type: integer}}\nsteps: [{id: sign, approval: {title: Go}}]\n"
@@ -1312,6 +1316,7 @@ def check_began(engine: Engine, id: str) -> None:
                 begun.add((command.unit, command.attempt))
 
 
+@pytest.mark.endurance(slices=1)
 def test_every_example_runs() -> None:
     for path in FILES:
         check_supported(compiled(path).flow)

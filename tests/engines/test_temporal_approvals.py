@@ -18,6 +18,8 @@ from flowengine.errors import Conflict
 from tests.engines.temporal_server import RunningWorker
 from tests.engines.test_temporal import shown, wait_until
 
+pytestmark = pytest.mark.endurance(slices=5)
+
 ACTS = """
 def act(n: int = 0) -> int:
     with open("ACTED", "a") as file:

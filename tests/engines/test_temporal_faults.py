@@ -30,6 +30,8 @@ from tests.engines import flows, world
 from tests.engines.own_network import OwnNetwork
 from tests.engines.temporal_server import RunningWorker, free_port, start_server
 
+pytestmark = pytest.mark.endurance(slices=5)
+
 SHORT = ("--heartbeat", "1s")
 KILLS = 2
 MANY = """

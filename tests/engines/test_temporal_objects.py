@@ -33,6 +33,8 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
 from tests.engines.temporal_server import RunningWorker
 
+pytestmark = pytest.mark.endurance(slices=5)
+
 BUCKET = "flows"
 
 

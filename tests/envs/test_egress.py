@@ -334,6 +334,7 @@ def test_connections_end_with_the_sandbox_and_nothing_is_left(
         assert connect().api.containers(all=True, filters={"label": [label]}) == []
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.wherever("case")
 def test_tls_is_between_the_program_and_the_place(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -96,6 +96,7 @@ NO_FILES = {
 }
 
 
+@pytest.mark.endurance(slices=5)
 def test_what_is_no_file_of_the_step_is_refused_and_nothing_is_waited_for(
     run: Run, tmp_path: Path
 ) -> None:

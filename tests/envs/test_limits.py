@@ -72,6 +72,7 @@ def limited(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) ->
         yield bash
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.parametrize("limit", BREACHES)
 def test_a_breach_is_named_and_the_sandbox_goes_on(limited: Bash, limit: str) -> None:
     code, messages = BREACHES[limit]
@@ -81,6 +82,7 @@ def test_a_breach_is_named_and_the_sandbox_goes_on(limited: Bash, limit: str) ->
     assert limited.run("rm -f big; echo usable").stdout == "usable\n"
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.parametrize("limit", BREACHES)
 def test_a_breach_of_python_is_named_and_it_goes_on(
     sandbox: type[Sandbox], tmp_path: Path, limit: str
@@ -102,6 +104,7 @@ def test_time_and_output_are_named(limited: Bash) -> None:
     assert len(long.stdout) < 10_200
 
 
+@pytest.mark.endurance(slices=5)
 def test_a_bound_of_time_that_the_spec_sets_is_named(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -277,6 +280,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.wherever("kind")
 @pytest.mark.parametrize("kind", STEPS)
 @pytest.mark.parametrize("limit", TYPES)

@@ -163,6 +163,7 @@ def test_a_program_that_stopped_its_keeper_is_reaped_when_engine_and_supervisor_
         until(lambda: not any(alive(pid) for pid in pids))
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.wherever("provider")
 @pytest.mark.parametrize("provider", ["namespace", "host"])
 def test_what_a_killed_engine_left_is_reaped(tmp_path: Path, provider: str) -> None:

@@ -129,6 +129,7 @@ def test_a_request_that_is_none_costs_itself_alone(python: PythonSandbox, reques
     assert python.run("x + 1").value == 42
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.wherever
 @pytest.mark.parametrize(
     "data",

@@ -775,6 +775,7 @@ def test_another_shell_that_does_not_start_leaves_nothing(
         assert one.another().run("echo on").output == "on\n"
 
 
+@pytest.mark.endurance(slices=5)
 def test_the_end_of_the_sandbox_ends_all_its_shells(sandbox: type[Sandbox], tmp_path: Path) -> None:
     mark = f"{uuid.uuid4().int % 10**12 + 10**12}"
     with opened(ShellProvider(), sandbox, tmp_path) as one:

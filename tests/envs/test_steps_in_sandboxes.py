@@ -217,6 +217,7 @@ def test_steps_in_a_shell_keep_directory_and_variables(
     assert Path(kept["files"]["r"]["path"]).read_text() == "hi\n"
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.wherever
 @pytest.mark.parametrize("provider", [BashProvider(), ShellProvider()], ids=["bash", "shell"])
 def test_a_command_that_takes_longer_than_it_asked_for_is_stopped(

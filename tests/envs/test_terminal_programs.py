@@ -150,6 +150,7 @@ def before() -> int:
     return _memory("VmRSS")
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.wherever
 def test_more_output_than_is_kept_costs_the_engine_nothing(
     sandbox: type[Sandbox], tmp_path: Path, before: int
@@ -166,6 +167,7 @@ def test_more_output_than_is_kept_costs_the_engine_nothing(
         assert on_host(bash, result.stdout_file).stat().st_size == 256 * MIB
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.wherever
 def test_output_without_end_ends_with_its_command(
     sandbox: type[Sandbox], tmp_path: Path, bash: Bash, before: int

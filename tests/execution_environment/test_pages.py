@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.execution_environment import third_party
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +44,7 @@ def install(tmp_path: Path) -> None:
     (info / "entry_points.txt").write_text(POINT)
 
 
+@pytest.mark.endurance(slices=5)
 def test_a_step_runs_in_what_the_second_provider_of_the_page_opens(tmp_path: Path) -> None:
     install(tmp_path)
     (tmp_path / "sums.yaml").write_text("""

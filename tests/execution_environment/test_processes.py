@@ -75,6 +75,7 @@ FORK = """
 """
 
 
+@pytest.mark.endurance(slices=5)
 def test_the_child_of_a_fork_is_told_and_releases_nothing(tmp_path: Path) -> None:
     done = run(FORK, tmp_path)
 

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 PROGRAM = """
 import json
 from opentelemetry import metrics
@@ -133,6 +135,7 @@ print(json.dumps([name for name in sys.modules if name.startswith("opentelemetry
 """
 
 
+@pytest.mark.endurance(slices=5)
 def test_nothing_is_loaded_where_nobody_measures(tmp_path: Path) -> None:
     assert run(QUIET, tmp_path) == [[]]
     assert run(QUIET, tmp_path, OTEL_METRICS_EXPORTER="none") != [[]]

@@ -384,6 +384,7 @@ def read_all(store: JournalStore) -> list[object]:
     return [loaded.snapshot, loaded.lists, loaded.tail, events, *rest]
 
 
+@pytest.mark.endurance(slices=5)
 def test_altered_bytes_never_give_another_history(path: Path, tmp_path: Path) -> None:
     """After changes of random bytes, the events are intact, or an error reports the damage."""
     fill(path)

@@ -108,6 +108,7 @@ def test_journals_are_long_enough_to_mean_something() -> None:
     assert sum(events) > 250
 
 
+@pytest.mark.endurance(slices=5)
 def test_patterns_are_recorded_and_replay(tmp_path: Path) -> None:
     """`scripts/replay.sh` compares these with other versions of Python."""
     record_patterns(tmp_path)

@@ -7,6 +7,8 @@ from collections import Counter
 from itertools import count, islice
 from typing import Any
 
+import pytest
+
 from flowengine import ExecutionResult
 from flowengine.testing.simulator import Fails
 from tests.language.recursion import UNDO, Recursion, draw_file, result
@@ -65,6 +67,7 @@ def _steps(file: Any) -> list[dict[str, Any]]:
     return [*own, *(step for part in file.values() for step in _steps(part))]
 
 
+@pytest.mark.endurance(slices=5)
 def test_every_command_that_is_proposed_books_nothing_twice(stage: Stage) -> None:
     """Steps fail, then some compensations. The proposed commands are executed until there is none.
 

@@ -9,6 +9,8 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from flowengine import Engine, ExecutionResult
 from flowengine.errors import Conflict
 from tests.command_line import flowengine
@@ -81,6 +83,7 @@ def read(engine: Engine, result: ExecutionResult) -> list[str]:
     return [step["address"] for step in shown["steps"]]
 
 
+@pytest.mark.endurance(slices=5)
 def test_whatever_ended_is_read_back(stage: Stage) -> None:
     ends: Counter[str] = Counter()
     for seed in islice(seeds(), FLOWS):

@@ -512,6 +512,7 @@ steps:
     assert simulator.state["error"]["type"] == "LimitExceeded"
 
 
+@pytest.mark.endurance(slices=5)
 def test_a_chat_of_five_thousand_messages_is_no_hot_cycle(stage: Stage) -> None:
     text = """
 signals: {message: {}}

@@ -88,6 +88,7 @@ def listed(api: Api, mode: str, user: str = OWNER) -> dict[str, Any]:
     return dict(Mcp(api, mode, user)(talk))
 
 
+@pytest.mark.endurance(slices=5)
 def test_flows_that_the_user_may_start_are_tools(
     api: Api, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,6 +165,7 @@ class Program:
         return json.loads(self.process.stdout.readline())["result"]
 
 
+@pytest.mark.endurance(slices=5)
 def test_a_killed_program_leaves_its_question_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,8 @@ from flowengine_envs.sandboxes.namespace import Namespace
 from tests.envs.browser.web import Web, network, send
 from tests.envs.opening import opened
 
+pytestmark = pytest.mark.endurance(slices=5)
+
 
 @pytest.fixture(scope="module")
 def patient(

@@ -24,6 +24,8 @@ from tests.envs.browser.conftest import SMALL
 from tests.envs.browser.web import Web, redirect
 from tests.envs.opening import opened
 
+pytestmark = pytest.mark.endurance(slices=5)
+
 ALL = ["password", "upload", "new_host"]
 LOGIN = """<form method=post action=/in><input name=user><input type=password name=pass>
   <button id=go>Log in</button><button id=two formaction=/other>Other</button></form>

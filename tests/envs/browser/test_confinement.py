@@ -17,6 +17,8 @@ from flowengine_envs.sandboxes.namespace import Namespace
 from tests.envs.browser.web import Web, redirect, send
 from tests.envs.opening import opened
 
+pytestmark = pytest.mark.endurance(slices=5)
+
 
 class Canary:
     """Listens on this machine and counts connections."""

@@ -35,6 +35,8 @@ from flowengine_envs.compat.browser_env import (
 from flowengine_nodes import browser_tools as std
 from tests.envs.browser.web import Web
 
+pytestmark = pytest.mark.endurance(slices=5)
+
 
 @pytest.fixture(scope="module")
 def env(

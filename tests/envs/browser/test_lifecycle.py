@@ -45,6 +45,8 @@ from tests.envs.browser.web import BLOCKED, Web, network, never, send
 from tests.envs.opening import Trace, opened, release
 from tests.execution_environment.toy import until
 
+pytestmark = pytest.mark.endurance(slices=5)
+
 
 class Taken:
     """A server that a page has taken over. The test writes its output."""
@@ -494,6 +496,7 @@ def test_a_login_and_the_address_outlast_a_wait(web: Web, browser: Browser, tmp_
         assert third.observe().url == "about:blank"
 
 
+@pytest.mark.endurance(slices=1)
 def test_it_is_a_managed_environment(
     web: Web, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,8 @@ from tests.envs.browser.drivers import drivers
 from tests.envs.browser.web import BLOCKED, Web, never, send
 from tests.envs.opening import request_for
 
+pytestmark = pytest.mark.endurance(slices=5)
+
 
 @pytest.fixture(scope="module")
 def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentManager]:

@@ -24,6 +24,8 @@ from flowengine_envs.browser.provider import BrowserProvider
 from tests.agents.flows import Case, call
 from tests.envs.browser.web import Web, send
 
+pytestmark = pytest.mark.endurance(slices=5)
+
 FLOW = """
 flowengine: 1
 id: look

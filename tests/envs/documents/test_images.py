@@ -109,6 +109,7 @@ def test_what_is_sent_says_nothing_of_where_it_was_taken(eyes: ScriptedModel) ->
     assert "54" not in document["markdown"]
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.parametrize(
     ("size", "seen"), [((6000, 3000), (784, 1568)), ((100, 10_000), (1568, 16))]
 )
@@ -122,6 +123,7 @@ def test_large_images_are_scaled(
     assert len(data) < 3_000_000
 
 
+@pytest.mark.endurance(slices=5)
 def test_noise_is_not_sent_as_it_is(eyes: ScriptedModel, folder: Path) -> None:
     noise = Image.effect_noise((1500, 1500), 200).convert("RGB")
     noise.save(folder / "noise.png")

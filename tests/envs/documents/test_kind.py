@@ -138,6 +138,7 @@ def many_paragraphs() -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.endurance(slices=5)
 def test_memory_is_limited(place: type[Sandbox], tmp_path: Path) -> None:
     limits = {"memory": 200 * 1024 * 1024, "time": 60}
     workspace = tmp_path / "workspace"
@@ -149,6 +150,7 @@ def test_memory_is_limited(place: type[Sandbox], tmp_path: Path) -> None:
         assert resource.read(b"fine", "a.txt").markdown == "fine"
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.wherever("place")
 @pytest.mark.parametrize(
     ("limit", "value", "data"),

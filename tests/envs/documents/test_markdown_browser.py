@@ -147,6 +147,7 @@ def test_errors_of_servers_are_pages_to_go_back_from(folder: Path) -> None:
             browser.visit_page(site.url("/bad"))
 
 
+@pytest.mark.endurance(slices=5)
 def test_the_position_survives_in_another_process(folder: Path) -> None:
     """The position is plain data that contains no text of the document."""
     with RequestsMarkdownBrowser() as browser:

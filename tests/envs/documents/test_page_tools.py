@@ -64,6 +64,7 @@ def output(result: ExecutionResult) -> Any:
     return result.outputs["document"]
 
 
+@pytest.mark.endurance(slices=5)
 def test_a_flow_reads_a_page_of_the_web(site: Site) -> None:
     whole = output(run(site, {"url": site.url("/long")}))
     assert (whole["title"], whole["status"], whole["address"]) == (
@@ -100,6 +101,7 @@ def test_the_body_of_an_error_is_masked_before_it_is_cut(
     assert "hunter2" not in str(error)
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.parametrize(
     ("arguments", "type", "told"),
     [

@@ -66,6 +66,7 @@ def test_a_declared_environment_of_that_name_is_used() -> None:
     assert document["notes"] == ["cut after 100 characters (limit 'characters')"]
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.parametrize("by", ["list", "map", "tool"])
 def test_an_environment_that_is_named_is_used(by: str) -> None:
     """Whatever its name, and even if another environment has the kind's name."""
@@ -108,6 +109,7 @@ def test_an_environment_that_nothing_works_in_is_to_be_named() -> None:
     assert warning.hint == "name it at a step or tool that works in it, or remove it"
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.parametrize(
     ("path", "type", "told"),
     [

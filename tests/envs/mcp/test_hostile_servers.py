@@ -146,6 +146,7 @@ def faults(case: Case, do: Callable[[], Any], log: pytest.LogCaptureFixture) -> 
     return [f"no error, but {given!r}"]
 
 
+@pytest.mark.endurance(slices=5)
 def test_nonsense_over_standard_streams(
     opened: Open,
     good: Session,
@@ -242,6 +243,7 @@ def test_an_answer_that_breaks_off_is_a_loss_at_once(
     assert processes(manager) == []
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.wherever("what")
 @pytest.mark.parametrize("what", ["changes", "malformed", "requests", "answers", "text"])
 def test_a_flood_without_end_ends_with_the_time_of_the_call(

@@ -184,6 +184,7 @@ def test_a_huge_answer_is_an_error_and_the_session_goes_on(nasty: Open) -> None:
     assert session.call_tool("count").text == "3"
 
 
+@pytest.mark.endurance(slices=5)
 @pytest.mark.parametrize(
     ("tool", "args"),
     [("flood", {"count": 3000}), ("errors", {"count": 20_000}), ("garbage", {})],
@@ -317,6 +318,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.endurance(slices=5)
 def test_when_the_engine_was_killed_the_next_one_ends_the_servers_tree(
     manager: EnvironmentManager, tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ def test_the_reference_server(opened: Open) -> None:
     assert session.list_prompts()
 
 
+@pytest.mark.endurance(slices=5)
 def test_a_server_in_python_of_others(opened: Open) -> None:
     session = opened(
         command=[sys.executable, "-m", "mcp_server_time"], args=["--local-timezone", "UTC"]
@@ -111,6 +112,7 @@ def test_a_server_is_reached_in_one_way(manager: EnvironmentManager, config: Any
         manager.declare({"kind": "mcp", "scope": "session", "config": config})
 
 
+@pytest.mark.endurance(slices=5)
 def test_many_servers_in_any_order(manager: EnvironmentManager) -> None:
     """Servers are opened, used and released by tasks, threads and loops in random order (E53)."""
     dice = random.Random(53)
