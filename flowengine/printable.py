@@ -18,6 +18,23 @@ HARMFUL[ord("\t")] = "\t"
 HARMFUL[ord("\n")] = "\N{SYMBOL FOR NEWLINE}"
 
 
+def shortened(text: str, longest: int, whole: str) -> str:
+    """Return a text, or the beginning, end, size and digest of a long one.
+
+    Args:
+        text: What is shown.
+        longest: Characters to show. Only a longer text is cut, in its middle.
+        whole: The text that the SHA-256 digest is of.
+    """
+    if len(text) <= longest:
+        return text
+    from hashlib import sha256
+
+    digest = sha256(whole.encode(errors="surrogatepass")).hexdigest()
+    cut = f" … {len(text)} characters, sha256 {digest[:16]} … "
+    return f"{text[: longest // 2]}{cut}{text[-longest // 2 :]}"
+
+
 def printable(text: object) -> str:
     """Return a text on one line, with characters that could control a terminal replaced.
 

@@ -12,7 +12,9 @@ from flowengine.errors import FlowEngineError, InputError, NotAllowed
 from flowengine.page.fields import MORE
 from flowengine.page.files import files_in, with_file_names
 from flowengine.page.forms import entered, fields_of, files_with, value_at
+from flowengine.page.readable import LONGEST_TEXT
 from flowengine.page.view import LIMIT, View, checked_query
+from flowengine.printable import shortened
 from flowengine.server import approvals
 from flowengine.server.calls import Call
 from flowengine.server.models import DecisionBody, DelegateBody, WaitsQuery
@@ -246,7 +248,12 @@ def rows_of(subject: Any) -> list[tuple[str, str]]:
 
 
 def _in_lines(value: Any) -> str:
-    """Return a value on one line, and each object of a list on its own line."""
+    """Return a value on one line, and each object of a list on its own line.
+
+    Of a long one, the beginning, end, size and digest.
+    """
     if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-        return "\n".join(map(_in_lines, value))
-    return inline(with_file_names(value))
+        text = "\n".join(inline(with_file_names(one)) for one in value)
+    else:
+        text = inline(with_file_names(value))
+    return shortened(text, LONGEST_TEXT, text)

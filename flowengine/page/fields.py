@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from flowengine.flow.expressions.types import items_of, resolve
 from flowengine.json_values import plain
 from flowengine.page.files import FILES, files_of, files_sent, is_file
+from flowengine.page.readable import LONGEST_TEXT
+from flowengine.printable import printable
 from flowengine.typed_text import by_type
 
 Schema = Mapping[str, Any]
@@ -53,8 +55,8 @@ class Field(NamedTuple):
     label: str
     help: str
     kind: str
-    """`text`, `number`, `checkbox`, `select`, `area`, `file`, `files`, `group`, or `list` with a
-    group as row."""
+    """`text`, `number`, `checkbox`, `select`, `area`, `file`, `files`, `group`, `list` with a
+    group as row, or `fixed`, which has no input."""
     value: str
     """Text to show. Of a list: its number of rows."""
     options: list[str]
@@ -227,7 +229,25 @@ def texts_of(field: Field) -> list[str]:
     """Return the texts of all fields in a field."""
     if field.fields:
         return [text for one in field.fields for text in texts_of(one)]
-    return [field.value.replace("\r\n", "\n")]
+    return [as_sent(field.value)]
+
+
+def as_sent(text: str) -> str:
+    """Return a text as a form sends it back, apart from its line endings.
+
+    Browsers replace each line ending by another, and cannot send a NUL (HTML, 4.10.22).
+    """
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def fits_in_a_form(value: Any) -> bool:
+    """Return whether a form shows a value as it is: short, and without disguising characters."""
+    if isinstance(value, str):
+        shown = value.replace("\n", "")
+        return len(value) <= LONGEST_TEXT and printable(shown) == shown
+    if isinstance(value, dict):
+        return all(fits_in_a_form(one) for pair in value.items() for one in pair)
+    return not isinstance(value, list) or all(map(fits_in_a_form, value))
 
 
 def _kind_of_files(schema: dict[str, Any], root: dict[str, Any]) -> str:
@@ -267,7 +287,9 @@ def _plain(name: str, key: str, schema: Schema, value: Any, *, required: bool) -
         kind = _TYPES[types]
     else:
         is_text = types == "string" or (types is None and isinstance(value, str | None))
-        kind = "text" if is_text and len(str(value or "")) <= _LONGEST_LINE else "area"
+        text = str(value or "")
+        is_line = is_text and len(text) <= _LONGEST_LINE and "\n" not in text
+        kind = "text" if is_line else "area"
         if types is None and isinstance(value, int | float) and not isinstance(value, bool):
             kind = "number"
     help = ". ".join(filter(None, (schema.get("description"), _limits(schema))))

@@ -6,12 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.flow.expressions.types import resolve
-from flowengine.page.fields import MISSING, Field, Fields, entered_value, leaves, texts_of
+from flowengine.page.fields import (
+    MISSING,
+    Field,
+    Fields,
+    as_sent,
+    entered_value,
+    fits_in_a_form,
+    leaves,
+    texts_of,
+)
 from flowengine.page.files import FILES, FORMAT, files_of
 from flowengine.typed_text import editable_schema, edited_field
 
 GIVES_RESULT = ("respond", "result")
 """The choices that supply the result of a call, or of an interrupted attempt."""
+_ELSEWHERE = "Only the command line edits it: it is long, or has characters that a form cannot show"
 _SEVERAL = {"type": "array", "items": {"format": FORMAT}}
 
 
@@ -36,7 +46,12 @@ def fields_of(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) -
     paths = list(subject) if edit is True and isinstance(subject, dict) else edit
     for path in paths if isinstance(paths, list) else ():
         schema, root = editable_schema(wait, path)
-        found.append(maker.field(f"edit.{path}", path, schema, value_at(subject, path), root=root))
+        value = value_at(subject, path)
+        if fits_in_a_form(value):
+            found.append(maker.field(f"edit.{path}", path, schema, value, root=root))
+        else:
+            field = maker.field(f"edit.{path}", path, {"description": _ELSEWHERE}, None)
+            found.append(field._replace(kind="fixed"))
     if any(choice["id"] in GIVES_RESULT for choice in wait.get("choices") or ()):
         schema = {"title": "Result", "description": "only for a choice that supplies the result"}
         schema = {**(wait.get("returns") or {}), **schema}
@@ -200,7 +215,8 @@ def _edit(
         value = entered_value(field, given)
         is_same = before is not None and field.value == before.value
         return {} if is_same or value is MISSING else {path: value}
-    text = given.get(field.name, "").replace("\r\n", "\n")
-    if field.name not in given or (before is not None and text == before.value):
+    text = as_sent(given.get(field.name, ""))
+    is_same = before is not None and texts_of(before) == [text]
+    if field.kind == "fixed" or field.name not in given or is_same:
         return {}
     return {path: edited_field(wait, path, text)}

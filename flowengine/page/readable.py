@@ -14,7 +14,8 @@ from flowengine.kernel.notation.times import UNITS, parse_time
 from flowengine.printable import printable
 
 _NAMES = (("d", "d"), ("h", "h"), ("m", "min"), ("s", "s"))
-_LONGEST_TEXT = 20_000
+LONGEST_TEXT = 20_000
+"""Characters of one value on a view."""
 _GENERATED_ID = re.compile("[0-9a-z]{26}|[0-9a-f]{32}|[0-9a-f]{64}")
 """An id or a digest without words, whose beginning identifies it."""
 _SHORT_ID = 12
@@ -69,8 +70,8 @@ def as_text(value: Any) -> str:
 
 def beginning(text: str) -> str:
     """Return a text without characters that would disguise it, and only the start of a long one."""
-    shown = "\n".join(map(printable, text[:_LONGEST_TEXT].split("\n")))
-    left_out = len(text) - _LONGEST_TEXT
+    shown = "\n".join(map(printable, text[:LONGEST_TEXT].split("\n")))
+    left_out = len(text) - LONGEST_TEXT
     return (
         shown if left_out <= 0 else f"{shown}\n… {left_out} more characters: flowengine show --json"
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.terminal.output import clean, one_line, paint, table, when
 from flowengine.cli.views.waits import answering, arguments, is_overdue, times, undecidable
+from flowengine.printable import shortened
 from flowengine.yaml_text import inline
 
 if TYPE_CHECKING:
@@ -287,14 +288,8 @@ def _quoted(text: str) -> Iterator[str]:
 
 def _shown(value: Any) -> str:
     """Return a value on one line, or the beginning, end, size and digest of a long one."""
-    text = clean(inline(value))
-    if len(text) <= LONGEST:
-        return text
-    from hashlib import sha256
-
-    digest = sha256(inline(value).encode(errors="surrogatepass")).hexdigest()
-    cut = f" … {len(text)} characters, sha256 {digest[:16]} … "
-    return f"{text[: LONGEST // 2]}{cut}{text[-LONGEST // 2 :]}"
+    whole = inline(value)
+    return shortened(clean(whole), LONGEST, whole)
 
 
 def _form(schema: Mapping[str, Any]) -> Iterator[str]:

@@ -1,0 +1,83 @@
+"""Approvals of calls on the page: their arguments are shown as they are, and stay as they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from flowengine import ExecutionResult
+from tests.cli.test_approved_calls import FLOW, HOSTILE, TOOLS
+from tests.server.api import Api
+from tests.server.test_page import Browser
+
+
+def asked(api: Api, text: str) -> tuple[ExecutionResult, str]:
+    """Return an execution that asks about a call with a text, and the address of the approval."""
+    Path("tools.py").write_text(TOOLS)
+    Path("pay.yaml").write_text(FLOW.replace("TEXT", json.dumps(text)))
+    result = api.engine.run("pay.yaml")
+    return result, f"/approvals/{result.waits[0]['id']}"
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_arguments_are_shown_harmless_and_unchanged_by_an_approval(
+    api: Api, text: str
+) -> None:
+    result, address = asked(api, text)
+    owner = Browser(api)
+
+    for path in ("/approvals", address, f"/executions/{result.execution}"):
+        page = owner("GET", path).text
+        assert all(char == "\n" or char.isprintable() for char in page)
+        assert len(page) < 50_000
+    [shown] = re.findall(r'<dt>text</dt><dd class="body">(.*)</dd>', owner("GET", address).text)
+    if len(text) > 1000:
+        assert re.search(r"yyy … 1000000 characters, sha256 [0-9a-f]{16} … yyy", shown)
+    else:
+        assert json.loads(unescape(shown).replace("\\x9b", "\\u009b")) == text
+
+    approved = owner(
+        "POST",
+        address,
+        {
+            "form_token": owner.form_token(address),
+            **as_sent(page_of(owner, address)),
+            "choice": "approve",
+        },
+    )
+    assert approved.status_code == 303, approved.text
+    assert api.engine.resume(result.execution).outputs == {"said": text.upper()}
+
+
+@pytest.mark.parametrize("text", ["two\nlines", "\n first is empty", "a\r\nb", "short", ""])
+def test_an_approval_without_a_change_is_no_edit(api: Api, text: str) -> None:
+    result, address = asked(api, text)
+    owner = Browser(api)
+    owner(
+        "POST",
+        address,
+        {
+            "form_token": owner.form_token(address),
+            **as_sent(page_of(owner, address)),
+            "choice": "approve",
+        },
+    )
+    assert api.engine.resume(result.execution).outputs == {"said": text.upper()}
+
+
+def page_of(browser: Browser, address: str) -> str:
+    return browser("GET", address).text
+
+
+def as_sent(page: str) -> dict[str, str]:
+    """Return the edited field as a browser sends it back (HTML, 4.10.5.1.2 and 4.10.11)."""
+    sent = {}
+    for name, value in re.findall(r'<input id="([^"]*)" name="edit[^>]* value="([^"]*)"', page):
+        sent[name] = re.sub(r"[\r\n]", "", unescape(value))
+    for name, value in re.findall(r'<textarea id="(edit[^"]*)"[^>]*>\n?([^<]*)</textarea>', page):
+        sent[name] = re.sub(r"\r\n|\r|\n", "\r\n", unescape(value))
+    return sent
