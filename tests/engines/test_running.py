@@ -352,7 +352,7 @@ def test_cancel_from_another_engine_reaches_the_owner(tmp_path: Path) -> None:
             await begun(owner, "it")
             other = Engine(tmp_path / "store")
             result = await asyncio.to_thread(other.cancel, "it", reason="no more")
-            assert result.status == "running"
+            assert result.status in {"running", "cancelled"}  # as soon as the owner reads it
             other.close()
             return await task
 
