@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from flowengine.errors import Hint, NotFound, UsageError
 
-SHORT_WAIT = 4
+SHORTEST = 4
+"""Minimum number of characters of a prefix. Shorter ones match by accident, and a decision on the
+wrong approval cannot be taken back."""
+SHORT_WAIT = SHORTEST
 """Minimum number of digits of a wait's id to show."""
 SHORT_EXECUTION = 12
 """Minimum number of characters of an execution's id to show: 10 of its time and two random ones,
@@ -70,12 +73,17 @@ def the_one(
         The only id, or the id that was given in full.
 
     Raises:
-        NotFound: No id has this prefix.
+        NotFound: No id has this prefix, or it is shorter than `SHORTEST` and no full id.
         UsageError: Several ids have this prefix.
     """
-    if beginning in found or (beginning and len(found) == 1):
+    if beginning in found:
+        return beginning
+    if len(beginning) < SHORTEST:
+        hint = f"give at least {SHORTEST} characters of its id"
+        found = ()
+    if len(found) == 1:
         return found[0]
-    if not found or not beginning:
+    if not found:
         raise NotFound(f"there is no {noun} {beginning!r} in {store}", hint=hint)
     some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
     raise UsageError(
@@ -96,7 +104,7 @@ def the_one_of(noun: str, beginning: str, ids: Callable[[str], Sequence[str]], s
         As `the_one`.
 
     Raises:
-        NotFound: No id of this kind has this prefix.
+        NotFound: As `the_one`.
         UsageError: Several ids have this prefix, or it is not text.
     """
     if not isinstance(beginning, str):
@@ -104,6 +112,6 @@ def the_one_of(noun: str, beginning: str, ids: Callable[[str], Sequence[str]], s
         raise UsageError(f"this is not the id of an {noun}", hint=hint)
     found, hint = ids(noun), None
     other = WAIT if noun == EXECUTION else EXECUTION
-    if beginning and not found and len(ids(other)) == 1:
+    if len(beginning) >= SHORTEST and not found and len(ids(other)) == 1:
         hint = Hint(f"it is the id of an {other}: {_COMMANDS[other]} {beginning}")
     return the_one(beginning, found, noun, store, hint)

@@ -270,8 +270,25 @@ def test_ids_of_executions_and_approvals_that_were_mixed_up_are_recognized(
             f"  it is the id of an approval or wait: flowengine approvals show {wait[:6]}\n"
         )
     for words in (["approve"], ["approvals", "show"], ["approvals", "claim"]):
-        assert flowengine(*words, "fir", code=9).err == (
-            f"error: there is no approval or wait 'fir' in {store}\n"
-            "  it is the id of an execution: flowengine show fir\n"
+        assert flowengine(*words, "firs", code=9).err == (
+            f"error: there is no approval or wait 'firs' in {store}\n"
+            "  it is the id of an execution: flowengine show firs\n"
         )
-    assert flowengine("show", "", code=9).err == f"error: there is no execution '' in {store}\n"
+
+
+def test_a_prefix_of_fewer_than_four_characters_matches_nothing(
+    flowengine: CommandLine, tmp_path: Path
+) -> None:
+    flowengine("run", flowengine.write("ask.yaml", ASK), "--id", "first", code=4)
+    [wait] = [one["id"] for one in flowengine("--json", "approvals", "list").json()]
+    store = tmp_path / ".flowengine"
+
+    for id in (wait[:3], ""):
+        assert flowengine("approve", id, code=9).err == (
+            f"error: there is no approval or wait '{id}' in {store}\n"
+            "  give at least 4 characters of its id\n"
+        )
+    assert flowengine("show", "fir", code=9).err == (
+        f"error: there is no execution 'fir' in {store}\n  give at least 4 characters of its id\n"
+    )
+    assert flowengine("--json", "approvals", "show", wait[:4]).json()["id"] == wait
