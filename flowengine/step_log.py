@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-Keep = Callable[[int, str], None]
+Keep = Callable[[int, str], object]
 """Receives a level and a text."""
 
 

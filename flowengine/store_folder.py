@@ -8,6 +8,8 @@ state directory, where no project can write:
     PROJECT/.flowengine/id             a random id
     STATE/stores/ID/paths              the places where a store with this id is the user's own
     STATE/stores/ID/environments/      open environments and workspaces: see `execution_environment`
+    STATE/stores/ID/logs/              lines of running attempts: see `attempts.lines_at_work`
+    STATE/stores/ID/replies/           replies that arrive: see `arriving_replies`
     STATE/flows/                       compiled flows: see `engines.flow_cache`
     STATE/last_cleanup                 time of the last search for unused stores and flows
     STATE/key                          signs records that are trusted later. See `proofs`

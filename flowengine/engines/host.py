@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from flowengine.arriving_replies import ReplyFiles
+    from flowengine.engines.attempts.lines_at_work import LinesAtWork
     from flowengine.engines.environments.environments import Environments
     from flowengine.engines.seam import CallConsultant, Clock, Ids
     from flowengine.execution_environment import NotReleased
@@ -104,6 +105,8 @@ class Host:
         self.followers: list[Callable[[Update], None]] = []
         """The subscribers that also receive output and replies as they arrive."""
         self._replies: ReplyFiles | None = None
+        self._lines_at_work: dict[str, LinesAtWork] = {}
+        """Execution → what its attempts have logged, until all of them have ended."""
         self.traced = False
         """Whether attempts hand on the trace of their execution."""
         self.woken: dict[str, bool] = {}
@@ -123,6 +126,8 @@ class Host:
         if not self._closed:
             self._closed = True
             self.close_environments()
+            for execution in list(self._lines_at_work):
+                self.attempts_ended(execution, recorded=False)
             self.keeper.close()
             if store:
                 self.store.close()
@@ -243,6 +248,7 @@ class Host:
             lambda text, parts: self.tell(Update(id, "warning", {"text": text, **parts})),
             self.settings.strict,
             trace="" if self.traced else None,
+            lines_at_work=self.lines_at_work,
         )
         read = partial(self.store.events, id)
         return Execution(id, linked, context, epoch, self.flows, read)
@@ -302,6 +308,28 @@ class Host:
 
         end = (lambda: None) if writer is None else writer.close
         return Follower(lines if self.followers else None, part, end)
+
+    def lines_at_work(self, execution: str) -> LinesAtWork | None:
+        """Return what the attempts of an execution log, for the next process if this one dies.
+
+        None: the store does not outlive this process.
+        """
+        found = self._lines_at_work.get(execution)
+        if found is None and (folder := folder_of(self.store)) is not None:
+            from flowengine.engines.attempts.lines_at_work import LinesAtWork
+
+            found = self._lines_at_work.setdefault(execution, LinesAtWork(folder, execution))
+        return found
+
+    def attempts_ended(self, execution: str, *, recorded: bool) -> None:
+        """Close the file of what the attempts of an execution have logged.
+
+        Args:
+            execution: Full id.
+            recorded: Whether their ends are on disk. Otherwise the next process needs the file.
+        """
+        if self._lines_at_work and (lines := self._lines_at_work.pop(execution, None)):
+            lines.close(is_over=recorded)
 
     def say(self, execution: str, address: str, text: str) -> None:
         """Show a text that a step prints, to subscribers or otherwise on standard output."""

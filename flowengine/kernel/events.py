@@ -200,6 +200,8 @@ class CutOff(TypedDict):
     unit: int
     attempt: int
     began: NotRequired[bool]
+    log: NotRequired[Log]
+    """What it had logged."""
 
 
 class TimerFired(TypedDict):

@@ -160,6 +160,9 @@ class ExecutionContext(NamedTuple):
     the engine."""
     trace: str | None = None
     """Id of its trace, which its attempts hand on. None: no traces are exported. For the engine."""
+    lines_at_work: Callable[[str], Any] | None = None
+    """Returns the file that keeps what its attempts log until they end, by its id. None: there is
+    none. For the engine."""
 
 
 class StepContext(Protocol):

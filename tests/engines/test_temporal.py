@@ -156,7 +156,8 @@ def double(n: int) -> int:
 def fail() -> None:
     raise ValueError("no")
 
-def hold(name: str) -> str:
+def hold(name: str, context: StepContext) -> str:
+    context.log.info("attempt %d", context.attempt)
     held = Path(name)
     if not held.exists():
         held.touch()
@@ -286,11 +287,14 @@ def test_what_a_lost_worker_leaves_follows_the_effect(
                 time.sleep(0.02)
             program = Path("/proc", (tmp_path / "c").read_text().strip())
             assert program.exists()
+            wait_until(lambda: asyncio.run(beats_with_details(address, "lost")) == 2)
         free.touch()
         wait_until(lambda: not program.exists())  # its guard has ended it
         with RunningWorker(address, *short) as worker:
             result = engine.resume("lost")
             tries = {step["address"]: step["attempts"] for step in engine.show("lost")["steps"]}
+            assert lines_of(engine, "lost", "both/x") == [["attempt 1"], ["attempt 2"]]
+            assert lines_of(engine, "lost", "both/y") == [["attempt 1"]]
             [question] = result.waits
             assert (result.status, question["ran"]) == ("stalled", "maybe")
             assert (tries["both/x"], tries["both/z"]) == (2, 2)
@@ -306,6 +310,33 @@ def test_what_a_lost_worker_leaves_follows_the_effect(
             assert worker.stop() == 0
     taken = "taken    execution=lost flow=f why=attempt step=both/x\n"
     assert taken in [line.partition("Z ")[2] for line in worker.log]
+
+
+def test_attempts_of_a_stopped_worker_have_their_lines(server: str, tmp_path: Path) -> None:
+    address, held = f"{server}/lost", tmp_path / "held"
+    flow = write_flow(tmp_path, f"steps: [{{id: a, call: once, with: {{name: {held}}}}}]\n")
+    with Engine(address) as engine:
+        with RunningWorker(address, "--drain", "0s") as worker:
+            engine.start(flow, id="stopped")
+            wait_until(held.exists)
+            assert worker.stop() == 0
+        with RunningWorker(address):
+            assert engine.resume("stopped").status == "stalled"
+            [[first, warning]] = lines_of(engine, "stopped", "a")
+    assert (first, warning[:9]) == ("attempt 1", "cancelled")
+
+
+def lines_of(engine: Engine, id: str, step: str) -> list[list[str]]:
+    """Return the texts that each attempt of a step has logged."""
+    [shown] = engine.show(id, step=step)["steps"]
+    return [[line["text"] for line in one["log"]["lines"]] for one in shown["tries"]]
+
+
+async def beats_with_details(store: str, id: str) -> int:
+    """Return how many attempts of an execution have sent what they have logged."""
+    described = await (await connect(read_address(store))).get_workflow_handle(id).describe()
+    pending = described.raw_description.pending_activities
+    return sum(len(activity.heartbeat_details.payloads) > 0 for activity in pending)
 
 
 def test_who_decides_second_learns_who_was_first(store: str, tmp_path: Path) -> None:

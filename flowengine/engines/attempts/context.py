@@ -186,7 +186,11 @@ class AttemptContext:
 
     def _keep(self, level: int, text: str) -> None:
         """Keep a line of the log."""
-        (self.lines or self._begin_log()).take(level, text)
+        lines = self.lines or self._begin_log()
+        line = lines.take(level, text)
+        at_work = self.execution.lines_at_work and self.execution.lines_at_work(self.execution.id)
+        if at_work is not None:
+            at_work.take((self.run.unit, self.run.attempt), lines, line)
 
     def _begin_log(self) -> LogLines:
         from flowengine.engines.attempts.log_lines import LogLines

@@ -267,6 +267,7 @@ class Driver(Carrier):
 
     def release(self, execution: Execution) -> None:
         """Release the lease of an execution, if the store is still writable."""
+        self.host.attempts_ended(execution.id, recorded=False)
         with suppress(StoreError):
             self.host.keeper.release(execution.leases)
 
@@ -402,6 +403,7 @@ class Driver(Carrier):
     def _rest(self, execution: Execution) -> None:
         """Release an execution, unless a message arrived at the same moment."""
         execution.epoch = 0
+        self.host.attempts_ended(execution.id, recorded=True)
         self.host.keeper.released(execution.id)
         self.carry_out(execution)
         store = self.host.store

@@ -111,7 +111,9 @@ class Driving:
             consults = host.consultant is not None and host.consultant.has_own(id)
             from flowengine.engines.running.recovery import recover
 
-            recover(found, host.store.inbox(id), host.clock.now(), consults=consults)
+            at_work = host.lines_at_work(id) if interrupted else None
+            logs = {} if at_work is None else at_work.read()
+            recover(found, host.store.inbox(id), host.clock.now(), consults=consults, logs=logs)
             if interrupted:
                 found.recovered = found.seq + len(found.queue)
             _enter(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.execution import Preview
@@ -12,16 +13,22 @@ from flowengine.kernel.commands import Consult
 from flowengine.kernel.waiting.approval_ownership import EVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from flowengine.engines.attempts.lines_at_work import Attempt
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.executions.execution import Execution
     from flowengine.journal.records import Message
-    from flowengine.kernel.events import CutOff, Decided
+    from flowengine.kernel.events import CutOff, Decided, Log
 
 
 def recover(
-    execution: Execution, inbox: list[Message], now: int, *, consults: bool = False
+    execution: Execution,
+    inbox: list[Message],
+    now: int,
+    *,
+    consults: bool = False,
+    logs: Mapping[Attempt, Log] = MappingProxyType({}),
 ) -> None:
     """Queue everything that happened to an execution that was just loaded.
 
@@ -36,6 +43,7 @@ def recover(
         inbox: Its messages that are not journaled yet.
         now: The time (ms).
         consults: Whether to consult the execution's own tool authority again about open questions.
+        logs: What its attempts had logged when its last process died.
     """
     left = list(running(execution.state))
     put_off, execution.put_off = execution.put_off, False
@@ -47,6 +55,8 @@ def recover(
         cut: CutOff = {"type": "cut", "at": now, "unit": unit, "attempt": attempt}
         if put_off:
             cut["began"] = False
+        elif (log := logs.get((unit, attempt))) is not None:
+            cut["log"] = log
         execution.queue.append(cut)
     if any("digest" in record for record in execution.waits.values()):
         from flowengine.engines.running.call_descriptions import undescribed

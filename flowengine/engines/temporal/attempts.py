@@ -37,6 +37,8 @@ from flowengine.engines.temporal.requests import (
     REDUCE,
     RELEASE,
     UNPACK,
+    beat_of,
+    cut,
     error_as_data,
     plain,
     run_of,
@@ -56,11 +58,13 @@ if TYPE_CHECKING:
 
     from temporalio.client import Client
 
+    from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.engines.temporal.places import Place
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import NotReleased
+    from flowengine.kernel.events import Log
 
 BEATS = 3
 """Heartbeats in the time after which an attempt counts as interrupted."""
@@ -139,7 +143,12 @@ class Attempts:
         Returns:
             The event.
         """
-        beating, task = asyncio.create_task(_beat()), asyncio.current_task()
+        printed: Printed | None = None
+
+        def log() -> Log | None:
+            return None if printed is None or printed.lines is None else printed.lines.log()
+
+        beating, task = asyncio.create_task(_beat(log)), asyncio.current_task()
         assert task is not None
         self._at_work.add(task)
         hash, workdir, data = unpack(given)
@@ -147,20 +156,23 @@ class Attempts:
         try:
             flow = await self._flow(hash)
             self._tell(activity.info().workflow_id or "", flow.compiled["id"], run.address)
-            event = await self._outcome(flow, workdir, run)
+            printed = flow.runner.printed(run.step, None)
+            event = await self._outcome(flow, workdir, run, printed)
             warnings = self._warnings()
             return {**event, "warnings": warnings} if warnings else event
         except asyncio.CancelledError:
             details = activity.cancellation_details()
             if task in self._cut or (details is not None and details.worker_shutdown):
-                return {"type": "cut"}
+                return cut(log())
             raise
         finally:
             beating.cancel()
             self._at_work.discard(task)
             self._cut.discard(task)
 
-    async def _outcome(self, flow: LinkedFlow, workdir: str, run: Run) -> dict[str, Any]:
+    async def _outcome(
+        self, flow: LinkedFlow, workdir: str, run: Run, printed: Printed
+    ) -> dict[str, Any]:
         if not os.path.isdir(workdir):  # noqa: ASYNC240 - it takes no time
             return _refused(
                 "StoreError", f"this worker has no directory {workdir}, in which it was started"
@@ -174,7 +186,6 @@ class Attempts:
                 return dict(gated)
             if step["kind"] == "flow":
                 return dict(await asyncio.to_thread(begin_detached, self._host, execution, run))
-        printed = flow.runner.printed(run.step, None)
         PRINTING.set(printed)
         OUTER.set(_NoFlows())  # type: ignore[arg-type] # refuses every request
         now = time.time_ns() // 1_000_000
@@ -411,12 +422,16 @@ class Attempts:
         return self._flows[hash]
 
 
-async def _beat() -> None:
-    """Send heartbeats. The first one is delayed, because each is a call to the server."""
+async def _beat(log: Callable[[], Log | None] = lambda: None) -> None:
+    """Send heartbeats. The first one is delayed, because each is a call to the server.
+
+    Args:
+        log: Returns what the attempt has logged, for the case that it has no other end.
+    """
     timeout = activity.info().heartbeat_timeout
     while timeout is not None:
         await asyncio.sleep(timeout.total_seconds() / BEATS)
-        activity.heartbeat()
+        activity.heartbeat(*beat_of(log()))
 
 
 def _refused(kind: str, message: str) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from flowengine import errors
 from flowengine.journal.records import (
@@ -28,6 +28,9 @@ from flowengine.journal.records import (
 )
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.values import join_secrets, split_secrets
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import Log
 
 WORKFLOW = "flowengine.execution"
 """The workflow type of an execution."""
@@ -72,6 +75,8 @@ MOST_BYTES = 1_000_000
 MOST_BYTES_BY_REFERENCE = 64_000_000
 """Maximum bytes of one value with an object store."""
 
+_LOGGED = "flowengine.log"
+"""The first detail of a heartbeat with the log of its attempt."""
 _REGIONS = Run._fields.index("regions")
 _NOTHING = object()
 READS = (
@@ -189,6 +194,21 @@ def run_as_data(run: Run, *, secrets: bool = True) -> list[Any]:
     if len(fields) > _REGIONS:
         fields[_REGIONS] = [*run.regions]
     return [split_secrets(fields, [], found) if secrets else fields, found]
+
+
+def beat_of(log: Log | None) -> list[Any]:
+    """Return the details of the heartbeat of an attempt that has logged something."""
+    return [] if log is None else [_LOGGED, log]
+
+
+def log_in(beat: Sequence[Any]) -> Log | None:
+    """Return what an attempt had logged at a heartbeat. Steps may have sent others."""
+    return beat[1] if len(beat) == 2 and beat[0] == _LOGGED else None
+
+
+def cut(log: Log | None) -> dict[str, Any]:
+    """Return the result of an attempt that was interrupted."""
+    return {"type": "cut"} if log is None else {"type": "cut", "log": log}
 
 
 def run_of(data: list[Any]) -> Run:

@@ -55,7 +55,9 @@ from flowengine.engines.temporal.requests import (
     WORKFLOW,
     WRITES,
     append_of,
+    cut,
     error_as_data,
+    log_in,
     new_execution,
     plain,
     run_as_data,
@@ -681,7 +683,7 @@ class WorkflowDriver(Carrier):
         if isinstance(cause, CancelledError) and (run.unit, run.attempt) in self._stopped:
             return None
         if isinstance(cause, TimeoutError | CancelledError):  # the outcome is unknown
-            return {"type": "cut"}
+            return cut(log_in(getattr(cause, "last_heartbeat_details", ())))
         self.broken = f"attempt {run.attempt} of {run.address}: {cause or error}"
         return None
 

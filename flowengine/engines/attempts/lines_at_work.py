@@ -1,0 +1,158 @@
+"""What running attempts have logged, in files that outlive their process.
+
+The lines of an attempt are recorded with its end. If its process dies, the next one finds them in
+the user's state directory and records them with the interruption. There is one file for each
+execution whose attempts log, until all of them have ended:
+
+    STATE/stores/ID/logs/EXECUTION   JSON, one [unit, attempt, time (ms), level, text] a line
+
+The files are not synced: they survive the process, not a power failure.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from flowengine.engines.attempts.log_lines import LONGEST, LONGEST_LEVEL, LogLines
+from flowengine.store_folder import claim, known, make_private
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flowengine.engines.attempts.log_lines import Line
+    from flowengine.kernel.events import Log
+
+Attempt = tuple[int, int]
+"""Unit and number of an attempt."""
+
+LARGEST = 1024 * 1024
+"""Bytes of a file from which the lines of ended attempts are removed from it."""
+_FOLDER = "logs"
+_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+_LONGEST_TEXT = LONGEST + 1
+_LONGEST_JSON = 6 * _LONGEST_TEXT + 200
+"""Maximum number of bytes of a line of the file."""
+
+
+class LinesAtWork:
+    """The file of one execution. Failures of it have no effect on attempts.
+
+    Args:
+        store: The directory of the store, which is the user's own.
+        execution: Full id.
+    """
+
+    def __init__(self, store: str, execution: str) -> None:
+        self._store = store
+        self._execution = execution
+        self._at_work: WeakValueDictionary[Attempt, LogLines] = WeakValueDictionary()
+        self._descriptor: int | None = None
+        self._size = 0
+        self._most = LARGEST
+        self._lock = Lock()
+
+    def take(self, attempt: Attempt, lines: LogLines, line: Line) -> None:
+        """Write a line, from any thread.
+
+        Args:
+            attempt: The attempt.
+            lines: All its lines, including this one. It is at work as long as they exist.
+            line: The line.
+        """
+        with self._lock, suppress(OSError):  # a full disk, for example
+            if self._descriptor is None:
+                self._descriptor = self._opened()
+            self._at_work[attempt] = lines
+            if self._size > self._most:
+                self._compact()
+            else:
+                self._write(_packed(attempt, line))
+
+    def read(self) -> dict[Attempt, Log]:
+        """Return what the attempts of an earlier process have logged."""
+        found: dict[Attempt, LogLines] = {}
+        with suppress(OSError):
+            for attempt, line in self._lines():
+                found.setdefault(attempt, LogLines()).keep(line)
+        return {attempt: lines.log() for attempt, lines in found.items()}
+
+    def close(self, *, is_over: bool) -> None:
+        """Close the file.
+
+        Args:
+            is_over: Whether all attempts have ended and are recorded. The file is removed then.
+        """
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, None
+            if descriptor is not None:
+                os.close(descriptor)
+            if is_over and (path := self._path()) is not None:
+                with suppress(OSError):
+                    os.unlink(path)
+
+    def _path(self) -> str | None:
+        """Return the path of the file, whether or not it exists. None: the store is unknown."""
+        private = known(self._store)
+        return None if private is None else os.path.join(private, _FOLDER, self._name())
+
+    def _name(self) -> str:
+        import hashlib
+
+        return hashlib.sha256(self._execution.encode()).hexdigest()[:32]
+
+    def _opened(self) -> int:
+        folder = os.path.join(claim(self._store, by_name=True), _FOLDER)
+        make_private(folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FLAGS
+        descriptor = os.open(os.path.join(folder, self._name()), flags, 0o600)
+        self._size = os.fstat(descriptor).st_size
+        return descriptor
+
+    def _write(self, data: bytes) -> None:
+        assert self._descriptor is not None
+        self._size += os.write(self._descriptor, data)
+
+    def _compact(self) -> None:
+        """Keep only the lines of attempts that are at work."""
+        assert self._descriptor is not None
+        os.ftruncate(self._descriptor, 0)
+        self._size = 0
+        for attempt, lines in list(self._at_work.items()):
+            self._write(b"".join(_packed(attempt, line) for line in lines.kept()))
+        self._most = max(LARGEST, 2 * self._size)
+
+    def _lines(self) -> Iterator[tuple[Attempt, Line]]:
+        """Yield the lines of the file, without damaged ones."""
+        path = self._path()
+        if path is None:
+            return
+        with open(os.open(path, os.O_RDONLY | _FLAGS), "rb") as file:
+            while data := file.readline(_LONGEST_JSON):
+                with suppress(ValueError):
+                    yield _unpacked(data)
+
+
+def _packed(attempt: Attempt, line: Line) -> bytes:
+    at, level, text = line
+    return json.dumps([*attempt, at, level, text.decode()]).encode() + b"\n"
+
+
+def _unpacked(data: bytes) -> tuple[Attempt, Line]:
+    """Return a line of the file.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    try:
+        unit, attempt, at, level, text = json.loads(data)
+    except (TypeError, RecursionError) as error:
+        raise ValueError from error
+    fits = [*map(type, (unit, attempt, at, level, text))] == [int, int, int, str, str]
+    if not fits or len(level) > LONGEST_LEVEL or len(text) > _LONGEST_TEXT:
+        raise ValueError
+    return (unit, attempt), (at, level, text.encode(errors="replace"))
