@@ -17,6 +17,7 @@ MODULES: Mapping[str, Sequence[str]] = {
         "engines/test_growth",
         "engines/test_kept_histories",
         "engines/test_leases",
+        "engines/test_lines_at_work",
         "engines/test_marks",
         "engines/test_ports",
         "engines/test_races",
@@ -356,7 +357,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_what_it_says_controls_no_terminal_and_stays_inside_its_frame",
         ),
         "engines/test_starts": ("test_two_first_messages_at_once_begin_one_execution",),
-        "engines/test_step_logs": ("test_the_lines_of_a_killed_process_are_lost",),
         "engines/test_upgrade": ("test_a_crash_in_the_middle_leaves_it_on_one_side",),
     },
     WAITS: {

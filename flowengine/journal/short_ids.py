@@ -78,9 +78,8 @@ def the_one(
     """
     if beginning in found:
         return beginning
-    if len(beginning) < SHORTEST:
-        hint = f"give at least {SHORTEST} characters of its id"
-        found = ()
+    if found and len(beginning) < SHORTEST:
+        hint, found = f"give at least {SHORTEST} characters of its id", ()
     if len(found) == 1:
         return found[0]
     if not found:
