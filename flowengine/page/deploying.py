@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from flowengine.errors import FlowEngineError, FlowFileError, InputError
 from flowengine.kept_files import clean_name
+from flowengine.page.fields import as_sent
 from flowengine.page.view import View, checked
 from flowengine.server import flows
 from flowengine.server.application import LARGEST_BODY
@@ -47,7 +48,7 @@ def text_of_file(call: Call, files: Sequence[SentFile]) -> dict[str, str]:
 
 def deploy(call: Call, given: dict[str, str]) -> View:
     """Check a flow, and show its diagnostics. Deploy the text that was checked before."""
-    given = {**given, "text": given.get("text", "").replace("\r\n", "\n")}
+    given = {**given, "text": as_sent(given.get("text", ""))}
     try:
         fields = {"text": given["text"], "name": given.get("name", "").strip() or "flow.yaml"}
         call = call._replace(body=checked(FlowBody, fields))

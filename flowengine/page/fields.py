@@ -201,7 +201,7 @@ def entered_value(field: Field, given: Mapping[str, str]) -> Any:
     if field.kind in FILES:
         files = files_of(field.value)
         return MISSING if not files else files if field.kind == "files" else files[0]
-    text = given.get(field.name, "").replace("\r\n", "\n")
+    text = as_sent(given.get(field.name, ""))
     if field.kind == "checkbox":
         text = "true" if text == "true" else "false"
     if not text:

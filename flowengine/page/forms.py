@@ -216,7 +216,7 @@ def _edit(
         is_same = before is not None and field.value == before.value
         return {} if is_same or value is MISSING else {path: value}
     text = as_sent(given.get(field.name, ""))
-    is_same = before is not None and texts_of(before) == [text]
-    if field.kind == "fixed" or field.name not in given or is_same:
+    is_same = before is not None and as_sent(before.value) == text
+    if field.name not in given or is_same:
         return {}
     return {path: edited_field(wait, path, text)}

@@ -38,39 +38,25 @@ def test_hostile_arguments_are_shown_harmless_and_unchanged_by_an_approval(
     if len(text) > 1000:
         assert re.search(r"yyy … 1000000 characters, sha256 [0-9a-f]{16} … yyy", shown)
     else:
-        assert json.loads(unescape(shown).replace("\\x9b", "\\u009b")) == text
+        assert json.loads(unescape(shown)) == text
 
-    approved = owner(
-        "POST",
-        address,
-        {
-            "form_token": owner.form_token(address),
-            **as_sent(page_of(owner, address)),
-            "choice": "approve",
-        },
-    )
-    assert approved.status_code == 303, approved.text
+    approve(owner, address)
     assert api.engine.resume(result.execution).outputs == {"said": text.upper()}
 
 
 @pytest.mark.parametrize("text", ["two\nlines", "\n first is empty", "a\r\nb", "short", ""])
 def test_an_approval_without_a_change_is_no_edit(api: Api, text: str) -> None:
     result, address = asked(api, text)
-    owner = Browser(api)
-    owner(
-        "POST",
-        address,
-        {
-            "form_token": owner.form_token(address),
-            **as_sent(page_of(owner, address)),
-            "choice": "approve",
-        },
-    )
+    approve(Browser(api), address)
     assert api.engine.resume(result.execution).outputs == {"said": text.upper()}
 
 
-def page_of(browser: Browser, address: str) -> str:
-    return browser("GET", address).text
+def approve(browser: Browser, address: str) -> None:
+    """Send the form of an approval as it is."""
+    fields = as_sent(browser("GET", address).text)
+    token = browser.form_token(address)
+    answer = browser("POST", address, {"form_token": token, **fields, "choice": "approve"})
+    assert answer.status_code == 303, answer.text
 
 
 def as_sent(page: str) -> dict[str, str]:
