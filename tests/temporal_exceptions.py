@@ -40,7 +40,7 @@ MODULES: Mapping[str, Sequence[str]] = {
         "engines/test_retrying_bounds",
         "engines/test_scheduled_starts",
     ),
-    "subscribers are told only of the end": (
+    "subscribers receive no output of steps": (
         "engines/test_following",
         "engines/test_leak_detection",
     ),
@@ -80,17 +80,15 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_an_answer_about_a_session_counts_for_the_executions_that_share_it_here",
         ),
     },
-    "only the process that drives an execution tells of its progress": {
+    "subscribers learn what is in the journal, and nothing else": {
         "engines/test_detached": ("test_the_command_line_runs_it_too_and_tells_of_it",),
         "engines/test_eager_environments": (
             "test_it_is_open_before_the_first_step_whether_or_not_a_step_comes_to_use_it",
-            "test_of_a_subflow_it_is_opened_when_that_begins",
         ),
         "engines/test_emitting_to_others": (
             "test_what_nobody_can_take_is_told_and_kept_with_the_reason",
         ),
         "engines/test_environments": (
-            "test_it_is_given_back_on_every_way_out",
             (
                 "test_it_is_told_when_what_lives_in_an_environment_is_lost[keep-True-cl"
                 "osed because this process ends (on_wait: keep cannot outlast it)]"
@@ -385,7 +383,11 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_step_logs": ("test_an_attempt_that_times_out_has_its_lines",),
     },
     VARIES: {
-        "engines/test_environments": ("test_a_step_is_told_that_its_sandbox_is_new",),
+        "engines/test_eager_environments": ("test_of_a_subflow_it_is_opened_when_that_begins",),
+        "engines/test_environments": (
+            "test_a_step_is_told_that_its_sandbox_is_new",
+            "test_it_is_given_back_on_every_way_out",
+        ),
         "engines/test_host_policies": (
             "test_rules_hold_in_subflows_imported_files_maps_and_inline_steps",
         ),

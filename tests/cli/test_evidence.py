@@ -333,23 +333,23 @@ def test_what_quick_functions_print_is_streamed_and_evidence_as_well(
 def test_an_error_without_a_message_is_shown_by_its_type(flowengine: CommandLine) -> None:
     flowengine.write("sums.py", "def check() -> None:\n    assert 1 + 1 == 3\n")
     flow = "flowengine: 1\nid: sums\nsteps: [{id: a, python: 'sums:check'}]\n"
-    ran = flowengine("run", flowengine.write("sums.yaml", flow), "--id", "it", code=1)
+    ran = flowengine("run", flowengine.write("sums.yaml", flow), "--id", "silent", code=1)
 
     assert "  a              failed      AssertionError\n" in ran.err
     assert "error: AssertionError at a\n" in ran.err
-    shown = flowengine("show", "it").out + flowengine("show", "it", "--step", "a").out
+    shown = flowengine("show", "silent").out + flowengine("show", "silent", "--step", "a").out
     assert "error       AssertionError at a\n" in shown
     assert "error       AssertionError\n" in shown
-    assert "AssertionError:" not in shown + flowengine("events", "it").out
+    assert "AssertionError:" not in shown + flowengine("events", "silent").out
 
 
 @also_served
 def test_what_was_cancelled_without_a_reason_has_none(flowengine: CommandLine) -> None:
     flow = "flowengine: 1\nid: long\nsteps: [{id: a, wait: 1d}]\n"
-    flowengine("run", flowengine.write("long.yaml", flow), "--id", "it", code=4)
-    flowengine("cancel", "it")
+    flowengine("run", flowengine.write("long.yaml", flow), "--id", "stopped", code=4)
+    flowengine("cancel", "stopped")
 
-    assert "error       Cancelled\n" in flowengine("show", "it").out
+    assert "error       Cancelled\n" in flowengine("show", "stopped").out
 
 
 @also_served

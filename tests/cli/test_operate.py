@@ -596,10 +596,10 @@ def test_a_fixed_file_that_does_not_fit_names_a_fork_that_works(
 def test_a_fixed_file_without_a_step_to_begin_at_names_no_fork(flowengine: CommandLine) -> None:
     text = BROKEN.replace("  - {id: look, output: 3}\n", "")
     flowengine.write("broken.yaml", text)
-    flowengine("run", "broken.yaml", "--id", "it", code=1)
+    flowengine("run", "broken.yaml", "--id", "begun", code=1)
     flowengine.write("fixed.yaml", text.replace("id: charge", "id: pay"))
 
-    refused = flowengine("retry", "it", "--file", "fixed.yaml", code=7).err
+    refused = flowengine("retry", "begun", "--file", "fixed.yaml", code=7).err
 
     assert "change only what failed and what comes after it\n" in refused
     assert "fork" not in refused

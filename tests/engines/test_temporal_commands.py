@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from types import FunctionType
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from flowengine import Engine
 from flowengine.journal.records import ENDED
 from tests import command_line
-from tests.cli import test_decide, test_diff, test_evidence, test_operate, test_run
+from tests.cli import test_chat, test_decide, test_diff, test_evidence, test_operate, test_run
 from tests.cli.conftest import flowengine, hello, refund, trio, user  # noqa: F401 - fixtures
 from tests.cli.test_decide import groups, wait  # noqa: F401 - as above
 from tests.cli.test_diff import story  # noqa: F401 - as above
@@ -28,34 +29,19 @@ TESTS = {
     if name.startswith("test_") and isinstance(test, FunctionType)
 }
 EXCEPTIONS: Mapping[str, tuple[str, ...]] = {
-    "only a command that drives an execution shows its progress": (
-        "test_a_signal_moves_the_execution_that_has_its_key",
-        "test_an_approval_is_recorded_and_the_execution_goes_on",
-        "test_an_error_without_a_message_is_shown_by_its_type",
-        "test_an_expired_approval_is_shown_as_expired",
-        "test_fork_begins_at_a_step_with_other_state_and_says_where_it_came_from",
-        "test_an_event_of_a_timer_says_why_it_was_set",
-        "test_maps_and_loops_take_as_long_as_their_parts",
-        "test_several_are_decided_first_and_the_execution_goes_on_once",
-        "test_who_answers_says_how_long_to_stay",
-        "test_a_failure_names_the_step_the_error_and_what_to_do",
-        "test_an_execution_that_waits_says_for_what_and_how_to_answer",
-        "test_columns_stand_still",
-        "test_columns_stand_still_beside_long_keys_of_items",
-        "test_events_are_lines_of_json",
-        "test_it_stays_for_a_wait_that_is_due_soon_and_else_says_when_to_go_on",
-        "test_outputs_are_on_standard_output_and_progress_is_not",
+    "steps run on the host of the worker, which shows what they print": (
         "test_steps_that_run_on_the_host_are_named_first",
-        "test_verbose_shows_starts_and_outputs",
-        "test_verbose_shows_why_each_attempt_failed",
         "test_verbose_streams_what_a_shell_shows",
         "test_verbose_streams_what_functions_print",
         "test_verbose_streams_what_programs_print",
         "test_what_a_step_prints_is_a_result_but_not_beside_json",
         "test_what_functions_print_does_not_stand_among_results",
+        "test_what_functions_print_is_apart_where_the_command_line_is_called_from_python",
         "test_what_functions_print_is_part_of_the_evidence",
         "test_what_quick_functions_print_is_streamed_and_evidence_as_well",
-        "test_what_functions_print_is_apart_where_the_command_line_is_called_from_python",
+    ),
+    "times are those of Temporal's server": (
+        "test_it_stays_for_a_wait_that_is_due_soon_and_else_says_when_to_go_on",
     ),
     "the variables of the caller are not those of the worker": (
         "test_no_secret_is_in_what_is_kept_or_shown",
@@ -76,6 +62,7 @@ EXCEPTIONS: Mapping[str, tuple[str, ...]] = {
         "test_interrupting_saves_and_says_how_to_go_on",
         "test_recording_only_leaves_going_on_to_resume",
         "test_recording_several_tells_one_command_that_resumes_them",
+        "test_who_answers_says_how_long_to_stay",
         "test_what_was_interrupted_is_listed_with_the_command_that_resumes_it",
     ),
     "waits that open at the same time are listed in any order": (
@@ -84,6 +71,7 @@ EXCEPTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "a wait is found by at least eight digits": (
         "test_an_approval_is_claimed_handed_on_and_decided",
+        "test_an_execution_that_waits_says_for_what_and_how_to_answer",
         "test_what_nobody_decides_on_says_what_it_waits_for",
     ),
     "closed waits of several executions are not listed": (
@@ -120,6 +108,34 @@ def once(test: FunctionType) -> FunctionType:
 
 
 globals().update({name: once(test) for name, test in TESTS.items() if name not in EXCEPTED})
+
+
+def test_a_conversation_shows_what_it_shows_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "talk.yaml").write_text(test_chat.FLOW)
+    (tmp_path / "replies.yaml").write_text(test_chat.REPLIES)
+    monkeypatch.chdir(tmp_path)
+    said = "I am Ana\necho hi\napprove\nwho knows?\nsure?\n/cost\n/end\n"
+
+    there = command_line.flowengine("chat", "talk.yaml", typed=said)
+    here = command_line.flowengine("--store", "folder", "chat", "talk.yaml", typed=said)
+
+    assert (there.code, here.code) == (0, 0), there.err
+    assert there.out == here.out.replace("\nhi\n", "\n")  # the worker shows what tools print
+    assert "→ other\n" in there.err
+    first, *lines = lines_of(here.err)
+    assert (first, lines) == ("unsandboxed on this host", lines_of(there.err))
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the parts of lines that do not contain ids or times."""
+    found = [line.partition(": ")[0].partition(" in ")[0] for line in text.splitlines()]
+    return [
+        line
+        for line in found
+        if not line.startswith(("  execution", "  since")) and "Call" not in line
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from flowengine.engines.attempts.printed import is_heard
 from flowengine.engines.executions.execution import Execution, Preview, Told
-from flowengine.engines.executions.views import entry_view, result_of, wait_view
+from flowengine.engines.executions.views import result_of
 from flowengine.engines.results import Update
 from flowengine.engines.running.carrying import Carrier
 from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_heard, run_quick
+from flowengine.engines.running.reporting import report, report_notification
 from flowengine.errors import Conflict, StoreError
 from flowengine.garbage import CollectedLater
 from flowengine.journal.records import Append, Wait
@@ -425,18 +426,7 @@ class Driver(Carrier):
 
     def report(self, execution: Execution, told: Told) -> None:
         """Report events that are on disk to subscribers."""
-        tell = self.host.tell
-        for seq, event, address, why in told.entries:
-            tell(Update(execution.id, "event", entry_view(seq, event, address, why)))
-        for step in told.steps:
-            tell(Update(execution.id, "step", None, step))
-        flow = execution.context.flow
-        for record, how in told.waits:
-            if how is None and record["id"] not in execution.waits:
-                continue  # it was closed before it could be answered
-            if how is None and _may_settle(execution, record["id"]):
-                continue  # it is reported if the attempt ends without an outcome
-            tell(Update(execution.id, "wait", wait_view(execution.id, flow, record, how)))
+        report(self.host, execution, told)
 
     def begin_attempt(self, execution: Execution, run: Run) -> bool:
         """Begin an attempt if permitted. A quick step runs immediately."""
@@ -493,8 +483,7 @@ class Driver(Carrier):
         elif isinstance(command, ReleaseRegion):
             self.release_region(execution, command)
         else:
-            told = {"wait": command.wait, "why": command.why, "to": command.to}
-            self.host.tell(Update(execution.id, "notify", told))
+            report_notification(self.host, execution, command)
             if command.flows:
                 self._deliver()
 
@@ -537,9 +526,3 @@ def _has_preview(execution: Execution, step: int) -> bool:
     from flowengine.engines.executions.calls import has_preview
 
     return has_preview(execution.linked.compiled["steps"][step])
-
-
-def _may_settle(execution: Execution, wait: int) -> bool:
-    """Return whether a question is about an attempt that is still being ended here."""
-    found = execution.state["waits"].get(wait)
-    return found is not None and found.get("cut") in execution.work

@@ -12,8 +12,9 @@ from flowengine.engines.results import Update
 from flowengine.engines.running.driving import Driving, refuse_on_loop
 from flowengine.engines.running.recovery import tries_for_environments
 from flowengine.engines.starting.beginning import record
+from flowengine.engines.temporal.following import Following
 from flowengine.engines.temporal.support import unsupported
-from flowengine.journal.encoding import pack
+from flowengine.journal.encoding import pack, unpack
 from flowengine.sdk import EnvironmentLost
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class RemoteDriving(Driving):
             raise unsupported("objects of the caller for steps")
         found = self._stored(execution)
         self._try_for_environments(found)
-        return found
+        return self._before_messages(found)
 
     def _stored(self, execution: str) -> Execution:
         return self._host.stored(self._host.store.find_execution(execution), 0)
@@ -76,12 +77,15 @@ class RemoteDriving(Driving):
     def drive(self, execution: Execution) -> ExecutionResult:
         """Wait until an execution has ended or waits. An event loop must await `drive_async`."""
         refuse_on_loop()
+        following = self._following(execution)
         self._begin_again(execution)
         try:
             for delay in self._looks(execution.id):
+                following.report(following.read())
                 sleep(delay)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"execution {execution.id} continues in Temporal") from None
+        following.report(following.read())
         return self._rested(execution.id)
 
     def leave(self, execution: Execution) -> ExecutionResult:
@@ -91,24 +95,50 @@ class RemoteDriving(Driving):
 
     async def drive_async(self, execution: Execution) -> ExecutionResult:
         """Like `drive`, on the running event loop."""
+        following = self._following(execution)
         await asyncio.to_thread(self._begin_again, execution)
         looks = self._looks(execution.id)
-        while (delay := await asyncio.to_thread(next, looks, None)) is not None:  # noqa: ASYNC110
+        while (delay := await asyncio.to_thread(next, looks, None)) is not None:
+            following.report(await asyncio.to_thread(following.read))
             await asyncio.sleep(delay)  # the worker is another process
+        following.report(await asyncio.to_thread(following.read))
         return await asyncio.to_thread(self._rested, execution.id)
 
     def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Wait until an execution that received a message has ended or waits again."""
-        return self.drive(self._stored(execution)) if resume else None
+        return self.drive(self._before_messages(self._stored(execution))) if resume else None
 
     async def go_on_async(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Like `go_on`, on the running event loop."""
         if not resume:
             return None
-        return await self.drive_async(await asyncio.to_thread(self._stored, execution))
+        found = await asyncio.to_thread(self._stored, execution)
+        return await self.drive_async(await asyncio.to_thread(self._before_messages, found))
 
     def take_hands(self, execution: str) -> None:
         """Do nothing, because the workflow has journaled them."""
+
+    def _following(self, execution: Execution) -> Following:
+        """Return what reports the progress of an execution to subscribers, if there are any."""
+        goes_back = any(event["type"] == "retry" for event in execution.queue)
+        return Following(self._host, execution, goes_back=goes_back)
+
+    def _before_messages(self, execution: Execution) -> Execution:
+        """Return an execution as it was before messages of this engine, if there are subscribers.
+
+        A worker takes a message as soon as it is recorded. What it has done since is reported like
+        everything that follows.
+        """
+        at = self._store.sent_at.pop(execution.id, None)
+        if at is None or not self._host.subscribers:
+            return execution
+        loaded = self._host.store.load(execution.id)
+        sent = [unpack(entry.payload).get("sent") for entry in loaded.tail]
+        if at not in sent:
+            return execution
+        found = self._host.execution(execution.id, execution.linked, 0)
+        found.load(loaded._replace(tail=loaded.tail[: sent.index(at)]))
+        return found
 
     def _begin_again(self, execution: Execution) -> None:
         """Start the workflow of an execution that a retry or a fork has prepared.
@@ -130,7 +160,7 @@ class RemoteDriving(Driving):
             self._host.keeper.released(execution.id)
 
     def _rested(self, execution: str) -> ExecutionResult:
-        """Return the state of an execution, and report its end, the only update to subscribers."""
+        """Return the state of an execution, and report that it rests to subscribers."""
         result = result_of(self._host.stored(execution, 0))
         self._host.tell(Update(execution, "end", result))
         return result

@@ -153,6 +153,8 @@ _REGISTERED_SECONDS = 0.5
 """How long a new search attribute may take to be usable."""
 _OF_NEW: dict[str, Any] = {"events": [0, []], "waits": [[], None]}
 """Answers for an execution that no worker has begun."""
+_MOST_NOTED = 1000
+"""Number of executions whose messages are noted."""
 _ALL_EXECUTIONS, _ALL_WAITS = ExecutionFilter(), WaitFilter()
 
 
@@ -168,6 +170,9 @@ class TemporalStore:
     def __init__(self, address: Address) -> None:
         self.objects = objects()
         self.heartbeat = configured_heartbeat()
+        self.sent_at: dict[str, int] = {}
+        """Execution → the time of the first message that this store has sent it since it was
+        driven here (ms)."""
         """Seconds without a heartbeat after which its workers count as lost."""
         self._connection = Connection(address, self.objects)
         self._call = self._connection.call
@@ -559,6 +564,7 @@ class TemporalStore:
 
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
         kind = unpack(event)["type"]
+        self._note_sent(execution, at)
         if kind not in HANDS:
             return self._call(self._signal(execution, event, at, message_id, kind))
         sent: Sent | None = self._write(execution, "send", execution, event, at, message_id)
@@ -599,7 +605,9 @@ class TemporalStore:
         return None if answer is None else Sent(*answer)
 
     def decide(self, wait: str, vote: Vote) -> Standing:
-        standing: Standing | None = self._write(self._execution_of(wait), "decide", wait, vote)
+        execution = self._execution_of(wait)
+        self._note_sent(execution, vote.at)
+        standing: Standing | None = self._write(execution, "decide", wait, vote)
         if standing is None:
             closed = self.wait(wait)
             return Standing(False, not closed.open, closed.decision, closed)
@@ -677,7 +685,15 @@ class TemporalStore:
             answer = self._call(self._ask(key_workflow(signal, key), "send", [request]))
         except NotFound:
             raise _no_key(signal, key) from None
-        return Sent(*answer)
+        sent = Sent(*answer)
+        self._note_sent(sent.execution, at)
+        return sent
+
+    def _note_sent(self, execution: str, at: int) -> None:
+        """Note the time of a message to an execution, for those executions that are driven next."""
+        self.sent_at.setdefault(execution, at)
+        if len(self.sent_at) > _MOST_NOTED:
+            del self.sent_at[next(iter(self.sent_at))]
 
     def find_key(self, signal: str, key: str) -> str:
         found: str | None = self._shared(key_workflow(signal, key), "holder", "")

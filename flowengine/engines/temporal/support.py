@@ -31,7 +31,6 @@ _KINDS = frozenset(
 )
 """Step kinds that need no support of the driving engine. The processes of a killed worker are ended
 by its guard."""
-_OF_STEPS = {"chat": "chats"}
 
 
 def unsupported(what: str, user: str | None = None) -> UsageError:
@@ -86,7 +85,6 @@ def check_started(event: Mapping[str, Any]) -> None:
 
 def _needed_by_step(step: Mapping[str, Any]) -> Iterator[str]:
     """Yield the unsupported features that a step needs."""
-    yield from (what for key, what in _OF_STEPS.items() if step.get(key))
     if step.get("asks") and configured() is not None:
         yield "programs that decide about environments (handlers)"
     if step["action"] == "task" and step["kind"] not in _KINDS:

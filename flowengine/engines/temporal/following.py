@@ -1,0 +1,55 @@
+"""Progress of an execution that workers drive, for the subscribers of the engine that waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.engines.executions.execution import Told
+from flowengine.engines.running.reporting import report, report_notification
+from flowengine.journal.shapes import unpack_event
+from flowengine.kernel.commands import Notify
+
+if TYPE_CHECKING:
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.host import Host
+    from flowengine.journal.records import Entry
+
+
+class Following:
+    """Reports what happens to an execution, from its journal, as its driver would.
+
+    Args:
+        host: Has the subscribers.
+        execution: As it was before the first event to report. It is changed.
+        goes_back: Whether the next retry goes back to the state that the execution already has.
+    """
+
+    def __init__(self, host: Host, execution: Execution, *, goes_back: bool) -> None:
+        self._host = host
+        self._execution = execution
+        self._goes_back = goes_back
+
+    def read(self) -> list[Entry]:
+        """Return the events that are not reported yet, if there is a subscriber."""
+        if not self._host.subscribers:
+            return []
+        return self._host.store.events(self._execution.id, self._execution.seq)
+
+    def report(self, entries: list[Entry]) -> None:
+        """Report events that were read."""
+        execution = self._execution
+        for entry in entries:
+            event = unpack_event(entry.payload, f"entry {entry.seq} of execution {execution.id}")
+            if event["type"] == "retry":
+                if not self._goes_back:  # another engine retries it
+                    self._execution = self._host.stored(execution.id, 0)
+                    return
+                self._goes_back = False
+            execution.told = Told([], [], [])
+            execution.apply(event)
+            report(self._host, execution, execution.told)
+            for command in execution.commands:
+                if isinstance(command, Notify):
+                    report_notification(self._host, execution, command)
+            execution.commands.clear()
+        execution.take(release=False)  # all of it is stored
