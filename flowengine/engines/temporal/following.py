@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.engines.executions.execution import Told
 from flowengine.engines.running.reporting import report, report_notification
+from flowengine.errors import StoreError
 from flowengine.journal.shapes import unpack_event
 from flowengine.kernel.commands import Notify
 
@@ -30,10 +31,16 @@ class Following:
         self._goes_back = goes_back
 
     def read(self) -> list[Entry]:
-        """Return the events that are not reported yet, if there is a subscriber."""
+        """Return the events that are not reported yet, if there is a subscriber.
+
+        Without a worker there are none for now. That is for the caller to notice.
+        """
         if not self._host.subscribers:
             return []
-        return self._host.store.events(self._execution.id, self._execution.seq)
+        try:
+            return self._host.store.events(self._execution.id, self._execution.seq)
+        except StoreError:
+            return []
 
     def report(self, entries: list[Entry]) -> None:
         """Report events that were read."""
