@@ -35,6 +35,7 @@ from flowengine.engines.temporal.sharing import Sharing
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.workflow import FlowExecution, set_heartbeat
 from flowengine.kernel.advance import load_all
+from flowengine.sdk.process_identity import as_text, this_process
 from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
 
@@ -60,11 +61,17 @@ _NO_EVENTS = ("query_workflow", "remove_from_cache")
 """Jobs of a workflow task that stand for no event of its history."""
 _GUARD = """\
 import sys
+from time import sleep
+from flowengine.sdk.process_identity import from_text, is_dead
 from flowengine.sdk.process_tree import end_orphans
-sys.stdin.read()
-end_orphans()
+worker = from_text(sys.argv[1])
+if not sys.stdin.read():
+    while not is_dead(worker):
+        sleep(0.01)
+    end_orphans()
 """
-"""Reads until the pipe is closed, which also happens if the worker is killed."""
+"""Reads until the pipe is closed, which also happens if the worker is killed. The kernel closes the
+pipe of a killed process some time before it is dead, and later still if it has much memory."""
 _STICKY = timedelta(seconds=2)
 """How soon another worker takes over a workflow from a worker that does not respond."""
 _MOST_WITH_ENVIRONMENTS = 10_000
@@ -201,12 +208,13 @@ def _guard() -> Iterator[None]:
 
     They must not run beside the next attempts, which other workers begin after the heartbeat.
     """
-    command = [sys.executable, "-c", _GUARD]
+    command = [sys.executable, "-c", _GUARD, as_text(this_process())]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
         assert guard.stdin is not None
         try:
             yield
         finally:
+            guard.stdin.write(b"done")
             guard.stdin.close()
 
 
