@@ -10,9 +10,13 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeAlias
 
 from flowengine.engines.executions.execution import Preview
+from flowengine.engines.executions.views import entry_view, wait_view
+from flowengine.engines.results import Update
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flowengine.engines.executions.execution import Execution, Told
 
 Notice: TypeAlias = Consult | Preview | Send | ReleaseRegion | Notify
@@ -21,6 +25,9 @@ Notice: TypeAlias = Consult | Preview | Send | ReleaseRegion | Notify
 
 class Carrier(ABC):
     """Carries out the commands of executions, after their events are recorded."""
+
+    on_update: Callable[[Update], None]
+    """Receives updates for subscribers. Only drivers with subscribers have it."""
 
     @abstractmethod
     def begin_attempt(self, execution: Execution, run: Run) -> bool:
@@ -42,14 +49,10 @@ class Carrier(ABC):
     def tell(self, execution: Execution, command: Notice) -> None:
         """Notify the receivers of a command: a question, a message, the end of a region."""
 
-    @abstractmethod
-    def report(self, execution: Execution, told: Told) -> None:
-        """Report recorded events to subscribers."""
-
     def carry_out(self, execution: Execution) -> None:
         """Report recorded events, and carry out the resulting commands in order."""
         if execution.told is not None:
-            self.report(execution, execution.told)
+            report(self.on_update, execution, execution.told)
         commands = execution.commands
         while commands:
             command = commands.popleft()
@@ -60,3 +63,30 @@ class Carrier(ABC):
                 self.stop(execution, command)
             elif isinstance(command, Notice):
                 self.tell(execution, command)
+
+
+def report(tell: Callable[[Update], None], execution: Execution, told: Told) -> None:
+    """Report events that are recorded, the steps that they concern, and the waits."""
+    for seq, event, address, why in told.entries:
+        tell(Update(execution.id, "event", entry_view(seq, event, address, why)))
+    for step in told.steps:
+        tell(Update(execution.id, "step", None, step))
+    flow = execution.context.flow
+    for record, how in told.waits:
+        if how is None and record["id"] not in execution.waits:
+            continue  # it was closed before it could be answered
+        if how is None and _may_settle(execution, record["id"]):
+            continue  # it is reported if the attempt ends without an outcome
+        tell(Update(execution.id, "wait", wait_view(execution.id, flow, record, how)))
+
+
+def notification(execution: Execution, notify: Notify) -> Update:
+    """Return the report that users are notified of a wait."""
+    told = {"wait": notify.wait, "why": notify.why, "to": notify.to}
+    return Update(execution.id, "notify", told)
+
+
+def _may_settle(execution: Execution, wait: int) -> bool:
+    """Return whether a question is about an attempt that is still being ended here."""
+    found = execution.state["waits"].get(wait)
+    return found is not None and found.get("cut") in execution.work

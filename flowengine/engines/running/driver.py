@@ -17,9 +17,8 @@ from flowengine.engines.attempts.printed import is_heard
 from flowengine.engines.executions.execution import Execution, Preview, Told
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.results import Update
-from flowengine.engines.running.carrying import Carrier
+from flowengine.engines.running.carrying import Carrier, notification
 from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_heard, run_quick
-from flowengine.engines.running.reporting import report, report_notification
 from flowengine.errors import Conflict, StoreError
 from flowengine.garbage import CollectedLater
 from flowengine.journal.records import Append, Wait
@@ -56,6 +55,7 @@ class Driver(Carrier):
 
     def __init__(self, host: Host) -> None:
         self.host = host
+        self.on_update = host.tell
         self.executions: dict[str, Execution] = {}
         self.ready: list[Execution] = []
         self.ahead: deque[Execution] = deque()
@@ -424,10 +424,6 @@ class Driver(Carrier):
             self.host.tell(Update(execution.id, "end", result_of(execution)))
         self.rested(execution)
 
-    def report(self, execution: Execution, told: Told) -> None:
-        """Report events that are on disk to subscribers."""
-        report(self.host, execution, told)
-
     def begin_attempt(self, execution: Execution, run: Run) -> bool:
         """Begin an attempt if permitted. A quick step runs immediately."""
         if self.host.draining:
@@ -483,7 +479,7 @@ class Driver(Carrier):
         elif isinstance(command, ReleaseRegion):
             self.release_region(execution, command)
         else:
-            report_notification(self.host, execution, command)
+            self.on_update(notification(execution, command))
             if command.flows:
                 self._deliver()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.engines.executions.execution import Told
-from flowengine.engines.running.reporting import report, report_notification
+from flowengine.engines.running.carrying import notification, report
 from flowengine.errors import StoreError
 from flowengine.journal.shapes import unpack_event
 from flowengine.kernel.commands import Notify
@@ -54,9 +54,9 @@ class Following:
                 self._goes_back = False
             execution.told = Told([], [], [])
             execution.apply(event)
-            report(self._host, execution, execution.told)
+            report(self._host.tell, execution, execution.told)
             for command in execution.commands:
                 if isinstance(command, Notify):
-                    report_notification(self._host, execution, command)
+                    self._host.tell(notification(execution, command))
             execution.commands.clear()
         execution.take(release=False)  # all of it is stored

@@ -17,7 +17,7 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutError
 
-from flowengine.engines.executions.execution import Execution, Told
+from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.executions.subjects import address_of
 from flowengine.engines.running.carrying import Carrier, Notice
@@ -548,9 +548,6 @@ class WorkflowDriver(Carrier):
         for _, timer in self.execution.timers.due(now):
             fire(self.execution, timer, now)
         self._move()
-
-    def report(self, execution: Execution, told: Told) -> None:
-        """Do nothing. Subscribers belong to engines, which read the recorded events."""
 
     def tell(self, execution: Execution, command: Notice) -> None:
         """Ignore notifications that only concern subscribers of an engine.
