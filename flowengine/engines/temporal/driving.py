@@ -56,7 +56,7 @@ class RemoteDriving(Driving):
             raise unsupported("objects of the caller for steps")
         found = self._stored(execution)
         self._try_for_environments(found)
-        return self._before_messages(found)
+        return self._before_messages(found.id) if self._has_sent(found.id) else found
 
     def _stored(self, execution: str) -> Execution:
         return self._host.stored(self._host.store.find_execution(execution), 0)
@@ -106,14 +106,13 @@ class RemoteDriving(Driving):
 
     def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Wait until an execution that received a message has ended or waits again."""
-        return self.drive(self._before_messages(self._stored(execution))) if resume else None
+        return self.drive(self._before_messages(execution)) if resume else None
 
     async def go_on_async(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Like `go_on`, on the running event loop."""
         if not resume:
             return None
-        found = await asyncio.to_thread(self._stored, execution)
-        return await self.drive_async(await asyncio.to_thread(self._before_messages, found))
+        return await self.drive_async(await asyncio.to_thread(self._before_messages, execution))
 
     def take_hands(self, execution: str) -> None:
         """Do nothing, because the workflow has journaled them."""
@@ -123,21 +122,26 @@ class RemoteDriving(Driving):
         goes_back = any(event["type"] == "retry" for event in execution.queue)
         return Following(self._host, execution, goes_back=goes_back)
 
-    def _before_messages(self, execution: Execution) -> Execution:
+    def _has_sent(self, execution: str) -> bool:
+        """Return whether subscribers are to learn what messages of this engine have caused."""
+        return execution in self._store.sent_at and bool(self._host.subscribers)
+
+    def _before_messages(self, execution: str) -> Execution:
         """Return an execution as it was before messages of this engine, if there are subscribers.
 
         A worker takes a message as soon as it is recorded. What it has done since is reported like
         everything that follows.
         """
-        at = self._store.sent_at.pop(execution.id, None)
-        if at is None or not self._host.subscribers:
-            return execution
-        loaded = self._host.store.load(execution.id)
-        sent = [unpack(entry.payload).get("sent") for entry in loaded.tail]
-        if at not in sent:
-            return execution
-        found = self._host.execution(execution.id, execution.linked, 0)
-        found.load(loaded._replace(tail=loaded.tail[: sent.index(at)]))
+        loaded = self._host.store.load(execution)
+        if self._has_sent(execution):
+            at = self._store.sent_at[execution]
+            sent = [unpack(entry.payload).get("sent") for entry in loaded.tail]
+            if at in sent:
+                loaded = loaded._replace(tail=loaded.tail[: sent.index(at)])
+        self._store.sent_at.pop(execution, None)
+        linked = self._host.flows.by_hash(loaded.record.hash)
+        found = self._host.execution(execution, linked, 0)
+        found.load(loaded)
         return found
 
     def _begin_again(self, execution: Execution) -> None:
