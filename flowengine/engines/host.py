@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from flowengine.execution_environment import NotReleased
     from flowengine.journal.ports.artifacts import ArtifactPort
     from flowengine.journal.ports.journals import JournalPort
-    from flowengine.journal.records import Owner
+    from flowengine.journal.records import Loaded, Owner
     from flowengine.journal.store import Durability, JournalStore, Store
     from flowengine.kernel.commands import Run
     from flowengine.kernel.graph.specs import CompiledFlow
@@ -260,8 +260,12 @@ class Host:
             id: Full id.
             epoch: Epoch of its lease. 0: read only.
         """
-        loaded = self.store.load(id)
-        found = self.execution(id, self.flows.by_hash(loaded.record.hash), epoch)
+        return self.restored(self.store.load(id), epoch)
+
+    def restored(self, loaded: Loaded, epoch: int) -> Execution:
+        """Return an execution from what was read of it, as `stored`."""
+        record = loaded.record
+        found = self.execution(record.id, self.flows.by_hash(record.hash), epoch)
         found.load(loaded)
         return found
 

@@ -139,10 +139,7 @@ class RemoteDriving(Driving):
             if at in sent:
                 loaded = loaded._replace(tail=loaded.tail[: sent.index(at)])
         self._store.sent_at.pop(execution, None)
-        linked = self._host.flows.by_hash(loaded.record.hash)
-        found = self._host.execution(execution, linked, 0)
-        found.load(loaded)
-        return found
+        return self._host.restored(loaded, 0)
 
     def _begin_again(self, execution: Execution) -> None:
         """Start the workflow of an execution that a retry or a fork has prepared.

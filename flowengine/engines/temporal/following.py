@@ -44,6 +44,8 @@ class Following:
 
     def report(self, entries: list[Entry]) -> None:
         """Report events that were read."""
+        if not entries:
+            return
         execution = self._execution
         for entry in entries:
             event = unpack_event(entry.payload, f"entry {entry.seq} of execution {execution.id}")

@@ -170,10 +170,10 @@ class TemporalStore:
     def __init__(self, address: Address) -> None:
         self.objects = objects()
         self.heartbeat = configured_heartbeat()
+        """Seconds without a heartbeat after which its workers count as lost."""
         self.sent_at: dict[str, int] = {}
         """Execution → the time of the first message that this store has sent it since it was
         driven here (ms)."""
-        """Seconds without a heartbeat after which its workers count as lost."""
         self._connection = Connection(address, self.objects)
         self._call = self._connection.call
         self._listing = Listing(self._connection)
