@@ -3,8 +3,8 @@
 `make test` runs one of ten slices, chosen by the number of commits, and `make endurance` runs all
 of them. With `endurance`, ten consecutive commits cover all cases of a test:
 
-- `endurance`: dozens of cases of one kind, such as kills, races, random flows and large documents.
-- `endurance(slices=5)`: tests that cost about a CPU second or more.
+- `endurance`: dozens of cases of one kind, such as kills, races, random flows and large documents,
+  and single tests that cost more than half a CPU second.
 - `endurance(slices=50)`: hundreds of cases, each of which is expensive.
 - `endurance(slices=1)`: always runs, in a file whose other tests are marked.
 
@@ -92,9 +92,10 @@ def is_chosen(number: int, slices: int, chosen: int, commits: int) -> bool:
 
 
 def _slices_of(item: pytest.Item) -> int:
-    marker = item.get_closest_marker("endurance")
-    assert marker is not None
-    slices: int = marker.kwargs.get("slices", SLICES)
+    """Return the number of slices of a test, or of one of its cases that is in more of them."""
+    own = [marker for marker in item.own_markers if marker.name == "endurance"]
+    markers = own or item.iter_markers("endurance")
+    slices: int = max(marker.kwargs.get("slices", SLICES) for marker in markers)
     return slices
 
 

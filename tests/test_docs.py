@@ -105,6 +105,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", word).strip().lower().replace(" ", "-") for word in words}
 
 
+@pytest.mark.endurance
 def test_the_step_kind_of_the_docs_works_once_it_is_installed(tmp_path: Path) -> None:
     [module] = [text for _, text in blocks("python") if "class Sql(StepKind)" in text]
     [project] = [tomllib.loads(text) for _, text in blocks("toml") if "flowengine-sql" in text]

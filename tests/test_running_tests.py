@@ -135,7 +135,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_cases_are_dealt_to_slices_and_one_that_fails_says_how_it_is_repeated(
     project: Project,
 ) -> None:
@@ -151,7 +151,7 @@ def test_cases_are_dealt_to_slices_and_one_that_fails_says_how_it_is_repeated(
     assert "1 failed" in project(failed).stdout
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_the_slice_follows_the_number_of_commits(project: Project) -> None:
     (project.tests / "test_many.py").write_text(MANY)
     git = ["git", "-c", "user.name=it", "-c", "user.email=it@localhost"]
@@ -184,7 +184,7 @@ def test_each_process_begins_with_tests_that_share_something() -> None:
     assert alone[-40:] == sorted(others)
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_folder_beyond_its_budget_fails_the_run_and_the_dearest_tests_are_named(
     project: Project,
 ) -> None:
@@ -240,6 +240,7 @@ def test_what_hangs_after_a_failure_ends_at_the_time_limit(project: Project) -> 
     assert re.search(r"\b1 passed", done.stdout)  # the next test ran all the same
 
 
+@pytest.mark.endurance
 def test_an_interrupted_run_names_the_tests_that_were_running(project: Project) -> None:
     (project.tests / "test_interrupted.py").write_text(INTERRUPTED)
     done = project()

@@ -139,7 +139,7 @@ def writes(tmp_path: Path) -> Iterator[int]:
     unregister(NAME)
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("fault", ["die before", "die after"])
 def test_a_crash_at_every_write_repeats_nothing_that_had_ended(
     tmp_path: Path, writes: int, fault: Fault
@@ -161,7 +161,7 @@ def test_a_crash_at_every_write_repeats_nothing_that_had_ended(
         assert list(dict.fromkeys(case.called)) == ["add 1 2", "boom", "add 3 4"], write
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_tool_that_must_not_repeat_becomes_a_question_after_a_crash(
     tmp_path: Path, writes: int
 ) -> None:
@@ -190,6 +190,7 @@ def test_a_tool_that_must_not_repeat_becomes_a_question_after_a_crash(
     }  # fmt: skip
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(("on_crash", "calls"), [("retry", 2), ("fail", 1)])
 def test_a_tool_says_what_follows_a_crash_in_its_call(
     tmp_path: Path, on_crash: str, calls: int

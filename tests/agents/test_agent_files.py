@@ -41,6 +41,7 @@ def attach(context: StepContext, file: dict) -> dict:
 AGENT = "first: {instructions: You read., tools: [std.read_file, std.read_document]}"
 
 
+@pytest.mark.endurance
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="apt-get install bubblewrap")
 def test_an_agent_reads_what_a_step_in_a_sandbox_made_and_a_function_attached(
     tmp_path: Path,

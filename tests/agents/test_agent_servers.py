@@ -88,7 +88,7 @@ def faults(folder: Path, tools: str, *, server: str = "") -> list[str]:
     return [f"{one.code}: {one.message}; {one.hint}" for one in error.value.diagnostics]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_names_and_globs_are_offered_with_what_the_server_says(tmp_path: Path) -> None:
     script = [{"calls": [call("github.get_issue", n=7), call("add", a=1, b=2)]}, {"text": "so"}]
     case = served(tmp_path, "[add, github.get_*, github.fail]", script)
@@ -435,7 +435,7 @@ def address() -> Iterator[str]:
         server.terminate()
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_servers_over_http_and_of_others(tmp_path: Path, address: str) -> None:
     """One made with the protocol's library, over HTTP, and a third-party one over stdio."""
     everything = json.dumps([str(EVERYTHING / "mcp-server-everything"), "stdio"])

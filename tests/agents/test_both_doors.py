@@ -253,7 +253,7 @@ def test_each_key_of_a_flow_file_has_its_spelling_in_python() -> None:
     assert {*DOORS} == {*Declaration.model_fields}
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("door", CASES)
 def test_an_agent_does_the_same_through_both_doors(
     door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

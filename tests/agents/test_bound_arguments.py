@@ -98,6 +98,7 @@ tools:
     return Case(folder, flow(agent, head=head), script)
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("kind", ["python", "shell", "http", "mcp"])
 def test_they_reach_the_tool_and_nobody_else(
     tmp_path: Path,

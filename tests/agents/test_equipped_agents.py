@@ -83,7 +83,7 @@ def agent(**more: Any) -> Agent:
     return Agent(name="Worker", model="scripted/x", **more)
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("enable", "name", "arguments"),
     [
@@ -249,6 +249,7 @@ def test_what_is_no_tool_or_twice_there_is_refused() -> None:
         run(agent().enable_python(colour="red"), call("run_python", code="1"))
 
 
+@pytest.mark.endurance
 def test_scopes_say_how_long_an_environment_lives(toy: Toy) -> None:
     @tool
     def echo(box: Any) -> str:
@@ -370,7 +371,7 @@ def test_secrets_of_a_server_are_references(folder: Path, monkeypatch: pytest.Mo
     assert b"s3cr3t-value" not in stored
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("asked", ["sums", "sums.add"])
 def test_approvals_hold_for_ready_made_tools_and_servers(asked: str) -> None:
     tools = Path("list.json").resolve()

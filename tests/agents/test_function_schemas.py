@@ -200,6 +200,7 @@ def test_a_tool_without_parameters_has_no_properties() -> None:
     }
 
 
+@pytest.mark.endurance
 def test_two_processes_write_the_same_bytes() -> None:
     code = (
         "import json, tests.agents.functions as f\n"

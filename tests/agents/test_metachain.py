@@ -598,7 +598,7 @@ def stop() -> str:
 """
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_run_whose_process_died_goes_on_in_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -938,7 +938,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_the_command_line_goes_on_with_functions_that_have_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -959,6 +959,7 @@ def test_the_command_line_goes_on_with_functions_that_have_a_name(
     assert (tmp_path / "counted").read_text() == "x"
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("way", ["run", "run_async", "stream"])
 def test_runs_in_tools_of_runs_are_not_deeper_than_subflows(way: str) -> None:
     levels: list[str] = []

@@ -90,6 +90,7 @@ def test_tools_without_a_declaration_work_in_the_environments_of_the_agent(tmp_p
     assert (original / "two.txt").read_text() == "two\n"
 
 
+@pytest.mark.endurance
 def test_code_and_databases_are_used_in_their_environments(tmp_path: Path) -> None:
     project(tmp_path)
     script = [
@@ -237,7 +238,7 @@ def test_an_agent_asks_people(tmp_path: Path) -> None:
     assert [*offer.parameters["properties"]] == ["question"]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("kind", ["bash", "shell", "docker"])
 def test_commands_run_in_each_kind_that_runs_programs(tmp_path: Path, kind: str) -> None:
     if kind == "docker":
@@ -275,6 +276,7 @@ def test_commands_run_in_each_kind_that_runs_programs(tmp_path: Path, kind: str)
     assert on == "on\n[exit code 0]"
 
 
+@pytest.mark.endurance
 def test_javascript_runs_in_its_environment(tmp_path: Path) -> None:
     if not shutil.which("node"):
         pytest.skip("no Node.js: apt-get install nodejs")

@@ -71,6 +71,7 @@ def test_without_an_engine_it_is_kept_in_the_folder(
     assert (tmp_path / ".flowengine").is_dir()
 
 
+@pytest.mark.endurance
 def test_its_store_stays_small(tmp_path: Path) -> None:
     """An exchange of 2 KB takes at most twice its text."""
     rnd = random.Random(3)

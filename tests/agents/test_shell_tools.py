@@ -46,6 +46,7 @@ def answers(response: Response) -> list[str]:
     return [unmarked(one["content"]) for one in response.messages if one["role"] == "tool"]
 
 
+@pytest.mark.endurance
 def test_it_runs_types_waits_and_interrupts() -> None:
     greet = {"command": "cd /tmp; read -p 'Name? ' name; echo \"Hi $name\""}
     find = "python3 -c 'import socket; socket.getaddrinfo(\"nowhere.invalid\", 80)'"

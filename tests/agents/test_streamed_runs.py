@@ -278,6 +278,7 @@ def test_a_run_that_waits_is_not_lost_with_its_engine() -> None:
         streamed_here(agent, ASK)
 
 
+@pytest.mark.endurance
 def test_a_loop_that_is_slow_misses_parts_and_gets_the_whole_response(
     quiet: list[LogEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,7 +331,7 @@ def agent(*functions: Any, model: str = "openai/gpt-4o", **more: Any) -> Agent:
     return Agent(name="Adder", model=model, functions=list(functions), **more)
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_calls_that_arrive_interleaved_are_run_as_they_were_meant(wire: Wire) -> None:
     ran: list[tuple[int, int]] = []
 

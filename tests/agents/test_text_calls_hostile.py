@@ -96,6 +96,7 @@ def pieces() -> list[str]:
 PIECES = pieces()
 
 
+@pytest.mark.endurance
 @settings(max_examples=500)
 @given(drawn=st.binary(max_size=32), ended=st.sampled_from(["stop", "length"]))
 def test_any_reply_is_read_and_what_is_called_fits_the_schema(drawn: bytes, ended: Ended) -> None:

@@ -109,6 +109,7 @@ def test_what_follows_a_call_comes_at_the_end() -> None:
     assert deltas(f"One\n{CALL}\nTwo", 1000) == ["One", "\n\nTwo"]
 
 
+@pytest.mark.endurance
 def test_a_long_reply_in_small_pieces_is_not_slow() -> None:
     for unit in ("word < ", " ", "```\nx\n", "<think>", "```a\n" + "x" * 500, CALL, "[ "):
         text = (unit * 30_000)[:60_000]
@@ -130,7 +131,7 @@ PIECES = [
 ]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("form", [FORM, None], ids=["text", "native"])
 @settings(max_examples=400)
 @given(

@@ -16,7 +16,7 @@ from flowengine.store_folder import claim
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_store_that_could_not_be_made_can_be_made_later(tmp_path: Path) -> None:
     """At every number of free pages, the store can be created later."""
     words = ["bwrap", "--dev-bind", "/", "/", "--size", str(4 << 20), "--tmpfs", str(tmp_path)]

@@ -34,7 +34,7 @@ def told(case: Case, *words: str) -> str:
     return done.out + done.err
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_an_agent_is_offered_little_of_it_and_people_see_which_tool_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

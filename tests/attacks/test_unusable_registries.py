@@ -36,6 +36,7 @@ def check(told: dict[str, Any], place: Path) -> None:
     assert told["entries"] == 0
 
 
+@pytest.mark.endurance
 def test_read_only(tmp_path: Path) -> None:
     (tmp_path / "environments").mkdir()
 
@@ -45,7 +46,7 @@ def test_read_only(tmp_path: Path) -> None:
     assert str(tmp_path) in told["reaped"]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_full_disk_and_room_again(tmp_path: Path) -> None:
     told = tried(tmp_path, ["--size", "262144", "--tmpfs", str(tmp_path)], "full")
 
@@ -54,6 +55,7 @@ def test_a_full_disk_and_room_again(tmp_path: Path) -> None:
     assert told["room again"] == "ready"
 
 
+@pytest.mark.endurance
 def test_another_file_system(tmp_path: Path) -> None:
     told = tried(tmp_path, ["--tmpfs", str(tmp_path)])
 

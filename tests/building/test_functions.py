@@ -101,7 +101,7 @@ def main():
 GUARD = "\nif __name__ == '__main__':\n    main()\n"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_script_runs_its_own_functions_and_another_process_goes_on(tmp_path: Path) -> None:
     program(tmp_path, "greeting.py", SCRIPT + GUARD)
 
@@ -116,7 +116,7 @@ def test_a_script_runs_its_own_functions_and_another_process_goes_on(tmp_path: P
     assert "said: Hello, Ana, bye" in gone_on.out
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_script_that_runs_when_it_is_imported_is_told_so(tmp_path: Path) -> None:
     program(tmp_path, "greeting.py", SCRIPT + "\nmain()\n")
 
@@ -131,7 +131,7 @@ def test_a_script_that_runs_when_it_is_imported_is_told_so(tmp_path: Path) -> No
     assert "if __name__ == '__main__'" in told
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_module_of_a_package_is_found_from_anywhere(tmp_path: Path) -> None:
     program(tmp_path, "shop/__init__.py", "")
     program(tmp_path, "shop/tools.py", "def name() -> str:\n    return 'shop'\n")

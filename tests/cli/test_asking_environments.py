@@ -66,6 +66,7 @@ def test_a_rejection_is_told_with_who_and_why(words: CommandLine) -> None:
     assert not (words.folder / "words.db").exists()
 
 
+@pytest.mark.endurance
 def test_without_a_terminal_nothing_is_read_and_the_execution_waits(words: CommandLine) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"y\n" * 1000)

@@ -425,6 +425,7 @@ def test_a_refused_decision_is_kept_but_told_to_nobody_else(
     assert "'covr' is not valid" in flowengine("events", execution).out
 
 
+@pytest.mark.endurance
 def test_a_question_after_a_crash_is_answered_with_the_result(flowengine: CommandLine) -> None:
     flow = flowengine.write(
         "pay.yaml",

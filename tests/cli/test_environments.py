@@ -138,6 +138,7 @@ def test_two_kinds_in_three_states_are_listed_and_shown(
     assert "SEKRET" not in json.dumps(found)
 
 
+@pytest.mark.endurance
 def test_what_was_left_open_is_released_and_what_lives_is_not(
     mine: EnvironmentManager, left: str, flowengine: CommandLine
 ) -> None:
@@ -153,6 +154,7 @@ def test_what_was_left_open_is_released_and_what_lives_is_not(
     assert names == {"notes", "stuck"}
 
 
+@pytest.mark.endurance
 @also_served
 def test_force_takes_it_from_a_process_that_lives(
     mine: EnvironmentManager, flowengine: CommandLine
@@ -168,6 +170,7 @@ def test_force_takes_it_from_a_process_that_lives(
     assert again.resource.run("echo back").stdout == "back\n"
 
 
+@pytest.mark.endurance
 def test_reaping_ends_all_that_is_dead_and_nothing_that_lives(
     mine: EnvironmentManager, left: str, flowengine: CommandLine
 ) -> None:
@@ -178,6 +181,7 @@ def test_reaping_ends_all_that_is_dead_and_nothing_that_lives(
     assert mine.list(state="ready")
 
 
+@pytest.mark.endurance
 def test_where_nothing_can_be_written_that_is_told(
     left: str, folder: Path, flowengine: CommandLine
 ) -> None:
@@ -285,6 +289,7 @@ def test_what_could_not_be_closed_is_told_and_shown(flowengine: CommandLine) -> 
     assert f"warnings\n  {warning}" in flowengine("show", execution).out
 
 
+@pytest.mark.endurance
 @also_served
 def test_an_open_one_is_looked_into(
     folder: Path, flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch

@@ -70,6 +70,7 @@ def test_without_a_daemon(
     assert set(descendants(os.getpid())) <= before
 
 
+@pytest.mark.endurance
 def test_interrupted_while_it_starts(flowengine: CommandLine, silent: str) -> None:
     environment = f"{{kind: bash, provider: docker, config: {{image: {silent!r}}}}}"
     flow = flowengine.write("built.yaml", FLOW.replace("{ENVIRONMENT}", environment))

@@ -82,7 +82,7 @@ def piped_to_process(flowengine: CommandLine, text: str, *words: str) -> tuple[i
     return process.returncode, out, err
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_lines_of_a_pipe_are_commands_of_one_shell(flowengine: CommandLine) -> None:
     """Continued lines form one command, `read` consumes a line, and the exit code is the last."""
     text = (
@@ -98,7 +98,7 @@ def test_lines_of_a_pipe_are_commands_of_one_shell(flowengine: CommandLine) -> N
     assert (code, err) == (3, "")
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("provider", ["docker", "host"])
 def test_it_is_the_same_in_every_sandbox(flowengine: CommandLine, provider: str) -> None:
     if provider == "docker":
@@ -284,6 +284,7 @@ def test_who_is_at_the_terminal_is_asked_first(flowengine: CommandLine, answer: 
         terminal.close()
 
 
+@pytest.mark.endurance
 def test_it_is_listed_while_it_is_open(flowengine: CommandLine) -> None:
     process = flowengine.spawn(*BOX, stdin=-1)
     assert process.stdin is not None

@@ -152,6 +152,7 @@ def streamed_after_the_first_line(flowengine: CommandLine, flow: Path) -> str:
         running.communicate()
 
 
+@pytest.mark.endurance
 def test_verbose_streams_what_programs_print(flowengine: CommandLine) -> None:
     flow = flowengine.write(
         "talk.yaml",
@@ -188,7 +189,7 @@ steps:
 """
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_verbose_streams_what_a_shell_shows(
     flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

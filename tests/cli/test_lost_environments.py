@@ -135,6 +135,7 @@ def test_a_docker_daemon_that_is_gone_when_it_goes_on(
     assert not flowengine("--json", "envs", "list").json()
 
 
+@pytest.mark.endurance
 def test_a_server_that_is_gone_when_it_goes_on(
     flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +170,7 @@ steps:
 """
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_another_worker_takes_over_from_one_that_was_killed(flowengine: CommandLine) -> None:
     """E97: the environment is reopened with its workspace, and reports that it is new."""
     flow = flowengine.write("it.yaml", KILLED)

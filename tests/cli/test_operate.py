@@ -117,6 +117,7 @@ def test_all_about_an_execution_is_shown(flowengine: CommandLine, failed: str) -
     )
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("command", ["show", "why", "events"])
 def test_without_an_id_the_newest_execution_is_meant(
     flowengine: CommandLine, hello: Path, failed: str, command: str
@@ -377,6 +378,7 @@ def test_old_executions_are_deleted(flowengine: CommandLine, failed: str, order:
     assert [one["execution"] for one in flowengine("--json", "list").json()] == [order]
 
 
+@pytest.mark.endurance
 def test_an_execution_held_by_another_process_is_left_to_it(flowengine: CommandLine) -> None:
     """A cancellation waits for that process."""
     flow = flowengine.write(
@@ -431,6 +433,7 @@ def test_a_store_that_cannot_be_used_has_its_own_code(flowengine: CommandLine, h
     assert flowengine("--store", "file", "run", hello, code=10).err.startswith("error: the store ")
 
 
+@pytest.mark.endurance
 def test_a_text_from_another_alphabet_is_shown_on_a_poor_terminal(
     flowengine: CommandLine, hello: Path
 ) -> None:

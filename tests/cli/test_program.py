@@ -223,6 +223,7 @@ def modules(folder: Path, *words: str, first: str = "") -> set[str]:
     return set(found)
 
 
+@pytest.mark.endurance
 def test_a_second_run_an_approval_and_a_resume_load_nothing_heavy(
     flowengine: CommandLine, hello: Path, refund: Path, tmp_path: Path
 ) -> None:

@@ -282,7 +282,7 @@ outputs: {said: "${{ steps.two.output }}"}
 WAYS = ("print", "write without an end", "original", "bytes", "descriptor", "child", "thread")
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_what_functions_print_does_not_stand_among_results(flowengine: CommandLine) -> None:
     flowengine.write("loud.py", LOUD)
     flowengine.write("talk.yaml", TALK)
@@ -379,6 +379,7 @@ def test_it_stays_for_a_wait_that_is_due_soon_and_else_says_when_to_go_on(
     assert flowengine("resume", flowengine.newest()).out == "done: true\n"
 
 
+@pytest.mark.endurance
 def test_a_detached_run_goes_on_in_the_background(flowengine: CommandLine, hello: Path) -> None:
     process = flowengine.spawn("run", str(hello), "--detach", "-i", "name=Ada")
     out, err = process.communicate(timeout=60)
@@ -466,6 +467,7 @@ steps: [{id: sure, approval: Sure?}]
 """
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("then", ["queue", "cancel"])
 def test_it_does_not_stay_for_ever_for_executions_that_nobody_drives(
     flowengine: CommandLine, then: str

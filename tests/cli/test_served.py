@@ -165,7 +165,7 @@ def test_the_docs_list_what_is_refused() -> None:
     assert (commands, options) == ({*STORE_COMMANDS}, {*STORE_OPTIONS})
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_graphs_and_definitions_are_those_of_the_store(served: Served, tmp_path: Path) -> None:
     id = served.start("refund", "-i", "amount=80")
     changed = REFUND.replace('version: "3"', 'version: "4"').replace("output: 0", "output: 1")
@@ -223,6 +223,7 @@ def test_a_list_can_have_more_than_a_page_of_the_server(
         assert len(served("--json", *words, "-n", "3").json()) == 3
 
 
+@pytest.mark.endurance
 def test_reading_commands_print_the_same_as_beside_the_store(served: Served) -> None:
     id = served.start("refund", "-i", "amount=80", "--label", "team=sales")
     other = served.start("failing")

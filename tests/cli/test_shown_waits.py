@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import signal
 
+import pytest
+
 from tests.cli.conftest import CommandLine, also_served
 
 OUTRUN = """\
@@ -55,6 +57,7 @@ def test_resume_shows_what_still_waits_and_not_what_was_answered_before(
     assert shown(done.err) == [("a", "succeeded"), ("b", "succeeded"), ("ask", "waiting")]
 
 
+@pytest.mark.endurance
 def test_a_fork_asks_nothing_about_what_it_begins_anew(flowengine: CommandLine) -> None:
     flowengine.write("dying.py", DYING)
     flowengine.write("killed.yaml", KILLED)

@@ -80,7 +80,7 @@ def steps(flowengine: CommandLine) -> dict[str, dict[str, Any]]:
     return {step["address"]: step for step in shown["steps"]}
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_ctrl_c_saves_the_run_and_a_resume_goes_on_at_the_call(
     folder: Path, flowengine: CommandLine
 ) -> None:
@@ -103,7 +103,7 @@ def test_ctrl_c_saves_the_run_and_a_resume_goes_on_at_the_call(
     assert after[TOOL]["status"] == "succeeded"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_cancel_ends_it_and_what_was_done_stays(folder: Path, flowengine: CommandLine) -> None:
     process = working(folder, flowengine)
     flowengine("cancel", flowengine.newest())

@@ -66,10 +66,12 @@ def test_results_that_cannot_be_written_are_an_error(
     assert shell(flowengine.folder, f"F {command} >&-").returncode == 0
 
 
+@pytest.mark.endurance
 def test_a_failure_stays_one_with_closed_streams(flowengine: CommandLine) -> None:
     assert shell(flowengine.folder, "F run none.yaml >&- 2>&-").returncode == 9
 
 
+@pytest.mark.endurance
 def test_what_a_function_prints_to_a_full_stream_does_not_fail_it(flowengine: CommandLine) -> None:
     flowengine.write("talk.py", "def talk():\n    print('x' * 100_000, flush=True)\n")
     flow = flowengine.write(
@@ -155,6 +157,7 @@ def test_inputs_can_be_a_yaml_file(flowengine: CommandLine, hello: Path) -> None
     assert "must be a map" in flowengine("run", hello, "-i", "@list.yml", code=3).err
 
 
+@pytest.mark.endurance
 def test_a_log_of_both_streams_has_them_in_order(flowengine: CommandLine) -> None:
     lines = shell(flowengine.folder, "F init 2>&1").stdout.splitlines()
 

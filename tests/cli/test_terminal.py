@@ -368,7 +368,7 @@ def test_a_question_goes_away_when_it_is_interrupted(
     assert "succeeded" not in terminals[0].end(130)
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_what_a_crash_left_uncertain_is_asked_on_resume(
     tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
 ) -> None:

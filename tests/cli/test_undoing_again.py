@@ -54,6 +54,7 @@ def _tries(flowengine: CommandLine, execution: str) -> list[dict[str, Any]]:
     return tries
 
 
+@pytest.mark.endurance
 @also_served
 def test_what_was_not_undone_is_listed_and_a_fork_undoes_it_and_nothing_twice(
     flowengine: CommandLine, tmp_path: Path
@@ -94,6 +95,7 @@ def test_what_was_not_undone_is_listed_and_a_fork_undoes_it_and_nothing_twice(
     assert [s["address"] for s in events if s["status"] == "failed"] == ["refused"]
 
 
+@pytest.mark.endurance
 @also_served
 def test_what_a_fork_has_undone_is_not_undone_again(
     flowengine: CommandLine, tmp_path: Path

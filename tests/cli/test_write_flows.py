@@ -18,6 +18,7 @@ WAITING = ("approval", "agent")
 SPARE = "flowengine: 1\nid: spare\nsecrets: {KEY: {env: KEY}}\nsteps: [{id: a}]\n"
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_each_example_of_init_is_valid_and_begins_with_a_command_that_runs(
     flowengine: CommandLine, example: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -30,6 +30,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.endurance
 @given(VALUES)
 def test_both_versions_of_yaml_read_the_value_back(value: Any) -> None:
     line = entry("key", value)

@@ -196,7 +196,7 @@ def test_claimed_while_another_process_drives_shows_at_once_and_stands(
     assert done == ["started", "claimed", "warning", "decided"]  # the other approver's attempt
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_of_many_who_claim_at_once_one_has_it_and_the_others_are_told(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

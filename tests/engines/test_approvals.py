@@ -272,7 +272,7 @@ def test_every_decision_is_in_the_history_with_who_how_and_why(
     assert closed[0]["decision"]["by"] == "user:cleo"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_quorum_takes_one_vote_of_each(engine: Engine, tmp_path: Path) -> None:
     text = "steps:\n  - id: sign\n    approval: {title: Sure?, need: 2}\n"
     wait = ask(engine, tmp_path, text)["id"]
@@ -304,6 +304,7 @@ def test_attachments_are_kept_and_shown(engine: Engine, tmp_path: Path) -> None:
     assert not engine.approve(wait["id"], attach=[note]).first
 
 
+@pytest.mark.endurance
 def test_attachment_of_wrong_type_or_size_leaves_the_question_open(
     engine: Engine, tmp_path: Path
 ) -> None:
@@ -341,7 +342,7 @@ outputs: {how: "${{ steps.late.output }}", choice: "${{ steps.sign.output.choice
         engine.approve(wait["id"])
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_unknown_and_other_waits_cannot_be_decided(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         engine.approve("ffff")

@@ -81,7 +81,7 @@ def test_a_yes_to_one_round_is_none_to_the_next_and_runs_once() -> None:
     assert result.status == "succeeded"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("approval", ["required", "ask"])
 def test_without_a_terminal_a_call_waits(approval: str) -> None:
     """No setting, rule or missing terminal approves a tool that requires a human decision."""

@@ -346,7 +346,7 @@ with Engine("store") as engine:
 """
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_many_are_answered_in_any_order_by_several_processes() -> None:
     with Engine("store") as engine:
         result = engine.run(write("ask", TWENTY))

@@ -252,6 +252,7 @@ with Engine("store") as engine:
 """
 
 
+@pytest.mark.endurance
 def test_a_process_killed_while_people_are_asked_loses_nothing(toy: Toy) -> None:
     write(ASKS + USE + OUTPUT)
     root = str(Path(__file__).parents[2])

@@ -79,6 +79,7 @@ def pending(_: Question) -> Mapping[str, Any]:
     return {"pending": True}
 
 
+@pytest.mark.endurance
 def test_a_handler_may_answer_pending_and_another_process_goes_on_with_an_answer(
     toy: Toy, handler: Answers
 ) -> None:

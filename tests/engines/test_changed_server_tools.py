@@ -119,6 +119,7 @@ def test_of_one_that_nobody_had_asked_the_server_about_nothing_was_known() -> No
         assert approved(engine, wait).status == "succeeded"
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("about", ["Gets a number.\nNothing else.", "Deletes all."])
 def test_a_grant_is_void_once_the_tool_has_changed(about: str) -> None:
     listed(about, "list.next")

@@ -531,6 +531,7 @@ def test_what_is_kept_over_a_wait_and_used_again_is_not_told_of(
     assert [update for update in seen if update.kind == "warning"] == []
 
 
+@pytest.mark.endurance
 def test_executions_that_wait_hold_nothing_open(toy: Toy) -> None:
     """E96. Tests of the manager cover a thousand of them."""
     Path("flow.yaml").write_text(f"flowengine: 1\nid: it\n{WAITS.format(on_wait='release')}")
@@ -632,6 +633,7 @@ def test_what_an_earlier_process_had_outside_of_all_groups_leaves_nothing(toy: T
     assert not toy.things[0].request.workspace.exists()
 
 
+@pytest.mark.endurance
 def test_a_step_is_told_that_its_sandbox_is_new(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     waiting = run(

@@ -108,7 +108,7 @@ def test_it_holds_for_one_flow_one_version_of_the_tool_and_the_same_bound_argume
     assert acted() == ["a", "b"]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_tool_whose_code_has_changed_is_asked_about() -> None:
     write()
     with Engine("store") as engine:
@@ -125,6 +125,7 @@ def test_a_tool_whose_code_has_changed_is_asked_about() -> None:
     assert not Path("elsewhere.txt").exists()
 
 
+@pytest.mark.endurance
 def test_revocation_holds_at_once_also_for_a_call_that_was_answered() -> None:
     """A grant revoked between its answer and the call no longer applies: a human is asked."""
     write()
@@ -229,6 +230,7 @@ with Engine("store") as engine:
 """
 
 
+@pytest.mark.endurance
 def test_two_processes_use_a_grant_up_exactly() -> None:
     write()
     with Engine("store") as engine:
@@ -264,7 +266,7 @@ def test_a_question_that_a_crash_left_open_is_answered_by_the_resume() -> None:
         assert engine.grants()[0]["used"] == 1
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_it_is_given_listed_and_revoked_on_the_command_line() -> None:
     write()
     with Engine("store") as engine:

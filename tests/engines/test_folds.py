@@ -19,6 +19,7 @@ NAMES = (
 )
 
 
+@pytest.mark.endurance
 def test_it_is_the_same_after_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flowengine.engines.folds.PAGE", 3)
     for seed in range(60):

@@ -235,6 +235,7 @@ def test_pieces_of_one_text_are_put_together_while_many_wait() -> None:
     assert taken(backlog) == [("text", "y"), ("text", "z")]
 
 
+@pytest.mark.endurance
 def test_a_long_text_waits_in_pieces_that_do_not_grow_without_end() -> None:
     backlog = Backlog()
 

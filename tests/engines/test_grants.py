@@ -207,6 +207,7 @@ steps: [{id: m, map: [a, b, c/d, e], call: write, with: {path: "${{ item }}"}}]
         assert approve(engine, result).status == "succeeded"
 
 
+@pytest.mark.endurance
 def test_what_was_granted_and_revoked_on_the_command_line_is_listed() -> None:
     steps = OTHER
     with Engine("store") as engine:
@@ -246,6 +247,7 @@ def test_what_was_granted_and_revoked_on_the_command_line_is_listed() -> None:
         assert engine.grants(wait["execution"])[0]["status"] == "revoked"
 
 
+@pytest.mark.endurance
 def test_a_grant_survives_a_crash_and_counts_each_call_once() -> None:
     with Engine("store") as engine:
         result = begin(engine, "a", "b", "c", "d", steps=OTHER)
@@ -362,6 +364,7 @@ steps:
 """
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("place", "scope", "asks"),
     [("host", "execution", "tool"), ("other", "flow", "tool"), ("other", "execution", "host")],

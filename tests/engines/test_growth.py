@@ -59,6 +59,7 @@ def grow(rounds: int, tmp_path: Path) -> tuple[float, float]:
     return written, len(loaded.tail) / rounds
 
 
+@pytest.mark.endurance
 def test_growing_list_is_written_in_proportion_and_resumed_from_a_snapshot(tmp_path: Path) -> None:
     for rounds in (250, 500, 1000, 2000):
         written, read = grow(rounds, tmp_path)
@@ -73,7 +74,7 @@ def test_short_execution_takes_no_snapshot(tmp_path: Path) -> None:
     assert store.snapshots == 0
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_many_waits_opened_by_one_event_are_loaded_from_a_snapshot(tmp_path: Path) -> None:
     store = WeighingStore()
     with Engine(store) as engine:

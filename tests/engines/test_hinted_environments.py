@@ -154,7 +154,7 @@ def test_a_class_from_which_it_is_derived_will_do_and_pythons_own_say_nothing() 
         assert "needs 'box'" in refused(DATABASE, f'python: "things:{function}"')
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_check_imports_nothing_that_opens_anything() -> None:
     """This covers the function's module and the packages behind environments."""
     write("environments: {box: {kind: docker}}\n", 'python: "light:count"')

@@ -85,6 +85,7 @@ outputs: {first: "${{ steps.once_first.output }}", flaky: "${{ steps.both.output
 """
 
 
+@pytest.mark.endurance
 def test_retry_goes_on_from_what_failed_and_repeats_nothing_else(
     engine: Engine, tmp_path: Path
 ) -> None:

@@ -496,7 +496,7 @@ def run_alone() -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_unchanged_rules_are_not_compiled_again() -> None:
     path = host('{deny: "get", when: "${{ args.n > 5 }}"}')
     flow(step="{id: a, call: get, with: {n: 9}}")

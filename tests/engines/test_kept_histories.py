@@ -176,7 +176,7 @@ def test_no_more_is_kept_than_permitted(folder: Path, monkeypatch: pytest.Monkey
         ]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> None:
     with Engine("store") as driver, Engine("store") as keeper, Engine("store") as fresh:
         keeper.keep_histories()
@@ -344,6 +344,7 @@ def run_many(engine: Engine) -> str:
     return result.execution
 
 
+@pytest.mark.endurance
 def test_what_was_is_the_same_from_what_is_kept_in_any_order(folder: Path) -> None:
     """Forwards, backwards and in leaps, also through retries that go back."""
     Path("go").touch()

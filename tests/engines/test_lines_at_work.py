@@ -89,6 +89,7 @@ def files_of_lines(folder: Path) -> list[Path]:
     return sorted(folder.glob("state/flowengine/stores/*/logs/*"))
 
 
+@pytest.mark.endurance
 def test_the_lines_of_a_killed_process_are_recorded_by_the_next_one(folder: Path) -> None:
     killed(folder)
     [file] = files_of_lines(folder)
@@ -105,6 +106,7 @@ def test_the_lines_of_a_killed_process_are_recorded_by_the_next_one(folder: Path
     assert files_of_lines(folder) == []
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("function", ["late", "quick_and_late"])
 def test_who_decides_about_an_interrupted_attempt_sees_its_lines(
     folder: Path, function: str
@@ -117,6 +119,7 @@ def test_who_decides_about_an_interrupted_attempt_sees_its_lines(
     assert files_of_lines(folder) == []
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("damage", ["torn", "garbage", "large", "hostile", "link"])
 def test_a_damaged_file_of_lines_costs_no_more_than_lines(folder: Path, damage: str) -> None:
     killed(folder)

@@ -227,6 +227,7 @@ def test_how_a_failed_one_is_continued_is_determined_once(
         assert applied < SHOWN
 
 
+@pytest.mark.endurance
 def test_what_was_compared_once_is_compared_again_without_its_journal(
     folder: Path, costs: Callable[[], tuple[int, int]]
 ) -> None:
@@ -312,7 +313,7 @@ def packed(value: Any) -> bytes:
     return marks._packed(value)
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     "body",
     [
@@ -455,7 +456,7 @@ with Engine("store") as engine:
 """
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_what_a_killed_process_has_begun_to_record_is_completed(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from tests.engines.conftest import Temporal
 from tests.engines.temporal_server import RunningWorker, command_line
 from tests.engines.test_temporal import replay, shown, wait_until
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 EVERY_WAIT = """\
 flowengine: 1

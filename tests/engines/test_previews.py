@@ -109,6 +109,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.endurance
 def test_it_is_shown_with_the_question_and_computed_once() -> None:
     wait = asked("diff")
     assert wait["preview"] == "--- out.txt\n+hello for ***"
@@ -134,6 +135,7 @@ def test_a_coroutine_and_a_preview_that_shows_nothing() -> None:
     assert asked("is_nothing").keys().isdisjoint({"preview", "note"})
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("preview", "note"),
     [
@@ -214,6 +216,7 @@ Engine("store").run("flow.yaml", id="it")
 """
 
 
+@pytest.mark.endurance
 def test_what_a_crash_left_undone_is_made_up_for_and_what_is_known_is_not_asked_again() -> None:
     flow("diff")
     child = subprocess.run([sys.executable, "-c", DIES], timeout=60, check=False)

@@ -499,6 +499,7 @@ outputs: {all: "${{ steps.rounds.output }}"}
 """
 
 
+@pytest.mark.endurance
 def test_what_failed_is_found_in_loops_maps_and_subflows(engine: Engine, tmp_path: Path) -> None:
     file = world.make(tmp_path, NESTED)
     refuse(tmp_path, 0, 1)

@@ -329,6 +329,7 @@ def test_on_a_slow_disk_too_who_wants_a_lock_that_is_held_gets_to_wait(tmp_path:
         assert engine.why("e1")[0]["what"] == "waiting for the lock 'a', which execution e0 holds"
 
 
+@pytest.mark.endurance
 def test_a_crash_at_any_write_loses_and_doubles_no_lock(tmp_path: Path) -> None:
     """Each of three executions gets the lock once, in the order of their requests."""
     text = """

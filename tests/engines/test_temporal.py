@@ -60,7 +60,7 @@ from tests.engines.world import until
 from tests.flow.examples import EXAMPLES, FILES, compiled
 from tests.in_temporal import LEFT_OUT, REASONS
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 WELCOME = Path(__file__).parents[2] / "examples" / "welcome.yaml"
 TESTS = Path(__file__).parents[1]
@@ -529,7 +529,6 @@ def test_open_executions_continue_with_a_changed_flow(store: str, tmp_path: Path
     assert found[0] == found[1]
 
 
-@pytest.mark.endurance  # the server takes half a minute to delete an execution
 def test_executions_that_have_ended_are_pruned(store: str, tmp_path: Path) -> None:
     """With all their runs: one that was retried does not come back as failed."""
     made = tmp_path / "made"
@@ -666,7 +665,6 @@ outputs: {n: "${{ size(steps.each.output) }}"}
 """
 
 
-@pytest.mark.endurance
 def test_steps_without_attempts_have_no_events_in_the_history(store: str, tmp_path: Path) -> None:
     """One event begins and ends 40,000 of them, which takes longer than the library allows."""
     (tmp_path / "flow.yaml").write_text(MANY_AT_ONCE)
@@ -796,7 +794,6 @@ def test_schedules_start_executions(store: str, tmp_path: Path) -> None:
         assert (engine.starts("timed"), engine.start_due()) == ([], [])
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
 def test_of_two_first_messages_one_starts_the_execution(
     block: int, store: str, tmp_path: Path
@@ -830,7 +827,7 @@ outputs: {signed: "${{ steps.each.output }}"}
 """
 
 
-@pytest.mark.endurance
+@pytest.mark.endurance(slices=50)
 @pytest.mark.parametrize("block", range(10))
 def test_of_two_decisions_one_takes_effect(block: int, store: str, tmp_path: Path) -> None:
     flow = write_flow(tmp_path, SIGNED)
@@ -1299,7 +1296,6 @@ def random_flows(
     return dict(islice(accepted, RANDOM_FLOWS // step))
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
 def test_random_flows_do_the_same_as_in_a_folder(
     block: int, tenth: int | None, store: str, tmp_path: Path
@@ -1318,7 +1314,6 @@ def test_random_flows_do_the_same_as_in_a_folder(
         asyncio.run(replay(store, f"random{seed}"))
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
 def test_random_flows_with_races_end_and_a_folder_reads_the_same(
     block: int, tenth: int | None, store: str, tmp_path: Path

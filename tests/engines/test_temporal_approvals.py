@@ -18,7 +18,7 @@ from flowengine.errors import Conflict
 from tests.engines.temporal_server import RunningWorker
 from tests.engines.test_temporal import shown, wait_until
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 ACTS = """
 def act(n: int = 0) -> int:

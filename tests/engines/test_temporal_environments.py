@@ -12,7 +12,7 @@ from flowengine.telemetry import recorded_spans
 from tests.engines.temporal_server import RunningWorker
 from tests.engines.test_temporal import replay, shown, wait_until
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 MODULE = """\
 import time

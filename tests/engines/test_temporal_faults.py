@@ -30,7 +30,7 @@ from tests.engines import flows, world
 from tests.engines.own_network import OwnNetwork
 from tests.engines.temporal_server import RunningWorker, free_port, start_server
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 SHORT = ("--heartbeat", "1s")
 KILLS = 2
@@ -55,7 +55,6 @@ def cuts(engine: Engine, id: str) -> list[Any]:
     return [event for event in engine.events(id) if event["type"] == "cut"]
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
 def test_killed_workers_lose_nothing_and_repeat_no_step_that_runs_once(
     block: int, server: str, tmp_path: Path
@@ -151,7 +150,7 @@ steps:
       - {id: sign, wait: {signal: go_on}}
   - {id: once_end, python: "effects:act"}
 """
-COUNTS = [4, pytest.param(20, marks=pytest.mark.endurance)]
+COUNTS = [4, 20]
 """Numbers of open executions."""
 
 
@@ -286,7 +285,6 @@ def test_short_workflow_tasks_bound_what_a_worker_replays(
         Engine("temporal://127.0.0.1:1/own")
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize("count", COUNTS)
 def test_executions_are_cancelled_with_their_attempts(
     count: int, server: str, tmp_path: Path
@@ -302,7 +300,6 @@ def test_executions_are_cancelled_with_their_attempts(
     assert world.effects(tmp_path) == []
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_worker_without_network_stops_its_attempts_before_others_begin_them_again(
     count: int, server: str, tmp_path: Path
@@ -364,7 +361,6 @@ def test_attempts_end_before_the_server_gives_them_to_others() -> None:
     assert asyncio.run(watch()) > 0.5  # one refused request is not enough
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize("count", COUNTS)
 def test_executions_outlive_the_server(count: int, tmp_path: Path) -> None:
     port, file = free_port(), tmp_path / "server"
@@ -396,7 +392,6 @@ def wrong_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize("count", COUNTS)
 def test_times_are_those_of_the_server(
     count: int, server: str, wrong_clock: Path, tmp_path: Path

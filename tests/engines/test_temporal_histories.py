@@ -138,7 +138,7 @@ outputs: {said: "${{ steps.said.output }}"}
 """
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_executions_stay_on_their_version_of_the_engine_and_of_the_flow(
     server: str, tmp_path: Path
 ) -> None:

@@ -33,7 +33,7 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
 from tests.engines.temporal_server import RunningWorker
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 BUCKET = "flows"
 

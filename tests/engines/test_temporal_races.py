@@ -56,6 +56,7 @@ def test_of_executions_with_one_key_one_is_at_work(
 RETRIED = "timeout: 100ms, retry: {attempts: 2, delay: 1ms},"
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("modifiers", ["", RETRIED])
 def test_the_next_one_begins_when_the_attempts_of_the_cancelled_one_have_ended(
     modifiers: str, store: str, tmp_path: Path

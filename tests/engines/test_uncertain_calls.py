@@ -55,6 +55,7 @@ def killed(steps: str) -> dict[str, Any]:
     return {**wait}
 
 
+@pytest.mark.endurance
 def test_it_shows_tool_and_arguments_with_secrets_masked() -> None:
     wait = killed("steps: [{id: a, call: send, with: {to: ben}}]\n")
     assert (wait["kind"], wait["tool"]) == ("question", "send")
@@ -67,11 +68,13 @@ def test_it_shows_tool_and_arguments_with_secrets_masked() -> None:
     assert b"c4n4ry" not in stored
 
 
+@pytest.mark.endurance
 def test_it_shows_what_an_inline_step_and_a_command_run() -> None:
     wait = killed('steps: [{id: a, python: "dies:send", with: {to: zoe}}]\n')
     assert (wait["tool"], wait["subject"]) == ("dies:send", {"to": "zoe"})
 
 
+@pytest.mark.endurance
 def test_it_is_still_there_when_the_next_process_looks() -> None:
     wait = killed("steps: [{id: a, call: send, with: {to: ben}}]\n")
     with Engine("store") as engine:

@@ -325,7 +325,7 @@ with Engine(sys.argv[1]) as engine:
 """
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize(("when", "version"), [("before", "1"), ("after", "2")])
 def test_a_crash_in_the_middle_leaves_it_on_one_side(
     tmp_path: Path, when: str, version: str

@@ -44,7 +44,7 @@ _result = {
 """
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_calls_that_lead_past_a_sandbox_are_denied(python: PythonSandbox) -> None:
     result = python.run(CALLS)
 

@@ -157,6 +157,7 @@ def test_a_root_that_cannot_be_held_is_refused(sandbox: type[Sandbox], tmp_path:
         background().run(BashProvider().ensure(request))
 
 
+@pytest.mark.endurance
 def test_many_at_once_end_with_the_sandbox(sandbox: type[Sandbox], tmp_path: Path) -> None:
     with opened(BashProvider(), sandbox, tmp_path) as bash:
         result = bash.run("for n in $(seq 50); do setsid sleep 1066 & done; wait", timeout=0.5)

@@ -445,6 +445,7 @@ print(env.execute_code("1 + 1").result)
 """
 
 
+@pytest.mark.endurance
 def test_a_program_that_leaves_one_open_ends_without_a_word(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(LEFT_OPEN)
     temporary = tmp_path / "temporary"

@@ -44,7 +44,7 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever("kind")
 @pytest.mark.parametrize("kind", CASES)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

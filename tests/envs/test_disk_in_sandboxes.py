@@ -85,7 +85,7 @@ os.chdir("/")
 WAYS = {"removed": REMOVED, "mapped": MAPPED, "closed": CLOSED, "many": MANY}
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_hidden_counts(sandbox: type[Sandbox], tmp_path: Path, way: str) -> None:
     with opened(BashProvider(), sandbox, tmp_path, limits=LIMITS) as bash:
@@ -123,7 +123,7 @@ def test_space_can_be_given_back(sandbox: type[Sandbox], tmp_path: Path) -> None
         assert result.stdout == "yes\n", result.stderr
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 def test_folders_in_folders_delay_nothing(sandbox: type[Sandbox], tmp_path: Path) -> None:
     with opened(Python(), sandbox, tmp_path) as python:
@@ -140,7 +140,7 @@ def left_behind(code: str) -> str:
     return f"import subprocess\nsubprocess.Popen(['python3', '-c', {code!r}]) and None"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 @pytest.mark.parametrize("way", ["removed", "mapped", "closed"])
 def test_what_outlives_its_call_is_ended(sandbox: type[Sandbox], tmp_path: Path, way: str) -> None:
@@ -161,7 +161,7 @@ def test_a_thread_that_outlives_its_call_is_ended(sandbox: type[Sandbox], tmp_pa
         assert python.run("1 + 1").value == 2
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 def test_a_job_of_a_shell_is_ended_and_the_shell_stays(
     sandbox: type[Sandbox], tmp_path: Path

@@ -471,7 +471,7 @@ bash.run("sleep 1000", timeout=1000)
 """
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever("end")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left_however_the_engine_ends(end: signal.Signals, tmp_path: Path) -> None:

@@ -262,6 +262,7 @@ def test_a_manager_gives_it_and_takes_it_away(tmp_path: Path) -> None:
         manager.release(handle)
 
 
+@pytest.mark.endurance
 def test_the_engine_is_killed_and_the_next_start_sweeps(tmp_path: Path) -> None:
     import subprocess
     import sys

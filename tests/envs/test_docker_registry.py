@@ -129,6 +129,7 @@ def test_an_image_is_fetched_when_it_is_missing_and_only_then(
     assert says(tmp_path, image)[0] == "first"
 
 
+@pytest.mark.endurance
 def test_always_takes_what_the_tag_means_now(registry: Registry, tmp_path: Path) -> None:
     registry.push("said:1", "first")
     image = f"{registry.address}/said:1"
@@ -146,6 +147,7 @@ def test_always_takes_what_the_tag_means_now(registry: Registry, tmp_path: Path)
         says(tmp_path, image, "always")
 
 
+@pytest.mark.endurance
 def test_a_digest_names_one_image_for_ever(registry: Registry, tmp_path: Path) -> None:
     digest = registry.push("said:1", "first")
     assert re.fullmatch(rf"{registry.address}/said@sha256:[0-9a-f]{{64}}", digest)

@@ -334,7 +334,7 @@ def test_connections_end_with_the_sandbox_and_nothing_is_left(
         assert connect().api.containers(all=True, filters={"label": [label]}) == []
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever("case")
 def test_tls_is_between_the_program_and_the_place(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -409,6 +409,7 @@ def fetch(url):
 """
 
 
+@pytest.mark.endurance
 def test_a_proxy_leads_to_hosts_that_are_not_known_beforehand(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -518,6 +519,7 @@ def test_what_cannot_be_denied_is_refused(
         manager.ensure({**spec, "policy": policy})
 
 
+@pytest.mark.endurance
 def test_what_a_killed_engine_left_is_taken_away(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"

@@ -184,7 +184,7 @@ def stage(
         stage.leave()
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_what_is_given_back_for_a_wait_is_there_again_with_its_workspace(stage: Stage) -> None:
     """E96 to E98: in another process, and opened once for two branches."""
     # A shell has a single prompt, so functions that share it must take turns.
@@ -212,7 +212,7 @@ SAYS = {
 }
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("stage", SAYS, indirect=True)
 def test_steps_that_share_it_are_served_without_mixing(stage: Stage) -> None:
     """S57, through a flow."""
@@ -232,7 +232,7 @@ def test_steps_that_share_it_are_served_without_mixing(stage: Stage) -> None:
     assert stage.opened() == 1
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("stage", SAYS, indirect=True)
 def test_the_first_result_says_that_what_was_set_is_gone(stage: Stage) -> None:
     """S56, E98: for kinds that have state to lose."""
@@ -262,7 +262,7 @@ def test_what_is_kept_for_a_wait_is_the_same(stage: Stage) -> None:
     assert (stage.opened(), stage.open()) == (1, [])
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever("stage")  # kinds do not know scopes
 @pytest.mark.parametrize(
     ("scope", "runs", "opened", "left"),
@@ -282,7 +282,7 @@ def test_it_lives_as_long_as_its_scope(
     assert len(stage.engine.environments.list(state="ready")) == left
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever("stage")  # kinds do not know how a flow ended
 @pytest.mark.parametrize(
     ("last", "status"),

@@ -55,6 +55,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     return run
 
 
+@pytest.mark.endurance
 def test_a_file_goes_on_to_a_function_and_back(run: Run, tmp_path: Path) -> None:
     (tmp_path / "rows.py").write_text(
         "from pathlib import Path\n\n"
@@ -96,7 +97,7 @@ NO_FILES = {
 }
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_what_is_no_file_of_the_step_is_refused_and_nothing_is_waited_for(
     run: Run, tmp_path: Path
 ) -> None:
@@ -124,6 +125,7 @@ def test_what_is_no_file_of_the_step_is_refused_and_nothing_is_waited_for(
     assert kept == []
 
 
+@pytest.mark.endurance
 def test_a_pattern_finds_files_only(run: Run, tmp_path: Path) -> None:
     (tmp_path / "elsewhere.txt").write_text("SEKRET")
     script = f"ln -s {tmp_path} out; echo 1 > a.txt; mkfifo b.txt; mkdir c.txt"
@@ -135,6 +137,7 @@ def test_a_pattern_finds_files_only(run: Run, tmp_path: Path) -> None:
     assert (made["none"], made["linked"]) == ([], [])
 
 
+@pytest.mark.endurance
 def test_any_name_arrives(run: Run) -> None:
     names = ["-rf", "a b", "$(touch x)", "ä😀", "x" * 200, "line\nend"]
     shown = [*names[:-1], "lineend"]  # displayed names contain no control characters
@@ -149,6 +152,7 @@ def test_any_name_arrives(run: Run) -> None:
         assert Path(made[name]["path"]).read_text() == str(number)
 
 
+@pytest.mark.endurance
 def test_a_value_that_only_looks_like_a_kept_file_is_data(run: Run, tmp_path: Path) -> None:
     """Code in a sandbox can return any value, but cannot refer to a file that was never kept."""
     (tmp_path / "secret").write_text("SEKRET")

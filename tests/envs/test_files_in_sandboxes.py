@@ -117,7 +117,7 @@ def test_any_size_arrives_whole(bash: Bash, tmp_path: Path, size: int) -> None:
     assert copy.read_bytes() == data
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 def test_a_file_larger_than_any_frame_goes_from_folder_to_folder(
     bash: Bash, tmp_path: Path

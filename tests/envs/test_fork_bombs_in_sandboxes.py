@@ -15,7 +15,7 @@ from flowengine_envs.kinds.bash import Bash, BashProvider
 from flowengine_envs.kinds.python import Python, PythonSandbox
 from tests.envs.opening import opened
 
-pytestmark = pytest.mark.usefixtures("little_grace")
+pytestmark = [pytest.mark.usefixtures("little_grace"), pytest.mark.endurance]
 
 LIMITS = {"processes": 150}
 FORK = "import os\nwhile True: os.fork()"
@@ -101,7 +101,6 @@ def test_another_command_goes_on_beside_forks_that_are_ended(boxed: Bash) -> Non
         assert other.result().stdout == "begun\non\n"
 
 
-@pytest.mark.endurance(slices=5)
 def test_a_sandbox_survives_forks_that_take_all_of_its_memory(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -115,7 +114,6 @@ def test_a_sandbox_survives_forks_that_take_all_of_its_memory(
         assert (after.value, after.stderr) == (2, "")
 
 
-@pytest.mark.endurance(slices=5)
 @pytest.mark.wherever
 def test_the_quota_is_measured_beside_forks_without_waiting_for_them(
     sandbox: type[Sandbox], tmp_path: Path

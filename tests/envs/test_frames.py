@@ -145,7 +145,7 @@ PLAIN = st.recursive(
 )
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @sliced(examples=30)
 @given(PLAIN)
 def test_plain_data_comes_back_as_it_was(value: object) -> None:

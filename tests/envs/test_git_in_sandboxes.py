@@ -27,6 +27,7 @@ LARGE = {"limits": {"output": "10kB"}}
 FLOOD = "head -c 100000 /dev/zero | tr '\\0' x"
 
 
+@pytest.mark.endurance
 def test_bash(sandbox: type[Sandbox], tmp_path: Path) -> None:
     with opened(BashProvider(), sandbox, tmp_path, **LARGE) as bash:
         bash.run(["sleep", "0"])
@@ -112,6 +113,7 @@ def test_docker(tmp_path: Path) -> None:
         assert seen.stdout == f"100000 {before.stdout_file}\n"
 
 
+@pytest.mark.endurance
 def test_the_home_folder_lasts_as_long_as_the_workspace(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:

@@ -72,7 +72,7 @@ def limited(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) ->
         yield bash
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("limit", BREACHES)
 def test_a_breach_is_named_and_the_sandbox_goes_on(limited: Bash, limit: str) -> None:
     code, messages = BREACHES[limit]
@@ -82,7 +82,7 @@ def test_a_breach_is_named_and_the_sandbox_goes_on(limited: Bash, limit: str) ->
     assert limited.run("rm -f big; echo usable").stdout == "usable\n"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("limit", BREACHES)
 def test_a_breach_of_python_is_named_and_it_goes_on(
     sandbox: type[Sandbox], tmp_path: Path, limit: str
@@ -104,7 +104,7 @@ def test_time_and_output_are_named(limited: Bash) -> None:
     assert len(long.stdout) < 10_200
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_bound_of_time_that_the_spec_sets_is_named(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -125,6 +125,7 @@ while True:
 """
 
 
+@pytest.mark.endurance
 def test_memory_that_is_in_no_process_is_named_too(sandbox: type[Sandbox], tmp_path: Path) -> None:
     """Such memory belongs to no process. The kernel may kill the supervisor, which is reported."""
     with opened(Python(), sandbox, tmp_path, limits={"memory": "128MiB"}) as python:
@@ -153,6 +154,7 @@ def test_a_file_that_is_too_large_is_told(tmp_path: Path) -> None:
     assert "limits.disk is 4 MiB" in told or "(limits.disk) is 4 MiB" in told
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("provider", ["host", "namespace"])
 def test_memory_that_only_each_process_is_held_to_is_not_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str
@@ -249,6 +251,7 @@ def test_refusals_are_counted_in_both_versions(tmp_path: Path) -> None:
         assert group.refused_processes() == 3
 
 
+@pytest.mark.endurance
 def test_a_command_that_clears_a_full_disk_is_not_ended_for_the_one_before(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -280,7 +283,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever("kind")
 @pytest.mark.parametrize("kind", STEPS)
 @pytest.mark.parametrize("limit", TYPES)
@@ -362,6 +365,7 @@ def test_commands_report_a_full_file_by_signal_or_by_the_error_of_their_interpre
     assert not names_refused_size(1, told + "x" * 4000)
 
 
+@pytest.mark.endurance
 def test_a_shell_says_which_limit_ended_a_command(tmp_path: Path) -> None:
     skip_without_bubblewrap()
     if "memory" not in Namespace.capabilities().holds or not has("tmux"):

@@ -136,6 +136,7 @@ def test_a_secret_is_in_the_variables_and_nowhere_else(
             assert b"SEKRET-canary" not in line
 
 
+@pytest.mark.endurance
 def test_a_program_that_stopped_its_keeper_is_reaped_when_engine_and_supervisor_are_killed(
     tmp_path: Path,
 ) -> None:
@@ -163,7 +164,7 @@ def test_a_program_that_stopped_its_keeper_is_reaped_when_engine_and_supervisor_
         until(lambda: not any(alive(pid) for pid in pids))
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever("provider")
 @pytest.mark.parametrize("provider", ["namespace", "host"])
 def test_what_a_killed_engine_left_is_reaped(tmp_path: Path, provider: str) -> None:

@@ -313,7 +313,7 @@ for n in range(300):
 """
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 def test_odd_things_are_told_and_hold_nothing_up(sandbox: type[Sandbox], tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"

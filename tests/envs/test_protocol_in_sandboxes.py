@@ -59,6 +59,7 @@ def test_a_ping_is_answered_during_an_endless_loop_and_the_call_can_be_cancelled
     assert python.run("x + 1").value == 42
 
 
+@pytest.mark.endurance
 @pytest.mark.wherever
 def test_a_long_silent_call_is_not_lost_however_late_the_engine_looks(
     sandbox: type[Sandbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,7 +130,7 @@ def test_a_request_that_is_none_costs_itself_alone(python: PythonSandbox, reques
     assert python.run("x + 1").value == 42
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 @pytest.mark.parametrize(
     "data",

@@ -592,6 +592,7 @@ def test_the_key_of_the_supervisor_cannot_be_read(python: PythonSandbox) -> None
     assert python.run(code).value == []
 
 
+@pytest.mark.endurance
 def test_killing_everything_in_reach_is_at_most_a_loss(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:

@@ -61,7 +61,7 @@ def kind(request: pytest.FixtureRequest, sandbox: type[Sandbox]) -> tuple[str, A
     return request.param, request.getfixturevalue(request.param)
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_no_variable_is_there_that_was_not_declared(
     kind: tuple[str, Any], sandbox: type[Sandbox], monkeypatch: pytest.MonkeyPatch
 ) -> None:

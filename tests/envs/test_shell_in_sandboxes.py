@@ -506,6 +506,7 @@ termios.tcsetattr(0, termios.TCSADRAIN, old)
 """
 
 
+@pytest.mark.endurance
 def test_secrets_are_masked(sandbox: type[Sandbox], tmp_path: Path) -> None:
     config = {"env": {"TOKEN": Secret("hunter-2-very", revealed=True)}}
     with opened(ShellProvider(), sandbox, tmp_path, config=config) as shell:
@@ -569,6 +570,7 @@ def test_watching_changes_nothing(shell: Shell) -> None:
     assert "typed" not in {entry.path for entry in shell.list()}
 
 
+@pytest.mark.endurance
 def test_nothing_in_the_sandbox_runs_a_program_of_who_watches(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -718,6 +720,7 @@ def test_shells_in_one_sandbox_run_at_once_and_know_nothing_of_each_other(
         assert one.run("echo $X").output == "1\n"
 
 
+@pytest.mark.endurance
 @pytest.mark.wherever
 def test_the_end_of_a_command_or_shell_leaves_the_other_shells(
     sandbox: type[Sandbox], tmp_path: Path
@@ -775,7 +778,7 @@ def test_another_shell_that_does_not_start_leaves_nothing(
         assert one.another().run("echo on").output == "on\n"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_the_end_of_the_sandbox_ends_all_its_shells(sandbox: type[Sandbox], tmp_path: Path) -> None:
     mark = f"{uuid.uuid4().int % 10**12 + 10**12}"
     with opened(ShellProvider(), sandbox, tmp_path) as one:

@@ -54,7 +54,7 @@ def test_a_call_withdrawn_before_the_command_begins_ends_it(shell: Shell) -> Non
         assert ended(shell).status == "cancelled"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 def test_an_interrupt_while_a_command_starts_that_is_a_shell_itself(shell: Shell) -> None:
     """A forked copy of the shell may swallow the interrupt before it becomes `bash`."""

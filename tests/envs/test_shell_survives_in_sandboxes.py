@@ -17,7 +17,7 @@ from tests.envs.opening import opened
 from tests.envs.test_shell_in_sandboxes import live, runs
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 @pytest.mark.parametrize(
     "hostile",
@@ -56,7 +56,7 @@ def test_a_shell_that_can_take_no_command_is_replaced(
         assert result.shell_restarted
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 def test_a_shell_that_has_ended_by_itself_is_replaced(
     sandbox: type[Sandbox], tmp_path: Path
@@ -125,7 +125,7 @@ def test_a_call_of_python_that_was_cancelled_is_not_in_the_way_of_the_next(
         assert asyncio.run(cancelled()) == 42
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 def test_what_is_left_out_of_output_is_counted(sandbox: type[Sandbox], tmp_path: Path) -> None:
     with opened(ShellProvider(), sandbox, tmp_path, limits={"output": "100kB"}) as shell:
@@ -239,7 +239,7 @@ def test_a_shell_that_is_killed_before_it_reads_a_command_is_replaced(
 FORGED = "ready.99999 ready.1 ready.x ready. exit.x exit. {0..60}.x {0..60}. $'\\377.\\377'"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 @pytest.mark.parametrize("make", ["touch", "mkdir", "mkfifo"])
 def test_files_that_programs_make_up_end_neither_the_shell_nor_its_sandbox(
@@ -253,7 +253,7 @@ def test_files_that_programs_make_up_end_neither_the_shell_nor_its_sandbox(
             assert shell.run(f"echo $X; rm -rf {place}", wait=60).output == "1\n", forged
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 def test_lines_are_told_as_they_come(sandbox: type[Sandbox], tmp_path: Path) -> None:
     config = {"env": {"TOKEN": Secret("hunter-2-very", revealed=True)}}

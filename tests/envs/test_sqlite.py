@@ -365,6 +365,7 @@ def test_a_file_grows_to_its_limit(opened: Open, file: Path) -> None:
 # At once (E46)
 
 
+@pytest.mark.endurance
 def test_twenty_threads_write_at_once(opened: Open, file: Path) -> None:
     with sqlite3.connect(file) as connection:
         connection.execute("pragma journal_mode = wal")  # fewer syncs

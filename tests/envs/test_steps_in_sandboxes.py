@@ -217,7 +217,7 @@ def test_steps_in_a_shell_keep_directory_and_variables(
     assert Path(kept["files"]["r"]["path"]).read_text() == "hi\n"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 @pytest.mark.parametrize("provider", [BashProvider(), ShellProvider()], ids=["bash", "shell"])
 def test_a_command_that_takes_longer_than_it_asked_for_is_stopped(
@@ -236,6 +236,7 @@ def test_a_command_that_takes_longer_than_it_asked_for_is_stopped(
     assert (after["exit_code"], after["stdout"], after["stderr"]) == (0, "on\n", "")
 
 
+@pytest.mark.endurance
 def test_a_program_without_a_network_learns_why(
     sandbox: type[Sandbox], tmp_path: Path, context: Context
 ) -> None:
@@ -265,6 +266,7 @@ def test_a_program_without_a_network_learns_why(
     }
 
 
+@pytest.mark.endurance
 def test_limits_that_a_step_in_a_shell_meets_are_named(
     sandbox: type[Sandbox], tmp_path: Path, context: Context
 ) -> None:

@@ -103,6 +103,7 @@ def test_an_editor_writes_what_was_typed(terminal: Shell) -> None:
     assert terminal.get("note") == b"first\nsecond\n"
 
 
+@pytest.mark.endurance
 @pytest.mark.wherever
 @pytest.mark.parametrize("broken", ["echo not today; false", "echo not today; sleep 60"])
 def test_an_activate_that_fails_in_a_later_shell_is_told_and_tried_again(
@@ -150,7 +151,7 @@ def before() -> int:
     return _memory("VmRSS")
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 def test_more_output_than_is_kept_costs_the_engine_nothing(
     sandbox: type[Sandbox], tmp_path: Path, before: int
@@ -167,7 +168,7 @@ def test_more_output_than_is_kept_costs_the_engine_nothing(
         assert on_host(bash, result.stdout_file).stat().st_size == 256 * MIB
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever
 def test_output_without_end_ends_with_its_command(
     sandbox: type[Sandbox], tmp_path: Path, bash: Bash, before: int

@@ -108,7 +108,7 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: str) -> Iter
         served.close()
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_it_is_deployed_reminded_of_notified_decided_on_a_phone_and_traced(office: Office) -> None:
     [reminding] = office.worker.starts()
     office.clock.time = parse_time(reminding["next"])

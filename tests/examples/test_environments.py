@@ -139,6 +139,7 @@ def test_an_agent_opens_what_it_chooses(folder: Path, flowengine: Shell) -> None
     assert sorted({*opened}) == ["files", "python"]
 
 
+@pytest.mark.endurance
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="apt-get install bubblewrap")
 def test_health_and_reuse(folder: Path, flowengine: Shell) -> None:
     done = subprocess.run(

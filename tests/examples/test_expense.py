@@ -83,7 +83,7 @@ def test_small_amounts_are_booked_without_asking(
     assert (entry["amount"], entry["cost_center"]) == (49.5, "4711")
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_manager_lowers_the_amount_and_it_is_booked_so(
     flowengine: Shell, office: Callable[..., list[str]]
 ) -> None:
@@ -106,7 +106,7 @@ def test_a_manager_lowers_the_amount_and_it_is_booked_so(
     assert mail == {"to": "ana@example.com", "text": "Your expense was booked."}
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_the_first_decision_stands(flowengine: Shell, office: Callable[..., list[str]]) -> None:
     office(1250)
     enter_for_ana(flowengine)
@@ -122,7 +122,7 @@ def test_the_first_decision_stands(flowengine: Shell, office: Callable[..., list
     assert len(written(flowengine.folder, "ledger.jsonl")) == 1
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_rejection_needs_a_comment_and_is_told(
     flowengine: Shell, office: Callable[..., list[str]]
 ) -> None:

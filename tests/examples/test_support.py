@@ -48,7 +48,7 @@ def test_refunds_are_asked_about_and_another_process_goes_on(tmp_path: Path) -> 
     }
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_it_is_written_out_as_a_file_that_means_the_same(tmp_path: Path) -> None:
     shutil.copy(EXAMPLE, tmp_path)
     (tmp_path / "support.yaml").write_text(python("--yaml", cwd=tmp_path))

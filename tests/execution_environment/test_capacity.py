@@ -176,6 +176,7 @@ def test_nor_do_they_where_what_they_share_was_open_and_is_closed(make: Make, to
             done.result()
 
 
+@pytest.mark.endurance
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2)), max_size=60))
 def test_places_are_served_in_order_and_none_is_lost(steps: list[tuple[int, int]]) -> None:
@@ -287,6 +288,7 @@ def test_while_its_execution_waits_it_is_given_back_or_kept(
     assert manager.ensure(kept).generation == 2
 
 
+@pytest.mark.endurance
 def test_a_hundred_waiting_executions_hold_nothing(make: Make, toy: Toy) -> None:
     before = threading.active_count()  # other tests may have left idle ones
     manager = make(capacity=Capacity(whole=1))

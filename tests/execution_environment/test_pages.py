@@ -44,7 +44,7 @@ def install(tmp_path: Path) -> None:
     (info / "entry_points.txt").write_text(POINT)
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_step_runs_in_what_the_second_provider_of_the_page_opens(tmp_path: Path) -> None:
     install(tmp_path)
     (tmp_path / "sums.yaml").write_text("""

@@ -75,7 +75,7 @@ FORK = """
 """
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_the_child_of_a_fork_is_told_and_releases_nothing(tmp_path: Path) -> None:
     done = run(FORK, tmp_path)
 
@@ -114,6 +114,7 @@ def test_the_interpreters_end_releases_everything_quietly(tmp_path: Path, end: s
     assert "ZeroDivisionError" in done.stderr if "Zero" in end else done.stderr == ""
 
 
+@pytest.mark.endurance
 def test_what_never_ends_does_not_keep_the_process(tmp_path: Path) -> None:
     program = """
         from flowengine.execution_environment import Bounds

@@ -172,6 +172,7 @@ def test_what_a_killed_process_had_begun_to_write_is_removed(
     assert [path.exists() for path in (*of_dead, ours)] == [False, False, True]
 
 
+@pytest.mark.endurance
 def test_a_dead_executions_workspace_is_kept_while_it_may_go_on(
     kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
 ) -> None:
@@ -223,6 +224,7 @@ def test_the_folder_of_what_waits_is_left_alone_and_can_be_taken_over(
     assert third.workspace != again.workspace
 
 
+@pytest.mark.endurance
 def test_who_ends_a_scope_takes_no_folder_from_another_who_begins_it(make: Make) -> None:
     """Several concurrent users have one session each, which they end repeatedly."""
     spec = {"kind": "files", "scope": "session", "owner_id": "team"}
@@ -273,6 +275,7 @@ def test_the_workspace_of_who_waits_and_lives_is_left_alone(
     assert manager.ensure(spec).workspace == workspace
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("change", [on_another_host, of_this_process])
 def test_entries_of_others_are_left_alone(
     kill: Callable[..., None],

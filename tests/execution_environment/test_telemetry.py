@@ -83,6 +83,7 @@ def run(program: str, folder: Path, **env: str) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.endurance
 def test_metrics_equal_the_list(tmp_path: Path) -> None:
     before, after = run(PROGRAM, tmp_path)
     metrics = before["metrics"]
@@ -135,7 +136,7 @@ print(json.dumps([name for name in sys.modules if name.startswith("opentelemetry
 """
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_nothing_is_loaded_where_nobody_measures(tmp_path: Path) -> None:
     assert run(QUIET, tmp_path) == [[]]
     assert run(QUIET, tmp_path, OTEL_METRICS_EXPORTER="none") != [[]]
@@ -155,5 +156,6 @@ print("true")
 """
 
 
+@pytest.mark.endurance
 def test_no_thread_of_the_metrics_outlives_the_events(tmp_path: Path) -> None:
     assert run(ENDS, tmp_path) == [True]

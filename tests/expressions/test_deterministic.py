@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 SOURCES = [
     "x",
     "keys(x)",
@@ -58,6 +60,7 @@ def run(seed: str) -> str:
     return done.stdout
 
 
+@pytest.mark.endurance
 def test_same_records_values_and_problems_under_every_hash_seed() -> None:
     first = run("0")
     for seed in ("1", "42", "4711", "random"):

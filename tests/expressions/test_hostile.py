@@ -159,7 +159,7 @@ def test_nothing_outside_is_reached(source: str) -> None:
     assert found in ("{0.__class__}", "%(a)s") or found[0].code in {"E301", "E302", "E311"}
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("source", COSTLY)
 def test_what_costs_too_much_is_refused_soon(source: str) -> None:
     start = time.process_time()

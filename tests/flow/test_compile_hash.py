@@ -110,6 +110,7 @@ def changes(file: Path) -> Iterator[tuple[Path_, Any]]:
             yield path, data
 
 
+@pytest.mark.endurance
 def test_the_order_of_keys_and_the_way_of_quoting_do_not_matter() -> None:
     differ = []
     for number, file in enumerate(FILES):

@@ -7,6 +7,8 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from flowengine.flow.compile import compile_file
 from tests.flow.examples import FILES, compiled
 
@@ -14,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "compiled_examples.json"
 
 
+@pytest.mark.endurance
 def test_a_flow_that_is_compiled_again_is_the_same_to_the_last_byte() -> None:
     """Compilation and linking must not modify data that the compiler caches."""
     path = ROOT / "examples/research_crew/research.yaml"

@@ -35,7 +35,7 @@ def hash_of(file: Path) -> str:
     return compile_file(file).hash
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @settings(max_examples=15)
 @given(path=files, random=st.randoms(use_true_random=False), note=st.text("ab#: '\"{}", max_size=9))
 def test_comments_blanks_quotes_and_braces_do_not_matter(

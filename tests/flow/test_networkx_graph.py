@@ -167,7 +167,7 @@ def test_a_step_may_be_called_like_a_scope_s_end_points(tmp_path: Path) -> None:
     assert list(graph.edges()) == [("/start", "start"), ("start", "undo"), ("undo", "/end")]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_every_step_of_the_examples_is_reached_from_the_start() -> None:
     for flow in FILES:
         loaded = flowengine.load(flow)

@@ -199,7 +199,7 @@ def test_every_key_says_what_it_means_with_an_example() -> None:
     assert len(LANGUAGE) > 150
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_examples_and_defaults_of_every_key_fit_it() -> None:
     wrong = []
     for path, schema in LANGUAGE.items():
@@ -271,7 +271,7 @@ SCHEMA_ONLY = {("steps", 1, "parallel", 0, "next")}
 """Targets inside `parallel` are checked when the graph is compiled (`E205`)."""
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @sliced(examples=30)
 @given(place=st.sampled_from(PLACES), odd=st.sampled_from(ODD), how=st.sampled_from("rrdak"))
 def test_schema_and_checker_find_the_same_files_wrong(

@@ -144,7 +144,7 @@ json_data = st.recursive(
 )
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @given(json_data)
 def test_what_is_written_reads_back_the_same(data: Any) -> None:
     """`to_yaml` and the reader agree on every JSON value."""

@@ -179,6 +179,7 @@ def test_a_file_without_reference_is_removed(store: SqliteStore) -> None:
     assert files(store) == [store.fetch_artifact(kept.sha256)]
 
 
+@pytest.mark.endurance
 def test_pruning_never_takes_what_is_being_put(tmp_path: Path) -> None:
     """One thread stores the same few contents for ever new executions while another one prunes."""
     store = SqliteStore(tmp_path / "s.db", "none", patience=60)

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from flowengine.journal.records import Append, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.kernel.notation.ids import wait_id
@@ -15,6 +17,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 COUNT = 1000
 
 
+@pytest.mark.endurance
 def test_two_processes_decide_a_thousand_waits_at_once(tmp_path: Path, start: Start) -> None:
     """Each wait has one decision, reported to both processes, and one message to its execution."""
     store = SqliteStore(tmp_path / "s.db", "process")

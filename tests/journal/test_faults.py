@@ -384,7 +384,7 @@ def read_all(store: JournalStore) -> list[object]:
     return [loaded.snapshot, loaded.lists, loaded.tail, events, *rest]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_altered_bytes_never_give_another_history(path: Path, tmp_path: Path) -> None:
     """After changes of random bytes, the events are intact, or an error reports the damage."""
     fill(path)
@@ -581,6 +581,7 @@ def test_changes_of_another_process_are_seen_without_a_query(path: Path) -> None
     other.close()
 
 
+@pytest.mark.endurance
 def test_many_processes_can_make_a_store_at_once(path: Path, start: Start) -> None:
     children = [start("make", path) for _ in range(5)]
     for child in children:
@@ -633,6 +634,7 @@ def test_closing_waits_for_a_thread_that_is_using_the_store(path: Path) -> None:
     again.close()
 
 
+@pytest.mark.endurance
 def test_many_threads_may_use_a_store_that_is_closed(path: Path) -> None:
     """Each thread receives an error that the store is closed, and the process survives."""
     told: list[str] = []

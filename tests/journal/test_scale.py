@@ -88,7 +88,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[SqliteStore, Sqlit
     return fill(folder / "short.db", SHORT), fill(folder / "long.db", LONG)
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("filter", WAIT_FILTERS, ids=str)
 def test_a_page_of_waits_costs_the_same_in_a_long_list(
     filter: WaitFilter, stores: tuple[SqliteStore, SqliteStore]

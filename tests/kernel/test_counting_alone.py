@@ -51,6 +51,7 @@ def test_its_own_limit_holds(limit: int, status: str) -> None:
     assert play(inner).status == status
 
 
+@pytest.mark.endurance
 def test_its_own_limit_is_the_default_if_it_says_none() -> None:
     inner = {"steps": rounds(10_001), "counts_alone": True, "limits": {"activations": 20_000}}
     played = play(inner)

@@ -65,7 +65,7 @@ def records(state: Any) -> dict[tuple[int, int], dict[str, Any]]:
 # Absence of effects
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("block", range(4))
 def test_random_flows_do_the_same_whether_or_not_they_forget(block: int) -> None:
     forgotten = 0

@@ -70,7 +70,7 @@ def compared(graph: Graph, events: list[Any]) -> int:
     return sum(node is not None for node in graph.followers.values())
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("block", range(4))
 def test_random_flows(block: int) -> None:
     passed = 0

@@ -32,7 +32,7 @@ def check(seed: int, *, crashes: bool) -> None:
         raise AssertionError(f"{seed=} {crashes=}: {error!r}") from error
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("crashes", [False, True], ids=["calm", "crashes"])
 def test_all_properties_hold(crashes: bool) -> None:
     """After every event and at the end, even if the state is restored from bytes at any moment."""

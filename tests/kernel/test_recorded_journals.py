@@ -108,7 +108,7 @@ def test_journals_are_long_enough_to_mean_something() -> None:
     assert sum(events) > 250
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_patterns_are_recorded_and_replay(tmp_path: Path) -> None:
     """`scripts/replay.sh` compares these with other versions of Python."""
     record_patterns(tmp_path)
@@ -120,6 +120,7 @@ def test_patterns_are_recorded_and_replay(tmp_path: Path) -> None:
     assert differing(tmp_path)[0] == [spoiled.stem]
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("hash_seed", ["0", "1", "4711"])
 def test_replay_does_not_depend_on_the_hash_seed(hash_seed: str) -> None:
     """A process with another hash seed produces the same bytes."""

@@ -49,7 +49,7 @@ class TestLoop:
 
 
 class TestLimits:
-    @pytest.mark.endurance(slices=5)
+    @pytest.mark.endurance
     @pytest.mark.parametrize("inner", [{"action": "none"}, {"group": [step("i", action="none")]}])
     def test_rounds_in_which_nothing_is_called_do_not_go_on_for_ever(
         self, inner: dict[str, Any]

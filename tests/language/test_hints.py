@@ -67,7 +67,7 @@ def _steps(file: Any) -> list[dict[str, Any]]:
     return [*own, *(step for part in file.values() for step in _steps(part))]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_every_command_that_is_proposed_books_nothing_twice(stage: Stage) -> None:
     """Steps fail, then some compensations. The proposed commands are executed until there is none.
 

@@ -405,6 +405,7 @@ outputs: {{p: "${{{{ steps.p.output }}}}"}}
 """
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("way", ["end", "end_all"])
 def test_parallel_has_the_history_of_the_group_and_split_that_it_stands_for(
     stage: Stage, way: str

@@ -572,6 +572,7 @@ outputs: {all: "${{ steps.each.output }}"}
 """
 
 
+@pytest.mark.endurance
 def test_fifty_items_wait_at_once_and_are_answered_in_any_order(stage: Stage) -> None:
     result = stage.run(FIFTY)
     assert len(result.waits) == 50

@@ -140,6 +140,7 @@ steps:
     assert map_["busy"] == 0
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("places", [1, 2, 7])
 def test_places_are_kept_in_nested_maps_whatever_waits(stage: Stage, places: int) -> None:
     """At most `places` items are at work at any time, and `busy` counts them at both levels."""

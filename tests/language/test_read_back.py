@@ -83,7 +83,7 @@ def read(engine: Engine, result: ExecutionResult) -> list[str]:
     return [step["address"] for step in shown["steps"]]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_whatever_ended_is_read_back(stage: Stage) -> None:
     ends: Counter[str] = Counter()
     for seed in islice(seeds(), FLOWS):

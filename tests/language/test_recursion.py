@@ -48,7 +48,7 @@ class Calls:
         return Told(ran.status, ran.outputs if error is None else None, error, self.effects)
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_runs(stage: Stage) -> None:
     for seed in range(FLOWS):
         file, fates = draw_file(seed)
@@ -56,7 +56,7 @@ def test_runs(stage: Stage) -> None:
         assert calls.told(stage.run(file, id=f"run{seed}")) == Recursion(file, fates).play(), seed
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_forks_at_every_address(stage: Stage) -> None:
     assert sum(_fork_everywhere(stage, seed) for seed in range(FLOWS // 10)) > FLOWS / 2
 
@@ -90,7 +90,7 @@ def _fork_everywhere(stage: Stage, seed: int, most: int | None = None) -> int:
     return forks
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_retries_of_what_failed(stage: Stage) -> None:
     """Executions that ran compensations before they failed cannot be retried."""
     found: Counter[str] = Counter()

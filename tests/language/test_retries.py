@@ -512,7 +512,7 @@ steps:
     assert simulator.state["error"]["type"] == "LimitExceeded"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_chat_of_five_thousand_messages_is_no_hot_cycle(stage: Stage) -> None:
     text = """
 signals: {message: {}}
@@ -550,6 +550,7 @@ steps:
     assert simulator.state["error"]["type"] == "LimitExceeded"
 
 
+@pytest.mark.endurance
 def test_long_lists_are_no_hot_cycles(stage: Stage) -> None:
     text = """
 limits: {steps: 100}

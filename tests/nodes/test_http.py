@@ -513,6 +513,7 @@ def test_the_header_of_the_key_is_what_the_flow_says(
     assert {name: told[name] for name in names if name in told} == sent
 
 
+@pytest.mark.endurance
 def test_after_a_kill_the_server_knows_the_request_again(server: str, tmp_path: Path) -> None:
     path = tmp_path / "flow.yaml"
     path.write_text(

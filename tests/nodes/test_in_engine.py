@@ -191,6 +191,7 @@ def test_file_that_holds_a_secret_is_masked_where_the_flow_says_so(
     assert Path(b["path"]).read_bytes() == b"***\n"
 
 
+@pytest.mark.endurance
 def test_script_of_a_killed_engine_is_ended_before_the_step_is_tried_again(
     flow: Any, tmp_path: Path
 ) -> None:

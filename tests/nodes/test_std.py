@@ -199,7 +199,7 @@ def test_circle_of_links_is_an_error(bench: Bench) -> None:
     assert "Too many levels of symbolic links" in error["message"]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_folder_swapped_for_a_link_while_it_is_walked_never_leads_out(
     bench: Bench, outside: Path
 ) -> None:

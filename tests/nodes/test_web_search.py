@@ -150,6 +150,7 @@ steps:
     assert service.waiting.is_set()
 
 
+@pytest.mark.endurance
 def test_long_texts_and_more_than_was_asked_for_are_cut(bench: Bench, service: Service) -> None:
     page = {"title": "t" * 5000, "url": "https://example.com", "content": "x" * 1_000_000}
     service.answer = as_json({"results": [page] * 50})

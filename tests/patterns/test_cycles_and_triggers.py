@@ -15,6 +15,7 @@ EDIT = {"good": "legal", "rewrite": "write", "drop": None}
 LEGAL = {"publish": "publish", "soften": "edit", "rewrite": "write"}
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("draft_exists", [True, False])
 def test_10_arbitrary_cycles(draft_exists: bool) -> None:
     """Cycles with two entries and two exits: every path of the graph can be taken."""

@@ -114,7 +114,7 @@ def test_the_page_of_the_docs_names_the_right_of_every_route() -> None:
     ]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_each_route_for_each_role(api: Api, route: Route) -> None:
     api.token("user:ada", "viewer")

@@ -89,6 +89,7 @@ def kinds(events: list[Any]) -> list[str]:
     return [event.type.value for event in events]
 
 
+@pytest.mark.endurance
 def test_a_conversation_with_tools_approvals_and_handoffs(api: Api) -> None:
     first = run(api, "What is 1 + 2?")
     assert kinds(first) == [

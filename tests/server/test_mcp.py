@@ -88,7 +88,7 @@ def listed(api: Api, mode: str, user: str = OWNER) -> dict[str, Any]:
     return dict(Mcp(api, mode, user)(talk))
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_flows_that_the_user_may_start_are_tools(
     api: Api, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +186,7 @@ def test_the_user_of_the_client_answers_the_questions(api: Api, mode: str) -> No
     assert decided[0]["comment"] == "as agreed"
 
 
+@pytest.mark.endurance
 def test_an_answer_that_decides_nothing_leaves_the_approval_open(api: Api, mode: str) -> None:
     mcp = Mcp(api, mode)
     answers: list[Any] = [

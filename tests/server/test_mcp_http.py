@@ -104,6 +104,7 @@ def test_a_server_that_stops_ends_the_calls_that_wait(served: Served, mode: str)
     assert asyncio.run(talk())["status"] == "recorded"
 
 
+@pytest.mark.endurance
 def test_each_request_needs_the_token_of_its_session(served: Served) -> None:
     def send(token: str | None, body: Any = INITIALIZE, **headers: str) -> httpx2.Response:
         given = {**HEADERS, **headers}
@@ -165,7 +166,7 @@ class Program:
         return json.loads(self.process.stdout.readline())["result"]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_killed_program_leaves_its_question_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +200,7 @@ def test_a_killed_program_leaves_its_question_open(
         assert engine.wait(wait)["decision"]["via"] == "mcp"
 
 
+@pytest.mark.endurance
 def test_only_mcp_loads_its_sdk() -> None:
     program = (
         "import sys, flowengine.server.mcp.http, flowengine.cli.commands.mcp;"

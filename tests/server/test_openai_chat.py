@@ -97,7 +97,7 @@ def asked(text: str) -> Any:
     return [{"role": "user", "content": text}]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_conversation_with_tools_and_approvals_across_a_restart(api: Api) -> None:
     with Chat(api) as client:
         assert [model.id for model in client.models.list()] == ["f"]

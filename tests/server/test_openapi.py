@@ -60,7 +60,7 @@ def _requests(operation: Any) -> Any:
     return right | operation.as_strategy(generation_mode=GenerationMode.NEGATIVE)
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_no_request_finds_a_failure_or_an_undocumented_answer(api: Api, route: Any) -> None:
     import schemathesis  # here, so that other processes do not load it

@@ -23,6 +23,7 @@ def asked(api: Api, text: str) -> tuple[ExecutionResult, str]:
     return result, f"/approvals/{result.waits[0]['id']}"
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_arguments_are_shown_harmless_and_unchanged_by_an_approval(
     api: Api, text: str

@@ -98,7 +98,7 @@ def test_an_execution_without_agents_has_no_conversation(api: Api) -> None:
     assert "No agent has said anything yet" in text
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_long_conversation_is_shown_in_pages_and_an_open_chat_can_be_answered(
     api: Api, tmp_path: Path
 ) -> None:

@@ -138,7 +138,7 @@ async def signed_in(browser: Browser, served: Served, *, scripts: bool) -> tuple
     return page, faults
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_each_view_is_accessible_and_fits_a_phone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ def size_of(picture: Path) -> tuple[int, int]:
     return width, height
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_pictures_are_made_from_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -181,6 +181,7 @@ def test_connections_of_one_address_are_bounded(served: Served) -> None:
     until(lambda: status(served.send(close)) == 200)
 
 
+@pytest.mark.endurance
 def test_a_reader_that_does_not_read_is_cut_off(served: Served) -> None:
     engine = served.api.engine
     id = engine.start(served.api.flows[0], {"amount": 1, "reason": "x" * 8_000_000})

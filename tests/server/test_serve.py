@@ -67,7 +67,7 @@ def served(folder: Path) -> Iterator[Served]:
     process.communicate()
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_server_records_what_a_command_line_drives_and_ends_when_it_is_told_to(
     served: Served,
 ) -> None:

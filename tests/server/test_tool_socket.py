@@ -334,7 +334,7 @@ def test_times_sizes_and_connections_are_bounded(
         )
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("limits", [ProtocolLimits(reader_seconds=0.5)])
 def test_a_client_that_does_not_read_is_cut_off(served: Served, tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text("def big(n: int) -> str:\n    return 'x' * 60_000\n")

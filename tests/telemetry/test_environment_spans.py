@@ -219,6 +219,7 @@ Engine("store").run("flow.yaml", id="d1")
 """
 
 
+@pytest.mark.endurance
 def test_a_killed_process_and_the_next_one_make_one_trace() -> None:
     write("""
 environments: {desk: {kind: toy}}

@@ -188,6 +188,7 @@ def test_maps_retries_and_waits_have_spans() -> None:
     assert errors == ["ValueError", "ValueError", None]
 
 
+@pytest.mark.endurance
 def test_trace_of_a_killed_process_is_continued(folder: Path) -> None:
     (folder / "dies.yaml").write_text(
         "flowengine: 1\nid: dies\ntools: {die: {python: 'shop:die_once', effect: idempotent}}\n"
@@ -338,6 +339,7 @@ def test_collector_that_is_down_is_reported_in_one_line(
     assert caplog.messages == [told]
 
 
+@pytest.mark.endurance
 def test_without_a_destination_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
     program = (

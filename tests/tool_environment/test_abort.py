@@ -267,6 +267,7 @@ def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
         yield found
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("kind", ["bash", "shell"])
 def test_an_aborted_command_keeps_what_it_printed(kind: str, manager: EnvironmentManager) -> None:
     mark = os.urandom(8).hex()
@@ -493,6 +494,7 @@ def test_the_model_is_told_which_it_was(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.endurance
 def test_what_the_process_died_in_is_uncertain_and_does_not_run_again(tmp_path: Path) -> None:
     script = f"""
 import asyncio, os

@@ -295,7 +295,7 @@ def agent_of(env: LocalEnvironment, count: Counting) -> Agent:
     return Agent(name="Clerk", model="scripted/x", functions=through(env, [count.tool]))
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize(("ends", "asked", "counted"), [("asking", 1, 1), ("rejected", 0, 0)])
 def test_a_crash_while_somebody_decides_is_no_question_whether_it_took_effect(
     tmp_path: Path, ends: str, asked: int, counted: int

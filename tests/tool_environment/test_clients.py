@@ -343,6 +343,7 @@ def test_a_lost_connection_loses_nothing(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.endurance
 def test_a_connection_that_never_reads_slows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "LARGEST", 1024 * 1024)
 

@@ -127,6 +127,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.endurance
 def test_metadata_is_plain_data_and_the_same_in_every_process() -> None:
     told = [
         subprocess.run(

@@ -49,7 +49,7 @@ def run(
         return engine.run(folder / "flow.yaml")
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("retry", "attempts"),
     [("{delay: 1ms, max_delay: 2ms}", 3), ("{attempts: 2, delay: 1ms, max_delay: 2ms}", 2)],

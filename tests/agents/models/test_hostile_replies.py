@@ -120,6 +120,7 @@ def test_what_is_half_a_character_costs_no_reply(listen: Heard | None, wire: Wir
     assert not listen or listen.text == "so \ufffd"
 
 
+@pytest.mark.endurance
 def test_two_halves_that_arrive_apart_are_one_character(wire: Wire) -> None:
     wire.answer(streamed({"content": HALF}, {"content": "\ude00"}))
 

@@ -31,6 +31,7 @@ def run(program: str, folder: Path, **variables: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     "program",
     [

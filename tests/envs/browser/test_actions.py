@@ -20,7 +20,7 @@ from flowengine_envs.sandboxes.namespace import Namespace
 from tests.envs.browser.web import Web, network, send
 from tests.envs.opening import opened
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from tests.envs.browser.conftest import SMALL
 from tests.envs.browser.web import Web, redirect
 from tests.envs.opening import opened
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 ALL = ["password", "upload", "new_host"]
 LOGIN = """<form method=post action=/in><input name=user><input type=password name=pass>

@@ -17,7 +17,7 @@ from flowengine_envs.sandboxes.namespace import Namespace
 from tests.envs.browser.web import Web, redirect, send
 from tests.envs.opening import opened
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 
 class Canary:
@@ -93,7 +93,6 @@ WAYS = {
 }
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize("way", WAYS)
 def test_pages_do_not_reach_what_the_policy_does_not_name(
     browser: Browser, web: Web, canary: Canary, way: str

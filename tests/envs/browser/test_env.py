@@ -35,7 +35,7 @@ from flowengine_envs.compat.browser_env import (
 from flowengine_nodes import browser_tools as std
 from tests.envs.browser.web import Web
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 
 @pytest.fixture(scope="module")

@@ -44,6 +44,7 @@ def test_a_page_of_the_workspace_is_shown_with_what_is_beside_it(
     assert browser.back().title == "Report"
 
 
+@pytest.mark.endurance
 def test_what_is_not_in_the_workspace_is_refused(
     browser: Browser, workspace: Path, tmp_path: Path
 ) -> None:

@@ -45,7 +45,7 @@ from tests.envs.browser.web import BLOCKED, Web, network, never, send
 from tests.envs.opening import Trace, opened, release
 from tests.execution_environment.toy import until
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 
 class Taken:
@@ -178,7 +178,6 @@ The end of a process is tested below, and that of a killed engine's process in `
 """
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize(
     "check",
     [each for each in CHECKS if each is not killed_process_is_reaped],

@@ -17,7 +17,7 @@ from flowengine_envs.documents.converters import convert
 from tests.envs.browser.conftest import SMALL
 from tests.envs.browser.web import BLOCKED, Answer, Web, never, redirect, send
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

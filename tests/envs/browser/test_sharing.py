@@ -23,7 +23,7 @@ from tests.envs.browser.drivers import drivers
 from tests.envs.browser.web import BLOCKED, Web, never, send
 from tests.envs.opening import request_for
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 
 @pytest.fixture(scope="module")

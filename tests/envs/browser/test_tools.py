@@ -24,7 +24,7 @@ from flowengine_envs.browser.provider import BrowserProvider
 from tests.agents.flows import Case, call
 from tests.envs.browser.web import Web, send
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 FLOW = """
 flowengine: 1

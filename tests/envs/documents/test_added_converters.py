@@ -66,7 +66,7 @@ def test_they_are_tried_in_order_before_the_built_in_ones(folder: Path) -> None:
         assert reader.read(b"plain", "a.txt").format == "text"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("function", "type", "told"),
     [

@@ -241,7 +241,7 @@ def test_deep_nesting_keeps_the_text() -> None:
     assert "nested too deeply" in document.notes[0]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     "tag",
     ["ul><li", "blockquote", "table><tr><td", "table><tr><th", "b", "a href=x", "math><msqrt"],

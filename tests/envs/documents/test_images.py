@@ -92,6 +92,7 @@ def test_an_image_is_described(eyes: ScriptedModel) -> None:
     assert Image.open(io.BytesIO(data)).size == (300, 400)  # upright again
 
 
+@pytest.mark.endurance
 def test_a_model_is_asked_what_its_user_wants_to_know(eyes: ScriptedModel) -> None:
     read({"path": "harbour.jpg", "question": "How many ships?"}, vision_model=EYES)
     assert sent(eyes)[0].endswith("In particular: How many ships?")
@@ -109,7 +110,7 @@ def test_what_is_sent_says_nothing_of_where_it_was_taken(eyes: ScriptedModel) ->
     assert "54" not in document["markdown"]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("size", "seen"), [((6000, 3000), (784, 1568)), ((100, 10_000), (1568, 16))]
 )
@@ -123,7 +124,7 @@ def test_large_images_are_scaled(
     assert len(data) < 3_000_000
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_noise_is_not_sent_as_it_is(eyes: ScriptedModel, folder: Path) -> None:
     noise = Image.effect_noise((1500, 1500), 200).convert("RGB")
     noise.save(folder / "noise.png")
@@ -141,6 +142,7 @@ def test_the_first_frame_of_an_animation_is_sent(eyes: ScriptedModel, folder: Pa
     assert getattr(image, "n_frames", 1) == 1
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("model", "told"),
     [
@@ -189,6 +191,7 @@ def scan(path: Path, *modes: str, size: tuple[int, int] = (600, 800)) -> None:
     first.save(path, "PDF", save_all=True, append_images=more)
 
 
+@pytest.mark.endurance
 def test_scanned_pages_are_described_at_their_places(eyes: ScriptedModel, folder: Path) -> None:
     scan(folder / "letter.pdf", "1", "RGB")
     document = read({"path": "letter.pdf", "question": "Whose is it?"}, vision_model=EYES)
@@ -207,6 +210,7 @@ def test_scanned_pages_are_described_at_their_places(eyes: ScriptedModel, folder
         assert Image.open(io.BytesIO(data)).size == (600, 800)
 
 
+@pytest.mark.endurance
 def test_one_page_of_a_scan_is_described_where_it_is_read(eyes: ScriptedModel) -> None:
     scan(Path("letter.pdf"), "L")
     told = read({"address": "letter.pdf"}, "visit_page", vision_model=EYES)
@@ -215,6 +219,7 @@ def test_one_page_of_a_scan_is_described_where_it_is_read(eyes: ScriptedModel) -
     assert len(eyes.requests) == 1
 
 
+@pytest.mark.endurance
 def test_only_so_many_pages_of_a_scan_are_described(eyes: ScriptedModel) -> None:
     scan(Path("letter.pdf"), "L", "L", "L")
     document = read({"path": "letter.pdf"}, vision_model=EYES, pictures=2)
@@ -224,6 +229,7 @@ def test_only_so_many_pages_of_a_scan_are_described(eyes: ScriptedModel) -> None
     assert "scanned pages described: 2 (limit 'pictures'). Others are not" in document["notes"]
 
 
+@pytest.mark.endurance
 def test_who_reads_on_is_told_of_further_pages(eyes: ScriptedModel) -> None:
     scan(Path("letter.pdf"), "L", "L")
     document = read({"path": "letter.pdf", "page": 1}, vision_model=EYES, pictures=1)
@@ -233,6 +239,7 @@ def test_who_reads_on_is_told_of_further_pages(eyes: ScriptedModel) -> None:
     assert not document["truncated"]
 
 
+@pytest.mark.endurance
 def test_a_reader_without_a_flow_has_scans_described(eyes: ScriptedModel, folder: Path) -> None:
     (folder / "workspace").mkdir()
     scan(folder / "workspace" / "letter.pdf", "L", "L")
@@ -243,6 +250,7 @@ def test_a_reader_without_a_flow_has_scans_described(eyes: ScriptedModel, folder
     assert seen.index("# A harbour") < seen.index("<!-- page 2 -->") < seen.rindex("Three.")
 
 
+@pytest.mark.endurance
 def test_what_is_no_scan_is_not_described(eyes: ScriptedModel, folder: Path) -> None:
     scan(folder / "logo.pdf", "L", size=(90, 90))
     read({"path": "logo.pdf"}, vision_model=EYES)
@@ -322,6 +330,7 @@ def test_no_model_is_asked_unless_one_is_named(eyes: ScriptedModel) -> None:
     assert eyes.requests == []
 
 
+@pytest.mark.endurance
 def test_a_damaged_image_is_told_by_what_is_known(eyes: ScriptedModel, folder: Path) -> None:
     (folder / "cut.jpg").write_bytes(photo((4000, 3000))[:20_000])
     document = read({"path": "cut.jpg"}, vision_model=EYES)

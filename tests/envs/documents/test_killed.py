@@ -57,7 +57,7 @@ def works(pids: set[int]) -> bool:
     return False
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever("at")
 @pytest.mark.parametrize("at", ["download", "conversion"])
 def test_killed_at_work_nothing_is_left(

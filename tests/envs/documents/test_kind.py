@@ -138,7 +138,7 @@ def many_paragraphs() -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_memory_is_limited(place: type[Sandbox], tmp_path: Path) -> None:
     limits = {"memory": 200 * 1024 * 1024, "time": 60}
     workspace = tmp_path / "workspace"
@@ -150,7 +150,7 @@ def test_memory_is_limited(place: type[Sandbox], tmp_path: Path) -> None:
         assert resource.read(b"fine", "a.txt").markdown == "fine"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever("place")
 @pytest.mark.parametrize(
     ("limit", "value", "data"),
@@ -230,6 +230,7 @@ def test_a_missing_library_is_told_with_the_command(
         manager.ensure(spec)
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("provider", ["namespace", "host"])
 def test_a_manager_opens_and_releases_it(provider: str, tmp_path: Path) -> None:
     if provider == "namespace" and not has("bwrap"):

@@ -44,6 +44,7 @@ def test_a_large_file_is_refused() -> None:
         convert(b"a" * 3_000_000, "a.txt", limits=SMALL)
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("folder", ["word", "ppt", "xl"])
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(folder: str) -> None:
     bomb = packed(**{f"{folder}__document.xml": bytes(50_000_000)})
@@ -155,6 +156,7 @@ def test_entities_are_not_expanded_and_nothing_is_loaded(tmp_path: Path) -> None
     assert "hunter2" not in convert(buffer.getvalue()).markdown
 
 
+@pytest.mark.endurance
 def test_a_far_away_cell_costs_nothing() -> None:
     book = openpyxl.Workbook()
     book.active["A1"] = "here"

@@ -132,7 +132,7 @@ def test_a_file_that_changes_meanwhile_is_told(reader: Documents) -> None:
     assert "Page 1, line 0" in reader.page("changing.pdf", characters=SIZE).text
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_reader_with_a_position(
     reader: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,7 +147,7 @@ def test_errors_of_servers_are_pages_to_go_back_from(folder: Path) -> None:
             browser.visit_page(site.url("/bad"))
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_the_position_survives_in_another_process(folder: Path) -> None:
     """The position is plain data that contains no text of the document."""
     with RequestsMarkdownBrowser() as browser:
@@ -185,6 +185,7 @@ def test_the_position_survives_in_another_process(folder: Path) -> None:
     assert following.startswith("[Page 1/1]\n\nother")
 
 
+@pytest.mark.endurance
 def test_a_changed_document_is_told_first(folder: Path) -> None:
     with RequestsMarkdownBrowser() as browser:
         browser.visit_page("long.txt")
@@ -206,6 +207,7 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
         RequestsMarkdownBrowser(state=state)
 
 
+@pytest.mark.endurance
 def test_two_readers_do_not_disturb_each_other(folder: Path) -> None:
     (folder / "other.txt").write_text(TEXT.replace("line", "row"))
 

@@ -64,7 +64,7 @@ def output(result: ExecutionResult) -> Any:
     return result.outputs["document"]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_flow_reads_a_page_of_the_web(site: Site) -> None:
     whole = output(run(site, {"url": site.url("/long")}))
     assert (whole["title"], whole["status"], whole["address"]) == (
@@ -79,6 +79,7 @@ def test_a_flow_reads_a_page_of_the_web(site: Site) -> None:
     assert "The harbour lies here." in found["markdown"]
 
 
+@pytest.mark.endurance
 def test_a_local_document_has_pages_too(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text(LONG)
     second = output(run(None, {"path": "long.txt", "page": 2}))
@@ -101,7 +102,7 @@ def test_the_body_of_an_error_is_masked_before_it_is_cut(
     assert "hunter2" not in str(error)
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("arguments", "type", "told"),
     [
@@ -248,6 +249,7 @@ def test_errors_cannot_pose_as_the_project(site: Site, tmp_path: Path) -> None:
         assert "free" in inside, told
 
 
+@pytest.mark.endurance
 def test_documents_as_data_are_marked_for_models_only(site: Site, tmp_path: Path) -> None:
     (tmp_path / "evil.txt").write_text(EVIL)
     assert output(run(None, {"path": "evil.txt"}))["markdown"] == EVIL

@@ -202,6 +202,7 @@ def very_many_lines(count: int) -> str:
     return "1 1 m 9 1 l S\n1 1 m 1 9 l S\n" * (count // 2)
 
 
+@pytest.mark.endurance
 def test_a_page_of_very_many_lines_has_no_table_and_is_its_text() -> None:
     document = read(very_many_lines(12_000), stroked(grid()), texts())
 

@@ -58,6 +58,7 @@ def test_a_document_is_read_in_a_sandbox() -> None:
     assert document["size"] == (FILES / "pandoc.docx").stat().st_size
 
 
+@pytest.mark.endurance
 def test_a_declared_environment_of_that_name_is_used() -> None:
     environments = {"documents": {**ON_HOST["documents"], "config": {"characters": 100}}}
     document = document_of(run("groff.pdf", environments=environments))
@@ -66,7 +67,7 @@ def test_a_declared_environment_of_that_name_is_used() -> None:
     assert document["notes"] == ["cut after 100 characters (limit 'characters')"]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize("by", ["list", "map", "tool"])
 def test_an_environment_that_is_named_is_used(by: str) -> None:
     """Whatever its name, and even if another environment has the kind's name."""
@@ -109,7 +110,7 @@ def test_an_environment_that_nothing_works_in_is_to_be_named() -> None:
     assert warning.hint == "name it at a step or tool that works in it, or remove it"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("path", "type", "told"),
     [

@@ -146,7 +146,7 @@ def faults(case: Case, do: Callable[[], Any], log: pytest.LogCaptureFixture) -> 
     return [f"no error, but {given!r}"]
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_nonsense_over_standard_streams(
     opened: Open,
     good: Session,
@@ -227,6 +227,7 @@ def test_schemas_of_a_server_are_not_evaluated(opened: Open) -> None:
         assert session.call_tool(name).structured == {"a": "a" * 40 + "b"}
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("how", ["close-half", "close-output"])
 def test_an_answer_that_breaks_off_is_a_loss_at_once(
     opened: Open, good: Session, manager: EnvironmentManager, how: str
@@ -243,7 +244,7 @@ def test_an_answer_that_breaks_off_is_a_loss_at_once(
     assert processes(manager) == []
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.wherever("what")
 @pytest.mark.parametrize("what", ["changes", "malformed", "requests", "answers", "text"])
 def test_a_flood_without_end_ends_with_the_time_of_the_call(
@@ -269,6 +270,7 @@ def test_a_flood_without_end_ends_with_the_time_of_the_call(
     assert processes(manager) == []
 
 
+@pytest.mark.endurance
 def test_noise_leaves_others_their_turn(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     turns: Counter[int] = Counter()
     ended = threading.Event()

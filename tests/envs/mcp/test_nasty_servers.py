@@ -127,6 +127,7 @@ def test_a_stopped_server_is_not_healthy(tmp_path: Path) -> None:
 # The end (E54)
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("how", ["release", "crash", "suspend"])
 def test_the_whole_process_tree_ends(nasty: Open, manager: EnvironmentManager, how: str) -> None:
     session = nasty()
@@ -184,7 +185,7 @@ def test_a_huge_answer_is_an_error_and_the_session_goes_on(nasty: Open) -> None:
     assert session.call_tool("count").text == "3"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("tool", "args"),
     [("flood", {"count": 3000}), ("errors", {"count": 20_000}), ("garbage", {})],
@@ -216,6 +217,7 @@ def test_floods_and_garbage_do_no_harm(nasty: Open, tool: str, args: dict[str, A
     assert len(session.last_output()) < 100_000
 
 
+@pytest.mark.endurance
 def test_a_server_may_list_so_many_tools_only(nasty: Open) -> None:
     with pytest.raises(LimitExceeded, match="more than 10000 tools"):
         nasty("many").list_tools()
@@ -318,7 +320,7 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_when_the_engine_was_killed_the_next_one_ends_the_servers_tree(
     manager: EnvironmentManager, tmp_path: Path
 ) -> None:

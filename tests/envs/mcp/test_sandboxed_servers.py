@@ -137,6 +137,7 @@ def test_a_server_reaches_the_places_that_its_policy_names(
     assert session.call_tool("connect", to).text == "hello"
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("how", ["release", "crash"])
 def test_what_a_server_left_behind_ends_with_the_sandbox(
     provider: str, sandboxed: Sandboxed, manager: EnvironmentManager, how: str
@@ -154,6 +155,7 @@ def test_what_a_server_left_behind_ends_with_the_sandbox(
     assert comes(lambda: not sleeps(seconds))
 
 
+@pytest.mark.endurance
 @pytest.mark.skipif(tree() is None, reason="no control groups for this user")
 def test_a_server_that_meets_a_limit_is_lost_and_the_limit_is_told(sandboxed: Sandboxed) -> None:
     greedy = sandboxed("namespace", limits={"memory": "200MiB"}, resource_key="greedy")

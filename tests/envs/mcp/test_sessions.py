@@ -76,6 +76,7 @@ def test_a_list_over_pages_is_complete(nasty: Open) -> None:
     assert len(nasty().list_tools()) == 12
 
 
+@pytest.mark.endurance
 def test_the_reference_server(opened: Open) -> None:
     if not EVERYTHING.exists():
         pytest.skip("no server: npm ci --prefix tests/mcp_servers")
@@ -88,7 +89,7 @@ def test_the_reference_server(opened: Open) -> None:
     assert session.list_prompts()
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_a_server_in_python_of_others(opened: Open) -> None:
     session = opened(
         command=[sys.executable, "-m", "mcp_server_time"], args=["--local-timezone", "UTC"]
@@ -112,7 +113,7 @@ def test_a_server_is_reached_in_one_way(manager: EnvironmentManager, config: Any
         manager.declare({"kind": "mcp", "scope": "session", "config": config})
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_many_servers_in_any_order(manager: EnvironmentManager) -> None:
     """Servers are opened, used and released by tasks, threads and loops in random order (E53)."""
     dice = random.Random(53)

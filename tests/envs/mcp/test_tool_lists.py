@@ -51,7 +51,7 @@ def test_a_change_is_told_as_an_event_with_the_names(
     assert len(changes.told()) == 1
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_what_a_server_of_the_older_revision_brings_later_is_called(
     manager: EnvironmentManager, opened: Open
 ) -> None:
@@ -77,7 +77,7 @@ def test_an_unknown_tool_is_refused_with_the_nearest_name(nasty: Open) -> None:
 # Several servers
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_tools_of_several_servers_have_names_of_their_own(
     manager: EnvironmentManager, opened: Open, address: str
 ) -> None:
@@ -126,6 +126,7 @@ def test_one_that_does_not_start_is_told_of_while_another_still_starts(
     assert processes(manager) == []
 
 
+@pytest.mark.endurance
 def test_when_one_of_several_is_gone_all_are_opened_anew(
     manager: EnvironmentManager, opened: Open
 ) -> None:
