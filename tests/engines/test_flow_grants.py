@@ -229,6 +229,7 @@ with Engine("store") as engine:
 """
 
 
+@pytest.mark.endurance(slices=5)
 def test_two_processes_use_a_grant_up_exactly() -> None:
     write()
     with Engine("store") as engine:

@@ -386,6 +386,7 @@ def everything(folder: Path) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.endurance(slices=5)
 def test_as_an_ordinary_user() -> None:
     with_all_loaded = NodeProvider()
     with_all_loaded.config_model()

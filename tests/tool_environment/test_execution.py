@@ -530,7 +530,9 @@ def test_progress_reaches_the_client_in_order_before_the_result() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("kind", ["thread", "coroutine"])
+@pytest.mark.parametrize(
+    "kind", ["thread", pytest.param("coroutine", marks=pytest.mark.endurance(slices=5))]
+)
 def test_a_million_reports_are_coalesced_and_cost_little(kind: str) -> None:
     late = Calls()
 

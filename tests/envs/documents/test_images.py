@@ -92,6 +92,7 @@ def test_an_image_is_described(eyes: ScriptedModel) -> None:
     assert Image.open(io.BytesIO(data)).size == (300, 400)  # upright again
 
 
+@pytest.mark.endurance(slices=5)
 def test_a_model_is_asked_what_its_user_wants_to_know(eyes: ScriptedModel) -> None:
     read({"path": "harbour.jpg", "question": "How many ships?"}, vision_model=EYES)
     assert sent(eyes)[0].endswith("In particular: How many ships?")
@@ -207,6 +208,7 @@ def test_scanned_pages_are_described_at_their_places(eyes: ScriptedModel, folder
         assert Image.open(io.BytesIO(data)).size == (600, 800)
 
 
+@pytest.mark.endurance(slices=5)
 def test_one_page_of_a_scan_is_described_where_it_is_read(eyes: ScriptedModel) -> None:
     scan(Path("letter.pdf"), "L")
     told = read({"address": "letter.pdf"}, "visit_page", vision_model=EYES)
@@ -215,6 +217,7 @@ def test_one_page_of_a_scan_is_described_where_it_is_read(eyes: ScriptedModel) -
     assert len(eyes.requests) == 1
 
 
+@pytest.mark.endurance(slices=5)
 def test_only_so_many_pages_of_a_scan_are_described(eyes: ScriptedModel) -> None:
     scan(Path("letter.pdf"), "L", "L", "L")
     document = read({"path": "letter.pdf"}, vision_model=EYES, pictures=2)
@@ -224,6 +227,7 @@ def test_only_so_many_pages_of_a_scan_are_described(eyes: ScriptedModel) -> None
     assert "scanned pages described: 2 (limit 'pictures'). Others are not" in document["notes"]
 
 
+@pytest.mark.endurance(slices=5)
 def test_who_reads_on_is_told_of_further_pages(eyes: ScriptedModel) -> None:
     scan(Path("letter.pdf"), "L", "L")
     document = read({"path": "letter.pdf", "page": 1}, vision_model=EYES, pictures=1)
@@ -233,6 +237,7 @@ def test_who_reads_on_is_told_of_further_pages(eyes: ScriptedModel) -> None:
     assert not document["truncated"]
 
 
+@pytest.mark.endurance(slices=5)
 def test_a_reader_without_a_flow_has_scans_described(eyes: ScriptedModel, folder: Path) -> None:
     (folder / "workspace").mkdir()
     scan(folder / "workspace" / "letter.pdf", "L", "L")
@@ -243,6 +248,7 @@ def test_a_reader_without_a_flow_has_scans_described(eyes: ScriptedModel, folder
     assert seen.index("# A harbour") < seen.index("<!-- page 2 -->") < seen.rindex("Three.")
 
 
+@pytest.mark.endurance(slices=5)
 def test_what_is_no_scan_is_not_described(eyes: ScriptedModel, folder: Path) -> None:
     scan(folder / "logo.pdf", "L", size=(90, 90))
     read({"path": "logo.pdf"}, vision_model=EYES)

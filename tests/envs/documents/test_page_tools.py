@@ -79,6 +79,7 @@ def test_a_flow_reads_a_page_of_the_web(site: Site) -> None:
     assert "The harbour lies here." in found["markdown"]
 
 
+@pytest.mark.endurance(slices=5)
 def test_a_local_document_has_pages_too(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text(LONG)
     second = output(run(None, {"path": "long.txt", "page": 2}))
@@ -137,6 +138,7 @@ environments:
 """
 
 
+@pytest.mark.endurance(slices=5)
 def test_an_agent_reads_on_and_searches(site: Site, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("remember")
     (tmp_path / "sub").mkdir()
