@@ -315,7 +315,6 @@ def request_of(state: dict[str, Any]) -> ModelRequest:
     return ModelRequest("m", request)
 
 
-@pytest.mark.endurance
 @sliced(examples=100)
 @given(conversations(), st.integers(50, 6000), st.integers(0, 3), st.data())
 def test_whatever_is_reduced_is_valid_in_bound_and_has_the_newest_question(

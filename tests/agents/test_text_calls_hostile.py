@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.agents.text_calls.marked_form import marked
@@ -15,6 +15,7 @@ from flowengine.agents.text_calls.reading import MAX_CALLS, MAX_FAULTS, read_rep
 from flowengine.agents.text_calls.records import Ended
 from flowengine.agents.text_calls.unread import unread_call
 from tests.agents.add import ADD
+from tests.sliced_examples import sliced
 
 SIZE = 1_000_000
 FORM = marked("0badcafe")
@@ -96,11 +97,10 @@ def pieces() -> list[str]:
 PIECES = pieces()
 
 
-@pytest.mark.endurance
-@settings(max_examples=500)
+@sliced(examples=100)
 @given(drawn=st.binary(max_size=32), ended=st.sampled_from(["stop", "length"]))
 def test_any_reply_is_read_and_what_is_called_fits_the_schema(drawn: bytes, ended: Ended) -> None:
-    """Four replies per example, which is four times as fast as one: 2,000 in total."""
+    """Four replies per example, which is four times as fast as one."""
     for part in range(4):
         text = "".join(PIECES[byte % len(PIECES)] for byte in drawn[part::4])
         check(text, ended)

@@ -161,7 +161,6 @@ DATA = st.recursive(
 )
 
 
-@pytest.mark.endurance
 @sliced(examples=30)
 @given(DATA)
 def test_any_data_is_written_so_that_it_is_read_again(data: Any) -> None:

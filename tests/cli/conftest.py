@@ -45,7 +45,10 @@ class CommandLine:
         return found
 
     def spawn(self, *words: str, **options: Any) -> subprocess.Popen[str]:
-        """Start a command in a separate process."""
+        """Start a command in a separate process. Its flow is already compiled."""
+        for word in words:
+            if word.endswith(".yaml"):
+                command_line.compile_flow(self.folder / word)
         return subprocess.Popen(
             [PROGRAM, *words],
             cwd=self.folder,

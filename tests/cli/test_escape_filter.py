@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from flowengine.cli.sandbox_shell.escape_filter import EscapeFilter
+from tests.sliced_examples import sliced
 
 HARMFUL = {
     "clipboard": b"\x1b]52;c;aGFja2Vk\x07",
@@ -95,6 +96,7 @@ _BYTES = some.lists(
 )
 
 
+@sliced(examples=20)
 @given(_BYTES)
 def test_nothing_else_comes_through_whatever_is_written(pieces: list[bytes]) -> None:
     seen = written(*pieces)

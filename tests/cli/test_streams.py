@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import CommandLine
-from tests.command_line import PROGRAM
+from tests.command_line import PROGRAM, compile_flow
 
 
 def shell(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
@@ -41,6 +41,8 @@ def shell(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
 def test_a_stream_that_is_closed_or_full_does_not_make_a_success_a_failure(
     flowengine: CommandLine, hello: Path, redirect: str, code: int
 ) -> None:
+    compile_flow(hello)
+
     done = shell(flowengine.folder, f"F run {hello.name} {redirect}")
 
     assert done.returncode == code
@@ -77,6 +79,8 @@ def test_what_a_function_prints_to_a_full_stream_does_not_fail_it(flowengine: Co
     flow = flowengine.write(
         "talk.yaml", 'flowengine: 1\nid: talk\nsteps:\n  - {id: a, python: "talk:talk"}\n'
     )
+
+    compile_flow(flow)
 
     assert shell(flowengine.folder, f"F run {flow.name} 2>/dev/full").returncode == 0
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from flowengine.flow.source.yaml_source import read_text
 from flowengine.yaml_text import entry, inline
+from tests.sliced_examples import sliced
 
 AMBIGUOUS = """
 null Yes NO ~ y off 1_000 12:30:45 0x1F 0o17 0b1 017 1e3 .inf -.inf 2026-11-03 1.10 +5 - ? = << ...
@@ -30,7 +31,7 @@ VALUES = st.recursive(
 )
 
 
-@pytest.mark.endurance
+@sliced(examples=20)
 @given(VALUES)
 def test_both_versions_of_yaml_read_the_value_back(value: Any) -> None:
     line = entry("key", value)

@@ -13,6 +13,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.errors import Conflict
+from tests.command_line import compile_flow
 from tests.execution_environment.toy import Toy
 
 FUNCTIONS = """
@@ -254,7 +255,7 @@ with Engine("store") as engine:
 
 @pytest.mark.endurance
 def test_a_process_killed_while_people_are_asked_loses_nothing(toy: Toy) -> None:
-    write(ASKS + USE + OUTPUT)
+    compile_flow(write(ASKS + USE + OUTPUT))
     root = str(Path(__file__).parents[2])
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD.format(root=root)],

@@ -18,6 +18,7 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.attempts.lines_at_work import LARGEST, LinesAtWork
 from flowengine.engines.attempts.log_lines import LONGEST, LogLines
+from tests.command_line import compile_flow
 
 MODULE = """\
 import os
@@ -72,10 +73,11 @@ def texts(attempt: Any) -> list[tuple[str, str]]:
 def killed(folder: Path, effect: str = "idempotent", function: str = "late") -> None:
     """Kill a process whose attempt has logged."""
     mark = folder / "mark"
-    write(
+    flow = write(
         f'  - {{id: late, python: "logging_steps:{function}", effect: {effect}, '
         f'with: {{mark: "{mark}"}}}}\n'
     )
+    compile_flow(flow)
     program = "from flowengine import Engine\nEngine('store').run('flow.yaml', id='it')"
     child = subprocess.Popen([sys.executable, "-c", program])
     while not mark.exists():

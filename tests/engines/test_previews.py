@@ -14,6 +14,7 @@ from flowengine import Engine, load
 from flowengine.errors import FlowFileError
 from flowengine.sdk import previews
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
+from tests.command_line import compile_flow
 from tests.stored_data import stored_in
 
 TOOLS = """
@@ -218,7 +219,7 @@ Engine("store").run("flow.yaml", id="it")
 
 @pytest.mark.endurance
 def test_what_a_crash_left_undone_is_made_up_for_and_what_is_known_is_not_asked_again() -> None:
-    flow("diff")
+    compile_flow(flow("diff"))
     child = subprocess.run([sys.executable, "-c", DIES], timeout=60, check=False)
     assert child.returncode == -9
     with Engine("store") as engine:

@@ -90,7 +90,6 @@ def exact(value: Any) -> Any:
     return type(value), repr(value)
 
 
-@pytest.mark.endurance
 @sliced(examples=150)
 @given(anything)
 def test_one_pass_keeps_and_refuses_what_a_look_at_each_part_does(value: Any) -> None:

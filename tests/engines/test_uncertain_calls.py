@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
+from tests.command_line import compile_flow
 from tests.stored_data import stored_in
 
 DIES = """
@@ -45,6 +46,7 @@ def flowengine(*words: str) -> subprocess.CompletedProcess[str]:
 def killed(steps: str) -> dict[str, Any]:
     """Run a flow whose step kills its process, resume it, and return the question."""
     Path("flow.yaml").write_text(FLOW + steps)
+    compile_flow("flow.yaml")
     assert flowengine("run", "flow.yaml").returncode == -signal.SIGKILL
     with Engine("store") as engine:
         [found] = engine.executions().items

@@ -164,7 +164,6 @@ def test_any_answer_is_of_the_right_types_or_broken(answer: dict[str, Any]) -> N
     assert all(isinstance(each, str) for each in found.get("left", []))
 
 
-@pytest.mark.endurance
 @sliced(examples=30)
 @given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_a_map_or_broken(body: bytes) -> None:

@@ -145,7 +145,6 @@ PLAIN = st.recursive(
 )
 
 
-@pytest.mark.endurance
 @sliced(examples=30)
 @given(PLAIN)
 def test_plain_data_comes_back_as_it_was(value: object) -> None:

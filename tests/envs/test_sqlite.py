@@ -325,7 +325,7 @@ def test_one_value_larger_than_the_result_may_be_is_an_error(opened: Open) -> No
 
 
 def test_an_endless_statement_is_interrupted_and_the_connection_stays_usable(opened: Open) -> None:
-    database = opened(path=":memory:", limits={"time": 1})
+    database = opened(path=":memory:", limits={"time": 0.2})
     begin = time.monotonic()
 
     for verb in (database.query, database.execute):

@@ -9,13 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.execution_environment import Capacity, EnvironmentManager
 from flowengine.execution_environment.bookkeeping.capacity import PlaceClaim, Places, Turn
 from flowengine.sdk import EnvironmentBusy, EnvironmentClosed
 from tests.execution_environment.toy import SPEC, FakeClock, Heard, Toy, until
+from tests.sliced_examples import sliced
 
 Make = Callable[..., EnvironmentManager]
 
@@ -176,8 +177,7 @@ def test_nor_do_they_where_what_they_share_was_open_and_is_closed(make: Make, to
             done.result()
 
 
-@pytest.mark.endurance
-@settings(max_examples=300)
+@sliced(examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2)), max_size=60))
 def test_places_are_served_in_order_and_none_is_lost(steps: list[tuple[int, int]]) -> None:
     """Random requests, releases and withdrawals with limits per kind, per owner and overall."""

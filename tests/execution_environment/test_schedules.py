@@ -7,6 +7,7 @@ import tempfile
 from concurrent.futures import wait
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
@@ -163,7 +164,7 @@ class Schedules(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-TestSchedules = Schedules.TestCase
+TestSchedules = pytest.mark.endurance(Schedules.TestCase)
 TestSchedules.settings = settings(
     max_examples=40,
     stateful_step_count=25,

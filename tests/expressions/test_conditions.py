@@ -11,6 +11,7 @@ from flowengine.flow.expressions import CelEvaluator, Names, cel, check
 from flowengine.flow.expressions.paths import NoValue
 from flowengine.flow.expressions.program import build
 from flowengine.kernel.graph.compiled import EvaluationError
+from tests.sliced_examples import sliced
 
 NAMES = Names({"properties": {"x": {}, "y": {}}})
 VALUES = st.one_of(
@@ -44,6 +45,7 @@ def outcome(run: Any) -> Any:
         return "fails"
 
 
+@sliced(examples=20)
 @given(conditions(), VALUES, VALUES)
 def test_same_as_the_library(source: str, x: Any, y: Any) -> None:
     record = check(source, NAMES, "bool").record
@@ -79,6 +81,7 @@ def test_a_name_of_the_flow_is_no_type() -> None:
 OPERATORS = st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "+", "-", "*"])
 
 
+@sliced(examples=20)
 @given(st.sampled_from(["i", "y"]), OPERATORS, VALUES, VALUES)
 def test_two_integers_are_as_in_the_library(slot: str, op: str, x: Any, y: Any) -> None:
     one, other = f"{slot}0", f"{slot}1"

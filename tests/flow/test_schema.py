@@ -271,7 +271,6 @@ SCHEMA_ONLY = {("steps", 1, "parallel", 0, "next")}
 """Targets inside `parallel` are checked when the graph is compiled (`E205`)."""
 
 
-@pytest.mark.endurance
 @sliced(examples=30)
 @given(place=st.sampled_from(PLACES), odd=st.sampled_from(ODD), how=st.sampled_from("rrdak"))
 def test_schema_and_checker_find_the_same_files_wrong(

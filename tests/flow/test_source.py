@@ -13,6 +13,7 @@ from flowengine.errors import NotFound
 from flowengine.flow.export.expanded_yaml import to_yaml
 from flowengine.flow.source.diagnostics import Position
 from flowengine.flow.source.yaml_source import MAX_BYTES, Source, read, read_bytes, read_text
+from tests.sliced_examples import sliced
 
 
 def marked(source: Source, place: Position) -> str:
@@ -154,6 +155,7 @@ def test_what_is_written_reads_back_the_same(data: Any) -> None:
     assert source.data == data
 
 
+@sliced(examples=20)
 @given(st.text(alphabet="ab: -{}[]'\"|>&*!%@`#\n\t,?$~<.0", max_size=60) | st.text(max_size=60))
 def test_no_text_makes_the_reader_fail(text: str) -> None:
     """Any file yields data or problems with positions, never an exception."""

@@ -78,7 +78,6 @@ def test_any_bytes_give_plain_data_or_a_store_error(data: bytes) -> None:
         assert types_in(value) <= CLOSED
 
 
-@pytest.mark.endurance
 @sliced(examples=30)
 @given(plain, st.integers(0, 2**32))
 def test_damaged_bytes_give_plain_data_or_a_store_error(value: Any, seed: int) -> None:

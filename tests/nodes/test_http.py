@@ -23,6 +23,7 @@ import pytest
 import flowengine
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
+from tests.command_line import compile_flow
 
 from .conftest import Bench
 
@@ -531,6 +532,7 @@ def test_after_a_kill_the_server_knows_the_request_again(server: str, tmp_path: 
         "with flowengine.Engine('store') as engine:\n"
         "    engine.run('flow.yaml', {'order': '7'}, id='one')\n"
     )
+    compile_flow(path)
     engine = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path)
     assert Handler.waiting.wait(60)
     engine.kill()

@@ -188,7 +188,6 @@ SCHEMAS = st.recursive(
 )
 
 
-@pytest.mark.endurance
 @sliced(examples=30)
 @given(schema=SCHEMAS, value=VALUES)
 def test_short_way_never_gives_another_verdict(schema: Any, value: Any) -> None:

@@ -23,6 +23,7 @@ ALL_OPEN = "document.querySelectorAll('details').forEach((one) => { one.open = t
 FAULTS = "axe.run().then((found) => found.violations.map((one) => [one.id, one.nodes[0].html]))"
 
 
+@pytest.mark.endurance
 def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     served = Served(tmp_path, ProtocolLimits())

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from flowengine import Engine
 from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.telemetry import Span, export_traces, recorded_spans
+from tests.command_line import compile_flow
 from tests.execution_environment.toy import Toy
 from tests.telemetry.test_traces import exported, plain, tree
 
@@ -221,12 +222,13 @@ Engine("store").run("flow.yaml", id="d1")
 
 @pytest.mark.endurance
 def test_a_killed_process_and_the_next_one_make_one_trace() -> None:
-    write("""
+    flow = write("""
 environments: {desk: {kind: toy}}
 steps:
   - {id: first, python: "things:use", environments: {toy: desk}}
   - {id: die, python: "things:die_once", effect: idempotent, environments: {toy: desk}}
 """)
+    compile_flow(flow)
     assert subprocess.run([sys.executable, "-c", KILLED], check=False).returncode == -9
     exporter = InMemorySpanExporter()
     with Engine("store") as engine:

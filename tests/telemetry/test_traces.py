@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from flowengine import Engine
 from flowengine.telemetry import Span, export_traces, recorded_spans
-from tests.command_line import flowengine
+from tests.command_line import compile_flow, flowengine
 
 SHOP = """
 import os
@@ -195,6 +195,7 @@ def test_trace_of_a_killed_process_is_continued(folder: Path) -> None:
         "steps:\n  - {id: first, output: 1}\n"
         "  - {id: inner, group: [{id: die, call: die}]}\n"
     )
+    compile_flow("dies.yaml")
     program = "import flowengine; flowengine.Engine().run('dies.yaml', id='d1')"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -9
     exporter = InMemorySpanExporter()

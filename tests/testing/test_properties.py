@@ -72,7 +72,6 @@ def test_many_flows_that_call_functions_are_accepted(wild: bool) -> None:
     assert found == 10
 
 
-@pytest.mark.endurance
 @sliced(examples=20)
 @given(st.booleans().flatmap(lambda wild: flows(wild=wild)), schedules())
 def test_accepted_flows_end_and_keep_all_properties(
@@ -83,7 +82,6 @@ def test_accepted_flows_end_and_keep_all_properties(
         keep(flow, lambda: check(accepted, chance))
 
 
-@pytest.mark.endurance
 @sliced(examples=20)
 @given(tangled_flows(), schedules())
 def test_what_the_checker_accepts_of_tangled_flows_never_stalls(
@@ -101,7 +99,6 @@ def is_warned_of(flow: dict[str, Any]) -> bool:
     return any(one.code == "W412" for one in compile_text(json.dumps(flow)).diagnostics)
 
 
-@pytest.mark.endurance
 @sliced(examples=20)
 @given(graphs(), schedules())
 def test_the_kernel_keeps_its_properties_on_any_graph(graph: Graph, chance: random.Random) -> None:

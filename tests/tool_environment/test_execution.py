@@ -530,8 +530,7 @@ def test_progress_reaches_the_client_in_order_before_the_result() -> None:
     run(main())
 
 
-@pytest.mark.endurance
-@pytest.mark.parametrize("kind", ["thread", "coroutine"])
+@pytest.mark.parametrize("kind", ["thread", pytest.param("coroutine", marks=pytest.mark.endurance)])
 def test_a_million_reports_are_coalesced_and_cost_little(kind: str) -> None:
     late = Calls()
 

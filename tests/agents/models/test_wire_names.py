@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from flowengine.agents.models import ModelError
 from flowengine.agents.models.wire_names import WireNames, wire_name
+from tests.sliced_examples import sliced
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ def test_long_and_strange_names_end_with_a_digest() -> None:
     assert wire_name("größe").startswith("gr__e_")
 
 
-@pytest.mark.endurance
+@sliced(examples=20)
 @given(st.sets(st.text(max_size=90), max_size=8))
 def test_every_name_fits_the_wire_and_comes_back(names: set[str]) -> None:
     try:

@@ -138,6 +138,7 @@ environments:
 """
 
 
+@pytest.mark.endurance
 def test_an_agent_reads_on_and_searches(site: Site, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("remember")
     (tmp_path / "sub").mkdir()
