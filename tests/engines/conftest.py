@@ -51,6 +51,7 @@ def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Temporal]:
         "lost",
         "idle",
         "faults",
+        "long",
         "versions",
         "approvals",
         "s3",
