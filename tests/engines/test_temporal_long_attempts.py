@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.enums.v1 import EventType, TimeoutType
+from temporalio.api.failure.v1 import Failure, TimeoutFailureInfo
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
 
 from flowengine import Engine
 from flowengine.engines.temporal.address import read_address
 from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
-from flowengine.engines.temporal.requests import WATCH
+from flowengine.engines.temporal.objects import VARIABLE as OBJECTS
+from flowengine.engines.temporal.past import _replayed
+from flowengine.engines.temporal.payloads import converter
+from flowengine.engines.temporal.requests import ATTEMPT, WATCH, beat_of
+from flowengine.engines.temporal.workflow import WorkflowDriver
 from tests.engines import world
 from tests.engines.temporal_server import RunningWorker
 from tests.engines.test_temporal import replay
@@ -87,8 +99,8 @@ steps:
       - {id: again, python: "effects:stay", effect: idempotent}
       - {id: each, map: {over: 30, concurrency: 2}, python: "effects:act", effect: idempotent}
 """
-PHASES = {
-    "first activities": lambda histories: bool(histories),
+PHASES: dict[str, Callable[[list[list[Any]]], bool]] = {
+    "first activities": bool,
     "watched": lambda histories: len(histories) == 1 and watches(histories[-1]) == 2,
     "continued": lambda histories: len(histories) > 1,
 }
@@ -170,6 +182,11 @@ def test_a_worker_that_stops_cuts_off_watched_attempts(server: str, tmp_path: Pa
     assert rested(tmp_path) == ["all/again"]
 
 
+def are_watched(address: str, id: str, count: int) -> bool:
+    """Return whether at least as many attempts of an execution are watched."""
+    return watches(runs(address, id)[-1]) >= count
+
+
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(5))
 def test_attempts_that_are_stopped_as_they_become_long_have_ended(
@@ -181,9 +198,159 @@ def test_attempts_that_are_stopped_as_they_become_long_have_ended(
         for id in ids:
             engine.start(file, id=id)
         for number, id in enumerate(ids):
-            world.until(lambda id=id: watches(runs(address, id)[-1]) > number % 2)  # type: ignore[misc]
+            world.until(partial(are_watched, address, id, number % 3))
             engine.cancel(id, resume=False)
         assert {engine.resume(id).status for id in ids} == {"cancelled"}
         (tmp_path / "go").touch()
         assert worker.stop() == 0
     assert rested(tmp_path) == []
+
+
+WITH_TIMER = """
+steps:
+  - {id: long, python: "effects:stay", timeout: 1h}
+"""
+
+
+@pytest.fixture(scope="module")
+def watched(server: str, tmp_path_factory: pytest.TempPathFactory) -> list[HistoryEvent]:
+    """The history of an execution that watches an attempt with a timer."""
+    address, folder = f"{server}/long", tmp_path_factory.mktemp("watched")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HEARTBEAT, "1s")
+        patch.delenv(OBJECTS)
+        with RunningWorker(address), Engine(address) as engine:
+            engine.start(world.make(folder, WITH_TIMER), id="watched")
+            world.until(lambda: watches(runs(address, "watched")[0]), pause=0.1)
+            [history] = runs(address, "watched")
+            engine.cancel("watched")
+    return history
+
+
+class Ending:
+    """Another end of a history, and what its workflow does.
+
+    Args:
+        history: The history.
+        last: Type of the event after which the end begins.
+        activity: Type of the activity that this event is about.
+    """
+
+    def __init__(self, history: list[HistoryEvent], last: str, activity: str) -> None:
+        self.scheduled = next(
+            event.event_id
+            for event in history
+            if event.activity_task_scheduled_event_attributes.activity_type.name == activity
+        )
+        kind = EventType.Value(f"EVENT_TYPE_ACTIVITY_TASK_{last}")
+        about = history[self.scheduled - 1 :]
+        last_id = next(one.event_id for one in about if one.event_type == kind)
+        self._events = deepcopy(history[:last_id])
+        self.activities: list[tuple[str, bool]] = []
+        """Type of each activity, and whether it is to stop the attempt."""
+
+    def add(self, kind: str, *, before: int = 0, **attributes: Any) -> None:
+        """Add an event before the last ones."""
+        event = HistoryEvent(event_time=self._events[-1].event_time)
+        event.event_time.seconds += 3600  # when the timer is due
+        event.event_type = EventType.ValueType(EventType.Value(f"EVENT_TYPE_{kind}"))
+        part = getattr(event, f"{kind.lower()}_event_attributes")
+        part.SetInParent()
+        for name, value in attributes.items():
+            if isinstance(value, Failure):
+                getattr(part, name).CopyFrom(value)
+            else:
+                setattr(part, name, value)
+        self._events.insert(len(self._events) - before, event)
+        for number, one in enumerate(self._events, 1):
+            one.event_id = number
+
+    def fire_timer(self, *, before: int = 0) -> None:
+        """Let the timer of the step fire."""
+        [timer] = [one for one in self._events if one.HasField("timer_started_event_attributes")]
+        id = timer.timer_started_event_attributes.timer_id
+        self.add("TIMER_FIRED", before=before, timer_id=id, started_event_id=timer.event_id)
+
+    def take(self) -> None:
+        """Let a worker take the task with the added events."""
+        self.add("WORKFLOW_TASK_SCHEDULED")
+        self.add("WORKFLOW_TASK_STARTED", scheduled_event_id=len(self._events))
+
+    def time_out(self, kind: str, *beat: Any) -> None:
+        """Let the activity time out."""
+        type = TimeoutType.ValueType(TimeoutType.Value(f"TIMEOUT_TYPE_{kind}"))
+        info = TimeoutFailureInfo(timeout_type=type)
+        if beat:
+            payloads = asyncio.run(converter(None).encode([*beat]))
+            info.last_heartbeat_details.CopyFrom(Payloads(payloads=payloads))
+        failure = Failure(message="timed out", timeout_failure_info=info)
+        self.add("ACTIVITY_TASK_TIMED_OUT", scheduled_event_id=self.scheduled, failure=failure)
+
+    def driver(self) -> WorkflowDriver:
+        """Return the execution as its workflow leaves it."""
+        begin, self.activities = WorkflowDriver._begun_activity, []
+
+        def begun(
+            driver: Any, run: Any, activity: str, given: list[Any], *rest: Any, **by: Any
+        ) -> Any:
+            self.activities.append((activity, given[-1] is True))
+            return begin(driver, run, activity, given, *rest, **by)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(WorkflowDriver, "_begun_activity", begun)
+            return _replayed(WorkflowHistory("watched", self._events), converter(None))
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_an_attempt_that_is_stopped_in_the_task_with_its_result_is_still_ended(
+    before: int, watched: list[HistoryEvent]
+) -> None:
+    """The library drops the result, which says that the attempt is at work, and where."""
+    ending = Ending(watched, "COMPLETED", ATTEMPT)
+    ending.fire_timer(before=before)
+    ending.take()
+    driver = ending.driver()
+    assert ending.activities == [(ATTEMPT, False), (WATCH, True)]
+    assert driver.at_work
+    assert not driver.may_continue
+
+
+def test_an_attempt_that_is_stopped_before_its_watch_has_arrived_is_still_ended(
+    watched: list[HistoryEvent],
+) -> None:
+    ending = Ending(watched, "SCHEDULED", WATCH)
+    assert ending.driver().may_continue
+    ending.fire_timer()
+    ending.take()
+    task = len(ending._events)
+    ending.add("WORKFLOW_TASK_COMPLETED", scheduled_event_id=task - 1, started_event_id=task)
+    done: dict[str, Any] = {"workflow_task_completed_event_id": task + 1}
+    for shown in ("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", "WORKFLOW_PROPERTIES_MODIFIED"):
+        ending.add(shown, **done)
+    ending.add("ACTIVITY_TASK_CANCEL_REQUESTED", scheduled_event_id=ending.scheduled, **done)
+    ending.add("ACTIVITY_TASK_CANCELED", scheduled_event_id=ending.scheduled)
+    ending.take()
+    driver = ending.driver()
+    assert ending.activities == [(ATTEMPT, False), (WATCH, False), (WATCH, True)]
+    assert driver.at_work
+    assert not driver.may_continue
+
+
+@pytest.mark.parametrize(
+    ("timeout", "beat", "is_cut"),
+    [
+        ("HEARTBEAT", [], False),  # no worker has received it, and the attempt may be at work
+        ("HEARTBEAT", beat_of(None), True),
+        ("SCHEDULE_TO_START", [], True),
+    ],
+)
+def test_only_an_activity_that_reached_its_worker_tells_that_it_is_dead(
+    timeout: str, beat: list[Any], is_cut: bool, watched: list[HistoryEvent]
+) -> None:
+    ending = Ending(watched, "SCHEDULED", WATCH)
+    ending.time_out(timeout, *beat)
+    ending.take()
+    driver = ending.driver()
+    assert driver.at_work is not is_cut
+    assert driver.execution.state["status"] == ("stalled" if is_cut else "running")
+    assert ending.activities == [(ATTEMPT, False), *[(WATCH, False)] * (1 if is_cut else 2)]

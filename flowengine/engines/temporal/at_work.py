@@ -72,7 +72,7 @@ class AtWork:
         self._attempts: set[Attempt] = set()
         self._left: dict[str, Attempt] = {}
         """Key → attempt that its first activity has left at work. It remains for some time after
-        its end: the result of an activity is lost if its run was continued in the meantime."""
+        its end: the result of an activity is lost if its run was continued at that moment."""
 
     def cut_off(self) -> None:
         """Cut off all attempts."""
@@ -163,7 +163,7 @@ class AtWork:
             await asyncio.wait([attempt.task])
             await asyncio.sleep(seconds)
         if not attempt.task.cancelled():
-            attempt.task.exception()  # nobody asks for it
+            attempt.task.exception()  # else it is logged
         del self._left[key]
 
 

@@ -251,7 +251,7 @@ class WorkflowDriver(Carrier):
         past = {
             "copy": self.store.copy(id, first),
             "held": [run_as_data(run) for run in self._held],
-            "watched": [[run_as_data(run), where] for run, where in self._watched.values()],
+            "watched": [[*run[:4], where] for run, where in self._watched.values()],
             "outgoing": self.outgoing.kept(),
             "placing": self.placing.kept(),
             "texts": self.texts,
@@ -936,9 +936,9 @@ def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _watched(given: list[Any]) -> tuple[Run, dict[str, Any]]:
-    """Return an attempt that an earlier run has left at work, and where."""
-    run, where = given
-    return run_of(run), where
+    """Return an attempt that an earlier run has left at work, without its input, and where."""
+    unit, attempt, step, address, where = given
+    return Run(unit, attempt, step, address, None, None, None), where
 
 
 def _result_of(activity: workflow.ActivityHandle[Any]) -> Any:
