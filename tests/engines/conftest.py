@@ -53,6 +53,7 @@ def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Temporal]:
         "faults",
         "long",
         "versions",
+        "other-code",
         "approvals",
         "s3",
         "commands",
