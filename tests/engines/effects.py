@@ -69,6 +69,12 @@ async def stay(context: StepContext) -> str:
     return "rested"
 
 
+async def stay_and_log(context: StepContext) -> str:
+    """Like `stay`, and log when it begins."""
+    context.log.info("began")
+    return await stay(context)
+
+
 async def leave_slowly(context: StepContext) -> None:
     """Work until it is cancelled, and then until the test creates the file `go`."""
     import asyncio

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from flowengine import Engine
+from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
 from flowengine.telemetry import recorded_spans
 from tests.engines.temporal_server import RunningWorker
-from tests.engines.test_temporal import replay, shown, wait_until
+from tests.engines.test_temporal import replay, runs_of, shown, wait_until
 
 pytestmark = pytest.mark.endurance
 
@@ -31,6 +32,16 @@ def hold(box: Folder, mark: str) -> list[str]:
         Path(mark).touch()
         time.sleep(600)
     return sorted(box.list("*"))
+
+
+def hold_until(box: Folder, file: str) -> None:
+    box.write("held", b"")
+    while not Path(file).exists():
+        time.sleep(0.05)
+
+
+def count(n: int) -> int:
+    return n
 """
 
 
@@ -174,3 +185,29 @@ def test_environments_are_lost_with_their_worker(
         tries = {step["address"]: step["attempts"] for step in engine.show("boxes")["steps"]}
         assert tries["both/x"] == 1
         assert tries["both/y"] >= 3
+
+
+LONG = """\
+environments:
+  box: {kind: files}
+steps:
+  - id: all
+    parallel:
+      - {id: long, python: "boxes:hold_until", environments: [box], with: {file: FOLDER/go}}
+      - {id: each, map: {over: 60}, python: "boxes:count", with: {n: "${{ item }}"}}
+  - {id: then, python: "boxes:add", environments: [box], with: {text: then}}
+outputs: {then: "${{ steps.then.output }}"}
+"""
+
+
+def test_a_long_attempt_keeps_its_environment_while_its_workflow_continues(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HEARTBEAT, "3s")
+    flow, address = write_flow(tmp_path, LONG.replace("FOLDER", str(tmp_path))), f"{server}/lost"
+    with Engine(address) as engine, RunningWorker(address) as worker:
+        engine.start(flow, id="long-box")
+        wait_until(lambda: asyncio.run(runs_of(address, "long-box")) > 2)
+        (tmp_path / "go").touch()
+        assert engine.resume("long-box").outputs == {"then": ["held", "then"]}
+        assert worker.stop() == 0

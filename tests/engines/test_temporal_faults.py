@@ -20,10 +20,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine import Engine
 from flowengine.engines.temporal.address import read_address
+from flowengine.engines.temporal.at_work import Attempt
 from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
 from flowengine.engines.temporal.heartbeat import is_too_long, patience_with_task, task_time
+from flowengine.engines.temporal.places import Place
 from flowengine.engines.temporal.requests import RESTING
 from flowengine.errors import Conflict, UsageError
 from tests.engines import flows, world
@@ -341,21 +343,30 @@ def test_attempts_end_before_the_server_gives_them_to_others() -> None:
             if self.answers < 0:
                 raise RPCError("no network", RPCStatusCode.UNAVAILABLE, b"")
 
+    async def stay(_: Attempt) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
     async def watch() -> float:
         service, heartbeat = Service(), 0.6
         client: Any = SimpleNamespace(workflow_service=service)
-        given: dict[str, Any] = dict.fromkeys(("store", "place", "tell"))
-        attempts = Attempts(client, host=SimpleNamespace(), strict=False, **given)  # type: ignore[arg-type]
-        attempt = asyncio.create_task(asyncio.Event().wait())
-        attempts._at_work.add(attempt)
+        given: dict[str, Any] = dict.fromkeys(("store", "tell"))
+        attempts = Attempts(
+            client,
+            host=SimpleNamespace(),  # type: ignore[arg-type]
+            strict=False,
+            place=Place("own", None),
+            **given,
+        )
+        attempt = Attempt(stay)
+        attempts._at_work._attempts.add(attempt)
         watching = asyncio.create_task(attempts.cut_when_alone(heartbeat))
         await service.last.wait()
         answered = time.monotonic()
-        assert not attempt.done()
-        await asyncio.wait([attempt])
+        assert not attempt.task.done()
+        await asyncio.wait([attempt.task])
         watching.cancel()
-        assert attempt.cancelled()
-        assert attempt in attempts._cut
+        assert attempt.event() == {"type": "cut"}
         return (time.monotonic() - answered) / heartbeat
 
     assert asyncio.run(watch()) > 0.5  # one refused request is not enough

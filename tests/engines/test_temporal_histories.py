@@ -1,8 +1,9 @@
 """Histories recorded once replay with the code of today, or open executions would fail.
 
-`histories/NAME.json` has the histories of a flow of `histories/`: one per run, and one per key or
-lock. With `UPDATE_GOLDEN=1`, missing ones are recorded. Delete those that cannot replay only if the
-release notes say that such executions must have ended before.
+`histories/VERSION/NAME.json` has the histories of a flow of `histories/`: one per run, and one per
+key or lock. With `UPDATE_GOLDEN=1`, missing ones of the version `NEWEST` are recorded. Give it
+another name when an execution has other commands than before, and keep the older ones. Delete those
+that cannot replay only if the release notes say that such executions must have ended before.
 """
 
 from __future__ import annotations
@@ -11,20 +12,30 @@ import asyncio
 import json
 import os
 import re
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import flowengine
 from flowengine import Engine
 from flowengine.engines.temporal import workflow
 from flowengine.engines.temporal.address import read_address
 from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
+from flowengine.engines.temporal.requests import WATCH
+from flowengine.errors import StoreError
 from tests.engines import world
 from tests.engines.temporal_server import RunningWorker, temporal_server
 
 HERE = Path(__file__).parent / "histories"
 FLOWS = sorted(HERE.glob("*.yaml"))
+NEWEST = HERE / "0.1.0-2026-11-25-long"
+"""The newest version with histories, named after that of the package and the day."""
+RECORDED = sorted({*HERE.glob("*/*.json"), *(NEWEST / f"{path.stem}.json" for path in FLOWS)})
+LONG = NEWEST / "long.json"
 INPUTS: dict[str, Any] = {"steps": {"count": 16}}
 
 
@@ -42,10 +53,15 @@ async def histories(address: str, execution: str) -> list[Any]:
 
 
 def record(address: str, path: Path) -> None:
-    """Run a flow to its end."""
+    """Run a flow to its end.
+
+    Args:
+        address: The store.
+        path: Where its histories are kept.
+    """
     with Engine(address, workdir="/") as engine:
         id = path.stem
-        result = engine.run(path, INPUTS.get(id, {}), id=id)
+        result = engine.run(HERE / f"{path.stem}.yaml", INPUTS.get(id, {}), id=id)
         while not result.ended:
             for wait in result.waits:
                 if wait["kind"] == "signal":
@@ -54,7 +70,8 @@ def record(address: str, path: Path) -> None:
                     world.answer(engine, wait, HERE)
             result = engine.resume(id)
     recorded = asyncio.run(histories(address, id))
-    path.with_suffix(".json").write_text(f"[{','.join(map(written, recorded))}]\n")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"[{','.join(map(written, recorded))}]\n")
 
 
 def written(recorded: list[Any]) -> str:
@@ -67,14 +84,15 @@ def written(recorded: list[Any]) -> str:
 
 @pytest.fixture
 def recorded(request: pytest.FixtureRequest) -> list[Any]:
-    """The histories of a flow."""
+    """The histories of a flow, by a version."""
     path: Path = request.param
-    if os.environ.get("UPDATE_GOLDEN") and not path.with_suffix(".json").exists():
+    if os.environ.get("UPDATE_GOLDEN") and not path.exists():
         with pytest.MonkeyPatch.context() as patch:
             patch.delenv("FLOWENGINE_OBJECTS", raising=False)
+            patch.setenv(HEARTBEAT, "1s")  # attempts are long soon
             with temporal_server("own") as addresses, RunningWorker(f"{addresses}/own"):
                 record(f"{addresses}/own", path)
-    found: list[Any] = json.loads(path.with_suffix(".json").read_text())
+    found: list[Any] = json.loads(path.read_text())
     return found
 
 
@@ -100,30 +118,38 @@ def replay(recorded: list[Any]) -> None:
         asyncio.run(replayer.replay_workflow(WorkflowHistory.from_json(id, history)))
 
 
-@pytest.mark.parametrize("recorded", FLOWS, ids=lambda path: path.stem, indirect=True)
+def named(path: Path) -> str:
+    """Return the version and the flow of a file."""
+    return f"{path.parent.name}/{path.stem}"
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=named, indirect=True)
 def test_recorded_histories_replay(recorded: list[Any]) -> None:
+    """Those of `signals_with_updates` are of a task that has no command, and had not been replayed.
+
+    A signal arrived while it waited for its worker, and its commands came before the updates. They
+    were moved in the file.
+    """
     replay(recorded)
 
 
-def test_updates_are_accepted_before_signals_of_their_task_are_taken() -> None:
-    """The first task of a run has no command, and a signal arrived while the second waited.
-
-    This history had the commands of the signal first, and did not replay. They were moved.
-    """
-    replay(json.loads((HERE / "signals_with_updates.json").read_text()))
-
-
-@pytest.mark.parametrize("recorded", FLOWS[:1], ids=lambda path: path.stem, indirect=True)
+@pytest.mark.parametrize("recorded", RECORDED[-1:], ids=named, indirect=True)
 def test_other_commands_do_not_replay(recorded: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workflow.WorkflowDriver, "_show", lambda self, append: None)
     with pytest.raises(Exception, match="Nondeterminism error"):
         replay(recorded)
 
 
-def test_several_runs_are_recorded() -> None:
-    ids = [id for path in FLOWS for id, _ in json.loads(path.with_suffix(".json").read_text())]
-    assert ids.count("steps") > 1
-    assert {id.rpartition("-")[0] for id in ids} >= {"flowengine-key", "flowengine-lock"}
+def test_each_version_has_several_runs_and_what_executions_share() -> None:
+    versions = sorted({path.parent for path in RECORDED})
+    assert len(versions) >= 3
+    for version in versions:
+        files = [json.loads(path.read_text()) for path in version.glob("*.json")]
+        ids = [id for found in files for id, _ in found]
+        assert ids.count("steps") > 1
+        assert {id.rpartition("-")[0] for id in ids} >= {"flowengine-key", "flowengine-lock"}
+    watches = [str(history).count(WATCH) for _, history in json.loads(LONG.read_text())]
+    assert sum(count > 0 for count in watches) > 1, "an attempt outlives a run"
 
 
 FLOW = """
@@ -161,6 +187,75 @@ def test_executions_stay_on_their_version_of_the_engine_and_of_the_flow(
         assert engine.result("next").outputs == {"said": "new"}
         for worker, id in ((old, "begun"), (new, "next")):
             assert [f"execution={id} " in line for line in worker.log] == [True]
+
+
+@pytest.fixture(scope="module")
+def other_code(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
+    """Runs a program with a version of the engine that gives its commands in another order."""
+    folder = tmp_path_factory.mktemp("other code")
+    package = Path(flowengine.__file__).parent
+    hidden = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(package, folder / package.name, ignore=hidden)
+    changed = folder / Path(workflow.__file__).relative_to(package.parent)
+    *first, memo, after = re.split(
+        r"(?=        if changed:\n|        if memo:\n)", changed.read_text()
+    )
+    shown, rest = after.split("\n\n", 1)
+    changed.write_text(f"{''.join(first)}{shown}\n{memo}\n{rest}")
+    return "env", f"PYTHONPATH={folder}", "PYTHONDONTWRITEBYTECODE=1"
+
+
+@pytest.mark.endurance(slices=5)
+def test_executions_stay_on_the_code_on_which_they_began(
+    server: str, other_code: Sequence[str], tmp_path: Path
+) -> None:
+    address, flow = f"{server}/other-code", tmp_path / "flow.yaml"
+    flow.write_text(FLOW)
+    own = "--deployment", "own:1"
+    with Engine(address) as engine:
+        with RunningWorker(address, *own, via=other_code) as old:
+            asyncio.run(set_current(address, "1"))
+            assert engine.run(flow, id="old-code").status == "waiting"
+            assert old.stop() == 0
+        with (
+            RunningWorker(address, "--deployment", "own:2") as new,
+            RunningWorker(address, *own, via=other_code) as old,  # it has cached nothing
+        ):
+            asyncio.run(set_current(address, "2"))
+            engine.signal("paid", key="1", resume=False)  # this code cannot read its history
+            assert asyncio.run(result_of(address, "old-code"))["outputs"] == {"said": "old"}
+            assert engine.run(flow, id="new-code").status == "waiting"
+            engine.signal("paid", key="1")
+            assert engine.result("new-code").status == "succeeded"
+            for worker, id in ((old, "old-code"), (new, "new-code")):
+                assert [f"execution={id} " in line for line in worker.log] == [True]
+        with pytest.raises(StoreError, match="history of execution old-code cannot be read"):
+            engine.show("old-code")
+
+
+@pytest.mark.endurance
+def test_other_code_without_a_deployment_is_an_error_that_loses_nothing(
+    server: str, other_code: Sequence[str], tmp_path: Path
+) -> None:
+    address, flow = f"{server}/faults", tmp_path / "flow.yaml"
+    flow.write_text(FLOW)
+    with Engine(address) as engine:
+        with RunningWorker(address):
+            assert engine.run(flow, id="unfit-code").status == "waiting"
+        with RunningWorker(address, via=other_code) as worker:
+            engine.signal("paid", execution="unfit-code", resume=False)
+            with pytest.raises(StoreError, match="its workflow task fails again and again"):
+                engine.why("unfit-code")
+            assert worker.stop() == 0
+        assert any("Nondeterminism error" in line for line in worker.log)
+        with RunningWorker(address):
+            assert asyncio.run(result_of(address, "unfit-code"))["outputs"] == {"said": "old"}
+            assert engine.resume("unfit-code").outputs == {"said": "old"}
+
+
+async def result_of(address: str, id: str) -> Any:
+    """Wait for the end of a workflow, and return its result."""
+    return await (await connect(read_address(address))).get_workflow_handle(id).result()
 
 
 async def set_current(address: str, build: str) -> None:

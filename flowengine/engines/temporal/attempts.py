@@ -7,6 +7,7 @@ import os
 import time
 from contextlib import closing, suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from temporalio import activity
@@ -27,6 +28,8 @@ from flowengine.engines.running.gate import answer, asked_instead, look
 from flowengine.engines.running.local import LATE_SECONDS
 from flowengine.engines.running.previews import previewed
 from flowengine.engines.running.warnings import not_released
+from flowengine.engines.temporal.at_work import AtWork
+from flowengine.engines.temporal.heartbeat import BEATS
 from flowengine.engines.temporal.moved_workspaces import ObjectWorkspaces
 from flowengine.engines.temporal.past import first_input
 from flowengine.engines.temporal.requests import (
@@ -37,8 +40,7 @@ from flowengine.engines.temporal.requests import (
     REDUCE,
     RELEASE,
     UNPACK,
-    beat_of,
-    cut,
+    WATCH,
     error_as_data,
     plain,
     run_of,
@@ -61,13 +63,11 @@ if TYPE_CHECKING:
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
+    from flowengine.engines.temporal.at_work import Attempt
     from flowengine.engines.temporal.places import Place
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import NotReleased
-    from flowengine.kernel.events import Log
 
-BEATS = 3
-"""Heartbeats in the time after which an attempt counts as interrupted."""
 _HINT = "set XDG_STATE_HOME to a writable directory for it"
 
 
@@ -104,8 +104,7 @@ class Attempts:
         self._not_released: dict[str, list[NotReleased]] = {}
         """Execution → its environments that could not be closed, until a result reports them."""
         host.on_not_released = self._keep_not_released
-        self._at_work: set[asyncio.Task[Any]] = set()
-        self._cut: set[asyncio.Task[Any]] = set()
+        self._at_work = AtWork(place.queue)
 
     async def cut_when_alone(self, heartbeat: float) -> NoReturn:
         """Cut off all attempts whenever the server cannot be reached.
@@ -127,48 +126,49 @@ class Attempts:
                 answered = asked
             except RPCError:
                 if time.monotonic() - answered > heartbeat - beat:
-                    self._cut |= self._at_work
-                    for task in self._at_work:
-                        task.cancel()
+                    self._at_work.cut_off()
             await asyncio.sleep(beat - min(time.monotonic() - asked, beat))
+
+    async def close(self) -> None:
+        """End the attempts that are still at work, because no activity watches them."""
+        await self._at_work.close()
 
     @activity.defn(name=ATTEMPT)
     async def attempt(self, given: bytes) -> dict[str, Any]:
-        """Run an attempt to its end.
+        """Run an attempt to its end, unless it is long.
 
         Args:
             given: Hash of the flow, working directory of the execution, and the kernel's command,
                 packed.
 
         Returns:
+            The event. Or of a long attempt, where it is at work: see `left_at_work`.
+        """
+        return await self._at_work.begun(partial(self._event, given))
+
+    @activity.defn(name=WATCH)
+    async def watch(self, key: str, stop: bool) -> dict[str, Any]:
+        """Watch a long attempt of this process to its end.
+
+        Args:
+            key: Of the attempt.
+            stop: Whether to stop it first.
+
+        Returns:
             The event.
         """
-        printed: Printed | None = None
+        return await self._at_work.watched(key, stop=stop)
 
-        def log() -> Log | None:
-            return None if printed is None or printed.lines is None else printed.lines.log()
-
-        beating, task = asyncio.create_task(_beat(log)), asyncio.current_task()
-        assert task is not None
-        self._at_work.add(task)
+    async def _event(self, given: bytes, attempt: Attempt) -> dict[str, Any]:
+        """Return the event of an attempt."""
         hash, workdir, data = unpack(given)
         run = run_of(data)
-        try:
-            flow = await self._flow(hash)
-            self._tell(activity.info().workflow_id or "", flow.compiled["id"], run.address)
-            printed = flow.runner.printed(run.step, None)
-            event = await self._outcome(flow, workdir, run, printed)
-            warnings = self._warnings()
-            return {**event, "warnings": warnings} if warnings else event
-        except asyncio.CancelledError:
-            details = activity.cancellation_details()
-            if task in self._cut or (details is not None and details.worker_shutdown):
-                return cut(log())
-            raise
-        finally:
-            beating.cancel()
-            self._at_work.discard(task)
-            self._cut.discard(task)
+        flow = await self._flow(hash)
+        self._tell(activity.info().workflow_id or "", flow.compiled["id"], run.address)
+        attempt.printed = flow.runner.printed(run.step, None)
+        event = await self._outcome(flow, workdir, run, attempt.printed)
+        warnings = self._warnings()
+        return {**event, "warnings": warnings} if warnings else event
 
     async def _outcome(
         self, flow: LinkedFlow, workdir: str, run: Run, printed: Printed
@@ -422,16 +422,12 @@ class Attempts:
         return self._flows[hash]
 
 
-async def _beat(log: Callable[[], Log | None] = lambda: None) -> None:
-    """Send heartbeats. The first one is delayed, because each is a call to the server.
-
-    Args:
-        log: Returns what the attempt has logged, for the case that it has no other end.
-    """
+async def _beat() -> None:
+    """Send heartbeats. The first one is delayed, because each is a call to the server."""
     timeout = activity.info().heartbeat_timeout
     while timeout is not None:
         await asyncio.sleep(timeout.total_seconds() / BEATS)
-        activity.heartbeat(*beat_of(log()))
+        activity.heartbeat()
 
 
 def _refused(kind: str, message: str) -> dict[str, Any]:

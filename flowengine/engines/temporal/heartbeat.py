@@ -12,6 +12,16 @@ VARIABLE = "FLOWENGINE_HEARTBEAT"
 """The environment variable with the heartbeat of a store's workers, for workers and
 callers."""
 DEFAULT = 10.0
+BEATS = 3
+"""Heartbeats that are sent in the time after which an attempt counts as interrupted."""
+LONG = 3
+"""After this many times the heartbeat, the activity of an attempt ends, and others watch it."""
+UNWATCHED = 3
+"""A worker ends an attempt that no activity has watched for this many times the heartbeat."""
+TAKEN = 6
+"""An activity that is to watch an attempt is taken within this many times the heartbeat, or its
+worker has ended. It is more than `UNWATCHED` and the two heartbeats that it can take until a
+worker knows that the activity of an earlier run is not wanted any more."""
 _DEFAULT_TASK = 10.0
 """Seconds after which Temporal gives a workflow task to another worker, by default."""
 _SHORTEST_TASK, _LONGEST_TASK = 1.0, 120.0

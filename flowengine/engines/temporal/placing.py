@@ -195,11 +195,10 @@ class Placing:
             summary=summary,
         )
 
-    def began(self, run: Run) -> None:
-        """Note that an attempt has ended at the place, where its environments are now open."""
-        assert self._queue is not None
+    def began(self, run: Run, queue: str) -> None:
+        """Note that an attempt has begun at a place, where its environments are now open."""
         for owned, _ in self._environments_of(run):
-            self._open[owned] = self._queue
+            self._open[owned] = queue
 
     def lose(self, queue: str) -> None:
         """Note that a place is lost."""

@@ -36,6 +36,10 @@ WORKFLOW = "flowengine.execution"
 """The workflow type of an execution."""
 ATTEMPT = "flowengine.attempt"
 """The activity type of an attempt."""
+WATCH = "flowengine.watch"
+"""The activity type that watches an attempt that an earlier activity has left at work."""
+AT_WORK = "at work"
+"""The type of the result of an activity that has left its attempt at work. See `left_at_work`."""
 SHARED = "flowengine.shared"
 """The workflow type of what executions share."""
 SHARE = "flowengine.share"
@@ -197,8 +201,8 @@ def run_as_data(run: Run, *, secrets: bool = True) -> list[Any]:
 
 
 def beat_of(log: Log | None) -> list[Any]:
-    """Return the details of the heartbeat of an attempt that has logged something."""
-    return [] if log is None else [_LOGGED, log]
+    """Return the details of the heartbeat of an attempt, with what it has logged."""
+    return [_LOGGED, log]
 
 
 def log_in(beat: Sequence[Any]) -> Log | None:
@@ -209,6 +213,17 @@ def log_in(beat: Sequence[Any]) -> Log | None:
 def cut(log: Log | None) -> dict[str, Any]:
     """Return the result of an attempt that was interrupted."""
     return {"type": "cut"} if log is None else {"type": "cut", "log": log}
+
+
+def left_at_work(key: str, queue: str, heartbeat: float) -> dict[str, Any]:
+    """Return the result of an activity that has left its attempt at work.
+
+    Args:
+        key: Of the attempt, in its process.
+        queue: Task queue of this process.
+        heartbeat: Seconds without a heartbeat after which the attempt is interrupted.
+    """
+    return {"type": AT_WORK, "key": key, "queue": queue, "heartbeat": heartbeat}
 
 
 def run_of(data: list[Any]) -> Run:

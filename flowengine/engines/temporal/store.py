@@ -1064,7 +1064,26 @@ class TemporalStore:
             return _answer_of(answered(driver, request))
         if method in _OF_NEW and HEAD not in await found.memo():
             return _OF_NEW[method]
-        return _answer_of(await self._connection.read(execution, request, patience=patience))
+        try:
+            answer = await self._connection.read(execution, request, patience=patience)
+        except RPCError as error:
+            await self._check_tries(execution, error.status)
+            raise
+        return _answer_of(answer)
+
+    async def _check_tries(self, execution: str, why: RPCStatusCode | None = None) -> None:
+        """Check that an execution that does not answer is not one that cannot continue.
+
+        Args:
+            execution: Its id.
+            why: Why it does not. The server says so if its workflow task fails.
+
+        Raises:
+            StoreError: It cannot.
+        """
+        tries = 1 if why == RPCStatusCode.FAILED_PRECONDITION else TRIES
+        if (error := _failing(await self._described(execution), tries)) is not None:
+            raise error
 
     def _write(self, execution: str, method: str, *arguments: Any) -> Any:
         """Send an update to a workflow. None: it has ended."""
@@ -1080,11 +1099,13 @@ class TemporalStore:
                     lambda: handle.execute_update("write", request, id=name, rpc_timeout=PATIENCE)
                 )
             except WorkflowUpdateRPCTimeoutOrCancelledError:
+                await self._check_tries(execution)
                 raise self._connection.no_worker() from None
             except WorkflowUpdateFailedError as error:
                 answer = _refusal(error)
             except RPCError as error:
                 if error.status != RPCStatusCode.NOT_FOUND:
+                    await self._check_tries(execution, error.status)
                     raise
                 found = await self._described(execution)
                 if found.status == WorkflowExecutionStatus.RUNNING:
@@ -1097,13 +1118,8 @@ class TemporalStore:
         found = self._call(self._described(execution))
         if found.status != WorkflowExecutionStatus.RUNNING:
             return True
-        tries = found.raw_description.pending_workflow_task.attempt
-        if tries >= TRIES:  # Temporal retries forever without reporting it
-            raise StoreError(
-                f"execution {execution} cannot continue: its workflow task fails again and again "
-                f"(attempt {tries})",
-                hint=Hint(f"see why: temporal workflow show --workflow-id {execution}"),
-            )
+        if (error := _failing(found, TRIES)) is not None:
+            raise error
         return found.typed_search_attributes.get(STATUS) in RESTING
 
     def check_worker(self, execution: str) -> None:
@@ -1174,6 +1190,28 @@ def _with_keyed_messages(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _time(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _failing(found: WorkflowExecutionDescription, most: int) -> StoreError | None:
+    """Return the error of an execution whose workflow task fails again and again.
+
+    Temporal tries it again forever, without reporting it.
+
+    Args:
+        found: The workflow.
+        most: From this number of tries on, it is an error.
+
+    Returns:
+        None: it does not fail.
+    """
+    tries = found.raw_description.pending_workflow_task.attempt
+    if tries < most:
+        return None
+    return StoreError(
+        f"execution {found.id} cannot continue: its workflow task fails again and again "
+        f"(attempt {tries})",
+        hint=Hint(f"see why: temporal workflow show --workflow-id {found.id}"),
+    )
 
 
 def _answer_of(answer: dict[str, Any]) -> Any:

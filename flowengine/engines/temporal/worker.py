@@ -24,10 +24,10 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from flowengine.engines.host import Host
 from flowengine.engines.seam import RandomIds, SystemClock
-from flowengine.engines.temporal.attempts import BEATS, Attempts
+from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.attributes import register
 from flowengine.engines.temporal.connection import connect
-from flowengine.engines.temporal.heartbeat import patience_with_task
+from flowengine.engines.temporal.heartbeat import BEATS, patience_with_task
 from flowengine.engines.temporal.places import Place, own_place
 from flowengine.engines.temporal.requests import NO_TIME_YET, QUEUE, SHARED
 from flowengine.engines.temporal.shared import SharedWorkflow
@@ -147,6 +147,7 @@ async def work(
                     await asyncio.gather(worker.shutdown(), own.shutdown())
         finally:
             watching.cancel()
+            await attempts.close()
             await asyncio.to_thread(host.close)
 
 
@@ -184,7 +185,13 @@ def _workers(
     own = Worker(
         client,
         task_queue=place.queue,
-        activities=[attempts.attempt, attempts.pack, attempts.release, attempts.unpack],
+        activities=[
+            attempts.attempt,
+            attempts.pack,
+            attempts.release,
+            attempts.unpack,
+            attempts.watch,
+        ],
         max_concurrent_activities=_MOST_WITH_ENVIRONMENTS,
         build_id=version("flowengine"),
         **times,

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeUpdate
-from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    CancelledError,
+    TimeoutError,
+    TimeoutType,
+)
 
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
@@ -34,7 +40,7 @@ from flowengine.engines.temporal.attributes import (
     WAITS_KEPT,
     wait_values,
 )
-from flowengine.engines.temporal.heartbeat import DEFAULT, is_too_long
+from flowengine.engines.temporal.heartbeat import DEFAULT, TAKEN, is_too_long
 from flowengine.engines.temporal.inputs import Inputs, fixed
 from flowengine.engines.temporal.outgoing import Outgoing
 from flowengine.engines.temporal.payloads import LARGE, ByReference
@@ -42,6 +48,7 @@ from flowengine.engines.temporal.placing import EnvironmentsLost, Placing, never
 from flowengine.engines.temporal.reducing import Unreduced, has_reducers, known, remembered
 from flowengine.engines.temporal.requests import (
     ARGUMENTS,
+    AT_WORK,
     ATTEMPT,
     DESCRIBE,
     MOST_BYTES,
@@ -52,6 +59,7 @@ from flowengine.engines.temporal.requests import (
     RESTING,
     USE,
     WANTED,
+    WATCH,
     WORKFLOW,
     WRITES,
     append_of,
@@ -163,6 +171,9 @@ class WorkflowDriver(Carrier):
         self._held: deque[Run] = deque()
         self._next: dict[int, Run] = {}
         """Unit → its next attempt, which begins when the one that was stopped has ended."""
+        self._watched: dict[int, tuple[Run, dict[str, Any]]] = {}
+        """Unit → its attempt that is at work without an activity of this run, unless it is being
+        stopped, and where. Another run can take it over."""
         self._bytes = 0
         self._pausing = False
         self._stopped: set[tuple[int, int]] = set()
@@ -188,7 +199,7 @@ class WorkflowDriver(Carrier):
         Args:
             past: `copy` (what its store contained), `append` (a change to it), `queue` (events to
                 apply), `claims` (reserved for it), `texts`, and from another run `held`,
-                `outgoing`, `placing`, `shown`.
+                `outgoing`, `placing`, `shown`, `watched`.
         """
         id = self.execution.id
         if past.get("copy") is not None:
@@ -200,6 +211,7 @@ class WorkflowDriver(Carrier):
         self.execution.load(self.store.load(id))
         self.execution.queue += [unpack(event) for event in past.get("queue", ())]
         self._held += [run_of(given) for given in past.get("held", ())]
+        self._watched = {given[0].unit: given for given in map(_watched, past.get("watched", ()))}
         self.outgoing.restore(*past.get("outgoing", (0, [])))
         self.placing.restore(*past.get("placing", (None, False, [])))
         add(self.texts, past.get("texts", {}))
@@ -215,9 +227,14 @@ class WorkflowDriver(Carrier):
 
     @property
     def quiet(self) -> bool:
+        """Whether nothing is at work."""
+        return not self.execution.work and self.may_continue
+
+    @property
+    def may_continue(self) -> bool:
         """Whether nothing is at work that another run could not take over."""
-        busy = self.outgoing.busy or self.placing.busy
-        return not (self.execution.work or self.execution.queue or busy)
+        busy = self.outgoing.busy or self.placing.busy or self.execution.queue
+        return not busy and self.execution.work.keys() <= self._watched.keys()
 
     def continued(self) -> dict[str, Any]:
         """Return what another run starts with, which continues this one.
@@ -234,6 +251,7 @@ class WorkflowDriver(Carrier):
         past = {
             "copy": self.store.copy(id, first),
             "held": [run_as_data(run) for run in self._held],
+            "watched": [[*run[:4], where] for run, where in self._watched.values()],
             "outgoing": self.outgoing.kept(),
             "placing": self.placing.kept(),
             "texts": self.texts,
@@ -494,13 +512,24 @@ class WorkflowDriver(Carrier):
             if run.unit in self.execution.work:
                 self._next[run.unit] = run
                 continue
-            task = asyncio.create_task(self._attempt(run))
-            self.execution.work[run.unit] = task
-            task.add_done_callback(partial(self._forget, run))
+            self._begin(run)
             self._bytes += min(size, LARGE) if self.start["most"] > MOST_BYTES else size
             if self._bytes > MOST_BYTES_AT_ONCE:
                 self._pausing = True
                 self._pause = asyncio.create_task(self._make_room())
+
+    def _begin(self, run: Run, where: dict[str, Any] | None = None) -> None:
+        """Begin an attempt, or watch one that is at work."""
+        task = asyncio.create_task(self._attempt(run, where))
+        self.execution.work[run.unit] = task
+        task.add_done_callback(partial(self._forget, run))
+
+    async def take_over(self) -> None:
+        """Watch the attempts that an earlier run has left at work."""
+        for run, where in self._watched.values():
+            self._begin(run, where)
+        if self._watched:
+            await asyncio.sleep(0)  # a message that stops one finds it begun
 
     def _refuse(self, run: Run, size: int) -> None:
         """Fail an attempt whose input is too large."""
@@ -523,6 +552,7 @@ class WorkflowDriver(Carrier):
         task = execution.work.get(stop.unit)
         if task is not None and not was_held:
             self._stopped.add((stop.unit, stop.attempt))
+            self._watched.pop(stop.unit, None)
             task.cancel()
 
     def alarm(self, execution: Execution) -> None:
@@ -596,13 +626,20 @@ class WorkflowDriver(Carrier):
 
     # Attempts
 
-    async def _attempt(self, run: Run) -> None:
-        """Run an attempt as an activity, whose result is an event."""
-        event: Any = None
+    async def _attempt(self, run: Run, event: Any = None) -> None:
+        """Run an attempt as an activity, whose result is an event.
+
+        Args:
+            run: The attempt.
+            event: Where it is at work, if an earlier run of the workflow has begun it.
+        """
         try:
-            if self.outgoing.refers:
-                await workflow.wait_condition(lambda: not self.outgoing.refers)
-            event = await self._attempted(run)
+            if event is None:
+                if self.outgoing.refers:
+                    await workflow.wait_condition(lambda: not self.outgoing.refers)
+                event = await self._attempted(run)
+            while event is not None and event["type"] == AT_WORK:
+                event = await self._watch(run, event)
         except EnvironmentsLost as error:
             event = error.event
         except ActivityError as error:
@@ -636,6 +673,7 @@ class WorkflowDriver(Carrier):
         """Note that an attempt is not at work any more, so that the next one of its unit can be."""
         del self.execution.work[run.unit]
         self._stopped.discard((run.unit, run.attempt))
+        self._watched.pop(run.unit, None)
         if (following := self._next.pop(run.unit, None)) is not None:
             self._held.appendleft(following)
 
@@ -646,27 +684,82 @@ class WorkflowDriver(Carrier):
             # Temporal does not compare inputs with those of the history. To pack thousands of long
             # ones again would take longer than a workflow task may.
             given = b"" if workflow.unsafe.is_replaying() else self._inputs.packed(run)
+            begun = self._begun_activity(
+                run,
+                ATTEMPT,
+                [given],
+                queue,
+                heartbeat=_SETTINGS["heartbeat"],
+                patience=None if queue is None else self.placing.patience,
+            )
             try:
-                event = await workflow.execute_activity(
-                    ATTEMPT,
-                    given,
-                    task_queue=queue,
-                    activity_id=f"{run.unit}.{run.attempt}",
-                    retry_policy=_ONCE,
-                    schedule_to_start_timeout=None if queue is None else self.placing.patience,
-                    start_to_close_timeout=_LONGEST,
-                    heartbeat_timeout=timedelta(seconds=_SETTINGS["heartbeat"]),
-                    cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-                    summary=f"{run.address} #{run.attempt}",
-                )
+                event = await begun
             except ActivityError as error:
                 if queue is None or not never_began(error):
                     raise
                 self.placing.lose(queue)
                 continue
+            except asyncio.CancelledError:
+                event = _result_of(begun)
+                if event is None or event["type"] != AT_WORK:
+                    raise
             if queue is not None:
-                self.placing.began(run)
+                self.placing.began(run, queue)
             return event
+
+    async def _watch(self, run: Run, where: dict[str, Any]) -> Any:
+        """Watch an attempt that is at work, or have it stopped.
+
+        Returns:
+            The event. `where`, if the activity has not reached its worker, or it is not known
+            whether it has. None if the attempt was stopped.
+        """
+        attempt = run.unit, run.attempt
+        if attempt not in self._stopped:
+            self._watched[run.unit] = run, where
+        begun = self._begun_activity(
+            run,
+            WATCH,
+            [where["key"], attempt in self._stopped],
+            where["queue"],
+            heartbeat=where["heartbeat"],
+            patience=timedelta(seconds=TAKEN * where["heartbeat"]),
+        )
+        try:
+            event = await begun
+        except ActivityError as error:
+            if never_began(error):
+                self.placing.lose(where["queue"])
+            elif not _has_arrived(error):
+                return where
+            raise
+        except asyncio.CancelledError:
+            return where
+        return None if event["type"] == "cut" and attempt in self._stopped else event
+
+    def _begun_activity(
+        self,
+        run: Run,
+        activity: str,
+        given: list[Any],
+        queue: str | None,
+        *,
+        heartbeat: float,
+        patience: timedelta | None,
+    ) -> workflow.ActivityHandle[Any]:
+        """Begin an activity that runs or watches an attempt."""
+        return workflow.start_activity(
+            activity,
+            args=given,
+            task_queue=queue,
+            activity_id=f"{run.unit}.{run.attempt}",
+            retry_policy=_ONCE,
+            schedule_to_start_timeout=patience,
+            start_to_close_timeout=_LONGEST,
+            heartbeat_timeout=timedelta(seconds=heartbeat),
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=f"{run.address} #{run.attempt}",
+        )
 
     def _released(self, events: list[Any]) -> None:
         """Record which environments could not be closed."""
@@ -719,6 +812,7 @@ class FlowExecution:
         if self._held or (start.get("held") and workflow.patched("driven at once")):
             await workflow.wait_condition(lambda: not self._held)
             driver.arrive()
+        await driver.take_over()
         driver.take_inbox()
         self._begun = True
         await workflow.wait_condition(lambda: self._is_over() or self._is_to_continue())
@@ -745,7 +839,7 @@ class FlowExecution:
         driver = self._driver
         if driver.over or not driver.must_continue:
             return False
-        return driver.quiet and workflow.all_handlers_finished()
+        return driver.may_continue and workflow.all_handlers_finished()
 
     @workflow.signal
     async def message(self, request: dict[str, Any]) -> None:
@@ -839,6 +933,35 @@ def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
     except FlowEngineError as error:
         return {"error": error_as_data(error)}
     return {"answer": plain(found)}
+
+
+def _watched(given: list[Any]) -> tuple[Run, dict[str, Any]]:
+    """Return an attempt that an earlier run has left at work, without its input, and where."""
+    unit, attempt, step, address, where = given
+    return Run(unit, attempt, step, address, None, None, None), where
+
+
+def _result_of(activity: workflow.ActivityHandle[Any]) -> Any:
+    """Return the result of an activity that has ended in the workflow task that cancels it.
+
+    The library drops it, because it has no way to say both. None: it has no result.
+    """
+    ended: asyncio.Future[Any] = activity._result_fut  # type: ignore[attr-defined]
+    return ended.result() if ended.done() and ended.exception() is None else None
+
+
+def _has_arrived(error: ActivityError) -> bool:
+    """Return whether a worker has received the activity that has failed.
+
+    A worker sends the first heartbeat as soon as it has. The server ends one that no worker has
+    begun as soon as it is cancelled.
+    """
+    cause = error.cause
+    if isinstance(cause, CancelledError):
+        return error.started_event_id > 0
+    if isinstance(cause, TimeoutError) and cause.type == TimeoutType.HEARTBEAT:
+        return bool(cause.last_heartbeat_details)
+    return True
 
 
 def _is_about_a_call(command: object) -> TypeGuard[Consult]:

@@ -1,0 +1,263 @@
+"""Attempts at work in this process, and the activities that watch them.
+
+Temporal forgets the activities of a run when the workflow continues in another one. So the activity
+of a long attempt ends before the attempt does, and the workflow begins another activity at this
+process, which watches it. Each run can begin one. An attempt that no activity watches is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from temporalio import activity
+
+from flowengine.engines.temporal.heartbeat import BEATS, LONG, UNWATCHED
+from flowengine.engines.temporal.requests import QUEUE, beat_of, cut, left_at_work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from flowengine.engines.attempts.printed import Printed
+    from flowengine.kernel.events import Log
+
+_MOST_LEFT = 100
+"""Maximum number of attempts that have left their places on the shared task queue to others, equal
+to the number of these places. Further long attempts keep theirs."""
+
+
+class Attempt:
+    """An attempt at work in this process.
+
+    Args:
+        work: Does its work, and returns the event. Called with the attempt.
+    """
+
+    def __init__(self, work: Callable[[Attempt], Coroutine[Any, Any, dict[str, Any]]]) -> None:
+        self.printed: Printed | None = None
+        """What it prints, as soon as that is known."""
+        self.task = asyncio.create_task(work(self))
+        self.is_counted = False
+        """Whether it has left its place on the shared task queue."""
+        self.watches = 0
+        self.cutting: asyncio.Task[None] | None = None
+        """Cuts it off, while no activity watches it."""
+
+    @property
+    def log(self) -> Log | None:
+        """What it has logged."""
+        lines = None if self.printed is None else self.printed.lines
+        return None if lines is None else lines.log()
+
+    def event(self) -> dict[str, Any]:
+        """Return its event, after it has ended.
+
+        Raises:
+            Exception: It has failed in an unforeseen way.
+        """
+        return cut(self.log) if self.task.cancelled() else self.task.result()
+
+
+class AtWork:
+    """The attempts of this process.
+
+    Args:
+        queue: The task queue of this process.
+    """
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+        self._attempts: set[Attempt] = set()
+        self._left: dict[str, Attempt] = {}
+        """Key → attempt that its first activity has left at work. It remains for some time after
+        its end: the result of an activity is lost if its run was continued at that moment."""
+
+    def cut_off(self) -> None:
+        """Cut off all attempts."""
+        for attempt in self._attempts:
+            attempt.task.cancel()
+
+    async def close(self) -> None:
+        """Cut off all attempts, and wait until they have ended."""
+        self.cut_off()
+        tasks: list[asyncio.Task[Any]] = [attempt.task for attempt in self._attempts]
+        for attempt in self._left.values():
+            if attempt.cutting is not None:
+                attempt.cutting.cancel()
+                tasks.append(attempt.cutting)
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def begun(
+        self, work: Callable[[Attempt], Coroutine[Any, Any, dict[str, Any]]]
+    ) -> dict[str, Any]:
+        """Begin an attempt, in its activity.
+
+        Returns:
+            Its event. If it is still at work after a long time: see `left_at_work`.
+
+        Raises:
+            asyncio.CancelledError: The workflow has stopped it.
+        """
+        attempt = Attempt(work)
+        self._attempts.add(attempt)
+        attempt.task.add_done_callback(lambda _: self._attempts.discard(attempt))
+        event = await _Watch(attempt, self._may_leave).event()
+        return self._leave(attempt) if event is None else event
+
+    def _may_leave(self) -> bool:
+        """Return whether the activity of a long attempt may end before it."""
+        if activity.is_worker_shutdown():
+            return False  # this process takes no activity that would watch it
+        counted = sum(one.is_counted and not one.task.done() for one in self._left.values())
+        return activity.info().task_queue != QUEUE or counted < _MOST_LEFT
+
+    def _leave(self, attempt: Attempt) -> dict[str, Any]:
+        info, timeout = activity.info(), _timeout()
+        key = f"{info.workflow_run_id}/{info.activity_id}"
+        attempt.is_counted = info.task_queue == QUEUE
+        self._left[key] = attempt
+        attempt.cutting = asyncio.create_task(self._cut_unwatched(key, UNWATCHED * timeout))
+        return left_at_work(key, self._queue, timeout)
+
+    async def watched(self, key: str, *, stop: bool) -> dict[str, Any]:
+        """Watch an attempt to its end, in another activity.
+
+        Args:
+            key: Of the attempt.
+            stop: Whether to stop it.
+
+        Returns:
+            Its event.
+
+        Raises:
+            asyncio.CancelledError: The workflow has stopped it, or has been continued.
+        """
+        attempt = self._left.get(key)
+        if attempt is None:
+            attempt = Attempt(_ended)
+            stop = False
+        if attempt.cutting is not None:
+            attempt.cutting.cancel()
+        attempt.watches += 1
+        if stop:
+            attempt.task.cancel()
+        try:
+            event = await _Watch(attempt).event()
+            assert event is not None
+            return event
+        finally:
+            attempt.watches -= 1
+            if key in self._left and attempt.watches == 0:
+                unwatched = self._cut_unwatched(key, UNWATCHED * _timeout())
+                attempt.cutting = asyncio.create_task(unwatched)
+
+    async def _cut_unwatched(self, key: str, seconds: float) -> None:
+        """Cut off and forget an attempt that no activity watches."""
+        attempt = self._left[key]
+        await asyncio.sleep(seconds)
+        if not attempt.task.done():
+            attempt.task.cancel()
+            await asyncio.wait([attempt.task])
+            await asyncio.sleep(seconds)
+        if not attempt.task.cancelled():
+            attempt.task.exception()  # else it is logged
+        del self._left[key]
+
+
+class _Watch:
+    """An activity that waits for the end of an attempt.
+
+    Args:
+        attempt: The attempt.
+        may_leave: Whether the activity may end before a long attempt. None: it does not, since an
+            activity of another run may watch it.
+    """
+
+    def __init__(self, attempt: Attempt, may_leave: Callable[[], bool] | None = None) -> None:
+        self._attempt = attempt
+        self._may_leave = may_leave
+        self._begun = time.monotonic()
+        self._last = self._begun
+        """When the last heartbeat was sent."""
+        self._late: float | None = None
+        """When one was so late that the server may have counted the attempt as interrupted."""
+        self._is_stopped = False
+
+    async def event(self) -> dict[str, Any] | None:
+        """Wait for the end of the attempt.
+
+        Returns:
+            Its event. None if the activity may leave it at work.
+
+        Raises:
+            asyncio.CancelledError: The workflow has stopped it, or another run of it may watch it.
+        """
+        attempt, timeout = self._attempt, _timeout()
+        is_ending = False
+        if self._may_leave is None:
+            self._beat(timeout)  # it has arrived
+        while not attempt.task.done():
+            try:
+                await asyncio.wait([attempt.task], timeout=timeout / BEATS)
+            except asyncio.CancelledError:
+                if self._is_abandoned(timeout):
+                    raise
+                is_ending = True
+                attempt.task.cancel()
+                continue
+            if attempt.task.done():
+                break
+            self._beat(timeout)
+            if self._is_long(timeout) and not is_ending:
+                return None
+        if self._is_stopped and attempt.task.cancelled():
+            raise asyncio.CancelledError
+        return attempt.event()
+
+    def _is_abandoned(self, timeout: float) -> bool:
+        """Return whether the activity was cancelled because its run has ended.
+
+        Another run may watch the attempt. If heartbeats were late, the attempt may count as
+        interrupted instead, and has to end.
+        """
+        details = activity.cancellation_details()
+        self._is_stopped = self._is_stopped or details is None or details.cancel_requested
+        is_late = self._late is not None and time.monotonic() - self._late < timeout
+        is_gone = details is not None and details.not_found
+        return is_gone and self._may_leave is None and not is_late
+
+    def _is_long(self, timeout: float) -> bool:
+        """Return whether the activity can leave the attempt at work."""
+        if self._may_leave is None:
+            return False
+        since = self._begun if self._late is None else self._late
+        return time.monotonic() - since > LONG * timeout and self._may_leave()
+
+    def _beat(self, timeout: float) -> None:
+        """Send a heartbeat."""
+        now = time.monotonic()
+        if now - self._last > timeout * (BEATS - 1) / BEATS:
+            self._late = now
+        self._last = now
+        log = self._attempt.log
+        # A first activity sends as little as possible. One that watches says that it has arrived.
+        activity.heartbeat(*([] if log is None and self._may_leave else beat_of(log)))
+
+
+async def _ended(_: Attempt) -> dict[str, Any]:
+    """Stand for an attempt of an earlier process, until its programs have surely ended."""
+    ended = asyncio.create_task(asyncio.sleep(_timeout()))
+    while not ended.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([ended])
+    return cut(None)
+
+
+def _timeout() -> float:
+    """Return the seconds without a heartbeat after which the activity counts as interrupted."""
+    timeout = activity.info().heartbeat_timeout
+    assert timeout is not None
+    return timeout.total_seconds()

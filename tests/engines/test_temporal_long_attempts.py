@@ -1,0 +1,356 @@
+"""Attempts in Temporal that are at work for longer than a run of their workflow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.enums.v1 import EventType, TimeoutType
+from temporalio.api.failure.v1 import Failure, TimeoutFailureInfo
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
+
+from flowengine import Engine
+from flowengine.engines.temporal.address import read_address
+from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
+from flowengine.engines.temporal.objects import VARIABLE as OBJECTS
+from flowengine.engines.temporal.past import _replayed
+from flowengine.engines.temporal.payloads import converter
+from flowengine.engines.temporal.requests import ATTEMPT, WATCH, beat_of
+from flowengine.engines.temporal.workflow import WorkflowDriver
+from tests.engines import world
+from tests.engines.temporal_server import RunningWorker
+from tests.engines.test_temporal import replay
+from tests.engines.test_temporal_faults import cuts, taken
+
+pytestmark = pytest.mark.endurance(slices=5)
+
+PASSING_BY = """
+steps:
+  - id: all
+    parallel:
+      - {id: once_long, python: "effects:stay_and_log"}
+      - {id: each, map: {over: 100, concurrency: 4}, python: "effects:act"}
+    output: "${{ steps.once_long.output }}"
+outputs: {long: "${{ steps.all.output }}"}
+"""
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HEARTBEAT, "3s")  # shorter ones are missed on a busy machine
+
+
+def runs(address: str, id: str) -> list[list[Any]]:
+    """Return the histories of an execution's runs, the oldest first."""
+
+    async def read() -> list[list[Any]]:
+        client = await connect(read_address(address))
+        run: str | None = client.get_workflow_handle(id).run_id
+        found: list[list[Any]] = []
+        while run != "":
+            handle = client.get_workflow_handle(id, run_id=run)
+            found.insert(0, [*(await handle.fetch_history()).events])
+            start = found[0][0].workflow_execution_started_event_attributes
+            run = start.continued_execution_run_id
+        return found
+
+    return asyncio.run(read())
+
+
+def watches(history: list[Any]) -> int:
+    """Return how many watching activities a run has begun."""
+    return sum(
+        event.activity_task_scheduled_event_attributes.activity_type.name == WATCH
+        for event in history
+    )
+
+
+def test_a_long_attempt_outlives_runs_and_delays_no_other(server: str, tmp_path: Path) -> None:
+    address, file = f"{server}/long", world.make(tmp_path, PASSING_BY)
+    with RunningWorker(address) as worker, Engine(address) as engine:
+        engine.start(file, id="passed")
+        world.until(lambda: len(world.effects(tmp_path)) == 100, pause=0.1)
+        (tmp_path / "go").touch()
+        assert engine.resume("passed").outputs == {"long": "rested"}
+        assert worker.stop() == 0
+    histories = runs(address, "passed")
+    assert len(histories) > 4
+    assert [watches(one) for one in histories[1:]] == [1] * (len(histories) - 1)
+    with Engine(address) as engine:
+        *others, last = [one for one in engine.events("passed") if one["type"] == "succeeded"]
+    assert len(others) == 100
+    assert [line[-1] for line in last["log"]["lines"]] == ["began"]
+    asyncio.run(replay(address, "passed"))
+
+
+TWO = """
+steps:
+  - id: all
+    parallel:
+      - {id: once_long, python: "effects:stay"}
+      - {id: again, python: "effects:stay", effect: idempotent}
+      - {id: each, map: {over: 30, concurrency: 2}, python: "effects:act", effect: idempotent}
+"""
+PHASES: dict[str, Callable[[list[list[Any]]], bool]] = {
+    "first activities": bool,
+    "watched": lambda histories: len(histories) == 1 and watches(histories[-1]) == 2,
+    "continued": lambda histories: len(histories) > 1,
+}
+
+
+def begin(address: str, folder: Path, id: str, phase: str, engine: Engine) -> None:
+    """Start an execution with two long attempts, and wait until they are in a phase."""
+    text = TWO if phase == "continued" else TWO.replace("over: 30", "over: 2")
+    engine.start(world.make(folder, text), id=id)
+    world.until(lambda: len(world.effects(folder)) >= 2, pause=0.1)
+    world.until(lambda: PHASES[phase](runs(address, id)), pause=0.1)
+
+
+def rested(folder: Path) -> list[str]:
+    """Return the steps whose long attempts have taken effect."""
+    return sorted(step for step, _, result in world.effects(folder) if result == "rested")
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("phase", PHASES)
+def test_long_attempts_of_a_killed_worker_are_cut_off(
+    phase: str, server: str, tmp_path: Path
+) -> None:
+    address, id = f"{server}/long", f"killed-{phase.replace(' ', '-')}"
+    with Engine(address) as engine:
+        with RunningWorker(address) as worker:
+            begin(address, tmp_path, id, phase, engine)
+            worker.kill()
+        with RunningWorker(address) as worker:
+            world.until(lambda: len(cuts(engine, id)) >= 2, pause=0.1)
+            world.until(lambda: any("step=all/again" in line for line in taken(worker)))
+            [asked] = engine.waits(execution=id).items
+            assert (asked["address"], asked["ran"]) == ("all/once_long", "maybe")
+            (tmp_path / "go").touch()
+            engine.decide(asked["id"], "result", value="decided")
+            assert engine.resume(id).status == "succeeded"
+    assert rested(tmp_path) == ["all/again"]
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_cancelled_execution_ends_after_its_long_attempts(
+    phase: str, server: str, tmp_path: Path
+) -> None:
+    address, id = f"{server}/long", f"cancelled-{phase.replace(' ', '-')}"
+    with RunningWorker(address) as worker, Engine(address) as engine:
+        begin(address, tmp_path, id, phase, engine)
+        assert engine.cancel(id).status == "cancelled"
+        (tmp_path / "go").touch()
+        assert worker.stop() == 0
+    assert rested(tmp_path) == []
+    asyncio.run(replay(address, id))
+
+
+def test_watched_attempts_end_while_their_worker_drains(server: str, tmp_path: Path) -> None:
+    address = f"{server}/long"
+    with RunningWorker(address) as worker, Engine(address) as engine:
+        begin(address, tmp_path, "drained", "watched", engine)
+        worker.process.terminate()
+        world.until(lambda: any("draining" in line for line in worker.log))
+        with RunningWorker(address):
+            (tmp_path / "go").touch()
+            assert engine.resume("drained").status == "succeeded"
+            assert worker.stop() == 0
+        assert cuts(engine, "drained") == []
+    assert rested(tmp_path) == ["all/again", "all/once_long"]
+
+
+def test_a_worker_that_stops_cuts_off_watched_attempts(server: str, tmp_path: Path) -> None:
+    address = f"{server}/long"
+    with RunningWorker(address, "--drain", "10ms") as worker, Engine(address) as engine:
+        begin(address, tmp_path, "stopped", "watched", engine)
+        assert worker.stop() == 0
+        (tmp_path / "go").touch()
+        with RunningWorker(address):
+            [asked] = engine.resume("stopped").waits
+            assert (asked["address"], asked["ran"]) == ("all/once_long", "maybe")
+            engine.cancel("stopped")
+    assert rested(tmp_path) == ["all/again"]
+
+
+def are_watched(address: str, id: str, count: int) -> bool:
+    """Return whether at least as many attempts of an execution are watched."""
+    return watches(runs(address, id)[-1]) >= count
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(5))
+def test_attempts_that_are_stopped_as_they_become_long_have_ended(
+    block: int, server: str, tmp_path: Path
+) -> None:
+    address, file = f"{server}/long", world.make(tmp_path, TWO.replace("over: 30", "over: 1"))
+    ids = [f"raced-{block}-{number}" for number in range(10)]
+    with RunningWorker(address) as worker, Engine(address) as engine:
+        for id in ids:
+            engine.start(file, id=id)
+        for number, id in enumerate(ids):
+            world.until(partial(are_watched, address, id, number % 3))
+            engine.cancel(id, resume=False)
+        assert {engine.resume(id).status for id in ids} == {"cancelled"}
+        (tmp_path / "go").touch()
+        assert worker.stop() == 0
+    assert rested(tmp_path) == []
+
+
+WITH_TIMER = """
+steps:
+  - {id: long, python: "effects:stay", timeout: 1h}
+"""
+
+
+@pytest.fixture(scope="module")
+def watched(server: str, tmp_path_factory: pytest.TempPathFactory) -> list[HistoryEvent]:
+    """The history of an execution that watches an attempt with a timer."""
+    address, folder = f"{server}/long", tmp_path_factory.mktemp("watched")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HEARTBEAT, "1s")
+        patch.delenv(OBJECTS)
+        with RunningWorker(address), Engine(address) as engine:
+            engine.start(world.make(folder, WITH_TIMER), id="watched")
+            world.until(lambda: watches(runs(address, "watched")[0]), pause=0.1)
+            [history] = runs(address, "watched")
+            engine.cancel("watched")
+    return history
+
+
+class Ending:
+    """Another end of a history, and what its workflow does.
+
+    Args:
+        history: The history.
+        last: Type of the event after which the end begins.
+        activity: Type of the activity that this event is about.
+    """
+
+    def __init__(self, history: list[HistoryEvent], last: str, activity: str) -> None:
+        self.scheduled = next(
+            event.event_id
+            for event in history
+            if event.activity_task_scheduled_event_attributes.activity_type.name == activity
+        )
+        kind = EventType.Value(f"EVENT_TYPE_ACTIVITY_TASK_{last}")
+        about = history[self.scheduled - 1 :]
+        last_id = next(one.event_id for one in about if one.event_type == kind)
+        self._events = deepcopy(history[:last_id])
+        self.activities: list[tuple[str, bool]] = []
+        """Type of each activity, and whether it is to stop the attempt."""
+
+    def add(self, kind: str, *, before: int = 0, **attributes: Any) -> None:
+        """Add an event before the last ones."""
+        event = HistoryEvent(event_time=self._events[-1].event_time)
+        event.event_time.seconds += 3600  # when the timer is due
+        event.event_type = EventType.ValueType(EventType.Value(f"EVENT_TYPE_{kind}"))
+        part = getattr(event, f"{kind.lower()}_event_attributes")
+        part.SetInParent()
+        for name, value in attributes.items():
+            if isinstance(value, Failure):
+                getattr(part, name).CopyFrom(value)
+            else:
+                setattr(part, name, value)
+        self._events.insert(len(self._events) - before, event)
+        for number, one in enumerate(self._events, 1):
+            one.event_id = number
+
+    def fire_timer(self, *, before: int = 0) -> None:
+        """Let the timer of the step fire."""
+        [timer] = [one for one in self._events if one.HasField("timer_started_event_attributes")]
+        id = timer.timer_started_event_attributes.timer_id
+        self.add("TIMER_FIRED", before=before, timer_id=id, started_event_id=timer.event_id)
+
+    def take(self) -> None:
+        """Let a worker take the task with the added events."""
+        self.add("WORKFLOW_TASK_SCHEDULED")
+        self.add("WORKFLOW_TASK_STARTED", scheduled_event_id=len(self._events))
+
+    def time_out(self, kind: str, *beat: Any) -> None:
+        """Let the activity time out."""
+        type = TimeoutType.ValueType(TimeoutType.Value(f"TIMEOUT_TYPE_{kind}"))
+        info = TimeoutFailureInfo(timeout_type=type)
+        if beat:
+            payloads = asyncio.run(converter(None).encode([*beat]))
+            info.last_heartbeat_details.CopyFrom(Payloads(payloads=payloads))
+        failure = Failure(message="timed out", timeout_failure_info=info)
+        self.add("ACTIVITY_TASK_TIMED_OUT", scheduled_event_id=self.scheduled, failure=failure)
+
+    def driver(self) -> WorkflowDriver:
+        """Return the execution as its workflow leaves it."""
+        begin, self.activities = WorkflowDriver._begun_activity, []
+
+        def begun(
+            driver: Any, run: Any, activity: str, given: list[Any], *rest: Any, **by: Any
+        ) -> Any:
+            self.activities.append((activity, given[-1] is True))
+            return begin(driver, run, activity, given, *rest, **by)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(WorkflowDriver, "_begun_activity", begun)
+            return _replayed(WorkflowHistory("watched", self._events), converter(None))
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_an_attempt_that_is_stopped_in_the_task_with_its_result_is_still_ended(
+    before: int, watched: list[HistoryEvent]
+) -> None:
+    """The library drops the result, which says that the attempt is at work, and where."""
+    ending = Ending(watched, "COMPLETED", ATTEMPT)
+    ending.fire_timer(before=before)
+    ending.take()
+    driver = ending.driver()
+    assert ending.activities == [(ATTEMPT, False), (WATCH, True)]
+    assert driver.at_work
+    assert not driver.may_continue
+
+
+def test_an_attempt_that_is_stopped_before_its_watch_has_arrived_is_still_ended(
+    watched: list[HistoryEvent],
+) -> None:
+    ending = Ending(watched, "SCHEDULED", WATCH)
+    assert ending.driver().may_continue
+    ending.fire_timer()
+    ending.take()
+    task = len(ending._events)
+    ending.add("WORKFLOW_TASK_COMPLETED", scheduled_event_id=task - 1, started_event_id=task)
+    done: dict[str, Any] = {"workflow_task_completed_event_id": task + 1}
+    for shown in ("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", "WORKFLOW_PROPERTIES_MODIFIED"):
+        ending.add(shown, **done)
+    ending.add("ACTIVITY_TASK_CANCEL_REQUESTED", scheduled_event_id=ending.scheduled, **done)
+    ending.add("ACTIVITY_TASK_CANCELED", scheduled_event_id=ending.scheduled)
+    ending.take()
+    driver = ending.driver()
+    assert ending.activities == [(ATTEMPT, False), (WATCH, False), (WATCH, True)]
+    assert driver.at_work
+    assert not driver.may_continue
+
+
+@pytest.mark.parametrize(
+    ("timeout", "beat", "is_cut"),
+    [
+        ("HEARTBEAT", [], False),  # no worker has received it, and the attempt may be at work
+        ("HEARTBEAT", beat_of(None), True),
+        ("SCHEDULE_TO_START", [], True),
+    ],
+)
+def test_only_an_activity_that_reached_its_worker_tells_that_it_is_dead(
+    timeout: str, beat: list[Any], is_cut: bool, watched: list[HistoryEvent]
+) -> None:
+    ending = Ending(watched, "SCHEDULED", WATCH)
+    ending.time_out(timeout, *beat)
+    ending.take()
+    driver = ending.driver()
+    assert driver.at_work is not is_cut
+    assert driver.execution.state["status"] == ("stalled" if is_cut else "running")
+    assert ending.activities == [(ATTEMPT, False), *[(WATCH, False)] * (1 if is_cut else 2)]
