@@ -205,7 +205,7 @@ def other_code(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
     return "env", f"PYTHONPATH={folder}", "PYTHONDONTWRITEBYTECODE=1"
 
 
-@pytest.mark.endurance(slices=5)
+@pytest.mark.endurance
 def test_executions_stay_on_the_code_on_which_they_began(
     server: str, other_code: Sequence[str], tmp_path: Path
 ) -> None:

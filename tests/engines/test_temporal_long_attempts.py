@@ -30,7 +30,7 @@ from tests.engines.temporal_server import RunningWorker
 from tests.engines.test_temporal import replay
 from tests.engines.test_temporal_faults import cuts, taken
 
-pytestmark = pytest.mark.endurance(slices=5)
+pytestmark = pytest.mark.endurance
 
 PASSING_BY = """
 steps:
@@ -119,7 +119,6 @@ def rested(folder: Path) -> list[str]:
     return sorted(step for step, _, result in world.effects(folder) if result == "rested")
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize("phase", PHASES)
 def test_long_attempts_of_a_killed_worker_are_cut_off(
     phase: str, server: str, tmp_path: Path
@@ -140,7 +139,6 @@ def test_long_attempts_of_a_killed_worker_are_cut_off(
     assert rested(tmp_path) == ["all/again"]
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_cancelled_execution_ends_after_its_long_attempts(
     phase: str, server: str, tmp_path: Path
@@ -187,7 +185,6 @@ def are_watched(address: str, id: str, count: int) -> bool:
     return watches(runs(address, id)[-1]) >= count
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize("block", range(5))
 def test_attempts_that_are_stopped_as_they_become_long_have_ended(
     block: int, server: str, tmp_path: Path
