@@ -251,8 +251,8 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
     except ModuleNotFoundError as error:
         raise _missing(what, point, error) from error
     except Exception as error:  # a third-party package, whose modules may raise any exception
-        said = f"{type(error).__name__}: {error}"
-        raise UnknownKind(f"{what} '{name}' cannot be imported: {said}") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise UnknownKind(f"{what} '{name}' cannot be imported: {reason}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
         raise UnknownKind(f"{what} '{name}': {point.value} is not a {_path(base)}")
     _classes[group, name] = point, loaded

@@ -136,16 +136,16 @@ class Validator:
 
     def _misfit(self, errors: list[jsonschema_rs.ValidationError]) -> tuple[str, str, str | None]:
         """Return the errors with their fields, the first field, and a suggested fix."""
-        told = []
+        texts = []
         hint = None
         for error in errors[:_TOLD]:
             field = ".".join(map(str, error.instance_path))
             text, mend = _explain(error, self._schema)
             hint = hint or mend
-            told.append(f"'{field}' {text}" if field else text)
+            texts.append(f"'{field}' {text}" if field else text)
         if len(errors) > _TOLD:
-            told.append(f"and {len(errors) - _TOLD} more")
-        return "; ".join(told), ".".join(map(str, errors[0].instance_path)), hint
+            texts.append(f"and {len(errors) - _TOLD} more")
+        return "; ".join(texts), ".".join(map(str, errors[0].instance_path)), hint
 
     def _validator(self) -> jsonschema_rs.Draft202012Validator:
         if self._full is None:

@@ -10,7 +10,7 @@ from flowengine.agents.context_window import CHARACTERS, reduced, room_for
 from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.errors import ModelError
 from flowengine.agents.models.port import Message, ModelReply, ModelRequest
-from flowengine.agents.summaries import said_in
+from flowengine.agents.summaries import text_in
 from flowengine.agents.turns import model_of
 from flowengine.sdk import Need, Plain, StepContext
 from flowengine.sdk.read_only import unwrapped
@@ -124,7 +124,7 @@ def _texts(messages: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     """Yield messages as text, each with its author."""
     for message in messages:
         who = f"Result of {message.get('name')}" if message["role"] == "tool" else message["role"]
-        yield f"{who.capitalize()}: {said_in(message)}"
+        yield f"{who.capitalize()}: {text_in(message)}"
 
 
 def _fitting(texts: list[str], characters: int) -> list[str]:

@@ -89,10 +89,10 @@ class RequestSize:
             error: The provider's error.
             reduces: Whether the conversation is reduced in response.
         """
-        said = error.data.get("tokens") if isinstance(error.data, Mapping) else None
-        message = f"{error.message} ({self.model} was sent about {said or self.tokens:,} tokens"
+        counted = error.data.get("tokens") if isinstance(error.data, Mapping) else None
+        message = f"{error.message} ({self.model} was sent about {counted or self.tokens:,} tokens"
         message += ")" if reduces else "; 'context' of an agent says what is then left out)"
-        return self._error(message, said or self.tokens)
+        return self._error(message, counted or self.tokens)
 
     def _error(self, message: str, tokens: int) -> ContextWindowExceeded:
         error = ContextWindowExceeded(message, tokens=tokens)

@@ -107,14 +107,14 @@ def group(
         tools: Its tools, with the ids of their steps.
     """
     caller, parallel = agent.name, agent.constants["parallel_tool_calls"]
-    dispatch, told, refused, answer = ids(caller)
+    dispatch, reported, refused, answer = ids(caller)
     ways: list[Plain] = [
         {"when": f"${{{{ call.step == {json.dumps(id)} }}}}", "to": id}
         for id in (*(id for _, id in tools), refused)
     ]
     marks = {
         dispatch: Mark(plumbing=True, ways=[""] * (len(ways) + 1)),
-        **{one: Mark(plumbing=True) for one in (told, answer)},
+        **{one: Mark(plumbing=True) for one in (reported, answer)},
         refused: Mark(plumbing=True, caller=caller),
         **{
             id: replace(
@@ -124,9 +124,9 @@ def group(
         },
     }
     steps: list[Plain] = [
-        {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},
+        {"id": dispatch, "next": {"first": [*ways, {"else": reported}]}},
         *(_step(tool, id, answer, parallel) for tool, id in tools),
-        {"id": told, "output": _ANSWERED, "next": {"to": answer}},
+        {"id": reported, "output": _ANSWERED, "next": {"to": answer}},
         {
             "id": refused,
             "fail": {"type": "Refused", "message": "${{ call.refused }}"},
@@ -155,7 +155,7 @@ def _mark(tool: ToolStep, caller: str) -> Mark:
 
 def _step(tool: ToolStep, id: str, answer: str, parallel: bool) -> Plain:
     foreign = tool.adapter is None and not tool.waits and tool.foreign
-    told = _message(_WRONG_BY_OTHERS if foreign else _WRONG)
+    message = _message(_WRONG_BY_OTHERS if foreign else _WRONG)
     # Calls that can run in parallel share the lock. Any other call waits for all calls before it,
     # including their questions, and blocks the calls after it.
     beside = tool.waits or (tool.parallel and parallel)
@@ -167,12 +167,12 @@ def _step(tool: ToolStep, id: str, answer: str, parallel: bool) -> Plain:
             "with": tool.given,
             "lock": {**lock, "hold": True},
             "output": _message(_TEXT),
-            "on_error": [{"output": told}],
+            "on_error": [{"output": message}],
             "next": {"to": answer},
         }
     changed: list[Plain] = []
     if tool.served is not None:
-        changed = [{"type": ["ToolChanged"], "set": {"changed": 1}, "output": told}]
+        changed = [{"type": ["ToolChanged"], "set": {"changed": 1}, "output": message}]
     return {
         "id": id,
         **tool.action,
@@ -183,10 +183,10 @@ def _step(tool: ToolStep, id: str, answer: str, parallel: bool) -> Plain:
             {
                 "type": ["BudgetExceeded"],
                 "set": {"spent": {"reason": "${{ error.message }}"}},
-                "output": told,
+                "output": message,
             },
             *changed,
-            {"output": told},
+            {"output": message},
         ],
         "next": {"to": answer},
     }

@@ -127,9 +127,9 @@ def _before(check: Check, to: str, around: Around) -> list[Plain]:
     """Return the error handlers of a check of the prompt."""
     if not check.tells:
         return [_ends(around, _reason(check, "what was asked"))]
-    told = "'A check of what was asked says: ' + error.type + ': ' + error.message"
+    text = "'A check of what was asked says: ' + error.type + ': ' + error.message"
     held = f"({_HELD}) + " if around.holds else ""
-    return [{"set": {"messages": _message(told, held)}, "next": to}]
+    return [{"set": {"messages": _message(text, held)}, "next": to}]
 
 
 def _after(check: Check, to: str, around: Around) -> list[Plain]:
@@ -169,8 +169,8 @@ def _reason(check: Check, what: str) -> str:
     return f"{check.tool.name} refused {what}: ${{{{ error.type }}}}: ${{{{ error.message }}}}"
 
 
-def _message(told: str, before: str = "") -> str:
-    return f"${{{{ {before}[{{'role': 'user', 'content': {told}}}] }}}}"
+def _message(text: str, before: str = "") -> str:
+    return f"${{{{ {before}[{{'role': 'user', 'content': {text}}}] }}}}"
 
 
 def _id(agent: str, check: Check) -> str:

@@ -238,9 +238,9 @@ class FlowWriter:
             *checked,
             _Way("ends" if checked else "answers", done, self._end(agent)),
         ]
-        told = [*(one.says for one in leads), "goes on"]
+        names = [*(one.says for one in leads), "goes on"]
         anew = {"instructions": ("_instructions", agent.name)}
-        self.marks[agent.name] = Mark(told=True, says=says, ways=told, anew=anew)
+        self.marks[agent.name] = Mark(told=True, says=says, ways=names, anew=anew)
         ways: list[Plain] = [*(one.edge for one in leads), {"else": agent.name}]
         step: dict[str, Plain] = {
             "id": agent.name,

@@ -117,8 +117,10 @@ async def bounds_of(model: Model, request: ModelRequest, last: Mapping[str, Any]
 
 
 def _longest(settings: Mapping[str, Plain], facts: ModelFacts) -> int:
-    said = [settings[name] for name in _SAID if name in settings]
-    whole = [one for one in said if isinstance(one, int) and not isinstance(one, bool) and one > 0]
+    bounds = [settings[name] for name in _SAID if name in settings]
+    whole = [
+        one for one in bounds if isinstance(one, int) and not isinstance(one, bool) and one > 0
+    ]
     return min(whole, default=facts.longest_reply or LONGEST)
 
 

@@ -148,14 +148,14 @@ def _checked_name(fields: Mapping[str, Any], lines: Mapping[str, int], folder: s
 
 
 def _checked_description(fields: Mapping[str, Any], lines: Mapping[str, int]) -> str:
-    said = fields.get("description")
+    description = fields.get("description")
     line = lines.get("description", 1)
     hint = "say in a sentence what the skill does, and when to use it"
-    if not isinstance(said, str) or not said.strip():
+    if not isinstance(description, str) or not description.strip():
         raise Malformed(line, "'description' is missing or not text", hint)
-    if len(said) > _LONGEST_DESCRIPTION:
+    if len(description) > _LONGEST_DESCRIPTION:
         message = f"'description' has more than {_LONGEST_DESCRIPTION} characters"
         raise Malformed(line, message, "move the details below the front matter")
     from flowengine.sdk.untrusted import one_line  # imported late, as most flows have no skills
 
-    return one_line(said, _LONGEST_DESCRIPTION)
+    return one_line(description, _LONGEST_DESCRIPTION)

@@ -22,7 +22,7 @@ def summary(output: Plain) -> str | None:
     if not isinstance(output, Mapping):
         return None
     if "message" in output:
-        return said_in(output["message"])
+        return text_in(output["message"])
     if "left_out" in output:
         return f"leaves out {output['left_out']} messages, about {output['tokens']:,} tokens stay"
     messages = output.get("messages")
@@ -38,13 +38,13 @@ def without_marks(text: str) -> str:
     return unmarked(text)
 
 
-def said_in(message: Mapping[str, Plain]) -> str:
+def text_in(message: Mapping[str, Plain]) -> str:
     """Return the text of a message, followed by its calls."""
     calls = [_call(one["function"]) for one in message.get("tool_calls") or ()]
-    said = _text(message.get("content"))
+    text = _text(message.get("content"))
     if not calls:
-        return said
-    return "  ".join(filter(None, (said, f"calls {', '.join(calls)}")))
+        return text
+    return "  ".join(filter(None, (text, f"calls {', '.join(calls)}")))
 
 
 def _call(function: Mapping[str, Plain]) -> str:

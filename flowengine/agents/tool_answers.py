@@ -65,8 +65,8 @@ def envelope(
     content = _cut(context, content, room)
     if to is None and has_text(result):
         content = _framed(content, task)
-    told = [_cut(context, people, room), content]
-    made["content"] = "\n\n".join(filter(None, told))
+    parts = [_cut(context, people, room), content]
+    made["content"] = "\n\n".join(filter(None, parts))
     return {"envelope": made}
 
 

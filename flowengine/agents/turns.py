@@ -121,8 +121,8 @@ class Turn:
 
     def size(self, request: ModelRequest) -> RequestSize:
         """Return the size of a request, with its limit."""
-        said = self.agent["context"] or {}
-        bound = said.get("max_tokens")
+        settings = self.agent["context"] or {}
+        bound = settings.get("max_tokens")
         if bound is None:
             bound = self.state["offer"].get("bounds", {}).get(request.model)
         return size_of(request, self.state, bound)
@@ -223,7 +223,7 @@ class _Reading:
         content = reply.message.get("content")
         self.text = content if isinstance(content, str) else ""
         self.calls: list[dict[str, Plain]] = []
-        self.told: list[Message] = []
+        self.reported: list[Message] = []
         """Messages for the model that need no calls."""
         self.end = GOING_ON
         self.idle = 0
@@ -234,26 +234,26 @@ class _Reading:
             self._read_calls()
         else:
             self._read_text()
-        said: dict[str, Plain] = {
-            "told": self.told,
+        output: dict[str, Plain] = {
+            "told": self.reported,
             "idle": self.idle,
             "scripted": self.reply.scripted,
             "events": [dict(event) for event in self.reply.events],
         }
         first = self.turn.state["offer"]["models"][self.turn.name][0]
         if self.reply.model != first:
-            said["instead_of"] = first
+            output["instead_of"] = first
         if self.end.outcome:
-            said["end"] = self.end.beside(self.reply.message.get("content"))
+            output["end"] = self.end.beside(self.reply.message.get("content"))
         # Empty entries are omitted, because a journal stores many turns.
-        told = ((name, getattr(self.reply.usage, name)) for name in _USAGE)
-        usage = {name: one for name, one in told if one or name in _ALWAYS}
+        counts = ((name, getattr(self.reply.usage, name)) for name in _USAGE)
+        usage = {name: one for name, one in counts if one or name in _ALWAYS}
         return {
             "message": self.reply.message,
             "calls": self.calls,
             "model": self.reply.model,
             "usage": usage,
-            **{name: one for name, one in said.items() if one},
+            **{name: one for name, one in output.items() if one},
         }
 
     # Calls
@@ -384,14 +384,14 @@ class _Reading:
         turns = self.turn.agent["max_turns"]
         return End("max_turns", value, f"it had to answer in the last of {turns} turns")
 
-    def _idle(self, reason: str, told: str | None = None, most: int = termination.IDLE) -> None:
+    def _idle(self, reason: str, message: str | None = None, most: int = termination.IDLE) -> None:
         """Count a reply without progress. Too many of them in a row end the work."""
         self.idle = self.turn.state["idle"] + 1
         if self.idle > most:
             reason = f"{reason}, {self.idle} times in a row"
             self.end = End("not_resolved", None, reason, no_progress=True)
-        elif told is not None:
-            self.told.append({"role": "user", "content": told})
+        elif message is not None:
+            self.reported.append({"role": "user", "content": message})
 
 
 def _answer(id: str | None, name: str, content: str) -> Message:
@@ -443,8 +443,8 @@ def turn_of(context: StepContext, task: Mapping[str, Plain], input: Mapping[str,
         input: `instructions` and `settings`.
     """
     settings = input.get("settings") or {}
-    said, saves = str(input["instructions"]), context.fallback
+    instructions, saves = str(input["instructions"]), context.fallback
     conversation = f"{context.execution.id} {context.address.rpartition('/')[0]}"
     return Turn(
-        task["agent"], context.state, said, settings, saves=saves, conversation=conversation
+        task["agent"], context.state, instructions, settings, saves=saves, conversation=conversation
     )

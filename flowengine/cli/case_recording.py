@@ -46,15 +46,15 @@ def record_case(arguments: Namespace) -> int:
         path = arguments.files[0]
         path = path if path.endswith(SUFFIX) else cases_beside(path)
         case = _write(path, recorded.case)
-        told = f"written to {path}: {case['name']}"
+        message = f"written to {path}: {case['name']}"
     else:
-        path, told = None, ""
+        path, message = None, ""
         if not arguments.json and not arguments.files:
             out_text(text_of(recorded.case, 0).rstrip("\n"))
     if arguments.json:
         out_json({"file": path, "case": recorded.case, "differences": recorded.differences})
-    elif told and not arguments.quiet:
-        err(told)
+    elif message and not arguments.quiet:
+        err(message)
     return _tell(recorded, kept=not arguments.files)
 
 

@@ -56,8 +56,8 @@ def _unexpected(error: Exception) -> int:
 
     from flowengine.cli.terminal.output import err
 
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    err(f"error: unexpected {said}")
+    described = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    err(f"error: unexpected {described}")
     if isinstance(error, MemoryError):
         err("  there is not enough memory")
     elif logging.getLogger().isEnabledFor(logging.DEBUG):

@@ -117,9 +117,9 @@ def _marked(flow: LoadedFlow, statuses: Statuses | None) -> MultiDiGraph[str]:
     named = Counter(steps.values())
     for name, step in steps.items():
         if named[step] == 1 or name == step:  # otherwise: a step of another flow with the same id
-            status, told = standing(Counter((statuses or {}).get(step, {})))
+            status, count = standing(Counter((statuses or {}).get(step, {})))
             if status is not None:
-                graph.nodes[name].update(status=status, activations=told)
+                graph.nodes[name].update(status=status, activations=count)
     return graph
 
 

@@ -90,8 +90,8 @@ def _arrow(arrow: Arrow, groups: dict[str, Frame]) -> str:
     if target in groups:
         parts.append(f"lhead=cluster_{target}")
         target = _inside(groups[target], last=False)
-    told = f" [{', '.join(parts)}]" if parts else ""
-    return f"{source} -> {target}{told};"
+    attributes = f" [{', '.join(parts)}]" if parts else ""
+    return f"{source} -> {target}{attributes};"
 
 
 def _inside(frame: Frame, *, last: bool) -> str:

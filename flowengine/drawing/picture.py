@@ -147,13 +147,13 @@ class _Drawer:
         if handlers is None:
             handlers = self.flow.get("on_error", []) if number == 0 else []
         if handlers:
-            said = list(self.notes.handlers(handlers, "on"))
-            boxes.append(Box(f"error_{number}", "error", ["error", *said], None, None))
+            lines = list(self.notes.handlers(handlers, "on"))
+            boxes.append(Box(f"error_{number}", "error", ["error", *lines], None, None))
         arrows += self.error_arrows(f"error_{number}", handlers, number)
-        gone = {self.id(step) for step in inside if self.is_gone(step)}
-        if gone:
-            boxes = [box for box in boxes if box.id not in gone]
-            arrows = _merged(_past(arrows, gone))
+        left_out = {self.id(step) for step in inside if self.is_gone(step)}
+        if left_out:
+            boxes = [box for box in boxes if box.id not in left_out]
+            arrows = _merged(_past(arrows, left_out))
         targets = {arrow.target for arrow in arrows}
         ends = [
             Box(f"{name}_{number}", name, name.split("_"), None, None)
@@ -189,8 +189,8 @@ class _Drawer:
         lines = [cut(step.get("title", "")) or step["id"], *self.notes.of(step)]
         status = None
         if self.statuses is not None and (step["id"] in self.alone or not self.number(step)):
-            status, told = standing(self.statuses.get(step["id"], Counter()))
-            lines += [told] if told else []
+            status, counts = standing(self.statuses.get(step["id"], Counter()))
+            lines += [counts] if counts else []
         return Box(self.id(step), _shape(step), lines, status, frame)
 
     def undo(self, step: StepSpec) -> Box:
@@ -215,8 +215,10 @@ class _Drawer:
             elif "when" in entry:
                 label = condition(entry["when"], self.expressions)
             yield Arrow(source, self.target(entry["to"], body), label, "next")
-        told = "says" in step  # users do not know the conditions of generated steps
-        yield from self.error_arrows(source, step.get("on_error", []), body, conditions=not told)
+        has_text = "says" in step  # users do not know the conditions of generated steps
+        yield from self.error_arrows(
+            source, step.get("on_error", []), body, conditions=not has_text
+        )
         if "compensate" in step:
             yield Arrow(source, f"undo_{source}", "", "undo")
 
@@ -264,16 +266,18 @@ def _merged(arrows: list[Arrow]) -> list[Arrow]:
     return list(found.values())
 
 
-def _past(arrows: list[Arrow], gone: set[str]) -> list[Arrow]:
+def _past(arrows: list[Arrow], left_out: set[str]) -> list[Arrow]:
     """Return the arrows between the remaining boxes, bypassing the omitted ones."""
     leaving: dict[str, list[Arrow]] = {}
     for arrow in arrows:
         leaving.setdefault(arrow.source, []).append(arrow)
     found: dict[Arrow, None] = {}
-    pending = [(arrow, frozenset[str]()) for arrow in reversed(arrows) if arrow.source not in gone]
+    pending = [
+        (arrow, frozenset[str]()) for arrow in reversed(arrows) if arrow.source not in left_out
+    ]
     while pending:
         arrow, passed = pending.pop()
-        if arrow.target not in gone:
+        if arrow.target not in left_out:
             found[arrow] = None
             continue
         passed |= {arrow.target}

@@ -203,10 +203,10 @@ class AgentEvents:
         if "how" in wait:
             self._asked.pop(wait["id"], None)
             return
-        told = {key: one for key, one in wait.items() if key != "source"}
-        if wait["kind"] not in _DECIDED or self._asked.get(wait["id"]) == told:
+        fields = {key: one for key, one in wait.items() if key != "source"}
+        if wait["kind"] not in _DECIDED or self._asked.get(wait["id"]) == fields:
             return
-        self._asked[wait["id"]] = told
+        self._asked[wait["id"]] = fields
         item = _around(wait["address"])
         call, agent = self._call_at(item), self._active.get(_around(item), "")
         tool = str(call.get("name") or wait.get("tool", ""))

@@ -84,8 +84,8 @@ def described(
         flow = load(dumps([found.sections, top, runs]))
     except FlowFileError as error:  # the agents are not in a file
         first, *more = [one for one in error.diagnostics if not one.is_warning]
-        said = "; ".join([f"{one.file}: {one.message}" for one in (first, *more)])
-        raise UsageError(said, hint=first.hint) from error
+        problems = "; ".join([f"{one.file}: {one.message}" for one in (first, *more)])
+        raise UsageError(problems, hint=first.hint) from error
     return Described(flow, found.agents, references.live)
 
 

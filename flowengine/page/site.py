@@ -403,8 +403,8 @@ class Site:
         status: int = 200,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        told = {"user": None, "form_token": "", "place": "", "open_approvals": "", **context}
-        text = templates().get_template(name).render(told)
+        names = {"user": None, "form_token": "", "place": "", "open_approvals": "", **context}
+        text = templates().get_template(name).render(names)
         return Response(text, status, dict(headers or {}), "text/html; charset=utf-8")
 
 

@@ -51,13 +51,13 @@ async def settled(
     """
     status_of, changes = find_route("GET", EXECUTION), application.changes
     ids = {"execution": execution}
-    pause, told, told_at = _FIRST_PAUSE, "", 0.0
+    pause, reported, reported_at = _FIRST_PAUSE, "", 0.0
     while True:
         number = changes.number
         status = await application.view(status_of, principal, ids, _status, is_counted=False)
         now = time.monotonic()
-        if status != told or now - told_at >= TELL_SECONDS:
-            told, told_at = status, now
+        if status != reported or now - reported_at >= TELL_SECONDS:
+            reported, reported_at = status, now
             await tell(status)
         is_last = now >= until or status in ENDED or status in _HELD or application.is_closing
         if is_last or status == "waiting":

@@ -112,9 +112,9 @@ class _Feed:
                     self._size += len(event.piece)
                     self.next = event.number + 1
                 while self._size > RECENT_BYTES and len(self._recent) > 1:
-                    gone = self._recent.popleft()
-                    self._begin = gone.number + 1
-                    self._size -= len(gone.piece)
+                    oldest = self._recent.popleft()
+                    self._begin = oldest.number + 1
+                    self._size -= len(oldest.piece)
                 if batch or self.has_ended:
                     self.changed.give()
                 if len(batch) < BATCH:
@@ -287,31 +287,31 @@ class Streams:
             if since is None or (source.key is None and since > feed.next):  # of another store
                 since = feed.next
                 yield _skip(since)  # a reader that comes back before the next event misses none
-            told = since
-            heard: int | None = None
+            sent = since
+            position: int | None = None
             while not self._closed and time.monotonic() < until:
-                parts, heard = feed.parts(heard)
+                parts, position = feed.parts(position)
                 yield parts
                 if since < feed.first:
                     async for event in self._past(source, since, feed):
                         if piece := source.show(event):
                             yield piece
-                            told = event.number + 1
+                            sent = event.number + 1
                         since = event.number + 1
                     since = max(since, feed.first)
                 elif since < feed.next:
                     for piece, following in _merged(feed.since(since), source.show):
                         if piece:
                             yield piece
-                            told = following
+                            sent = following
                         since = following
                     since = max(since, feed.next)
                 elif feed.has_ended:
                     yield _END
                     return
-                elif feed.parts(heard)[1] == heard and not await feed.changed.wait(until):
+                elif feed.parts(position)[1] == position and not await feed.changed.wait(until):
                     return
-                skip, told = _after_skipped(since, told)
+                skip, sent = _after_skipped(since, sent)
                 yield skip
         finally:
             self._leave(source, feed)
@@ -366,9 +366,9 @@ class Streams:
             await asyncio.sleep(LISTEN_SECONDS)
 
 
-def _after_skipped(since: int, told: int) -> tuple[bytes, int]:
+def _after_skipped(since: int, sent: int) -> tuple[bytes, int]:
     """Return the number for a reader to come back with, encoded if it must be sent."""
-    return (_skip(since), since) if since - told >= MOST_SKIPPED else (b"", told)
+    return (_skip(since), since) if since - sent >= MOST_SKIPPED else (b"", sent)
 
 
 def _merged(events: list[_Event], show: Callable[[_Event], bytes]) -> Iterator[tuple[bytes, int]]:

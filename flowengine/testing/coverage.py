@@ -56,7 +56,7 @@ class Coverage:
         left = [branch for branch in self.branches if branch not in self.taken]
         return sorted(left, key=self.place)
 
-    def told(self) -> list[Branch]:
+    def reported(self) -> list[Branch]:
         """Return the missed branches without those of steps that were never entered themselves."""
         missed = self.missed
         unseen = {branch.step for branch in missed if branch.what == "entered"}

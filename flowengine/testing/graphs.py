@@ -114,7 +114,7 @@ def calls(tool: str, args: Any, **fields: Any) -> Described:
         {"id": "reject", "counts_as": "reject"},
         {"id": "respond", "counts_as": "other"},
     ]
-    said: Described = {
+    texts: Described = {
         "version": "1",
         "required": False,
         "schema": None,
@@ -122,8 +122,8 @@ def calls(tool: str, args: Any, **fields: Any) -> Described:
         "bind": {},
         "edit": True,
     }
-    said |= {key: fields.pop(key) for key in [*said, "when"] if key in fields}
-    parts = {"tool": tool, **said, "fields": {"choices": choices, **fields}}
+    texts |= {key: fields.pop(key) for key in [*texts, "when"] if key in fields}
+    parts = {"tool": tool, **texts, "fields": {"choices": choices, **fields}}
     return {"args": v(args), "approval": ["map", _values(parts)]}
 
 

@@ -110,8 +110,8 @@ def nothing_done_once_is_done_again(simulator: Simulated) -> None:
 def what_runs_is_what_the_state_says(simulator: Simulated) -> None:
     """Every attempt that runs is in the state, and every one in the state runs."""
     if simulator.journal[-1]["type"] != "cut":
-        here, said = set(simulator.running), set(running(simulator.state))
-        assert here == said, f"running: {sorted(here)}, in the state: {sorted(said)}"
+        here, stated = set(simulator.running), set(running(simulator.state))
+        assert here == stated, f"running: {sorted(here)}, in the state: {sorted(stated)}"
 
 
 def no_path_is_lost_or_doubled(simulator: Simulated) -> None:
@@ -235,11 +235,11 @@ def locks_are_held_by_those_who_say_so(simulator: Simulated) -> None:
 def shared_locks_are_those_claimed(simulator: Simulated) -> None:
     """The claims of shared locks are exactly those that units hold or wait for."""
     state = simulator.state
-    said = [(u["lock"], n) for n, u in state["units"].items() if is_shared(u.get("lock", "0"))]
+    stated = [(u["lock"], n) for n, u in state["units"].items() if is_shared(u.get("lock", "0"))]
     if "bound" in state and state["status"] not in ENDED:
-        said.append((state["bound"][0], 0))
+        stated.append((state["bound"][0], 0))
     claimed = [(one.lock, one.unit) for queue in simulator.claims.values() for one in queue]
-    assert sorted(said) == sorted(claimed), f"the state has {said}; claimed is {claimed}"
+    assert sorted(stated) == sorted(claimed), f"the state has {stated}; claimed is {claimed}"
     waited = state.get("claims", {})
     for queue in simulator.claims.values():
         held = [one for one in queue if one.unit not in waited]

@@ -274,11 +274,11 @@ class Player(Driver):
         error = _error_of(answer)
         if error is not None and rehearsal is not None:
             known: Any = rehearsal.error_data.get(error["type"])
-            said = error["data"]
-            if said is None:
+            data = error["data"]
+            if data is None:
                 error["data"] = known
-            elif isinstance(said, dict) and isinstance(known, dict):
-                error["data"] = {**known, **said}
+            elif isinstance(data, dict) and isinstance(known, dict):
+                error["data"] = {**known, **data}
         error = error or self._misfit(run, answer)
         if error is not None:
             self._fail(execution, run, error)

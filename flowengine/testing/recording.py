@@ -341,9 +341,9 @@ class _Tape:
         record, opened = self._waits[event["wait"]]
         made: dict[str, Any] = {"after": self.times[-1] - opened, "by": event["by"]}
         made["choice"] = event["choice"]
-        for key, told in (("edits", "edit"), ("form", "form"), ("comment", "comment")):
+        for key, word in (("edits", "edit"), ("form", "form"), ("comment", "comment")):
             if event.get(key) is not None:
-                made[told] = in_file(event[key])
+                made[word] = in_file(event[key])
         if event["choice"] in ("result", "respond") and event.get("value") is not None:
             made["value"] = in_file(event.get("value"))
         if event.get("attachments"):
@@ -535,8 +535,8 @@ def in_file(value: Any) -> Any:
 def _timely(entry: Mapping[str, Any], key: str, exact: bool) -> dict[str, Any]:
     """Return an entry with its time as a duration, without empty keys."""
     ms = entry[key] if exact else entry[key] // 1000 * 1000
-    told = {**entry, key: format_duration(ms)}
-    return {name: one for name, one in told.items() if one not in (None, "", False, "0s", {})}
+    fields = {**entry, key: format_duration(ms)}
+    return {name: one for name, one in fields.items() if one not in (None, "", False, "0s", {})}
 
 
 def _raised(error: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class SharedLocks:
 
     def untold(self) -> Iterator[tuple[str, int]]:
         """Yield each lock that a unit holds without having been notified."""
-        return (held for held, told in self._told.items() if not told)
+        return (held for held, is_reported in self._told.items() if not is_reported)
 
     def tell(self, lock: str, unit: int) -> None:
         """Record that a unit was notified of its lock."""

@@ -496,8 +496,8 @@ class Simulator:
 
     def _measure(self, run: Run, given: Any) -> None:
         meters = self.graph.node(run.step).meters or {}
-        said = {meter: one["needs"] for meter, one in meters.items() if "needs" in one}
-        needs = given.needs(run) if isinstance(given, Measures) else said
+        stated = {meter: one["needs"] for meter, one in meters.items() if "needs" in one}
+        needs = given.needs(run) if isinstance(given, Measures) else stated
         self.apply(
             {"type": "measured", "at": self.now, "unit": run.unit, "attempt": run.attempt,
              "needs": {meter: [*need] for meter, need in needs.items()}}

@@ -350,8 +350,8 @@ async def _with_instructions(
 ) -> Mapping[str, Plain]:
     """Return the input of a turn, with instructions from a function if there is one."""
     agent = task["agent"]
-    said = agent.get("instructions")
-    if said is None:
+    written = agent.get("instructions")
+    if written is None:
         return input
     from flowengine.agents.agent import instructions_of
     from flowengine.agents.live_functions import function_of
@@ -360,6 +360,8 @@ async def _with_instructions(
     name, variables = agent.get("called", agent["name"]), context_variables(context)
 
     def text() -> str:
-        return instructions_of(name, function_of(context, said), said.get("then", ""), variables)
+        return instructions_of(
+            name, function_of(context, written), written.get("then", ""), variables
+        )
 
     return {**input, "instructions": await context.on_thread(text)}

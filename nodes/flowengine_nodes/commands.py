@@ -151,6 +151,6 @@ def _searched(cwd: str | None, workdir: str) -> str:
 
 def _message(result: Mapping[str, Any]) -> str:
     """Return the exit code with the line of the output that most likely contains the reason."""
-    said = (result["stderr"].strip() or result["stdout"].strip()).splitlines()
-    last = f": {said[-1][:300]}" if said else ""
+    output = (result["stderr"].strip() or result["stdout"].strip()).splitlines()
+    last = f": {output[-1][:300]}" if output else ""
     return f"exit code {result['exit_code']}{last}"

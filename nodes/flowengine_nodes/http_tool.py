@@ -43,7 +43,7 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         name = answer.url.partition("?")[0].rstrip("/").rpartition("/")[2] or "body"
         kept = await context.on_thread(lambda: _kept(context, answer.body, name))
     if context.for_model:
-        return _told(method, args["url"], answer, text if kept is None else kept)
+        return _answer_text(method, args["url"], answer, text if kept is None else kept)
     data: Plain = kept
     if text:
         data = as_data(text, kind, answer.status, answer.url, context.mask)
@@ -59,7 +59,7 @@ def _kept(context: StepContext, data: bytes, name: str) -> dict[str, Plain]:
     return dict(context.execution.artifacts.put(data, name))
 
 
-def _told(method: str, url: str, answer: Any, body: Plain) -> str:
+def _answer_text(method: str, url: str, answer: Any, body: Plain) -> str:
     """Return a response as text for a model, with the server's text in a marked block."""
     from http import HTTPStatus
 
@@ -70,8 +70,8 @@ def _told(method: str, url: str, answer: Any, body: Plain) -> str:
         phrase = f" {HTTPStatus(answer.status).phrase}"
     except ValueError:
         phrase = ""
-    said = f"url: {answer.url}\n{headers_and_body(answer.headers, body)}".rstrip("\n")
-    return f"{method}: status {answer.status}{phrase}\n{marked(said, url)}"
+    text = f"url: {answer.url}\n{headers_and_body(answer.headers, body)}".rstrip("\n")
+    return f"{method}: status {answer.status}{phrase}\n{marked(text, url)}"
 
 
 TOOLS: dict[str, Tool] = {

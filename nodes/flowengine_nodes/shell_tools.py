@@ -58,7 +58,7 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
 async def _state(shell: Any, result: Any) -> Plain:
     """Return the state of a command, as far as there is any."""
     waiting, running = result.waiting, result.processes if result.busy else ()
-    told = {
+    state = {
         "exit_code": result.exit_code,
         "waiting_for": None if waiting is None else waiting.kind,
         "prompt": None if waiting is None else waiting.prompt,
@@ -68,8 +68,8 @@ async def _state(shell: Any, result: Any) -> Plain:
         "shell_restarted": result.shell_restarted or None,
     }
     if waiting is not None and waiting.kind == "keys":
-        told["screen"] = (await shell.async_screen()).strip("\n") or None
-    found = {name: value for name, value in told.items() if value is not None}
+        state["screen"] = (await shell.async_screen()).strip("\n") or None
+    found = {name: value for name, value in state.items() if value is not None}
     output = result.output
     if result.exit_code and (hint := network_hint(shell.network, output)):
         output = f"{output.rstrip()}\n{hint}\n"

@@ -364,7 +364,7 @@ def test_branches_of_what_is_generated_are_not_asked_for(tmp_path: Path) -> None
     played(tmp_path, SUM, flow(ADDER))
 
     coverage = run_file(str(tmp_path / "flow.test.yaml")).coverage
-    assert [coverage.name(one) for one in coverage.told()] == ["boom: never entered"]
+    assert [coverage.name(one) for one in coverage.reported()] == ["boom: never entered"]
 
 
 def test_a_shortened_conversation_becomes_a_case(tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ def test_what_is_detached_is_an_execution_of_its_own_and_none_of_its_steps_is_a_
     path.write_text(FLOW)
     coverage = Coverage(load(path).compiled)
 
-    told = {coverage.name(branch) for branch in coverage.told()}
+    reported = {coverage.name(branch) for branch in coverage.reported()}
 
-    assert told == {f"{step}: never entered" for step in ("ask", "begin", "weigh", "scale")}
+    assert reported == {f"{step}: never entered" for step in ("ask", "begin", "weigh", "scale")}
 
 
 def test_a_flow_that_is_run_and_detached_counts(tmp_path: Path) -> None:

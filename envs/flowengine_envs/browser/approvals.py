@@ -193,8 +193,8 @@ class Guard:
 
     def stopped_actions(self) -> list[str]:
         """Return messages about requests stopped since the last call."""
-        told, self.stopped = self.stopped, []
-        return [*dict.fromkeys(told)]
+        reported, self.stopped = self.stopped, []
+        return [*dict.fromkeys(reported)]
 
     async def ended(self, page: Page | None) -> None:
         """Record the end of an action and the passwords that it left on the page.

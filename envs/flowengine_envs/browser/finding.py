@@ -89,8 +89,8 @@ def elements(seen: WebObservation, offset: int = 0, ref: str | None = None) -> s
         lines.append(line)
         count += 1
     first = [*head(seen), _counted("Elements", len(within), offset, count, "lines"), *_beyond(seen)]
-    said = [*text_beside_content(seen), ELEMENTS, *(lines or ["(none)"])]
-    return "\n".join([*first, marked("\n".join(said), seen.url)])
+    listed = [*text_beside_content(seen), ELEMENTS, *(lines or ["(none)"])]
+    return "\n".join([*first, marked("\n".join(listed), seen.url)])
 
 
 def _within(outline: Outline, ref: str | None) -> range | None:
@@ -106,9 +106,9 @@ def _beyond(seen: WebObservation) -> Iterator[str]:
 
 
 def _stale_reference(seen: WebObservation, ref: str) -> str:
-    said = [*text_beside_content(seen), f"Error: reference {one_line(ref, 40)} is not on the page"]
+    shown = [*text_beside_content(seen), f"Error: reference {one_line(ref, 40)} is not on the page"]
     why = "Nothing was looked for: the last line of the block says why"
-    return "\n".join([*head(seen), why, marked("\n".join(said), seen.url)])
+    return "\n".join([*head(seen), why, marked("\n".join(shown), seen.url)])
 
 
 def _counted(

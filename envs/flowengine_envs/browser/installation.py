@@ -43,8 +43,8 @@ def browser(named: str | None) -> str | None:
 
 def _playwrights() -> list[str]:
     """Return the browsers downloaded by `playwright install`, the newest first."""
-    told = os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or "~/.cache/ms-playwright"
-    found = Path(os.path.expanduser(told)).glob("chromium-*/chrome-linux*/chrome")
+    folder = os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or "~/.cache/ms-playwright"
+    found = Path(os.path.expanduser(folder)).glob("chromium-*/chrome-linux*/chrome")
     return sorted((str(path) for path in found if os.access(path, os.X_OK)), reverse=True)
 
 

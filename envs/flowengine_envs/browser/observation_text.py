@@ -47,9 +47,9 @@ def observation_text(
         content, counts = _new_text(before, seen, text)
         elements, more = _new_elements(before, whole, tree)
         counts += more
-    said = [*text_beside_content(seen), content]
-    said += ["", ELEMENTS, elements.rstrip()] if elements else []
-    return "\n".join([*head(seen), *counts, marked("\n".join(said), seen.url)])
+    lines = [*text_beside_content(seen), content]
+    lines += ["", ELEMENTS, elements.rstrip()] if elements else []
+    return "\n".join([*head(seen), *counts, marked("\n".join(lines), seen.url)])
 
 
 def log_shown(seen: WebObservation) -> str:
@@ -59,10 +59,10 @@ def log_shown(seen: WebObservation) -> str:
         seen: The result of the action `log`.
     """
     log = seen.value if isinstance(seen.value, dict) else {}
-    said = [f"Error: {seen.error}"] if seen.error else []
+    lines = [f"Error: {seen.error}"] if seen.error else []
     for name, part in (("Console:", "console"), ("Failed requests:", "requests")):
-        said += [name, *(log.get(part) or ["(none)"]), ""]
-    return "\n".join([*head(seen), marked("\n".join(said), seen.url)])
+        lines += [name, *(log.get(part) or ["(none)"]), ""]
+    return "\n".join([*head(seen), marked("\n".join(lines), seen.url)])
 
 
 def is_cut(seen: WebObservation, text: int, tree: int) -> bool:

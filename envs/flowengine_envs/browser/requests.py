@@ -82,9 +82,9 @@ class Requests:
 
     def untold(self) -> list[str]:
         """Return unreported failures that affect the page since the last call."""
-        told = [*dict.fromkeys(self._untold)]
+        reported = [*dict.fromkeys(self._untold)]
         self._untold.clear()
-        return told
+        return reported
 
     async def look_back(self) -> None:
         """Determine the status of a page whose response arrived before its tab was tracked."""
@@ -114,7 +114,7 @@ class Requests:
             self._coming = status
         if status < _FAULT or response.headers.get("proxy-status", "").startswith(f"{NAME};"):
             return
-        self._note(asked, str(status), told=not self._is_page(asked))
+        self._note(asked, str(status), is_reported=not self._is_page(asked))
 
     def _failed(self, asked: Request) -> None:
         self._ended(asked)
@@ -126,12 +126,12 @@ class Requests:
                 self._coming = None
         answer = asked.existing_response
         if answer is None or answer.status < _FAULT:  # otherwise already recorded
-            self._note(asked, failure, told=not is_page and not failure.startswith(_UNTOLD))
+            self._note(asked, failure, is_reported=not is_page and not failure.startswith(_UNTOLD))
 
-    def _note(self, asked: Request, why: str, *, told: bool) -> None:
+    def _note(self, asked: Request, why: str, *, is_reported: bool) -> None:
         line = f"{asked.method} {shown_url(asked.url)[:_LONGEST]} {why[:_LONGEST]}"
         self.failures.append(line)
-        if told and asked.resource_type in _LOADED:
+        if is_reported and asked.resource_type in _LOADED:
             self._untold.append(line)
 
     def _navigated(self, frame: Frame) -> None:

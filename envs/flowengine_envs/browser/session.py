@@ -257,9 +257,9 @@ class Session:
             if self.browser is None or not self.tabs:
                 return 0
             own = await self.context.new_cdp_session(self.tabs[0].page)
-            told = await own.send("Target.getTargetInfo")
+            target = await own.send("Target.getTargetInfo")
             await own.detach()
-            self._profile = told["targetInfo"]["browserContextId"]
+            self._profile = target["targetInfo"]["browserContextId"]
             self._targets = await self.browser.new_browser_cdp_session()
         found = (await self._targets.send("Target.getTargets"))["targetInfos"]
         kinds = [each["type"] for each in found if each.get("browserContextId") == self._profile]
@@ -286,18 +286,20 @@ class Session:
 
     def notes(self) -> list[str]:
         """Return remarks about events since the last call."""
-        told = []
+        notes = []
         if self._new_tab:
-            told.append("A new tab was opened and is the active one.")
+            notes.append("A new tab was opened and is the active one.")
         if self._crashed:
-            told.append(f"{self._crashed} pages crashed and were closed.")
+            notes.append(f"{self._crashed} pages crashed and were closed.")
         if self._refused_tabs:
-            told.append(f"{self._refused_tabs} further tabs were closed: {self._most} may be open.")
+            notes.append(
+                f"{self._refused_tabs} further tabs were closed: {self._most} may be open."
+            )
         if self._more_dialogs:
-            told.append(f"There were {self._more_dialogs} more dialogs.")
+            notes.append(f"There were {self._more_dialogs} more dialogs.")
         self._new_tab = False
         self._refused_tabs = self._more_dialogs = self._crashed = 0
-        return told
+        return notes
 
     async def close(self) -> None:
         """Close the profile, unless another program owns it."""

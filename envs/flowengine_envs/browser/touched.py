@@ -103,10 +103,10 @@ async def touched(page: Page, element: Locator | None, seconds: float) -> Touche
             found = element if element is not None else await _focused(page)
             if found is None:
                 return None
-            said = await found.evaluate(_LOOK, PASSWORDS)
+            fields = await found.evaluate(_LOOK, PASSWORDS)
     except TimeoutError:
         raise ActionFailed("timeout: the page does not say what would be done to it") from None
-    return _read(said if isinstance(said, dict) else {})
+    return _read(fields if isinstance(fields, dict) else {})
 
 
 async def _focused(page: Page) -> Locator | None:
@@ -117,19 +117,19 @@ async def _focused(page: Page) -> Locator | None:
     return None
 
 
-def _read(said: dict[str, Any]) -> Touched:
+def _read(fields: dict[str, Any]) -> Touched:
     """Return a page's answer, which is untrusted."""
-    text = {key: str(said.get(key) or "")[:2000] for key in ("tag", "type", "text", "link")}
+    text = {key: str(fields.get(key) or "")[:2000] for key in ("tag", "type", "text", "link")}
     kind = f" type={text['type']}" if text["type"] and text["tag"] == "input" else ""
     shown = f"<{text['tag'][:40]}{kind[:40]}> {text['text'][:200]}".strip()
     sends = text["type"] in {"submit", "image"}
     return Touched(
         shown=shown,
         link=text["link"],
-        page=str(said.get("page") or "")[:2000],
-        sends_to=str(said.get("action") or "")[:2000] if said.get("form") else "",
+        page=str(fields.get("page") or "")[:2000],
+        sends_to=str(fields.get("action") or "")[:2000] if fields.get("form") else "",
         sends=sends,
-        pressed=bool(said.get("pressed")),
-        own=bool(said.get("own")),
-        filled=bool(said.get("filled")),
+        pressed=bool(fields.get("pressed")),
+        own=bool(fields.get("own")),
+        filled=bool(fields.get("filled")),
     )

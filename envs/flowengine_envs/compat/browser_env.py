@@ -213,17 +213,17 @@ class _Adopting(BrowserProvider):
 def _shown(seen: WebObservation, offset: int = 0) -> Picture:
     content = seen.content[offset : offset + _SHOWN]
     end = offset + len(content)
-    said = "\n".join(
+    text = "\n".join(
         part for part in (f"Error: {seen.error}" if seen.error else "", content) if part
     )
-    told: dict[str, Any] = {
-        "content": marked(said, seen.url),
+    fields: dict[str, Any] = {
+        "content": marked(text, seen.url),
         "url": seen.url,
         "screenshot_available": bool(seen.screenshot),
     }
     if end < len(seen.content):
-        told |= {"total": len(seen.content), "next_offset": end}
-    return Picture(json.dumps(told, ensure_ascii=False), seen.screenshot or None)
+        fields |= {"total": len(seen.content), "next_offset": end}
+    return Picture(json.dumps(fields, ensure_ascii=False), seen.screenshot or None)
 
 
 @with_env(KEY, _DECLARE)

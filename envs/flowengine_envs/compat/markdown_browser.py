@@ -268,8 +268,8 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             move(at.pages)
         except (NoSuchPage, TypeError) as error:
             known = f"pages are 1 to {len(at.pages)}"
-            told = str(error) if isinstance(error, NoSuchPage) else known
-            return Seen(None, _lines(note, told))
+            outcome = str(error) if isinstance(error, NoSuchPage) else known
+            return Seen(None, _lines(note, outcome))
         return _seen(at, note)
 
     async def _search(self, text: str) -> Seen:
@@ -280,8 +280,8 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         text = text or at.pages.searched
         found = await resource._call(lambda: at.find(text)) if text else None
         if found is None:
-            told = f"{text!r} was not found" if text else "there is nothing more to find"
-            return Seen(None, _lines(note, told))
+            outcome = f"{text!r} was not found" if text else "there is nothing more to find"
+            return Seen(None, _lines(note, outcome))
         return _seen(at, note, f"Found on page {at.pages.current}")
 
     async def _back(self) -> Seen:

@@ -179,14 +179,14 @@ class _Env(Unmanaged[PythonSandbox]):
         if not isinstance(command, str):
             raise ValidationError(f"a command is text, not {command!r:.50}")
 
-        def heard(_stream: str, text: str) -> None:
+        def on_output(_stream: str, text: str) -> None:
             if callback is not None:
                 callback(text)
 
         argv = [*SHELL, f"exec 2>&1\n{command}"]
         resource = await self._ready()
         done, _ = await resource._call(
-            lambda: resource._program(argv, None, timeout, None, None, heard)
+            lambda: resource._program(argv, None, timeout, None, None, on_output)
         )
         late = f"{resource.call_limits.too_long(timeout)}\n" if done.timed_out else ""
         return {"status": done.exit_code, "result": done.stdout + done.stderr + late}
@@ -347,7 +347,7 @@ def run_python_code(code: str, env: _Env, timeout: float | None = None) -> str:
         done = env.execute_code(code, timeout)
     except EnvironmentLost as error:
         return f"Error: {error.message}"
-    told = done.stdout
+    output = done.stdout
     for part in (done.result, f"STDERR:\n{done.stderr}" if done.stderr else ""):
-        told += "\n" * (bool(told and part) and not told.endswith("\n")) + part
-    return told
+        output += "\n" * (bool(output and part) and not output.endswith("\n")) + part
+    return output

@@ -168,7 +168,7 @@ class Conversion(Supervised):
         kills = self.sandbox.memory_kills()
         python, known = self.interpreter or sys.executable, json.dumps(libraries.search_path())
         try:
-            result, told = await self._program(
+            result, answer = await self._program(
                 [python, "-I", "-c", START, known, f"{self._server}"],
                 *(None, timeout, None, head(options), None),
                 result=True,
@@ -185,7 +185,7 @@ class Conversion(Supervised):
         if result.timed_out:
             seconds = self.call_limits.seconds(timeout) or TIMEOUT
             raise self._exceeded(name, self.call_limits.too_long(timeout), "time", seconds)
-        document = self._document(name, result, told)
+        document = self._document(name, result, answer)
         document.pictures = dict(islice(document.pictures.items(), limits.pictures))
         self._formats.add(document.format)
         return document
@@ -200,21 +200,21 @@ class Conversion(Supervised):
         return replace(ConversionLimits(), **named)
 
     def _out_of_memory(self, name: str) -> LimitExceeded:
-        told = "reading it takes more memory than it may: limits.memory"
-        return self._exceeded(name, f"{told} is {self._memory:,} bytes", "memory", self._memory)
+        message = "reading it takes more memory than it may: limits.memory"
+        return self._exceeded(name, f"{message} is {self._memory:,} bytes", "memory", self._memory)
 
     def _exceeded(self, name: str, message: str, limit: str, allowed: Any) -> LimitExceeded:
         self._server += 1
         return exceeded(name, message, limit, allowed)
 
-    def _document(self, name: str, result: CommandResult, told: bytes) -> Document:
+    def _document(self, name: str, result: CommandResult, data: bytes) -> Document:
         """Return the document in the answer of the process, after validating all of it."""
         try:
-            answer = checked(told)
+            answer = checked(data)
         except ValueError:
-            said = f": {last_line(result)}" if result.stderr.strip() else ""
+            reason = f": {last_line(result)}" if result.stderr.strip() else ""
             self._server += 1
-            how = f"the process that read it ended with {result.exit_code}{said}"
+            how = f"the process that read it ended with {result.exit_code}{reason}"
             raise Unreadable(_about(name, how), type="Damaged", retryable=False) from None
         if isinstance(answer, Document):
             return answer
@@ -228,9 +228,9 @@ class Conversion(Supervised):
         )
 
 
-def checked(told: bytes) -> Document | Mapping[str, Any]:
+def checked(data: bytes) -> Document | Mapping[str, Any]:
     """Return a document, or the description of an error. Raise `ValueError` for anything else."""
-    answer = json.loads(told)
+    answer = json.loads(data)
     if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
         return dict(answer["error"])
     document = answer.get("document") if isinstance(answer, dict) else None

@@ -409,8 +409,8 @@ def _unique(margins: Iterable[tuple[str, list[Table]]]) -> list[tuple[str, list[
 
 def _span(element: Any, otherwise: int) -> int:
     """Return the number of columns that an element spans."""
-    told = "" if element is None else element.get(f"{W}val", "")
-    return min(int(told), 1_000) if told.isascii() and told.isdigit() else otherwise
+    value = "" if element is None else element.get(f"{W}val", "")
+    return min(int(value), 1_000) if value.isascii() and value.isdigit() else otherwise
 
 
 def _within(row: Any, name: str) -> Iterator[Any]:

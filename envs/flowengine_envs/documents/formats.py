@@ -179,10 +179,10 @@ def _archive(data: bytes) -> str:
             entries = archive.namelist()
             if "mimetype" in entries:
                 with archive.open("mimetype") as file:
-                    told = file.read(100).strip().decode("ascii", "replace")
-                if told == "application/epub+zip":
+                    mimetype = file.read(100).strip().decode("ascii", "replace")
+                if mimetype == "application/epub+zip":
                     return "epub"
-                raise _unsupported(told)
+                raise _unsupported(mimetype)
             if "[Content_Types].xml" in entries:
                 return _office(archive, entries)
     except _BROKEN as error:
@@ -194,8 +194,8 @@ def _office(archive: zipfile.ZipFile, entries: Sequence[str]) -> str:
     """Return the format of an office file, by the type of its main part, or by a directory."""
     with archive.open("[Content_Types].xml") as file:
         types = file.read(_LONGEST_TYPES)
-    for told, format in _MAIN_PARTS:
-        if told.search(types):
+    for pattern, format in _MAIN_PARTS:
+        if pattern.search(types):
             return format
     if _BINARY_WORKBOOK in types:
         raise _unsupported("a binary Excel workbook (xlsb)")

@@ -25,8 +25,8 @@ def convert(data: bytes, out: Writer) -> None:
     message = parsed(data)
     out.document.title = _header(message, "Subject")
     out.heading(1, out.document.title)
-    told = [(name, _header(message, name)) for name in _HEADERS[:-1]]
-    out.block("  \n".join(f"{name}: {value}" for name, value in told if value))
+    headers = [(name, _header(message, name)) for name in _HEADERS[:-1]]
+    out.block("  \n".join(f"{name}: {value}" for name, value in headers if value))
     write_body(message, out)
     for part in _attachments(message):
         name = part.get_filename() or "without a name"

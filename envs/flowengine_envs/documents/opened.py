@@ -67,8 +67,8 @@ class OpenedDocument:
                 return
             found = await self._convert(before)
             if found.sha256 != known.sha256:
-                told = f"{self.visit.address}: it has changed since it was opened: open it again"
-                raise Unreadable(told, type="Damaged", retryable=False)
+                message = f"{self.visit.address}: it has changed since it was opened: open it again"
+                raise Unreadable(message, type="Damaged", retryable=False)
             if self.describe is not None:
                 await self.describe(found)
             known.pictures |= found.pictures

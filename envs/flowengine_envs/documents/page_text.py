@@ -33,8 +33,8 @@ class Page(NamedTuple):
         status = f" ({visit.status})" if visit.status else ""
         lines = [f"Address: {one_line(visit.address)}{status}", remark]
         if self.searched:
-            told = "is on this page" if self.is_found else "was not found"
-            lines.append(f"Search: {one_line(self.searched, 100)!r} {told}")
+            outcome = "is on this page" if self.is_found else "was not found"
+            lines.append(f"Search: {one_line(self.searched, 100)!r} {outcome}")
         pages = f"at least {self.pages}" if self.more else self.pages
         lines.append(f"Page {self.number} of {pages} ({document.format})")
         head = [f"Title: {one_line(document.title)}"] if document.title else []
@@ -42,5 +42,5 @@ class Page(NamedTuple):
             head.append(f"File: kept as {visit.file}")
         notes = [*dict.fromkeys(one_line(note) for note in document.notes)]
         head += [f"Note: {note}" for note in notes[:_NOTES]]
-        said = "\n".join(head) + "\n\n" * bool(head) + (self.text or "(empty)")
-        return "\n".join([*filter(None, lines), marked(said, visit.address)])
+        content = "\n".join(head) + "\n\n" * bool(head) + (self.text or "(empty)")
+        return "\n".join([*filter(None, lines), marked(content, visit.address)])

@@ -170,15 +170,15 @@ class _Pages:
         self._write(page, at, lines, known)
         for one in added:
             self._out.paragraph(one.translate(_LIGATURES))
-        for author, said in notes:
-            self._remarks.write(author, said)
+        for author, comment in notes:
+            self._remarks.write(author, comment)
         fresh = [link for link in links if link not in text]
         if fresh:
             self._out.paragraph("Links: " + " ".join(f"<{link}>" for link in fresh))
 
     def _write(self, page: PageObject, at: int, lines: list[Line], known: Structure) -> None:
         """Write the lines of a page, with headings and tables."""
-        headings = {_comparable(told): level for told, level in known.headings}
+        headings = {_comparable(heading): level for heading, level in known.headings}
         headings |= self._headings.get(at, {})
         tables, rows = known.tables, {}
         if not tables:
@@ -216,8 +216,8 @@ class _Pages:
         except MemoryError:
             raise
         except Exception as error:  # of the libraries: they have errors of many types
-            told = str(error) or type(error).__name__
-            self._out.note(f"page {number} is not described: its images cannot be read: {told}")
+            reason = str(error) or type(error).__name__
+            self._out.note(f"page {number} is not described: its images cannot be read: {reason}")
             return
         if picture:
             self._out.document.pictures[line_of_part("page", number)] = picture
@@ -440,5 +440,5 @@ def _ranges(numbers: list[int]) -> str:
             ranges[-1][1] = number
         else:
             ranges.append([number, number])
-    told = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
-    return f"page {told}" if len(numbers) == 1 else f"pages {told}"
+    listed = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+    return f"page {listed}" if len(numbers) == 1 else f"pages {listed}"

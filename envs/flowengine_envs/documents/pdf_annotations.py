@@ -59,8 +59,8 @@ class Annotations:
     def comments(self) -> Iterator[tuple[str, str]]:
         """The comments as author and text."""
         for one in self._all:
-            if one.get("/Subtype") not in _NO_COMMENT and (said := _text(one.get("/Contents"))):
-                yield _text(one.get("/T")), said
+            if one.get("/Subtype") not in _NO_COMMENT and (comment := _text(one.get("/Contents"))):
+                yield _text(one.get("/T")), comment
 
     def _seen(self, kind: str) -> Iterator[Any]:
         for one in self._all:

@@ -333,11 +333,11 @@ def _joined(lines: Sequence[Line], rows: Collection[str]) -> list[Line]:
     for group in groups:
         for run in _runs(lines, sorted(group, key=lambda at: lines[at].x), rows):
             taken[run[0]] = run
-    gone = {at for run in taken.values() for at in run[1:]}
+    merged = {at for run in taken.values() for at in run[1:]}
     return [
         _one([lines[each] for each in taken[at]]) if at in taken else line
         for at, line in enumerate(lines)
-        if at not in gone
+        if at not in merged
     ]
 
 

@@ -47,8 +47,8 @@ def convert(data: bytes, out: Writer, picture: bool = False) -> None:
     with image:
         width, height = image.size
         if width * height > out.limits.pixels:
-            told = f"the image has {width} x {height} pixels"
-            raise LimitReached("pixels", out.limits.pixels, told)
+            message = f"the image has {width} x {height} pixels"
+            raise LimitReached("pixels", out.limits.pixels, message)
         frames = getattr(image, "n_frames", 1)
         out.block(f"Image: {image.format}, {width} x {height} pixels")
         if frames > 1:

@@ -168,8 +168,8 @@ def _readable_shape(shape: Any, out: Writer) -> None:
     except (Full, MemoryError, Unreadable):
         raise
     except Exception as error:  # of the library: it has errors of many types
-        told = str(error) or type(error).__name__
-        out.note(f"slide {len(out.document.parts)}: only the text of a shape can be read: {told}")
+        reason = str(error) or type(error).__name__
+        out.note(f"slide {len(out.document.parts)}: only the text of a shape can be read: {reason}")
         for paragraph in shape._element.iter(f"{_DRAWING}p"):
             out.paragraph("".join(text.text or "" for text in paragraph.iter(f"{_DRAWING}t")))
 

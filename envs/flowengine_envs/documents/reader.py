@@ -179,8 +179,8 @@ class Documents(Conversion):
             self._recent.popitem(last=False)
         await known.reach(page)
         if not 1 <= page <= len(pages):
-            told = f"{visit.address}: there is no page {page}: pages are 1 to {len(pages)}"
-            raise Unreadable(told, type="NoSuchPage", retryable=False)
+            message = f"{visit.address}: there is no page {page}: pages are 1 to {len(pages)}"
+            raise Unreadable(message, type="NoSuchPage", retryable=False)
         found = await known.page_with(find, page) if find else None
         number = found or page
         text = pages.content(number)
@@ -271,10 +271,10 @@ class Documents(Conversion):
         if not failed and document.format not in _NOT_KEPT:
             kept = await self._keep(path, found.name)
         if unreadable is not None and not failed:
-            told = f"{base}: {unreadable.message}. The file is kept as '{kept}'"
+            message = f"{base}: {unreadable.message}. The file is kept as '{kept}'"
             data = {**(unreadable.data or {}), "file": kept}
             kind = type(unreadable)
-            raise kind(told, data=data, type=unreadable.name, retryable=False)
+            raise kind(message, data=data, type=unreadable.name, retryable=False)
         document.notes[:0] = found.notes
         return Visit(document, base, found.reason, kept)
 

@@ -42,12 +42,12 @@ class Comments:
             for root in self._related(sheet, "threadedComment")
             for one in root
         ]
-        told = {cell for cell, _, _ in threads}  # each also has a note for older programs
+        commented = {cell for cell, _, _ in threads}  # each also has a note for older programs
         notes = [
             (cell, author, one)
             for root in self._related(sheet, "comments")
             for cell, author, one in _notes(root)
-            if cell not in told
+            if cell not in commented
         ]
         for cell, author, one in [*notes, *threads]:
             text = "".join(each.text or "" for each in one.iter("{*}t", "{*}text"))

@@ -62,15 +62,15 @@ def main() -> None:
     soft = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
     try:
-        told = _told(_converted(options))
+        data = _answer(_converted(options))
     except LimitReached as error:
-        told = _fault(error, limit=error.limit, allowed=error.allowed)
+        data = _fault(error, limit=error.limit, allowed=error.allowed)
     except Unreadable as error:
-        told = _fault(error)
+        data = _fault(error)
     except MemoryError:
-        told = json.dumps({"error": {"type": "MemoryError", "message": "out of memory"}}).encode()
+        data = json.dumps({"error": {"type": "MemoryError", "message": "out of memory"}}).encode()
     with open(ANSWER, "wb") as answer:
-        answer.write(told)
+        answer.write(data)
 
 
 def _converted(options: Mapping[str, Any]) -> Document:
@@ -126,16 +126,16 @@ def read(path: str, roots: Sequence[str], largest: int) -> bytes:
         return file.read(largest + 1)
 
 
-def _told(document: Document) -> bytes:
+def _answer(document: Document) -> bytes:
     """Return a document as JSON, with its tables only if they fit."""
-    told = _json({"document": document.as_data()})
-    if len(told) > LARGEST:
+    data = _json({"document": document.as_data()})
+    if len(data) > LARGEST:
         document.notes.append("the tables are in the Markdown only: as data they are too large")
         document.tables = []
-        told = _json({"document": document.as_data()})
-    if len(told) > LARGEST:
-        raise LimitReached("answer", LARGEST, f"the Markdown has {len(told):,} bytes")
-    return told
+        data = _json({"document": document.as_data()})
+    if len(data) > LARGEST:
+        raise LimitReached("answer", LARGEST, f"the Markdown has {len(data):,} bytes")
+    return data
 
 
 def _json(value: object) -> bytes:

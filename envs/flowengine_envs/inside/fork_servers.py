@@ -130,18 +130,18 @@ def serve(run: Callable[[], None]) -> None:
 
 def _forked(fds: Sequence[int], run: Callable[[], None], gate: int) -> int:
     """Fork a child of the keeper. Return its process id, or a negated error number."""
-    told, tell = os.pipe()
+    reader, tell = os.pipe()
     try:
         middle = os.fork()
     except OSError as error:
-        os.close(told)
+        os.close(reader)
         os.close(tell)
         return -(error.errno or errno.EAGAIN)
     if middle == 0:
         _fork_again(tell, fds, run, gate)
     os.close(tell)
-    answer = os.read(told, _ANSWER.size)
-    os.close(told)
+    answer = os.read(reader, _ANSWER.size)
+    os.close(reader)
     os.waitpid(middle, 0)
     if len(answer) < _ANSWER.size:
         return -errno.EAGAIN

@@ -18,15 +18,15 @@ class Folder:
     """Reports events in a directory.
 
     Args:
-        told: Called with `MADE`, `OPENED` or `CLOSED` (after writing) and the name of a file.
+        on_event: Called with `MADE`, `OPENED` or `CLOSED` (after writing) and the name of a file.
 
     Raises:
         OSError: The system cannot watch it.
     """
 
-    def __init__(self, loop: Loop, path: str, told: Callable[[int, str], None]) -> None:
+    def __init__(self, loop: Loop, path: str, on_event: Callable[[int, str], None]) -> None:
         self._loop = loop
-        self._told = told
+        self._on_event = on_event
         self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
             code = ctypes.get_errno()
@@ -55,4 +55,4 @@ class Folder:
             at += length
             for each in (OPENED, MADE, CLOSED):
                 if what & each and name:
-                    self._told(each, name)
+                    self._on_event(each, name)

@@ -184,12 +184,12 @@ class _Keeping:
 
     def keep_one(self) -> None:
         """Start a program, report how it ends, and wait until no descendant is left."""
-        told, fds = self._received()
-        if self._given not in {None, standing()} or len(fds) != len(told["fds"]):
+        request, fds = self._received()
+        if self._given not in {None, standing()} or len(fds) != len(request["fds"]):
             os._exit(1)  # A program has changed this keeper, so a new one is needed.
         self._tell(TAKEN)
         try:
-            leader = self._start(told, dict(zip(told["fds"], fds)))  # noqa: B905 - Python 3.9
+            leader = self._start(request, dict(zip(request["fds"], fds)))  # noqa: B905 - Python 3.9
         except OSError as error:
             self._tell(FAILED, error.errno or errno.EINVAL)
         except (ValueError, subprocess.SubprocessError):
@@ -215,29 +215,29 @@ class _Keeping:
             os._exit(0)  # The supervisor has ended.
         return json.loads(body), fds
 
-    def _start(self, told: Mapping[str, Any], fds: Mapping[int, int]) -> int:
+    def _start(self, request: Mapping[str, Any], fds: Mapping[int, int]) -> int:
         """Start or fork a program, and return its process id."""
         try:
-            for_program = _limit_self(told["limits"])
+            for_program = _limit_self(request["limits"])
             self._given = standing()
-            if told["preload"] is None:
-                return _start(told, fds, for_program)
-            return self._fork(told, fds, for_program)
+            if request["preload"] is None:
+                return _start(request, fds, for_program)
+            return self._fork(request, fds, for_program)
         finally:
             for fd in fds.values():
                 close_quietly(fd)
 
     def _fork(
-        self, told: Mapping[str, Any], fds: Mapping[int, int], limits: Mapping[str, int]
+        self, request: Mapping[str, Any], fds: Mapping[int, int], limits: Mapping[str, int]
     ) -> int:
         """Fork from a matching fork server, started if necessary. Return the process id.
 
         It is that of the server itself if a new server ends.
         """
-        plan = [told[name] for name in ("argv", "env", "cwd", "limits")]
+        plan = [request[name] for name in ("argv", "env", "cwd", "limits")]
         self._alone()  # The server may have ended by now.
         if self._server is not None and self._server.plan == plan:
-            pid = self._server.fork(told["preload"], fds)
+            pid = self._server.fork(request["preload"], fds)
             if pid not in {0, self._server.pid}:
                 return pid
         if self._server is not None:
@@ -245,10 +245,10 @@ class _Keeping:
         ours, theirs = map(_moved, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         with theirs:
             own = {0: 0, 1: 1, 2: fds[2], fork_servers.CONTROL: theirs.fileno()}
-            pid = _start(told, own, limits)
+            pid = _start(request, own, limits)
         self._server = ForkServer(plan, pid, ours)
         self._tell(SERVER, pid)
-        return self._server.fork(told["preload"], fds)
+        return self._server.fork(request["preload"], fds)
 
     def _end_server(self, server: ForkServer) -> None:
         os.kill(server.pid, signal.SIGKILL)
@@ -284,16 +284,16 @@ class _Keeping:
         return self._server is not None and system.children() == [self._server.pid]
 
 
-def _start(told: Mapping[str, Any], fds: Mapping[int, int], limits: Mapping[str, int]) -> int:
+def _start(request: Mapping[str, Any], fds: Mapping[int, int], limits: Mapping[str, int]) -> int:
     """Start a program in its own session, and return its process id."""
     more = [target for target in fds if target > 2]
     try:
         for target in more:
             os.dup2(fds[target], target)
         program = subprocess.Popen(
-            told["argv"],
-            env=told["env"],
-            cwd=told["cwd"],
+            request["argv"],
+            env=request["env"],
+            cwd=request["cwd"],
             stdin=fds[0],
             stdout=fds[1],
             stderr=fds[2],

@@ -38,7 +38,7 @@ class Capture:
         fd: Descriptor to read. It is closed at the end.
         limits: Limits of the kept part.
         name: Prefix of its file name.
-        said: Called with bytes of the beginning as they arrive.
+        on_output: Called with bytes of the beginning as they arrive.
         closed: Called when no more output can arrive.
     """
 
@@ -48,14 +48,14 @@ class Capture:
         fd: int,
         limits: OutputLimits,
         name: str,
-        said: Callable[[bytes], None],
+        on_output: Callable[[bytes], None],
         closed: Call,
     ) -> None:
         self._loop = loop
         self._fd = fd
         self._limits = limits
         self._name = name
-        self._said = said
+        self._on_output = on_output
         self._closed = closed
         self._head = bytearray()
         self._tail = bytearray()
@@ -147,7 +147,7 @@ class Capture:
         begins = data[: half - len(self._head)]
         if begins:
             self._head += begins
-            self._said(begins)
+            self._on_output(begins)
         rest = data[len(begins) :]
         if not rest:
             return

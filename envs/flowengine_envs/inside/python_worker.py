@@ -186,9 +186,9 @@ class Worker:
 
     def _error(self, error: BaseException) -> dict[str, Any]:
         """Return the description of an error, and print its traceback as Python would."""
-        told = traceback.TracebackException(type(error), error, error.__traceback__)
-        _without_own_frames(told)
-        text = "".join(told.format())
+        summary = traceback.TracebackException(type(error), error, error.__traceback__)
+        _without_own_frames(summary)
+        text = "".join(summary.format())
         with suppress(OSError):
             _write(2, _cut(text).encode("utf-8", "backslashreplace"))
         lines = "".join(traceback.format_exception_only(type(error), error)).strip()
@@ -333,17 +333,17 @@ def _described(value: Any, largest: int) -> dict[str, Any]:
     if value is None:
         return {}
     text = value if isinstance(value, str) else _shown(value)
-    told: dict[str, Any] = {"text": _cut(str(text))}
+    described: dict[str, Any] = {"text": _cut(str(text))}
     try:
         data = plain.encode(value)
         fits = len(json.dumps(data)) <= largest
     except (TypeError, ValueError, RecursionError):
-        return told
+        return described
     if fits:
-        told["value"] = data
+        described["value"] = data
     else:
-        told["large"] = True
-    return told
+        described["large"] = True
+    return described
 
 
 def _shown(value: Any) -> str:
@@ -366,10 +366,10 @@ def _write(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _without_own_frames(told: traceback.TracebackException) -> None:
+def _without_own_frames(summary: traceback.TracebackException) -> None:
     """Keep only frames of the code, without frames of this module, also in causes."""
     seen: list[Any] = []
-    waiting: list[Any] = [told]
+    waiting: list[Any] = [summary]
     while waiting:
         each = waiting.pop()
         if each is None or any(each is other for other in seen):

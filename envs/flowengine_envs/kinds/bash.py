@@ -133,16 +133,16 @@ class BashProvider(SupervisedProvider[Bash]):
         files = StepFiles(resource, context)
         place, env = await place_for_value(files, command)
         result = await resource._call(lambda: _run_step(resource, files, command, env))
-        told: dict[str, Plain] = {
+        outcome: dict[str, Plain] = {
             "exit_code": result.exit_code,
             "stdout": result.stdout,
             "stderr": result.stderr + resource.call_limits.stopped(result.stopped, command.timeout),
             "value": await step_value(resource, place, failed=result.exit_code != 0),
         }
-        await add_outputs(files, result, told)
+        await add_outputs(files, result, outcome)
         cwd = posixpath.relpath(resource._checked_folder(command.cwd), resource.sandbox.workdir)
-        told["files"] = await files.keep(command, cwd, failed=result.exit_code != 0)
-        return told
+        outcome["files"] = await files.keep(command, cwd, failed=result.exit_code != 0)
+        return outcome
 
 
 async def _run_step(

@@ -117,8 +117,8 @@ class WebClient(Resource):
             raise redirects.refused(chain, error) from None
         except TooLarge as error:
             data = {"limit": "output", "value": error.limit}
-            told = f"{chain[-1]}: the answer has more than {error.limit:,} bytes (limits.output)"
-            raise LimitExceeded(told, data=data, retryable=False) from None
+            message = f"{chain[-1]}: the answer has more than {error.limit:,} bytes (limits.output)"
+            raise LimitExceeded(message, data=data, retryable=False) from None
         except TimeoutError as error:
             waited = str(error) or f"no answer in {self._seconds:g} s"
             raise Timeout(f"{chain[-1]}: {waited}") from None

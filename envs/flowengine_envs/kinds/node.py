@@ -76,7 +76,7 @@ class Node(Supervised):
             "largest": LARGEST_VALUE,
         }
         kills = self.sandbox.memory_kills()
-        result, told = await self._program(
+        result, data = await self._program(
             [self.interpreter or config.node, *self._options(), "-e", _runner()],
             None,
             timeout,
@@ -87,12 +87,12 @@ class Node(Supervised):
         )
         killed = self.sandbox.memory_kills() > kills
         try:
-            answer = _last(told)
+            answer = _last(data)
         except code_answers.Broken as error:
             if result.exit_code != 0:
                 return self._result(result, None, timeout, killed=killed)
-            said = f"unexpected answer of the process: {error}"
-            answer = {"error": CodeError("ProtocolError", said)._asdict()}
+            message = f"unexpected answer of the process: {error}"
+            answer = {"error": CodeError("ProtocolError", message)._asdict()}
         return self._result(result, answer, timeout, killed=killed)
 
     run = blocking(_run)
@@ -107,13 +107,13 @@ class Node(Supervised):
     def _result(
         self,
         done: CommandResult,
-        told: dict[str, Any] | None,
+        answer: dict[str, Any] | None,
         timeout: float | None,
         *,
         killed: bool,
     ) -> CodeResult:
         error = None
-        raised = dict((told or {}).get("error") or {})
+        raised = dict((answer or {}).get("error") or {})
         file_is_full = raised.pop("file_is_full", False)
         if done.stopped == "timeout":
             error = CodeError("Timeout", self.call_limits.too_long(timeout))
@@ -133,7 +133,7 @@ class Node(Supervised):
         elif done.exit_code != 0:
             error = CodeError("Exited", f"the code ended the process with {done.exit_code}")
         no_memory = killed or "JavaScript heap out of memory" in done.stderr
-        told = told or {}
+        answer = answer or {}
         return CodeResult(
             limit=limit_met(
                 done.stopped,
@@ -142,8 +142,8 @@ class Node(Supervised):
             ),
             stdout=done.stdout,
             stderr=done.stderr,
-            value=plain.decode(told["value"]) if error is None and "value" in told else None,
-            text=told.get("text", "") if error is None else "",
+            value=plain.decode(answer["value"]) if error is None and "value" in answer else None,
+            text=answer.get("text", "") if error is None else "",
             error=error,
             exit_code=done.exit_code if error is None or done.exit_code else 1,
             duration=done.duration,
@@ -212,14 +212,14 @@ class NodeProvider(SupervisedProvider[Node]):
 async def _check_version(node: Node, request: Request) -> None:
     wanted, own = request.config.min_version, node.interpreter
     program = own or request.config.node
-    told = await node.program([program, "--version"], timeout=20)
-    found = re.search(r"v(\d+(?:\.\d+)*)", told.stdout)
-    if own is not None and (told.exit_code != 0 or found is None):
+    done = await node.program([program, "--version"], timeout=20)
+    found = re.search(r"v(\d+(?:\.\d+)*)", done.stdout)
+    if own is not None and (done.exit_code != 0 or found is None):
         raise EnvironmentUnavailable(
             f"{request.spec}: {program} is not a Node.js that runs in the sandbox: "
-            f"{last_line(told)}"
+            f"{last_line(done)}"
         )
-    if told.exit_code != 0 or found is None:
+    if done.exit_code != 0 or found is None:
         raise EnvironmentUnavailable(
             f"{request.spec}: there is no {program} in the sandbox, required is {wanted} "
             "or newer: apt-get install nodejs"

@@ -243,11 +243,11 @@ async def _check_version(python: PythonSandbox, request: Request) -> None:
     program = python.interpreter
     if program is None:
         return
-    told = await python.program([program, "-I", "-c", _VERSION], timeout=20)
-    found = [int(part) for part in told.stdout.split()[:2] if part.isdigit()]
-    if told.exit_code != 0 or len(found) != 2:
+    done = await python.program([program, "-I", "-c", _VERSION], timeout=20)
+    found = [int(part) for part in done.stdout.split()[:2] if part.isdigit()]
+    if done.exit_code != 0 or len(found) != 2:
         raise EnvironmentUnavailable(
-            f"{request.spec}: {program} is not a Python that runs in the sandbox: {last_line(told)}"
+            f"{request.spec}: {program} is not a Python that runs in the sandbox: {last_line(done)}"
         )
     if tuple(found) < _OLDEST:
         raise EnvironmentUnavailable(
@@ -259,19 +259,19 @@ async def _check_version(python: PythonSandbox, request: Request) -> None:
 def _result(
     answer: dict[str, Any], streams: Streams, error: CodeError | None, duration: float
 ) -> CodeResult:
-    told = answer.get("streams") or {"stdout": {}, "stderr": {}}
+    captured = answer.get("streams") or {"stdout": {}, "stderr": {}}
     lost = answer.get("lost") is not None
     return CodeResult(
-        stdout=streams.text("stdout", told["stdout"]),
-        stderr=streams.text("stderr", told["stderr"]),
+        stdout=streams.text("stdout", captured["stdout"]),
+        stderr=streams.text("stderr", captured["stderr"]),
         value=plain.decode(answer["value"]) if "value" in answer else None,
         text=answer.get("text", ""),
         error=error,
         exit_code=0 if error is None else 1,
         duration=duration,
-        truncated=any("left_out" in stream for stream in told.values()),
-        stdout_file=told["stdout"].get("file"),
-        stderr_file=told["stderr"].get("file"),
+        truncated=any("left_out" in stream for stream in captured.values()),
+        stdout_file=captured["stdout"].get("file"),
+        stderr_file=captured["stderr"].get("file"),
         files=answer.get("files", ()),
         left=answer.get("left", ()),
         call=answer.get("call", 0),

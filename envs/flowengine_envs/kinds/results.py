@@ -196,21 +196,22 @@ class Streams:
             self._on_output = None
             logging.getLogger("flowengine.environments").exception("on_output failed")
 
-    def text(self, name: str, told: dict[str, Any]) -> str:
+    def text(self, name: str, captured: dict[str, Any]) -> str:
         """Return a stream as text. Invalid bytes are replaced visibly.
 
         Args:
             name: `stdout` or `stderr`.
-            told: Its description in the final answer.
+            captured: Its description in the final answer.
         """
         head, tail = bytes(self._heads[name]), self._tails[name]
-        left_out = told.get("left_out", 0)
+        left_out = captured.get("left_out", 0)
         if not left_out:
             return (head + tail).decode(errors="replace")
-        missing = f" except {told['missing']} bytes" if told["missing"] else ""
+        missing = f" except {captured['missing']} bytes" if captured["missing"] else ""
         return (
             f"{_whole(head).decode(errors='replace')}\n"
-            f"... {left_out} bytes left out (limits.output), {in_file(told['file'])}{missing} ...\n"
+            f"... {left_out} bytes left out (limits.output), "
+            f"{in_file(captured['file'])}{missing} ...\n"
             f"{_whole_end(tail).decode(errors='replace')}"
         )
 

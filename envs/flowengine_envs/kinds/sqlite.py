@@ -311,7 +311,7 @@ class Database(Resource):
 
     def _step_error(self, error: Exception) -> StepError:
         """Return a database error as an error of the language."""
-        said = str(error)
+        message = str(error)
         code = getattr(error, "sqlite_errorcode", None)
         if code == sqlite3.SQLITE_INTERRUPT:
             return LimitExceeded(
@@ -322,10 +322,10 @@ class Database(Resource):
             return EnvironmentBusy(f"{self.file} is locked by another process", retryable=True)
         if code is not None and code & 0xFF in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
             hint = "; it is read-only unless config.mode is rw" if self._reads_only else ""
-            return Refused(f"{self.name} does not allow this statement: {said}{hint}")
+            return Refused(f"{self.name} does not allow this statement: {message}{hint}")
         if code is not None and code & 0xFF == sqlite3.SQLITE_FULL:
             if self._disk is None:  # The machine's disk is full.
-                return SqlError(said, retryable=False)
+                return SqlError(message, retryable=False)
             return LimitExceeded(
                 f"{self.name}: {self.file} may not have more than {self._disk} bytes (limits.disk)",
                 data={"limit": "disk", "value": self._disk},
@@ -336,7 +336,7 @@ class Database(Resource):
                 "(limits.output)",
                 data={"limit": "output", "value": self._bytes},
             )
-        return SqlError(said, retryable=False)
+        return SqlError(message, retryable=False)
 
 
 class Sqlite(Provider[Database]):
@@ -418,15 +418,15 @@ class Sqlite(Provider[Database]):
         """Run the one statement of `script`, with `env` as its named parameters."""
         if command.script is None:
             raise ValidationError("a 'sqlite' environment takes a 'script', not 'argv'")
-        code, value, told = 0, None, ""
+        code, value, stderr = 0, None, ""
         try:
             rows = await background().wait(_statement(resource, command))
             value = list(rows)
             if rows.truncated:
-                told = f"cut after {len(rows)} rows: {rows.limit}"
+                stderr = f"cut after {len(rows)} rows: {rows.limit}"
         except (SqlError, Refused) as error:
-            code, told = 1, error.message
-        return {"exit_code": code, "stdout": "", "stderr": told, "value": value, "files": {}}
+            code, stderr = 1, error.message
+        return {"exit_code": code, "stdout": "", "stderr": stderr, "value": value, "files": {}}
 
 
 async def _statement(database: Database, command: Command) -> Rows:

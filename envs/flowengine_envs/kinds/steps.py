@@ -233,50 +233,52 @@ async def step_result(files: StepFiles, command: Command, result: CodeResult) ->
     stderr = result.stderr
     if result.error is not None and (result.limit or not result.error.traceback):
         stderr += f"{result.error}\n"
-    told: dict[str, Plain] = {
+    outcome: dict[str, Plain] = {
         "exit_code": result.exit_code,
         "stdout": result.stdout,
         "stderr": stderr,
         "value": result.text if result.value is None and result.text else result.value,
     }
-    await add_outputs(files, result, told)
-    told["files"] = await files.keep(command, ".", failed=result.error is not None)
-    return told
+    await add_outputs(files, result, outcome)
+    outcome["files"] = await files.keep(command, ".", failed=result.error is not None)
+    return outcome
 
 
 async def add_outputs(
-    files: StepFiles, result: CodeResult | CommandResult | ContainerResult, told: dict[str, Plain]
+    files: StepFiles,
+    result: CodeResult | CommandResult | ContainerResult,
+    outcome: dict[str, Plain],
 ) -> None:
     """Add the limit that was reached, and output too large for a result as files.
 
     Args:
         files: Files of the step.
         result: The result of the call.
-        told: The step's output, which is extended.
+        outcome: The step's output, which is extended.
     """
     if result.limit is not None:
-        told["limit"] = result.limit
-    explain_network(files.resource, told)
+        outcome["limit"] = result.limit
+    explain_network(files.resource, outcome)
     for name, path in (("stdout", result.stdout_file), ("stderr", result.stderr_file)):
         if path is not None:
             kept = await files.kept(path, files.resource.taken_out[0])
-            told[f"{name}_file"] = dict(kept)
+            outcome[f"{name}_file"] = dict(kept)
             # The path is gone with the environment.
-            text = str(told[name])
-            told[name] = text.replace(in_file(path), in_file(f"the output's {name}_file"), 1)
+            text = str(outcome[name])
+            outcome[name] = text.replace(in_file(path), in_file(f"the output's {name}_file"), 1)
 
 
-def explain_network(resource: StepFolder, told: dict[str, Any]) -> None:
+def explain_network(resource: StepFolder, outcome: dict[str, Any]) -> None:
     """Add to the errors of a failed program that its environment cuts it off from the network.
 
     Args:
         resource: Where it ran.
-        told: The step's output.
+        outcome: The step's output.
     """
-    hint = network_hint(resource.network, told["stdout"], told["stderr"])
-    if told["exit_code"] != 0 and hint:
-        before = told["stderr"] and told["stderr"].rstrip("\n") + "\n"
-        told["stderr"] = f"{before}{hint}\n"
+    hint = network_hint(resource.network, outcome["stdout"], outcome["stderr"])
+    if outcome["exit_code"] != 0 and hint:
+        before = outcome["stderr"] and outcome["stderr"].rstrip("\n") + "\n"
+        outcome["stderr"] = f"{before}{hint}\n"
 
 
 async def place_for_value(files: StepFiles, command: Command) -> tuple[str, dict[str, str]]:

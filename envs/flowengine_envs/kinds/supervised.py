@@ -219,31 +219,31 @@ class Supervised(InWorkspace):
         answer = await self._channel.end(exchange)
         duration = time.monotonic() - began
         self.call_limits.spend(duration)
-        told = _command_result(answer, streams, duration)
+        done = _command_result(answer, streams, duration)
         left_full = bool(answer["left_full"])
-        return self._limited(told, counted, timeout, left_full=left_full), answer["payload"]
+        return self._limited(done, counted, timeout, left_full=left_full), answer["payload"]
 
     def _limited(
-        self, told: CommandResult, counted: Counted, timeout: float | None, *, left_full: bool
+        self, done: CommandResult, counted: Counted, timeout: float | None, *, left_full: bool
     ) -> CommandResult:
         """Add the limits that a program reached."""
         killed = counted.killed
-        file_is_full = names_refused_size(told.exit_code, told.stderr)
-        own = told.stopped != "timeout" or self.call_limits.is_own(timeout)
+        file_is_full = names_refused_size(done.exit_code, done.stderr)
+        own = done.stopped != "timeout" or self.call_limits.is_own(timeout)
         met = self.call_limits.met(
             killed=killed,
             refused=counted.refused,
-            stopped=told.stopped if own else None,
+            stopped=done.stopped if own else None,
             timeout=timeout,
             file=file_is_full,
             left_full=left_full,
         )
-        return told._replace(
-            stderr=told.stderr + "".join(f"{each}\n" for each in met),
+        return done._replace(
+            stderr=done.stderr + "".join(f"{each}\n" for each in met),
             limit=limit_met(
-                told.stopped,
-                out_of_memory=killed and told.exit_code != 0,
-                file_is_full=file_is_full and told.exit_code != 0,
+                done.stopped,
+                out_of_memory=killed and done.exit_code != 0,
+                file_is_full=file_is_full and done.exit_code != 0,
             ),
         )
 
@@ -322,9 +322,11 @@ class SupervisedProvider(Provider[_Kind]):
                 await asyncio.shield(channel.close(0))
                 raise
         except (EnvironmentLost, EnvironmentStartFailed) as error:
-            said = await asyncio.shield(_last_words(sandbox))
-            told = error.message if said in error.message else f"{error.message}; it said: {said}"
-            raise EnvironmentStartFailed(told) from None
+            output = await asyncio.shield(_last_words(sandbox))
+            message = (
+                error.message if output in error.message else f"{error.message}; it said: {output}"
+            )
+            raise EnvironmentStartFailed(message) from None
         except BaseException:
             await asyncio.shield(sandbox.close())
             raise
@@ -361,8 +363,8 @@ def _facts(request: Request, sandbox: Sandbox, folders: Iterable[str]) -> dict[s
 
 
 def _command_result(answer: dict[str, Any], streams: Streams, duration: float) -> CommandResult:
-    told = answer["streams"]
-    stderr = streams.text("stderr", told["stderr"])
+    captured = answer["streams"]
+    stderr = streams.text("stderr", captured["stderr"])
     exit_code = answer["exit_code"]
     if answer["failed"] is not None:
         exit_code = _NOT_STARTED.get(answer["failed"], 126)
@@ -371,13 +373,13 @@ def _command_result(answer: dict[str, Any], streams: Streams, duration: float) -
         exit_code = 128 + answer["signal"]
     return CommandResult(
         exit_code=exit_code,
-        stdout=streams.text("stdout", told["stdout"]),
+        stdout=streams.text("stdout", captured["stdout"]),
         stderr=stderr,
         timed_out=answer["stopped"] == "timeout",
-        truncated=any("left_out" in stream for stream in told.values()),
+        truncated=any("left_out" in stream for stream in captured.values()),
         duration=duration,
         signal=answer["signal"],
         stopped=answer["stopped"],
-        stdout_file=told["stdout"].get("file"),
-        stderr_file=told["stderr"].get("file"),
+        stdout_file=captured["stdout"].get("file"),
+        stderr_file=captured["stderr"].get("file"),
     )

@@ -100,7 +100,7 @@ class Channel:
         self._sealer = frames.Sealer(key, frames.TO_SUPERVISOR)
         self._opener = frames.Opener(key, frames.TO_ENGINE)
         self._input.write(bootstrap.supervisor() + key)
-        self._heard = 0
+        self._received = 0
         """Number of times that data arrived from it."""
         self._watcher = asyncio.ensure_future(self._watch())
         self._readers = [asyncio.ensure_future(self._read())]
@@ -278,7 +278,7 @@ class Channel:
     async def _read(self) -> None:
         try:
             while data := await self._output.read(_READ):
-                self._heard += 1
+                self._received += 1
                 for each in self._opener.feed(data):
                     if isinstance(each, frames.Message):
                         self._take(each)
@@ -291,11 +291,11 @@ class Channel:
 
     async def _watch(self) -> None:
         """Treat a supervisor that does not respond as lost, because code may be able to stop it."""
-        pings, heard = 0, self._heard
+        pings, received = 0, self._received
         while not self._lost:
             await asyncio.sleep(QUIET)
-            if self._heard != heard or not self._exchanges:
-                pings, heard = 0, self._heard
+            if self._received != received or not self._exchanges:
+                pings, received = 0, self._received
             elif pings == PINGS:  # Pings are counted, because the machine may have been suspended.
                 self._program.kill()
                 self._lose()

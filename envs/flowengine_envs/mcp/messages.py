@@ -225,9 +225,9 @@ def fault(error: BaseException) -> str:
 
     if not isinstance(error, ValidationError):
         return brief(error)
-    told = _chosen(error.errors(include_url=False, include_context=False, include_input=False))
-    place = ".".join(str(part) for part in told["loc"] if part not in _VARIANTS)
-    return brief(f"{place}: {told['msg']}" if place else told["msg"])
+    chosen = _chosen(error.errors(include_url=False, include_context=False, include_input=False))
+    place = ".".join(str(part) for part in chosen["loc"] if part not in _VARIANTS)
+    return brief(f"{place}: {chosen['msg']}" if place else chosen["msg"])
 
 
 def _chosen(faults: list[Any]) -> Any:

@@ -116,15 +116,15 @@ class SandboxedServer:
 
     def why(self) -> str:
         """Return the sandbox's part in the end of the server, for messages."""
-        told = ""
+        reasons = ""
         if self._sandbox.memory_kills():
-            told += "; a process was killed: its memory was used up (limits.memory)"
+            reasons += "; a process was killed: its memory was used up (limits.memory)"
         refused = [what for _, what in self._sandbox.refused_connections()]
         if refused:
-            told += f"; it was refused connections, the last one: {refused[-1]}"
+            reasons += f"; it was refused connections, the last one: {refused[-1]}"
         if self._download is not None:
-            told += self._download.missing(self._request.policy.network)
-        return told
+            reasons += self._download.missing(self._request.policy.network)
+        return reasons
 
     # Start of the server
 

@@ -431,12 +431,12 @@ class Session(Resource):
 
     def _late(self, what: str, seconds: float | None) -> Timeout:
         """Return the timeout error of a call, which names the limit if there is one."""
-        told, data = f"no answer in {seconds:g} s", {}
+        reason, data = f"no answer in {seconds:g} s", {}
         if seconds == self._seconds:
-            told += " (limits.time)"
+            reason += " (limits.time)"
             data = {"limit": "time", "value": seconds}
         return Timeout(
-            f"{self.name}: {what}: {told}{self.last_output()}", data=data, retryable=False
+            f"{self.name}: {what}: {reason}{self.last_output()}", data=data, retryable=False
         )
 
     def _lost(self, what: str) -> EnvironmentLost:

@@ -57,13 +57,13 @@ class Server:
 
     def last_output(self) -> str:
         """Return the server's last output outside the protocol, for messages."""
-        said = "; it wrote last:\n" + "\n".join(self.errors) if self.errors else ""
+        text = "; it wrote last:\n" + "\n".join(self.errors) if self.errors else ""
         if self._requests.noise:
-            said += (
+            text += (
                 f"; lines on its standard output that are not messages: {self._requests.noise}, "
                 f"the last one: {self._requests.last_noise}"
             )
-        return said + self._sandboxed.why()
+        return text + self._sandboxed.why()
 
     async def __aenter__(
         self,

@@ -186,8 +186,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def text_of(tool: Mapping[str, Plain]) -> str:
     """Return the complete description of a tool, as lines that can be compared."""
     rest = {key: value for key, value in tool.items() if key != "description"}
-    said = json.dumps(rest, indent=2, sort_keys=True, ensure_ascii=False)
-    return f"{tool.get('description') or ''}\n{said}\n"
+    definition = json.dumps(rest, indent=2, sort_keys=True, ensure_ascii=False)
+    return f"{tool.get('description') or ''}\n{definition}\n"
 
 
 def digest_of(text: str) -> str:

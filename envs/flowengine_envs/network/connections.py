@@ -103,8 +103,8 @@ class Network:
         judged = {each: self._judged(each, name, port) for each in found[:_MOST_ADDRESSES]}
         reachable = [each for each, reason in judged.items() if not reason]
         if not reachable:
-            told = ", ".join(f"{each} ({reason})" for each, reason in judged.items())
-            about = "" if literal(name) else f" leads to {told}"
+            reasons = ", ".join(f"{each} ({reason})" for each, reason in judged.items())
+            about = "" if literal(name) else f" leads to {reasons}"
             raise UrlRefused(f"{where}{about}" if about else f"{where} is {judged[found[0]]}")
         return reachable
 

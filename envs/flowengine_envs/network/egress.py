@@ -193,17 +193,17 @@ class Egress:
         named = {name: [address] for name, address in self.hosts.items()}
         named["localhost"] = ["127.0.0.1", "::1"]
         listening: dict[tuple[str, int], None] = {}
-        told: list[dict[str, Any]] = []
+        added: list[dict[str, Any]] = []
         for number, place in enumerate(self.places):
             hosts = named.get(place.host, [place.host])
             # `localhost` and `127.0.0.1` are one place inside.
             new = [(host, place.port) for host in hosts if (host, place.port) not in listening]
             listening.update(dict.fromkeys(new))
-            told.append({"listen": [*map(list, new)], "socket": f"{INSIDE}/{number}"})
+            added.append({"listen": [*map(list, new)], "socket": f"{INSIDE}/{number}"})
         for number, port in enumerate(self._ports, len(self.places)):
             here = [[host, port] for host in ("127.0.0.1", "::1")]
-            told.append({"listen": here, "socket": f"{INSIDE}/{number}"})
-        return told
+            added.append({"listen": here, "socket": f"{INSIDE}/{number}"})
+        return added
 
     async def open(self) -> None:
         """Start accepting connections on the sockets."""

@@ -49,7 +49,7 @@ def check(folder: Path, state: Path | None = None, guarded: Iterable[Path] = ())
         Refused: It must not be mounted. The message contains the path without links.
     """
     real = Path(os.path.realpath(folder))
-    told = str(real) if real == folder else f"{folder} (which is {real})"
+    shown = str(real) if real == folder else f"{folder} (which is {real})"
     reason = _danger(real, state)
     for each in guarded:
         own = Path(os.path.realpath(each))
@@ -58,7 +58,7 @@ def check(folder: Path, state: Path | None = None, guarded: Iterable[Path] = ())
     if (configuration := configuration_near(real)) is not None:
         reason = reason or f"it contains the configuration of the engine ({configuration})"
     if reason is not None:
-        raise Refused(f"{told} is not mounted into a sandbox: {reason}")
+        raise Refused(f"{shown} is not mounted into a sandbox: {reason}")
     return real
 
 

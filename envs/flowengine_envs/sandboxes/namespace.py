@@ -219,7 +219,7 @@ class Namespace(Processes):
         Raises:
             EnvironmentStartFailed: It cannot be created.
         """
-        said = ""
+        stderr = ""
         for _ in range(_TRIALS):
             source, sink = os.pipe()
             try:
@@ -232,11 +232,11 @@ class Namespace(Processes):
                     return program
             finally:
                 os.close(source)
-            said = await _all_said(program)
+            stderr = await _stderr(program)
             self._programs.remove(program)
-            if _MOUNTS_CHANGED not in said:
+            if _MOUNTS_CHANGED not in stderr:
                 break
-        raise EnvironmentStartFailed(f"{self.request.spec}: bubblewrap did not start: {said}")
+        raise EnvironmentStartFailed(f"{self.request.spec}: bubblewrap did not start: {stderr}")
 
     def _around(self, bwrap: str, ready: int) -> list[str]:
         """Return the first words of a command that creates the namespace around the sandbox."""
@@ -291,12 +291,12 @@ async def _is_ready(source: int) -> bool:
     return bool(os.read(source, 1))
 
 
-async def _all_said(program: Program) -> str:
+async def _stderr(program: Program) -> str:
     """Wait until a program ends, and return its standard error."""
     assert program.stderr is not None
-    said = await program.stderr.read()
+    stderr = await program.stderr.read()
     await program.wait()
-    return said.decode(errors="replace").strip()
+    return stderr.decode(errors="replace").strip()
 
 
 def _low(reached: Sequence[Destination]) -> bool:
@@ -397,10 +397,10 @@ def _forbids_namespaces() -> bool:
     """Return whether this bubblewrap can prevent programs from creating namespaces."""
     import subprocess
 
-    told = subprocess.run(
+    done = subprocess.run(
         [_bwrap() or "bwrap", "--help"], capture_output=True, text=True, check=False, timeout=_TRIAL
     )
-    return "--disable-userns" in told.stdout + told.stderr
+    return "--disable-userns" in done.stdout + done.stderr
 
 
 _works: dict[tuple[str, int, bool], bool] = {}
@@ -423,12 +423,12 @@ async def _trial(bwrap: str, reached: Sequence[Destination]) -> str | None:
         "true",
     ]
     for _ in range(_TRIALS):
-        said = await _tried(argv)
-        if said is None or _MOUNTS_CHANGED not in said:
+        message = await _tried(argv)
+        if message is None or _MOUNTS_CHANGED not in message:
             break
-    if said is None:
+    if message is None:
         _works[key] = True
-    return said
+    return message
 
 
 async def _tried(argv: Sequence[str]) -> str | None:
@@ -441,13 +441,13 @@ async def _tried(argv: Sequence[str]) -> str | None:
     )
     try:
         async with asyncio.timeout(_TRIAL):
-            said = await _all_said(program)
+            stderr = await _stderr(program)
     except TimeoutError:
         return f"an empty one has not started in {_TRIAL:.0f} s"
     finally:
         program.kill()
         await program.wait()
-    return None if program.returncode == 0 else said or f"exit code {program.returncode}"
+    return None if program.returncode == 0 else stderr or f"exit code {program.returncode}"
 
 
 def _remedy() -> str:

@@ -99,8 +99,8 @@ class Processes(Sandbox):
         if self._group is None:
             return await self.start(argv, env=env)
         with self._group.opened() as fds:
-            told = {**env, ENTRANCES: ",".join(map(str, fds))}
-            return await self._start(argv, told, self._own_group, fds)
+            variables = {**env, ENTRANCES: ",".join(map(str, fds))}
+            return await self._start(argv, variables, self._own_group, fds)
 
     async def _start(
         self,

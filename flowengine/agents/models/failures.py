@@ -84,7 +84,7 @@ def as_ours(
     """
     original = _unwrapped(error)
     words = _masked(original, settings)
-    said = f"{model}: {words}"
+    message = f"{model}: {words}"
     found: StepError
     if _is_context_window(original, words):
         tokens = [int(number.replace(",", "")) for number in _TOKENS.findall(words)]
@@ -93,12 +93,14 @@ def as_ours(
             tokens=max(tokens, default=None),
         )
     elif _status(original) == 429:
-        hopeless = "insufficient_quota" in said or "exceeded your current quota" in said
-        found = _with_wait(RateLimited(said, retryable=not hopeless), original)
+        hopeless = "insufficient_quota" in message or "exceeded your current quota" in message
+        found = _with_wait(RateLimited(message, retryable=not hopeless), original)
     elif isinstance(original, TimeoutError) or _named(original, "Timeout", "TimeoutException"):
         found = Timeout(f"{model} did not answer in time: {words}", retryable=True)
     else:
-        found = _with_wait(ModelError(said, retryable=broke_off or _may_pass(original)), original)
+        found = _with_wait(
+            ModelError(message, retryable=broke_off or _may_pass(original)), original
+        )
     found.__cause__ = original
     if broke_off or _may_have_begun(original):
         found.data = {**(found.data if isinstance(found.data, Mapping) else {}), "unfinished": True}
@@ -231,9 +233,9 @@ def _masked(error: Exception, settings: Mapping[str, Any]) -> str:
         error.args = (masked,)
         if hasattr(error, "message"):
             error.message = masked
-    said, traceback, _ = masked.partition(_TRACEBACK)
-    short = _WRAPPING.sub("", said).strip() or type(error).__name__
-    if traceback and not said.endswith("\n"):  # the library's own, with the cause below it
+    text, traceback, _ = masked.partition(_TRACEBACK)
+    short = _WRAPPING.sub("", text).strip() or type(error).__name__
+    if traceback and not text.endswith("\n"):  # the library's own, with the cause below it
         *_, why = _chain(error)
         short += f": {masker.mask(str(why))}"
     return short if len(short) <= _LONGEST_MESSAGE else f"{short[:_LONGEST_MESSAGE]}…"

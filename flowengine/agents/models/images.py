@@ -69,17 +69,17 @@ async def described(
     async def describe(line: str) -> str:
         async with turns:
             try:
-                said = await describe_image(model, document.pictures[line], question)
+                description = await describe_image(model, document.pictures[line], question)
             except StepError as error:
                 note = f"there is no description of the image: {error.message}"
                 document.notes[:] = [*dict.fromkeys([*document.notes, note])]
                 return ""
-        return f"\n\n{_SCAN if line else _IMAGE}\n\n{said}"
+        return f"\n\n{_SCAN if line else _IMAGE}\n\n{description}"
 
     texts = await asyncio.gather(*(describe(line) for _, line in shown))
-    added = [(at, len(said)) for (at, _), said in zip(shown, texts, strict=True)]
-    for (at, _), said in reversed([*zip(shown, texts, strict=True)]):
-        text = f"{text[:at]}{said}{text[at:]}"
+    added = [(at, len(each)) for (at, _), each in zip(shown, texts, strict=True)]
+    for (at, _), each in reversed([*zip(shown, texts, strict=True)]):
+        text = f"{text[:at]}{each}{text[at:]}"
     return text, added
 
 

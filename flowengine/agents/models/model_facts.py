@@ -76,7 +76,7 @@ def cost_of(litellm: Any, model: str, provider: str, usage: Usage) -> float | No
     """
     if "input_cost_per_token" not in entry_of(litellm, model):
         return None
-    told = litellm.Usage(
+    tokens = litellm.Usage(
         prompt_tokens=usage.input_tokens,
         completion_tokens=usage.output_tokens,
         total_tokens=usage.input_tokens + usage.output_tokens,
@@ -86,7 +86,9 @@ def cost_of(litellm: Any, model: str, provider: str, usage: Usage) -> float | No
     )
     name = model.removeprefix(f"{provider}/")
     try:
-        costs = litellm.cost_per_token(model=name, custom_llm_provider=provider, usage_object=told)
+        costs = litellm.cost_per_token(
+            model=name, custom_llm_provider=provider, usage_object=tokens
+        )
     except Exception:  # the table does not fit the provider, so only the cost is unknown
         return None
     return float(sum(costs))

@@ -42,7 +42,7 @@ from flowengine.agents.models.replies import (
 )
 from flowengine.agents.models.reply_parts import GuardedListener, PartSender
 from flowengine.agents.models.streams import ArrivingReply
-from flowengine.agents.models.usage import estimated_usage, told_usage
+from flowengine.agents.models.usage import estimated_usage, reported_usage
 from flowengine.agents.models.wire_names import WireNames, wire_name
 from flowengine.agents.text_calls.requests import request_messages
 from flowengine.sdk import Plain, StepError
@@ -103,12 +103,12 @@ class ProviderModels:
     async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
         """Call a model once, as declared by `Model`."""
         litellm = await library.library()
-        told = _Here(listen) if listen else None
+        listener = _Here(listen) if listen else None
         try:
-            return await background().wait(self._ask(litellm, request, told))
+            return await background().wait(self._ask(litellm, request, listener))
         finally:
-            if told:
-                told.close()
+            if listener:
+                listener.close()
 
     def _facts(self, litellm: Any, model: str) -> ModelFacts:
         """Return the facts from the tables, updated by rejections of the provider."""
@@ -245,8 +245,8 @@ def _bound_reply(tokens: int, sent: dict[str, Any]) -> None:
     """Limit the reply, under the name that the settings use for the limit."""
     name = next((one for one in ("max_completion_tokens", "max_output_tokens") if one in sent), "")
     name = name or "max_tokens"
-    said = sent.get(name)
-    sent[name] = min(said, tokens) if isinstance(said, int) else tokens
+    bound = sent.get(name)
+    sent[name] = min(bound, tokens) if isinstance(bound, int) else tokens
 
 
 def _answer_schema(
@@ -328,14 +328,14 @@ async def _take_stream(model: str, stream: Any, arriving: ArrivingReply) -> list
     return usage
 
 
-def _sent(litellm: Any, asked: _Asked, reply: SentReply, told: list[Any]) -> SentReply:
+def _sent(litellm: Any, asked: _Asked, reply: SentReply, chunks: list[Any]) -> SentReply:
     """Complete a reply with its usage, its cost, and the provider's own parts."""
-    usage = told_usage(one for one in told if one is not None)
+    usage = reported_usage(one for one in chunks if one is not None)
     if usage is None:
-        said = "".join(
+        text = "".join(
             [reply.content, reply.reasoning or "", *(c.arguments or "" for c in reply.calls)]
         )
-        usage = estimated_usage(asked.sent["messages"], asked.sent.get("tools"), said)
+        usage = estimated_usage(asked.sent["messages"], asked.sent.get("tools"), text)
     if usage.cost_usd is None:
         cost = cost_of(litellm, asked.request.model, asked.provider, usage)
         usage = replace(usage, cost_usd=cost)

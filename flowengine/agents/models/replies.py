@@ -228,10 +228,10 @@ class _Reader:
         if calling == "text":
             message = UNREAD.format(unread.tool, "exactly as shown")
             fault = Fault(message, unread.tool, unread.written)
-            told = faults_told([fault], [*tools.values()], form_of(self.request))
+            text = faults_told([fault], [*tools.values()], form_of(self.request))
         else:  # no example: the tool name may be a quotation, and the model has the schema
-            told = UNREAD.format(unread.tool, "by function calling only")
-        self.faults.append(CallFault(None, unread.tool, told))
+            text = UNREAD.format(unread.tool, "by function calling only")
+        self.faults.append(CallFault(None, unread.tool, text))
 
     def _take(self, reading: Reading) -> None:
         self.content = reading.content
@@ -247,8 +247,10 @@ class _Reader:
         self.entries.append({"id": id, "type": "function", "function": function})
 
     def _tell_repairs(self, repairs: Iterable[str]) -> None:
-        if told := list(dict.fromkeys(repairs)):
-            self.events.append({"event": "repaired", "model": self.request.model, "what": [*told]})
+        if distinct := list(dict.fromkeys(repairs)):
+            self.events.append(
+                {"event": "repaired", "model": self.request.model, "what": [*distinct]}
+            )
 
     def _id(self, id: str) -> str:
         """Return the id of a call, or a new one if it is missing or already used."""

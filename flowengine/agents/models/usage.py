@@ -16,18 +16,18 @@ _MOST = 2**53
 """Maximum of a credible count of tokens or amount of dollars."""
 
 
-def told_usage(told: Iterable[Any]) -> Usage | None:
+def reported_usage(objects: Iterable[Any]) -> Usage | None:
     """Return the usage that a provider reported in one or several pieces, if any.
 
     Each piece contains the numbers so far, and some contain only a part of them. The maximum of
     each number is used. A piece with an impossible number is ignored.
 
     Args:
-        told: The usage objects of the library, unchanged.
+        objects: The usage objects of the library, unchanged.
     """
     found: dict[str, int] = {}
     cost = None
-    for one in told:
+    for one in objects:
         cost = _cost(getattr(one, "cost", None)) or cost
         numbers = [*_numbers(one)]
         if any(not 0 <= number <= _MOST for _, number in numbers):
@@ -39,17 +39,17 @@ def told_usage(told: Iterable[Any]) -> Usage | None:
     return Usage(cost_usd=cost, **found)  # type: ignore[arg-type]
 
 
-def estimated_usage(messages: Sequence[dict[str, Any]], tools: Any, said: str) -> Usage:
+def estimated_usage(messages: Sequence[dict[str, Any]], tools: Any, reply: str) -> Usage:
     """Estimate the tokens of a call, with four characters per token.
 
     Args:
         messages: Messages of the request.
         tools: Tools of the request.
-        said: Text of the reply.
+        reply: Text of the reply.
     """
     sent = _text_tokens(tools) if tools else 0
     sent += sum(map(message_tokens, messages))
-    return Usage(sent, output_tokens=-(-len(said) // _CHARACTERS_A_TOKEN), estimated=True)
+    return Usage(sent, output_tokens=-(-len(reply) // _CHARACTERS_A_TOKEN), estimated=True)
 
 
 def message_tokens(message: dict[str, Any]) -> int:
@@ -99,10 +99,10 @@ def _numbers(usage: Any) -> Iterable[tuple[str, int]]:
             yield name, number
 
 
-def _cost(told: Any) -> float | None:
-    if isinstance(told, Mapping):
-        told = told.get("total_cost")
-    if isinstance(told, bool) or not isinstance(told, int | float):
+def _cost(cost: Any) -> float | None:
+    if isinstance(cost, Mapping):
+        cost = cost.get("total_cost")
+    if isinstance(cost, bool) or not isinstance(cost, int | float):
         return None
     # An impossible amount would disable a budget, so the price table is used instead.
-    return float(told) if isfinite(told) and 0 <= told <= _MOST else None
+    return float(cost) if isfinite(cost) and 0 <= cost <= _MOST else None

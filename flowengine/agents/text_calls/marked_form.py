@@ -37,8 +37,8 @@ def mark_of(conversation: str, messages: Iterable[Mapping[str, Any]] = ()) -> st
     """
     texts = [text for message in messages for text in _texts(message)]
     for attempt in count():
-        said = f"{attempt} {conversation}".encode(errors="surrogatepass")
-        mark = blake2s(said, key=_SECRET).hexdigest()[:_DIGITS]
+        seed = f"{attempt} {conversation}".encode(errors="surrogatepass")
+        mark = blake2s(seed, key=_SECRET).hexdigest()[:_DIGITS]
         if not any(mark in text for text in texts):
             return mark
     raise AssertionError("there is always another mark")

@@ -109,7 +109,7 @@ class _Scan:
         """Whether reasoning was found. A further closing tag is then redundant."""
         self.named = 0
         """Number of opening tags mentioned in a sentence, whose closing tags are ignored."""
-        self.said = False
+        self.has_text = False
         """Whether there is content before the last cut."""
 
     def run(self) -> None:
@@ -149,16 +149,16 @@ class _Scan:
         return left.rstrip() if self.cuts and not content[-1].strip() else left
 
     def _cut(self, start: int, end: int, *calls: ReadCall, fenced: bool = False) -> int:
-        self._has_said(start)
+        self._has_text_before(start)
         self.cuts.append(_Cut(start, end, list(calls), fenced))
         self.calls += len(calls)
         self.faults += sum(isinstance(call.item, Fault) for call in calls)
         return end
 
-    def _has_said(self, at: int) -> bool:
+    def _has_text_before(self, at: int) -> bool:
         """Return whether anything except calls and reasoning precedes a place."""
-        self.said = self.said or bool(self.source.text[self._last : at].strip())
-        return self.said
+        self.has_text = self.has_text or bool(self.source.text[self._last : at].strip())
+        return self.has_text
 
     @property
     def _last(self) -> int:
@@ -192,13 +192,13 @@ class _Scan:
         source = self.source
         line = source.text.find("\n", match.end())
         inside = len(source.text) if line < 0 else line + 1
-        if self.form and not self._has_said(match.start()):
+        if self.form and not self._has_text_before(match.start()):
             end, calls = self._calls_at(inside, self.form)
             closed = closing_of(match["ticks"], "").match(source.text, source.skip(end))
             if calls and (closed or source.is_over(end)):
                 end = closed.end() if closed else len(source.text)
                 return self._cut(match.start(), end, *calls, fenced=True)
-        self.said = True
+        self.has_text = True
         close = source.search(closing_of(match["ticks"]), inside)
         end = close.end() if close else self._end_of_thought(inside)
         call = source.search(self.form.opens, inside) if self.form else None
@@ -229,7 +229,7 @@ class _Scan:
         close = source.search(CLOSINGS[match[0]], match.end())
         if close:
             return self._set_apart(match.end(), close.start(), start, close.end())
-        if self.form is None and self._has_said(start):
+        if self.form is None and self._has_text_before(start):
             return match.end()
         begin, calls = self._last_calls(match.end())
         self._set_apart(match.end(), begin, start, begin)
@@ -271,7 +271,7 @@ class _Scan:
         self.cuts.clear()
         self.repairs.clear()
         self.calls = self.faults = 0
-        self.misplaced = self.said = False
+        self.misplaced = self.has_text = False
         self.reasoning = [TAG.sub("", self.source.text[: match.start()])]
         self.begin = match.end()
         return self.begin

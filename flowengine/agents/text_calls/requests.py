@@ -95,8 +95,8 @@ def request_messages(
         form: The form in which the model writes calls.
         must_call: Whether each reply must contain a call.
     """
-    told = instructions(tools, form, must_call=must_call)
-    found: list[Message] = [{"role": "system", "content": told}]
+    rules = instructions(tools, form, must_call=must_call)
+    found: list[Message] = [{"role": "system", "content": rules}]
     if not tools:
         found.clear()
     names: dict[str, str] = {}
@@ -116,8 +116,8 @@ def _as_text(message: Mapping[str, Any], names: dict[str, str], form: MarkedForm
     for call in calls:
         names[call.get("id", "")] = call["function"]["name"]
     written = [_call_as_text(call["function"], form) for call in calls]
-    said = text_of(content)
-    return {"role": role, "content": "\n".join([*([said] if said else []), *written])}
+    text = text_of(content)
+    return {"role": role, "content": "\n".join([*([text] if text else []), *written])}
 
 
 def _call_as_text(function: Mapping[str, Any], form: MarkedForm) -> str:

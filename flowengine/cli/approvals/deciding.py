@@ -277,8 +277,8 @@ def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
 
 def _grant(arguments: Namespace) -> dict[str, Any] | None:
     """Return the grant that the options request with an approval, or None."""
-    said = {name: getattr(arguments, name, None) for name in ("scope", "uses", "expires")}
-    given: dict[str, Any] = {name: one for name, one in said.items() if one is not None}
+    options = {name: getattr(arguments, name, None) for name in ("scope", "uses", "expires")}
+    given: dict[str, Any] = {name: one for name, one in options.items() if one is not None}
     patterns = getattr(arguments, "grant", None)
     if patterns is not None:
         given["args"] = dict(patterns)
@@ -288,8 +288,8 @@ def _grant(arguments: Namespace) -> dict[str, Any] | None:
 def _readable(session: Session, wait: WaitInfo, message: str) -> str:
     """Return an error that refers to the wait by its short id, with times in a readable form."""
     short = session.short_wait(wait["id"])
-    told = message.replace(wait["id"], short)
-    return when(told if short in told else f"{short}: {told}")
+    shortened = message.replace(wait["id"], short)
+    return when(shortened if short in shortened else f"{short}: {shortened}")
 
 
 def _as_dict(decision: Decision) -> dict[str, Any]:

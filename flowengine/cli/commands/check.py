@@ -141,5 +141,5 @@ def _assigned_groups(compiled: CompiledFlow) -> Iterator[str]:
 def _host_steps(compiled: CompiledFlow) -> str:
     from flowengine.engines.flows import LoadedFlow
 
-    said = LoadedFlow(compiled, "").on_host
-    return clean(f", unsandboxed on this host: {said}") if said else ""
+    steps = LoadedFlow(compiled, "").on_host
+    return clean(f", unsandboxed on this host: {steps}") if steps else ""

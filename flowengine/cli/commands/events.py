@@ -95,5 +95,5 @@ def line(entry: dict[str, Any]) -> str:
         shown["error"] = error_text(shown["error"])
     if entry["type"] == "warning":
         return f"{entry['seq']:>5}  {entry['at']:24}  {what}  {one_line(entry['message'], 500)}"
-    told = "  ".join(f"{key}={one_line(inline(value), 100)}" for key, value in shown.items())
-    return f"{entry['seq']:>5}  {entry['at']:24}  {what}  {told}".rstrip()
+    fields = "  ".join(f"{key}={one_line(inline(value), 100)}" for key, value in shown.items())
+    return f"{entry['seq']:>5}  {entry['at']:24}  {what}  {fields}".rstrip()

@@ -38,9 +38,9 @@ def configure(parser: ArgumentParser) -> None:
         default=".",
         help="the directory to create them in (default: the current directory)",
     )
-    told = "; ".join(f"{name}: {what}" for name, what in EXAMPLES.items())
+    examples = "; ".join(f"{name}: {what}" for name, what in EXAMPLES.items())
     parser.add_argument(
-        "--example", metavar="NAME", choices=EXAMPLES, default="hello", help=f"{told}"
+        "--example", metavar="NAME", choices=EXAMPLES, default="hello", help=f"{examples}"
     )
 
 

@@ -178,8 +178,8 @@ def tell_host_steps(session: Session, flow: LoadedFlow) -> None:
     """Report steps and model-written code that run on this machine as the user."""
     if session.is_remote or session.arguments.quiet:
         return
-    if said := flow.on_host:
-        err(clean(f"unsandboxed on this host: {said}"))
+    if steps := flow.on_host:
+        err(clean(f"unsandboxed on this host: {steps}"))
 
 
 def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:

@@ -149,8 +149,8 @@ def _amount(amounts: Mapping[str, float], form: str, noun: str) -> str:
     used, limit = form.format(amounts["used"]), form.format(amounts["limit"])
     marks = [f"{form.format(amounts[name])} {name}" for name in ("running", "estimated")
              if amounts[name]]  # fmt: skip
-    told = f" ({', '.join(marks)})" if marks else ""
-    return f"{used} of {limit} {noun}{told}"
+    remarks = f" ({', '.join(marks)})" if marks else ""
+    return f"{used} of {limit} {noun}{remarks}"
 
 
 def _step(step: StepInfo, width: int) -> str:
@@ -163,8 +163,8 @@ def _step(step: StepInfo, width: int) -> str:
     detail = ""
     if error is not None:
         detail = one_line(error_text(error))
-    elif said := expiry(step["kind"], step.get("outcome"), step.get("output")):
-        detail = said
+    elif expired := expiry(step["kind"], step.get("outcome"), step.get("output")):
+        detail = expired
     elif "decision" in step:
         wait: WaitInfo = {"decision": step["decision"]}
         detail = standing(wait)
@@ -193,10 +193,10 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
             yield f"error       {clean(error_text(error))}"
         for attempt in step.get("tries", []):
             failure: Any = attempt.get("error")
-            told = one_line(error_text(failure)) if failure else ""
+            why = one_line(error_text(failure)) if failure else ""
             ended = f" to {attempt['ended_at']}" if "ended_at" in attempt else ""
             span = f"{attempt['started_at']}{ended}"
-            yield f"attempt {attempt['attempt']:<3} {attempt['status']:11} {span}  {told}".rstrip()
+            yield f"attempt {attempt['attempt']:<3} {attempt['status']:11} {span}  {why}".rstrip()
             yield from evidence_lines(attempt.get("evidence", {}))
             if "log" in attempt:
                 yield from log_lines(attempt["log"])

@@ -124,7 +124,7 @@ def _lines(report: Report, problem: Problem) -> list[str]:
 
 def _show_branches(report: Report, arguments: Namespace) -> None:
     coverage = report.coverage
-    missed = coverage.told()
+    missed = coverage.reported()
     if not missed and arguments.quiet:
         return
     taken = len(coverage.taken)
@@ -137,8 +137,8 @@ def _show_branches(report: Report, arguments: Namespace) -> None:
 def _summary(reports: list[Report]) -> str:
     outcomes: list[Outcome] = [one for report in reports for one in report.outcomes]
     failed = sum(not outcome.passed for outcome in outcomes)
-    told = f"{len(outcomes) - failed} passed"
-    return f"{told}, {failed} failed" if failed else told
+    passed = f"{len(outcomes) - failed} passed"
+    return f"{passed}, {failed} failed" if failed else passed
 
 
 def _as_data(reports: list[Report], broken: list[FlowFileError]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Talk(Progress):
         self._active: dict[str, str] = {}
         """Address of a conversation → the agent whose turn was last."""
         self._open: set[str] = set()
-        self.told: set[str] = set()
+        self.notified: set[str] = set()
         """Ids of the questions that came, after all that led to them."""
         self._failed: str | None = None
         """A line about a turn without a reply, for the case that no question reports it."""
@@ -84,7 +84,7 @@ class Talk(Progress):
         if update.kind == "step":
             self.catch_up()
         elif update.kind == "wait":
-            self.told.add(update.data["id"])
+            self.notified.add(update.data["id"])
 
     def environment(self, update: Update) -> None:
         """Do nothing, because `came` receives the update too."""
@@ -117,8 +117,8 @@ class Talk(Progress):
         if step.status == "running" and spec["kind"] == "agent_turn":
             self._taken_over(step.address.rpartition("/")[0], spec["task"]["agent"])
         if step.error is not None and step.status in ("failed", "retrying"):
-            told = one_line(error_text(step.error))
-            line = f"  {paint(f'{clean(step.address)} {step.status}', 'yellow')} {told}"
+            text = one_line(error_text(step.error))
+            line = f"  {paint(f'{clean(step.address)} {step.status}', 'yellow')} {text}"
             if step.status == "failed" and spec["kind"] in ("agent_turn", "agent_reduction"):
                 self._failed = line
             else:
@@ -130,8 +130,8 @@ class Talk(Progress):
         if step.status == "succeeded" and "teller" in spec and spec["kind"] != "agent_turn":
             from flowengine import registry
 
-            told = registry.summary(spec["teller"], step.output) or ""
-            self.line(paint(f"  {clean(spec['id'])}  {one_line(told, 100)}", "dim"))
+            text = registry.summary(spec["teller"], step.output) or ""
+            self.line(paint(f"  {clean(spec['id'])}  {one_line(text, 100)}", "dim"))
 
     def _taken_over(self, conversation: str, agent: Mapping[str, Any]) -> None:
         """Show a handoff when it is the new agent's turn."""
@@ -175,7 +175,7 @@ class Talk(Progress):
     def _wait(self, execution: str, wait: WaitInfo) -> None:
         """Do nothing, because the dialogue asks the question."""
 
-    def told_failure(self) -> None:
+    def take_failure(self) -> None:
         """Note that the user has read why the reply is missing."""
         self._failed = None
 
@@ -207,7 +207,7 @@ class Chat(Dialogue):
         then, it would show the reply once more.
         """
         since = self._driven_since
-        return since is None or wait["id"] in self.talk.told or str(wait["since"]) < since
+        return since is None or wait["id"] in self.talk.notified or str(wait["since"]) < since
 
     def _ask(self, wait: WaitInfo) -> bool:
         """Ask for the next message, and for other decisions as every command does."""
@@ -217,19 +217,19 @@ class Chat(Dialogue):
         self._show(title)
         while True:
             self.talk.catch_up()
-            said = self._message().strip()
-            if not said:
+            text = self._message().strip()
+            if not text:
                 continue
-            if not said.startswith("/") or said == "/end":
+            if not text.startswith("/") or text == "/end":
                 break
-            if said == RETRY and _is_failure(title):
+            if text == RETRY and _is_failure(title):
                 break
-            if said == "/quit":
+            if text == "/quit":
                 raise EOFError
-            self._command(said, wait["execution"])
+            self._command(text, wait["execution"])
         self.talk.catch_up()
         self.talk.shown = []
-        form = {"answer": "" if said == "/end" else said}
+        form = {"answer": "" if text == "/end" else text}
         try:
             self._session.engine.decide(wait["id"], "answer", form=form, resume=False)
         except (Conflict, NotFound) as error:  # it was decided elsewhere
@@ -247,7 +247,7 @@ class Chat(Dialogue):
     def _show(self, text: str) -> None:
         """Show an answer that was not streamed, or why it is missing."""
         if _is_failure(text):
-            self.talk.told_failure()
+            self.talk.take_failure()
             for line in text.split("\n"):
                 err(paint(clean(line), "yellow"))
         elif not "".join(self.talk.shown).rstrip().endswith(text.rstrip()):
@@ -255,16 +255,16 @@ class Chat(Dialogue):
                 out(clean(line.rstrip("\r")))
             flush()
 
-    def _command(self, said: str, execution: str) -> None:
-        if said == "/tools":
+    def _command(self, text: str, execution: str) -> None:
+        if text == "/tools":
             for line in _tools(self._session, execution):
                 err(clean(line))
-        elif said == "/cost":
+        elif text == "/cost":
             err(clean(cost(self._session, execution)))
-        elif said == RETRY:
+        elif text == RETRY:
             err("the last message has an answer: type the next message")
         else:
-            word = said.split(maxsplit=1)[0]
+            word = text.split(maxsplit=1)[0]
             if word != "/help":
                 near = did_you_mean(word, _COMMANDS)
                 err(f"there is no command {one_line(word, 40)}{f': {near}' if near else ''}")
@@ -292,9 +292,9 @@ def _tools(session: Session, execution: str) -> list[str]:
         if step.get("kind") == "agent_turn":
             agent: Any = step["task"]["agent"]
             lines.append(agent["name"])
-            told = [(one["name"], one["description"]) for one in agent["tools"]]
-            told += [(f"→ {name}", what) for name, what in agent["handoffs"].items()]
-            lines += [f"  {name}  {one_line(what, 80)}".rstrip() for name, what in told]
+            described = [(one["name"], one["description"]) for one in agent["tools"]]
+            described += [(f"→ {name}", what) for name, what in agent["handoffs"].items()]
+            lines += [f"  {name}  {one_line(what, 80)}".rstrip() for name, what in described]
     return lines
 
 

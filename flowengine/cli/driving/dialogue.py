@@ -305,9 +305,9 @@ class Dialogue:
         what = "output of the step" if wait["kind"] == "question" else "result instead of the call"
         noun = "output" if wait["kind"] == "question" else "result"
         while True:
-            said = self._read(f"{what} (JSON or text): ")
+            text = self._read(f"{what} (JSON or text): ")
             try:
-                return by_type(wait.get("returns", {}), said, noun, "")
+                return by_type(wait.get("returns", {}), text, noun, "")
             except InputError as error:
                 show_error(error)
 
@@ -326,9 +326,9 @@ class Dialogue:
         subject = wait.get("subject")
         now = subject.get(name) if isinstance(subject, dict) else None
         edits.pop(name, None)
-        while said := self._read(f"edit {name} [{one_line(inline(now), 60)}]: ").strip():
+        while text := self._read(f"edit {name} [{one_line(inline(now), 60)}]: ").strip():
             try:
-                edits[name] = edited_field(wait, name, said)
+                edits[name] = edited_field(wait, name, text)
                 return
             except InputError as error:
                 show_error(error)
@@ -345,9 +345,9 @@ class Dialogue:
         """Ask for a field of a form until it has the declared type."""
         field = schema["properties"][name]
         form.pop(name, None)
-        while said := self._field(name, _about(field), required=_is_required(schema, name)):
+        while text := self._field(name, _about(field), required=_is_required(schema, name)):
             try:
-                form[name] = by_type(field, said, f"'{name}'", name)
+                form[name] = by_type(field, text, f"'{name}'", name)
                 return
             except InputError as error:
                 show_error(error)
@@ -357,9 +357,9 @@ class Dialogue:
         note = about or ("" if required else "Enter: none")
         prompt = f"{clean(name)}{f' ({note})' if note else ''}: "
         while True:
-            said = self._read(prompt).strip()
-            if said or not required:
-                return said
+            text = self._read(prompt).strip()
+            if text or not required:
+                return text
             err(f"  {clean(name)} is required (Ctrl-D leaves the question open)")
 
     def _read(self, prompt: str) -> str:

@@ -119,8 +119,8 @@ class Progress:
         if update.data["state"] == "failed":
             name, error = clean(update.data["name"]), update.data["error"]
             why = one_line(error_text(error), 500)
-            told = f"'{name}' is not open, and is tried again when it is used: {why}"
-            self.line(f"{paint('warning:', 'yellow')} {told}")
+            message = f"'{name}' is not open, and is tried again when it is used: {why}"
+            self.line(f"{paint('warning:', 'yellow')} {message}")
 
     def text(self, text: str) -> None:
         """Show text that a step prints, as part of the results."""
@@ -166,8 +166,8 @@ class Progress:
         if entry["type"] == "decided" and entry["via"] != "resume":
             from flowengine.engines.people.approvals import participle
 
-            said = f"{participle(entry['choice'])} by {entry['by']}"
-            self._decided[execution, entry.get("address", "")] = said
+            decision = f"{participle(entry['choice'])} by {entry['by']}"
+            self._decided[execution, entry.get("address", "")] = decision
 
     def _step(self, execution: str, step: Observation) -> None:
         if self._is_left_out(execution, step):
@@ -240,8 +240,8 @@ class Progress:
         if "teller" in spec and not self._verbose:
             from flowengine import registry
 
-            told = registry.summary(spec["teller"], step.output)
-            return f"{took:7} {one_line(told or '', 80)}".rstrip()
+            summary = registry.summary(spec["teller"], step.output)
+            return f"{took:7} {one_line(summary or '', 80)}".rstrip()
         if self._verbose and step.output is not None:
             return f"{took:8} {_shown_value(step.output)}"
         return took
@@ -270,14 +270,14 @@ class Progress:
     def _part(self, execution: str, part: Mapping[str, Any]) -> None:
         """Show the replies of models by lines, because several may arrive at once."""
         place = (execution, part["address"])
-        said = self._said.setdefault(place, [])
+        parts = self._said.setdefault(place, [])
         first, *rest = (part["text"] if part["part"] == "text" else "").split("\n")
-        said.append(first)
+        parts.append(first)
         for begun in rest:
-            self._says(part["address"], said)
-            said[:] = [begun]
+            self._says(part["address"], parts)
+            parts[:] = [begun]
         if part["part"] in ("end", "restart") and any(self._said.pop(place)):
-            self._says(part["address"], said)
+            self._says(part["address"], parts)
         if part["part"] == "restart":
             self._line(part["address"], "says", "(this is taken back, and the reply starts again)")
 

@@ -43,8 +43,8 @@ class Parser(ArgumentParser):
         Raises:
             UsageError: Always.
         """
-        told, _, rest = message.partition("unrecognized arguments: ")
-        if rest and not told:
+        before, _, rest = message.partition("unrecognized arguments: ")
+        if rest and not before:
             message = f"unknown argument {rest}"
             close = closest_option(rest.split()[0], list(self._option_string_actions))
             if close:

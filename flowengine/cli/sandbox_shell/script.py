@@ -83,7 +83,7 @@ def ended(result: Any) -> bool:
     return bool(result.shell_restarted or result.status == "lost")
 
 
-def told_of(result: Any) -> str | None:
+def message_of(result: Any) -> str | None:
     """Return the message about how a command ended, if there is one besides its output."""
     if result.status == "syntax_error":
         return str(result.output).rstrip("\n")
@@ -125,8 +125,8 @@ def _feed(shell: Any, result: Any, lines: Iterator[str]) -> None:
 def _tell(result: Any, as_json: bool) -> int:
     if as_json:
         out_json(_data(result))
-    elif (told := told_of(result)) is not None:
-        err(told)
+    elif (message := message_of(result)) is not None:
+        err(message)
     sys.stdout.flush()
     return code_of(result)
 

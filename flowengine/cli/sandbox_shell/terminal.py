@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from flowengine.cli.sandbox_shell.escape_filter import AT_THE_END, EscapeFilter
-from flowengine.cli.sandbox_shell.script import code_of, ended, is_unfinished, told_of
+from flowengine.cli.sandbox_shell.script import code_of, ended, is_unfinished, message_of
 from flowengine.cli.terminal.output import clean, err, out, paint
 
 _GLANCE = 0.05
@@ -65,9 +65,9 @@ def talk(shell: Any, name: str) -> int:
         if is_unfinished(result):
             continue
         text, code, cwd = "", code_of(result), result.cwd
-        told = told_of(result)
-        if told is not None:
-            err(clean(told))
+        message = message_of(result)
+        if message is not None:
+            err(clean(message))
         if ended(result):
             return code
 

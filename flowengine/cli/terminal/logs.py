@@ -19,8 +19,8 @@ class _Lines(logging.Handler):
         try:
             err(f"{record.name}: {record.getMessage()}")
             if record.exc_info:
-                told = logging.Formatter().formatException(record.exc_info)
-                for line in told.split("\n"):
+                traceback = logging.Formatter().formatException(record.exc_info)
+                for line in traceback.split("\n"):
                     err(f"  {line}")
         except Exception:
             self.handleError(record)

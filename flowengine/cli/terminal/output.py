@@ -227,8 +227,8 @@ def error_text(error: Any, place: str | None = None) -> str:
     """Return the type of an error, its place, and its message, if that differs from the type."""
     what = error["type"] + (f" at {place}" if place else "")
     message = error["message"].strip()
-    said = message in ("", error["type"].rpartition(".")[2])
-    return what if said else f"{what}: {message}"
+    adds_nothing = message in ("", error["type"].rpartition(".")[2])
+    return what if adds_nothing else f"{what}: {message}"
 
 
 def table(rows: list[list[str]], head: list[str]) -> list[str]:

@@ -364,15 +364,15 @@ class Execution:
 
     def apply(self, event: Event) -> None:
         """Apply an event. Its time never precedes that of the last event."""
-        state, told = self.state, self.told
+        state, news = self.state, self.told
         event["at"] = max(event["at"], state["now"])
         event, packed = self._pack(event)
         graph = self.linked.graph
-        if told is not None:
+        if news is not None:
             number = self.seq + len(self._events)
             address, why = address_of(graph, state, event), why_of(state, event)
-            told.entries.append((number, event, address, why))
-        observe = None if told is None else told.steps
+            news.entries.append((number, event, address, why))
+        observe = None if news is None else news.steps
         after = self._go_on_under(event) if event["type"] == "upgraded" else None
         try:
             if self._index_of_steps.seen is None:

@@ -243,8 +243,8 @@ def _subject(event: Mapping[str, Any]) -> str:
 
 def _straight(event: Any) -> dict[str, Any]:
     """Return a `retry` without going back: it continues from the preceding events."""
-    gone = ("back", "kept")
-    return {key: value for key, value in event.items() if key not in gone}
+    dropped = ("back", "kept")
+    return {key: value for key, value in event.items() if key not in dropped}
 
 
 def unit_at(graph: Graph, state: State, address: str) -> int | None:

@@ -91,8 +91,8 @@ class StepIndex:
     def part(self, places: Callable[[], Mapping[str, TextPosition]]) -> ListPart | None:
         """Return the new records since the last snapshot, if any."""
         if self.seen is None:
-            gone, self._stored = self._stored, False
-            return ListPart(NAME, 0, b"") if gone else None
+            was_stored, self._stored = self._stored, False
+            return ListPart(NAME, 0, b"") if was_stored else None
         if not self._records:
             return None
         first, records = self._count, self._records

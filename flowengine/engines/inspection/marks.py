@@ -172,14 +172,14 @@ class Marks:
             Their ids.
         """
         found = self.rows("SELECT id, bytes FROM executions ORDER BY shown DESC", ())
-        total, gone = 0, set[str]()
+        total, trimmed = 0, set[str]()
         for id, size in found:
             total += size
             if total > self._most and total > size:  # never the last one shown
-                gone.add(id)
-        for id in gone:
+                trimmed.add(id)
+        for id in trimmed:
             self._delete("id = ?", (id,))
-        return gone
+        return trimmed
 
     def forget_deleted(self, store: DirectoryPort) -> None:
         """Delete the marks of the executions that the store no longer has."""

@@ -542,9 +542,11 @@ class OpenHistories:
         with self._lock:
             while sum(one.size for one in self._found.values()) > self._most:
                 del self._found[next(iter(self._found))]
-            gone = set() if self._marks is None else self._marks.trim()
-            if gone:
-                self._found = {key: one for key, one in self._found.items() if key[0] not in gone}
+            trimmed = set() if self._marks is None else self._marks.trim()
+            if trimmed:
+                self._found = {
+                    key: one for key, one in self._found.items() if key[0] not in trimmed
+                }
 
     def _restore(self, found: Replayed) -> None:
         """Continue an execution from its last mark. One that is damaged is left out."""

@@ -32,7 +32,7 @@ def has_source(execution: Execution, step: int) -> bool:
     return kind is not None and kind.source is not StepKind.source
 
 
-def said_by_server(host: Host, execution: Execution, step: int) -> str | None:
+def server_description(host: Host, execution: Execution, step: int) -> str | None:
     """Return a server's description of a step's tool. None: no session is open here."""
     spec = execution.linked.compiled["steps"][step]
     kind = kind_of(spec)
@@ -60,7 +60,7 @@ def environment_name(spec: StepSpec, place: str) -> str:
 
 
 def described(
-    execution: Execution, wait: int, step: int, now: int, said: str | None = None
+    execution: Execution, wait: int, step: int, now: int, text: str | None = None
 ) -> Described | None:
     """Return the description of a call to show to approvers, and keep its text.
 
@@ -69,12 +69,11 @@ def described(
         wait: Number of the question.
         step: The calling step.
         now: The time (ms).
-        said: The server's description of the tool, if the tool is on a server.
+        text: The server's description of the tool, if the tool is on a server.
 
     Returns:
         The event. None: no description is available.
     """
-    text = said
     if text is None and has_source(execution, step):
         text = execution.linked.runner.source(step)
     if text is None:

@@ -65,14 +65,14 @@ class Carrier(ABC):
                 self.tell(execution, command)
 
 
-def report(tell: Callable[[Update], None], execution: Execution, told: Told) -> None:
+def report(tell: Callable[[Update], None], execution: Execution, news: Told) -> None:
     """Report events that are recorded, the steps that they concern, and the waits."""
-    for seq, event, address, why in told.entries:
+    for seq, event, address, why in news.entries:
         tell(Update(execution.id, "event", entry_view(seq, event, address, why)))
-    for step in told.steps:
+    for step in news.steps:
         tell(Update(execution.id, "step", None, step))
     flow = execution.context.flow
-    for record, how in told.waits:
+    for record, how in news.waits:
         if how is None and record["id"] not in execution.waits:
             continue  # it was closed before it could be answered
         if how is None and _may_settle(execution, record["id"]):
@@ -82,8 +82,8 @@ def report(tell: Callable[[Update], None], execution: Execution, told: Told) -> 
 
 def notification(execution: Execution, notify: Notify) -> Update:
     """Return the report that users are notified of a wait."""
-    told = {"wait": notify.wait, "why": notify.why, "to": notify.to}
-    return Update(execution.id, "notify", told)
+    data = {"wait": notify.wait, "why": notify.why, "to": notify.to}
+    return Update(execution.id, "notify", data)
 
 
 def _may_settle(execution: Execution, wait: int) -> bool:

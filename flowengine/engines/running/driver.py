@@ -358,14 +358,14 @@ class Driver(Carrier):
         if not append.claims and not (over and "bound" in execution.state):
             return
         freed = any(claim.then in ("give", "cancel") for claim in append.claims)
-        told = {
+        claimants = {
             message.execution: True
             for message in self.host.store.arrived(0)
             # Other messages are handled by their sender.
             if (message.execution == execution.id or freed or over)
             and unpack_message(message)["type"] in ("granted", "cancel")
         }
-        for id in told:
+        for id in claimants:
             other = self.executions.get(id)
             if other is None:
                 self.host.woken[id] = True
@@ -490,12 +490,12 @@ class Driver(Carrier):
 
             if answer(self.host, execution, asked.wait, asked.step, required=asked.required):
                 return True
-        from flowengine.engines.running.call_descriptions import described, said_by_server
+        from flowengine.engines.running.call_descriptions import described, server_description
 
         source = execution.waits[asked.wait].get("source")
         if source is None:
-            said = said_by_server(self.host, execution, asked.step)
-            event = described(execution, asked.wait, asked.step, self.host.clock.now(), said)
+            text = server_description(self.host, execution, asked.step)
+            event = described(execution, asked.wait, asked.step, self.host.clock.now(), text)
             if event is not None:
                 source = event["source"]
                 self.post(execution, event)

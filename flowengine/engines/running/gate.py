@@ -68,27 +68,27 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     tool, subject = tool_of(step, offered), subject_of(step, run.args, run.input)
     called = _called(step, tool)
     try:
-        said = _verdict(host, execution, run.unit, called, subject) if is_ruled else None
+        verdict = _verdict(host, execution, run.unit, called, subject) if is_ruled else None
     except FlowEngineError as error:
         return _refused(host, run, tool, "", f"the rules of this host cannot be read: {error}")
     if run.step in execution.linked.ruled:
-        said = stricter(said, _said_by_flow(execution, step, tool, subject))
+        verdict = stricter(verdict, _verdict_of_flow(execution, step, tool, subject))
     if execution.outer is not None:
         try:
-            said = stricter(said, execution.outer.verdict(called, subject))
+            verdict = stricter(verdict, execution.outer.verdict(called, subject))
         except Withdrawn as error:
             return _refused(host, run, tool, "", f"{tool!r} was not called: {error}")
-    if said is not None and said.do == "deny":
-        message = f"{tool!r} was not called: {said.rule} refuses it"
-        return _refused(host, run, tool, said.rule, message)
+    if verdict is not None and verdict.do == "deny":
+        message = f"{tool!r} was not called: {verdict.rule} refuses it"
+        return _refused(host, run, tool, verdict.rule, message)
     changed = None
     is_served = registry.kind_class(step["kind"]).session is not None
     if run.approved is not None and "source" in run.approved and not is_served:
         changed = difference(host, execution, run.step, run.approved["source"])
     version, ended = version_of(step, offered), _ended_grant(host, execution, run)
-    if changed is None and ended is None and _stands(said, run, version, step):
+    if changed is None and ended is None and _stands(verdict, run, version, step):
         return None
-    rule = said.rule if said is not None and said.do == "ask" else ended
+    rule = verdict.rule if verdict is not None and verdict.do == "ask" else ended
     why = {"rule": rule, "difference": changed}
     return asked(host, run, tool, version, subject, why)
 
@@ -145,12 +145,12 @@ def _ended_grant(host: Host, execution: Execution, run: Run) -> str | None:
     return None if by is None else f"the grant that answered was revoked by {by}"
 
 
-def _stands(said: Verdict | None, run: Run, version: str, step: StepSpec) -> bool:
+def _stands(verdict: Verdict | None, run: Run, version: str, step: StepSpec) -> bool:
     """Return whether the call needs no approval, or no further one."""
     approved = run.approved
     if approved is None:
-        return said is None or said.do == "allow"
-    if approved["by"] == BY_HOST and (said is None or said.do == "ask"):
+        return verdict is None or verdict.do == "allow"
+    if approved["by"] == BY_HOST and (verdict is None or verdict.do == "ask"):
         return False
     # For calls that require approval in the flow, the kernel has checked the version.
     return "approval" in step or bool(approved["version"] == version)
@@ -190,23 +190,23 @@ def answer(host: Host, execution: Execution, wait: int, number: int, *, required
     subject = record.get("subject")
     try:
         subject = subject if isinstance(subject, dict) else {}
-        said = _verdict(host, execution, unit, _called(step, record["tool"]), subject)
+        verdict = _verdict(host, execution, unit, _called(step, record["tool"]), subject)
     except FlowEngineError:
         return False  # an approved call would be refused for that
-    if said is None or said.do == "ask":
+    if verdict is None or verdict.do == "ask":
         return False
-    if said.do == "allow" and (required or not record.keys().isdisjoint(_WANTS_PEOPLE)):
+    if verdict.do == "allow" and (required or not record.keys().isdisjoint(_WANTS_PEOPLE)):
         return False
-    wanted = "reject" if said.do == "deny" else "approve"
+    wanted = "reject" if verdict.do == "deny" else "approve"
     choices = [one["id"] for one in record["choices"] if one["counts_as"] == wanted]
     if len(choices) != 1:
         return False
     event: dict[str, Any] = {
         "type": "decided", "at": host.clock.now(), "wait": wait, "choice": choices[0],
-        "by": BY_HOST, "via": "policy", "form": None, "edits": None, "comment": said.rule,
-        "value": {"refused": True} if said.do == "deny" else None,
+        "by": BY_HOST, "via": "policy", "form": None, "edits": None, "comment": verdict.rule,
+        "value": {"refused": True} if verdict.do == "deny" else None,
     }  # fmt: skip
-    vote = Vote(BY_HOST, event["at"], said.do == "allow", pack(event))
+    vote = Vote(BY_HOST, event["at"], verdict.do == "allow", pack(event))
     return host.store.decide(wait_id(execution.id, wait), vote).accepted
 
 
@@ -271,7 +271,7 @@ def _short_outside(host: Host, execution: Execution, run: Run) -> Event | None:
     return _failed(host, run, "BudgetExceeded", message, data)
 
 
-def _said_by_flow(
+def _verdict_of_flow(
     execution: Execution, step: StepSpec, tool: str, subject: dict[str, Plain]
 ) -> Verdict | None:
     """Return the verdict of the flow's own rules on a step that names no tool."""

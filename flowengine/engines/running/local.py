@@ -421,12 +421,12 @@ class Local(Driver):
         from flowengine.engines.running.previews import previewed
 
         shown = await previewed(self.host, execution, command.wait, command.step)
-        said = {key: text for key, text in shown._asdict().items() if text is not None}
+        texts = {key: text for key, text in shown._asdict().items() if text is not None}
         record = execution.waits.get(command.wait)
         here = self.executions.get(execution.id) is execution
-        if here and record is not None and said and said.keys().isdisjoint(record):
+        if here and record is not None and texts and texts.keys().isdisjoint(record):
             event: Any = {"type": "described", "at": self.host.clock.now(), "wait": command.wait}
-            self.post(execution, event | said)
+            self.post(execution, event | texts)
         return shown
 
     async def _leave(self, execution: Execution) -> None:

@@ -90,8 +90,8 @@ def run_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> Ev
     token = PRINTING.set(printed)
     try:
         event = run_quick(host, execution, run, call)
-        if event["type"] in ("failed", "lost") and (said := printed.evidence()):
-            event["evidence"] = {**said, **event.get("evidence", {})}
+        if event["type"] in ("failed", "lost") and (evidence := printed.evidence()):
+            event["evidence"] = {**evidence, **event.get("evidence", {})}
         return event
     finally:
         PRINTING.reset(token)

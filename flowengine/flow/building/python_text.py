@@ -65,8 +65,8 @@ def _steps(flow: str, data: dict[str, Any], sections: dict[str, Any]) -> list[st
     if "finally" in data:
         lines += ["", f"with {flow}.finally_():", *_inside(flow, data["finally"], 0)]
     outputs = sections.get("outputs", {})
-    told = [line for name, value in outputs.items() for line in _output(flow, name, value)]
-    return [*lines, *([""] if told else []), *told]
+    written = [line for name, value in outputs.items() for line in _output(flow, name, value)]
+    return [*lines, *([""] if written else []), *written]
 
 
 def _declaration(flow: str, section: str, name: str, spec: Any) -> list[str]:
@@ -97,12 +97,12 @@ def _step(flow: str, step: dict[str, Any], indent: int) -> list[str]:
     words = {key: one for key, one in step.items() if key not in {"id", scope}}
     if last is not None:
         del words["finally"]
-    told = {_argument(key): one for key, one in words.items() if _argument(key) in WORDS}
+    arguments = {_argument(key): one for key, one in words.items() if _argument(key) in WORDS}
     others = {key: one for key, one in words.items() if _argument(key) not in WORDS}
-    told |= {"action": others} if others else {}
+    arguments |= {"action": others} if others else {}
     if scope is None:
-        return _call(f"{flow}.step", [step["id"]], told, indent)
-    head = _call(f"with {flow}.{scope}", [step["id"]], told, indent)
+        return _call(f"{flow}.step", [step["id"]], arguments, indent)
+    head = _call(f"with {flow}.{scope}", [step["id"]], arguments, indent)
     name = _variable(step["id"])
     head[-1] += ":" if last is None else f" as {name}:"
     lines = [*head, *_inside(flow, step[scope], indent)]

@@ -32,9 +32,9 @@ def fields_of(cls: Any) -> dict[str, tuple[Schema, Any]]:
             f"{cls!r} has no fields", hint="give a dataclass, a TypedDict or a pydantic model"
         )
     found: dict[str, tuple[Schema, Any]] = {}
-    for name, told in whole["properties"].items():
-        default = told.get("default", ABSENT)
-        schema = {key: value for key, value in told.items() if key != "default"}
+    for name, field in whole["properties"].items():
+        default = field.get("default", ABSENT)
+        schema = {key: value for key, value in field.items() if key != "default"}
         definitions = needed(schema, shared)
         optional = name not in whole.get("required", []) and default is ABSENT
         found[name] = (

@@ -69,7 +69,7 @@ def check_items(flow: CompiledFlow) -> Iterator[Finding]:
     Yields:
         A warning for each key and map.
     """
-    told: set[Where] = set()
+    reported: set[Where] = set()
     for number, spec in enumerate(flow["steps"]):
         if spec.get("body", -1) < 0 or not replaced_by(flow, number):
             continue
@@ -79,9 +79,9 @@ def check_items(flow: CompiledFlow) -> Iterator[Finding]:
         name = flow["steps"][mapped[0]]["id"]
         for key, where in replaced_by(flow, number).items():
             outside = mapped == [number] and where[1][0] == "on_error"
-            if outside or where in told:
+            if outside or where in reported:
                 continue
-            told.add(where)
+            reported.add(where)
             message = f"every item of the map {name!r} replaces state.{key}: StateConflict"
             yield Finding("W306", number, message, "give it a reducer, such as append", where[1])
 

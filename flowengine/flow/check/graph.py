@@ -399,15 +399,15 @@ class _Body:
     def _replaced(self, pairs: Pairs) -> Iterator[Finding]:
         if not self.writers:
             return
-        told: set[tuple[Step, str]] = set()
+        reported: set[tuple[Step, str]] = set()
         for places in pairs.together():
             one, two = (self.net.nodes[place].step for place in places)
             both = self.writers.get(one, {}).keys() & self.writers.get(two, {}).keys()
             for key in sorted(both):
                 writers = self.writers[one][key][0], self.writers[two][key][0]
                 apart = set.intersection(*(locks_over(self.flow, step) for step in writers))
-                if (two, key) not in told and not apart:
-                    told.add((two, key))
+                if (two, key) not in reported and not apart:
+                    reported.add((two, key))
                     yield self._replaces(one, two, key)
 
     def _replaces(self, one: Step, two: Step, key: str) -> Finding:
@@ -456,13 +456,13 @@ class _Body:
             return
         reach = reachability.reach(nets.successors(self.net))
         joins = sum(1 << p for p, n in enumerate(self.net.nodes) if n.join not in {None, "each"})
-        told: set[Step] = set()
+        outlived: set[Step] = set()
         for node in self.net.nodes:
             for move in node.moves:
                 for pair in combinations(dict.fromkeys(move.edges()), 2):
                     for one, other in (pair, pair[::-1]):
-                        told |= self._waits_alone(one, other, reach, joins)
-        for step in sorted(told):
+                        outlived |= self._waits_alone(one, other, reach, joins)
+        for step in sorted(outlived):
             name = self.flow["steps"][step]["id"]
             message = (
                 f"{name!r} has no timeout and still waits when the branches parallel to it "

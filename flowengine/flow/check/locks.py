@@ -130,11 +130,11 @@ def _circle(flow: CompiledFlow, orders: Orders, keys: list[str]) -> Finding:
     way = way[way.index(way[-1]) :]
     taken = [orders[outer][inner] for outer, inner in pairwise(way)]
     name = [flow["steps"][inner]["id"] for _, inner in taken]
-    told = [
+    described = [
         f"{step!r} takes {inner!r} inside {outer!r}"
         for step, outer, inner in zip(name, way, way[1:], strict=False)
     ]
     last = max(inner for _, inner in taken)
-    message = f"these locks can wait for each other forever: {', '.join(told)}"
+    message = f"these locks can wait for each other forever: {', '.join(described)}"
     related = tuple((inner, "takes the other") for _, inner in taken if inner != last)
     return Finding("E409", last, message, "take them in the same order", ("lock",), related)

@@ -54,14 +54,14 @@ def check_released(flow: CompiledFlow, is_live: Callable[[str], bool]) -> Iterat
 def _lost(
     flow: CompiledFlow, uses: Mapping[Step, set[_Use]], waits: list[Step]
 ) -> Iterator[Finding]:
-    told: set[_Use] = set()
+    reported: set[_Use] = set()
     after = {step: _after(flow, step) for step in {*waits, *(s for s, u in uses.items() if u)}}
     for waiting in waits:
         behind = [some for step, some in uses.items() if some and waiting in after[step]]
         before = set[_Use]().union(*behind)
         for step in sorted(after[waiting]):
-            for use in sorted(uses.get(step, set()) & before - told):
-                told.add(use)
+            for use in sorted(uses.get(step, set()) & before - reported):
+                reported.add(use)
                 wait = flow["steps"][waiting]["id"]
                 message = (
                     f"{use.key!r} is released while {wait!r} waits (on_wait: release). "

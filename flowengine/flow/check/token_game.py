@@ -49,7 +49,7 @@ class Round(NamedTuple):
 
     need: int
     fired: bool = False
-    heard: frozenset[EdgeId] = frozenset()
+    arrived: frozenset[EdgeId] = frozenset()
     held: tuple[Token, ...] = ()
     """Arrivals that count, before it has fired."""
     kept: tuple[Token, ...] = ()
@@ -68,7 +68,7 @@ class State(NamedTuple):
     def size(self) -> int:
         """Return the size of the position: its tokens, and the arrivals in open rounds."""
         held = sum(len(tokens) for _, tokens in self.held)
-        rounds = sum(1 + len(r.heard) + len(r.held) + len(r.kept) for _, r in self.rounds)
+        rounds = sum(1 + len(r.arrived) + len(r.held) + len(r.kept) for _, r in self.rounds)
         return len(self.working) + held + rounds
 
 
@@ -338,17 +338,17 @@ class _Board:
         """Count a token that arrives at a counting join."""
         now = self.rounds.get(place) or Round(self.need(place))
         waves = now.fired or len(self.net.incoming[place]) > 1
-        queued = waves and self.net.nodes[place].late == "queue" and token.at in now.heard
+        queued = waves and self.net.nodes[place].late == "queue" and token.at in now.arrived
         if place in token.marks or queued:
             now = now._replace(kept=(*now.kept, token))
         elif not now.fired:
-            now = now._replace(held=(*now.held, token), heard=now.heard | {token.at})
+            now = now._replace(held=(*now.held, token), arrived=now.arrived | {token.at})
         else:
-            now = now._replace(heard=now.heard | {token.at})
+            now = now._replace(arrived=now.arrived | {token.at})
         self.rounds[place] = now
         if not now.fired and len(now.held) >= now.need:
             self.fire(place, now)
-        elif now.fired and now.heard >= self.game.awaited[place]:
+        elif now.fired and now.arrived >= self.game.awaited[place]:
             self.end_round(place)
 
     def need(self, place: Place) -> int:
@@ -373,7 +373,7 @@ class _Board:
         else:
             marks |= {place}
         self.working.append(Token(place, marks))
-        if now.heard >= self.game.awaited[place] and place in marks:
+        if now.arrived >= self.game.awaited[place] and place in marks:
             self.end_round(place)
 
     def withdraw(self, place: Place) -> None:
@@ -396,8 +396,8 @@ class _Board:
                 continue
             held = tuple(t for t in now.held if spared(t))
             kept = tuple(t for t in now.kept if spared(t))
-            heard = now.heard if now.fired else frozenset(t.at for t in held)
-            self.rounds[join] = now._replace(held=held, kept=kept, heard=heard)
+            arrived = now.arrived if now.fired else frozenset(t.at for t in held)
+            self.rounds[join] = now._replace(held=held, kept=kept, arrived=arrived)
 
     def end_round(self, place: Place) -> None:
         """End a round: remove its marks, and deliver its kept tokens again."""

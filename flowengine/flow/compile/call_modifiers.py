@@ -43,8 +43,8 @@ class CallModifiers:
         if on_crash is not None:
             spec["on_crash"] = on_crash  # type: ignore[typeddict-item]
         repeatable = effect != "once" or callee.key is not None
-        said = self.said_retry(spec, request, callee, view, repeatable)
-        if not said and repeatable and defaults.retry is not None:
+        retry = self.declared_retry(spec, request, callee, view, repeatable)
+        if not retry and repeatable and defaults.retry is not None:
             spec["retry"] = self.retry(defaults.retry, home.view, home.expressions)
         timeout = request.timeout or callee.timeout
         if timeout is not None:
@@ -63,7 +63,7 @@ class CallModifiers:
             message = f"expected {words(TEXT)}, got {words(typed.schema)}"
             expressions.report.at("E103", message, loc)
 
-    def said_retry(
+    def declared_retry(
         self,
         spec: StepSpec,
         request: Request,
@@ -72,18 +72,18 @@ class CallModifiers:
         repeatable: bool = True,
     ) -> bool:
         """Write the `retry` of the step or its tool, and return whether one of them has it."""
-        said, expressions = request.retry, self.expressions
-        if said is None and callee.retry is not None:
-            said = callee.retry
+        retry, expressions = request.retry, self.expressions
+        if retry is None and callee.retry is not None:
+            retry = callee.retry
             if callee.home is not None:
                 expressions, view, _ = callee.home
-        if said is None:
+        if retry is None:
             return False
-        if said.attempts > 1 and not repeatable:
+        if retry.attempts > 1 and not repeatable:
             message = f"{request.name} is retried, but its effect is once"
             hint = repeating(callee.kind)
-            expressions.report.at("E404", message, said.loc, hint, key=True)
-        spec["retry"] = self.retry(said, view, expressions)
+            expressions.report.at("E404", message, retry.loc, hint, key=True)
+        spec["retry"] = self.retry(retry, view, expressions)
         return True
 
     def retry(self, model: Retry, view: View, expressions: Expressions | None = None) -> RetrySpec:

@@ -161,13 +161,13 @@ class Calls:
             # The new execution's id is derived from this one's and the address, so it starts only
             # once.
             spec["input"], spec["task"], spec["effect"] = values, {}, "idempotent"
-            self.modifiers.said_retry(spec, request, callee, view)
+            self.modifiers.declared_retry(spec, request, callee, view)
             return closed({"execution_id": TEXT})
         spec["action"], spec["args"] = "flow", values
         del spec["effect"]  # the effect is that of its steps
         self._check_triggers(callee.flow, request)
         effect = request.effect or callee.effect
-        if self.modifiers.said_retry(spec, request, callee, view) and effect is None:
+        if self.modifiers.declared_retry(spec, request, callee, view) and effect is None:
             self._tried_again.append((request, callee))
         timeout = request.timeout or callee.timeout
         if timeout is not None:
@@ -177,8 +177,8 @@ class Calls:
     def _inputs(self, request: Request, view: View) -> dict[str, Typed]:
         """Return the inputs of a generated flow that another one runs, besides the arguments."""
         loc = (*request.loc, request.action)
-        said = self._mark(request).inputs.items()
-        return {name: self.expressions.value(one, loc, view) for name, one in said}
+        inputs = self._mark(request).inputs.items()
+        return {name: self.expressions.value(one, loc, view) for name, one in inputs}
 
     def _check_triggers(self, flow: Definition, request: Request) -> None:
         """Refuse to run a flow with triggers, which wait at the top level of an execution."""
@@ -191,14 +191,14 @@ class Calls:
     def check_retries(self, effect: Callable[[Definition], str]) -> None:
         """Refuse retries of flows that must not be repeated, once all flows are compiled."""
         for request, callee in self._tried_again:
-            said = request.retry or callee.retry
-            assert said is not None
+            retry = request.retry or callee.retry
+            assert retry is not None
             assert callee.flow is not None
-            if said.attempts > 1 and effect(callee.flow) == "once":
+            if retry.attempts > 1 and effect(callee.flow) == "once":
                 message = f"{request.name} is retried, but {callee.flow.id!r} must not be: "
                 message += "the effect of a step in it is once"
                 hint = "set 'effect: idempotent' there, or here, if it may be repeated"
-                loc = said.loc if request.retry is not None else request.loc
+                loc = retry.loc if request.retry is not None else request.loc
                 self.report.at("E404", message, loc, hint, key=True)
 
     def arguments(self, request: Request, view: View) -> Arguments:
@@ -228,8 +228,8 @@ class Calls:
     def _offered(self, offered: Offered, request: Request, view: View) -> dict[str, Typed]:
         """Compile the properties of an offered tool of a server."""
         loc = (*request.loc, request.action)
-        said = {name: text for name, text in offered._asdict().items() if text}
-        return {name: self.expressions.value(text, loc, view) for name, text in said.items()}
+        texts = {name: text for name, text in offered._asdict().items() if text}
+        return {name: self.expressions.value(text, loc, view) for name, text in texts.items()}
 
     def _check_reads(self, callee: Callee, loc: Loc) -> None:
         """Record the use of state, and report undeclared keys."""
@@ -306,9 +306,9 @@ class Calls:
 
     def _write_about(self, spec: StepSpec, request: Request, view: View) -> None:
         """Write the context that approvers of the call see."""
-        said, loc = self._mark(request).about, (*request.loc, request.action)
-        if said:
-            parts = {name: self.expressions.value(one, loc, view) for name, one in said.items()}
+        about, loc = self._mark(request).about, (*request.loc, request.action)
+        if about:
+            parts = {name: self.expressions.value(one, loc, view) for name, one in about.items()}
             spec["about"] = together(parts).value
 
     def _approved(self, request: Request, view: View) -> Typed:
@@ -338,8 +338,8 @@ class Calls:
             if bind:
                 parts["bind"] = together(bind)
             if callee.offered is not None:
-                said = {k: one for k, one in callee.offered.items() if k != "schema"}
-                parts["offered"] = together(said)
+                settings = {k: one for k, one in callee.offered.items() if k != "schema"}
+                parts["offered"] = together(settings)
             spec["input"] = configuration_and_arguments(callee, parts).value
         if callee.key is not None:
             spec["key"] = callee.key

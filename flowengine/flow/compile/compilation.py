@@ -183,8 +183,8 @@ class Compilation:
         """Return the output type of a flow. For a recursive flow, return its declared type."""
         part = self.part(definition)
         if definition in self._at_work:
-            said = {name: one.json_schema or UNKNOWN for name, one in definition.outputs.items()}
-            return closed(said)
+            schemas = {name: one.json_schema or UNKNOWN for name, one in definition.outputs.items()}
+            return closed(schemas)
         return closed(part.outputs)
 
     def uncertain_outputs(self, definition: Definition) -> list[str]:

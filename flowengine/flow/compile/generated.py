@@ -134,11 +134,11 @@ class FileDeclarations:
         brought = tools_for_globs(kind, all=says_kind_only) if kind in registry.kind_names() else []
         names = [*known_names(self.file, "tools"), *brought]
         fits = [name for name in names if fnmatchcase(name, pattern)]
-        told = [tool for name in fits if (tool := self._tool(name, loc, environments))]
+        tools = [tool for name in fits if (tool := self._tool(name, loc, environments))]
         if not fits:
             hint = did_you_mean(pattern, names) or "declare them under 'tools'"
             self.refuse("E401", f"no tool matches {pattern!r}", loc, hint)
-        return told
+        return tools
 
     def _server(self, pattern: str) -> tuple[str, Tool] | None:
         """Return the server whose tools a pattern names, or None."""
@@ -183,10 +183,12 @@ class FileDeclarations:
         kind, _, tool = name.partition(".")
         tools = self.program.tools_of(self.file)
         if model is None and tool in (brought := tools_of(kind)):
-            told = brought[tool]
+            definition = brought[tool]
             with self._reporting_ambiguity(name, loc):
-                works_in = taken_by_brought(tools.environments, told, offered)
-                return DeclaredTool(name, told["description"], told["args"], {}, modifiers=works_in)
+                works_in = taken_by_brought(tools.environments, definition, offered)
+                return DeclaredTool(
+                    name, definition["description"], definition["args"], {}, modifiers=works_in
+                )
             return None
         callee = tools.find(name, loc or self.use[1], words)
         if callee is None or model is None:

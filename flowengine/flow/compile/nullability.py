@@ -74,6 +74,8 @@ def several_ways_out(group: str, lasts: Iterable[str], giving: Iterable[str]) ->
     listed = f"{', '.join(names[:-1])} and {names[-1]}"
     message = f"{group!r} has no output, because {listed} lead out of it: it is null, whichever ran"
     outputs = [f"steps.{one}.output" for one in giving]
-    said = f"default({', '.join(reversed(outputs))})" if len(outputs) > 1 else "".join(outputs)
-    meant = f"'output: ${{{{ {said} }}}}'" if said else "an 'output'"
+    expression = (
+        f"default({', '.join(reversed(outputs))})" if len(outputs) > 1 else "".join(outputs)
+    )
+    meant = f"'output: ${{{{ {expression} }}}}'" if expression else "an 'output'"
     return Note("W417", message, f"give {group!r} {meant}", always=True)

@@ -101,7 +101,7 @@ def editable_fields(given: Approval, subject: Schema) -> Schema | None:
     """
     subject, _ = resolve(subject, subject)
     known = {
-        name: {word: said for word, said in field.items() if word != "default"}
+        name: {word: value for word, value in field.items() if word != "default"}
         for name, field in subject.get("properties", {}).items()
         if isinstance(field, dict) and field
     }

@@ -306,8 +306,8 @@ class Tools:
             found.preview = self._preview(model.preview, (*model.loc, "preview"))
         found.identity = _version(found, model)
         if model.limits is not None:
-            said = {"output": model.limits.output, "calls": model.limits.calls}
-            found.limits = {key: most for key, most in said.items() if most is not None}
+            limits = {"output": model.limits.output, "calls": model.limits.calls}
+            found.limits = {key: most for key, most in limits.items() if most is not None}
 
     def _bound(self, model: Tool) -> dict[str, Typed]:
         """Return the arguments that the flow fixes."""

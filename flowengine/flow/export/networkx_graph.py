@@ -40,8 +40,12 @@ class _Writer:
         self.flow = flow
         self.steps = flow["steps"]
         self.graph: networkx.MultiDiGraph[str] = MultiDiGraph()
-        said = {"id": flow["id"], "version": flow.get("version", ""), "title": flow.get("title")}
-        self.graph.graph.update({key: text for key, text in said.items() if text is not None})
+        attributes = {
+            "id": flow["id"],
+            "version": flow.get("version", ""),
+            "title": flow.get("title"),
+        }
+        self.graph.graph.update({key: text for key, text in attributes.items() if text is not None})
         self.prefixes = list(_prefixes(flow))
         """By number of the flow: the prefix of its ids."""
 
@@ -122,8 +126,8 @@ class _Writer:
         if step["action"] == "fail" or step.get("cancel", {}).get("execution"):
             return
         straight: SplitSpec = {"kind": "one", "to": END}
-        for target, said in self.ways(step.get("split", straight)):
-            self.edge(name, target, end, type="next", **said)
+        for target, attributes in self.ways(step.get("split", straight)):
+            self.edge(name, target, end, type="next", **attributes)
 
     def ways(self, split: SplitSpec) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield each target of a split, with the attributes of its edge."""
@@ -142,17 +146,17 @@ class _Writer:
     def handlers(self, name: str, handlers: Iterable[HandlerSpec], end: str) -> None:
         for handler in handlers:
             if handler.get("do") == "next":
-                said = self.condition(handler)
+                attributes = self.condition(handler)
                 if "types" in handler:
-                    said["errors"] = " ".join(handler["types"])
+                    attributes["errors"] = " ".join(handler["types"])
                 if handler.get("compensate"):
-                    said["compensate"] = True
-                self.edge(name, handler["to"], end, type="error", **said)
+                    attributes["compensate"] = True
+                self.edge(name, handler["to"], end, type="error", **attributes)
 
-    def edge(self, source: str, target: int, end: str, **said: Any) -> None:
+    def edge(self, source: str, target: int, end: str, **attributes: Any) -> None:
         if target == END_ALL:
-            said["end_all"] = True
-        self.graph.add_edge(source, self.id(target) if target >= 0 else end, **said)
+            attributes["end_all"] = True
+        self.graph.add_edge(source, self.id(target) if target >= 0 else end, **attributes)
 
     def trigger(self, number: Step) -> dict[str, Any]:
         trigger = self.steps[number]["trigger"]
@@ -165,23 +169,23 @@ class _Writer:
     def attributes(self, step: StepSpec, body: Body) -> dict[str, Any]:
         """Return the attributes of the node of a step or compensation, besides its place."""
         spec: Any = step
-        said = {"kind": step.get("kind", step["action"]), **self.condition(spec)}
-        said |= {key: spec[key] for key in ("title", "tool", "effect") if key in spec}
-        said |= {key: spec[key]["kind"] for key in ("join", "split") if key in spec}
-        said |= {key: True for key in ("map", "loop", "lock", "plumbing") if key in spec}
-        said |= {key: self.text(spec[key]) for key in ("timeout", "deadline") if key in spec}
+        attributes = {"kind": step.get("kind", step["action"]), **self.condition(spec)}
+        attributes |= {key: spec[key] for key in ("title", "tool", "effect") if key in spec}
+        attributes |= {key: spec[key]["kind"] for key in ("join", "split") if key in spec}
+        attributes |= {key: True for key in ("map", "loop", "lock", "plumbing") if key in spec}
+        attributes |= {key: self.text(spec[key]) for key in ("timeout", "deadline") if key in spec}
         if "need" in spec.get("join", {}):
-            said["need"] = self.text(spec["join"]["need"])
+            attributes["need"] = self.text(spec["join"]["need"])
         if "retry" in spec:
-            said["attempts"] = spec["retry"]["attempts"]
+            attributes["attempts"] = spec["retry"]["attempts"]
         if step["action"] == "flow":
-            said["runs"] = self.name_of(self.flow_number(step["child"]))
+            attributes["runs"] = self.name_of(self.flow_number(step["child"]))
         if (detached := _detached(step)) is not None:
-            said["runs"] = self.name_of(detached)
+            attributes["runs"] = self.name_of(detached)
         # steps of other flows may be in other files
         if "at" in spec and self.flow_number(body) == 0:
-            said["line"], said["column"] = spec["at"]
-        return said
+            attributes["line"], attributes["column"] = spec["at"]
+        return attributes
 
     def condition(self, part: Any) -> dict[str, Any]:
         return {"when": self.expression(part["when"])} if "when" in part else {}

@@ -69,21 +69,21 @@ class _Entries:
 
     def _step(self, step: Mapping[str, Any], loc: Loc) -> dict[str, Any]:
         found = self._scope(step, loc)
-        said, given = found.get("agent"), found.get("with", {})
-        if not _is_entry(said) or not isinstance(found.get("id"), str):
+        agent, given = found.get("agent"), found.get("with", {})
+        if not _is_entry(agent) or not isinstance(found.get("id"), str):
             return found
-        prompted = "prompt" in said and isinstance(given, dict) and "prompt" not in given
-        entry = {key: one for key, one in said.items() if key != "prompt" or not prompted}
+        prompted = "prompt" in agent and isinstance(given, dict) and "prompt" not in given
+        entry = {key: one for key, one in agent.items() if key != "prompt" or not prompted}
         if prompted:
-            found["with"] = {**given, "prompt": said["prompt"]}
+            found["with"] = {**given, "prompt": agent["prompt"]}
             self.moves[*loc, "with", "prompt"] = (*loc, "agent", "prompt")
         return {**found, "agent": self._named(found["id"], entry, (*loc, "agent"))}
 
     def _tool(self, tool: Mapping[str, Any], loc: Loc) -> dict[str, Any]:
-        said = tool.get("agent")
-        if not _is_entry(said):
+        agent = tool.get("agent")
+        if not _is_entry(agent):
             return dict(tool)
-        return {**tool, "agent": self._named(str(loc[-1]), said, (*loc, "agent"))}
+        return {**tool, "agent": self._named(str(loc[-1]), agent, (*loc, "agent"))}
 
     def _named(self, name: str, entry: Mapping[str, Any], loc: Loc) -> dict[str, Any]:
         """Add an entry, and return the reference that runs it."""
@@ -97,9 +97,9 @@ class _Entries:
         return {"name": name, **({"chat": entry["chat"]} if "chat" in entry else {})}
 
 
-def _is_entry(said: Any) -> TypeGuard[dict[str, Any]]:
+def _is_entry(entry: Any) -> TypeGuard[dict[str, Any]]:
     """Return whether this is a declaration of an agent, not a name."""
-    return isinstance(said, dict) and "name" not in said and bool(_without_chat(said))
+    return isinstance(entry, dict) and "name" not in entry and bool(_without_chat(entry))
 
 
 def _without_chat(entry: Mapping[str, Any]) -> dict[str, Any]:

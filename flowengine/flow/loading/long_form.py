@@ -151,8 +151,8 @@ class Expander:
 
     def _unknown_key(self, cls: type[Part], key: str, given: Mapping[str, Any], loc: Loc) -> None:
         refused = refused_keys(cls.__name__)
-        gone = {one for one, entry in refused.items() if entry.refuses is None}
-        known = [one for one in cls.fields_by_key() if one not in gone]
+        removed = {one for one, entry in refused.items() if entry.refuses is None}
+        known = [one for one in cls.fields_by_key() if one not in removed]
         if issubclass(cls, Pluggable):
             known += kind_names(cls.PLACE)
         foreign = synonym(cls.__name__, key)

@@ -128,8 +128,8 @@ def follow(chain: list[Url], target: Url) -> None:
     """
     chain.append(target)
     if len(chain) > MOST + 1:
-        told = shown([each._replace(target=each.target.partition("?")[0]) for each in chain])
-        raise HttpError(f"too many redirects: {told}", data={"status": None}, retryable=False)
+        visited = shown([each._replace(target=each.target.partition("?")[0]) for each in chain])
+        raise HttpError(f"too many redirects: {visited}", data={"status": None}, retryable=False)
 
 
 def refused(chain: Sequence[Url], error: UrlRefused) -> UrlRefused:

@@ -46,8 +46,8 @@ def check_new_executions_are_found(store: JournalStore) -> None:
     )
 
     record = store.execution("e1")
-    said = record.flow, record.version, record.hash, record.created_at, record.labels
-    same(said, ("orders", None, FLOW, 10, {"team": "a"}), "what was said")
+    recorded = record.flow, record.version, record.hash, record.created_at, record.labels
+    same(recorded, ("orders", None, FLOW, 10, {"team": "a"}), "what was said")
     more = record.started_by, record.parent, record.forked_from
     same(more, ("user:ana", "p", "o at x"), "what more was said")
     became = record.status, record.changed_at, record.due, record.ended_at
@@ -265,8 +265,8 @@ def check_long_texts_come_back(store: JournalStore) -> None:
     event = pack({"form": answer, "note": other})
     decided = store.decide(id, Vote("user:ana", 5, True, event))
     same(decided.wait.record, record, "the record for who decides")
-    said = pack({"says": answer})
-    sent = store.send("e1", said, 6, "m")
+    packed = pack({"says": answer})
+    sent = store.send("e1", packed, 6, "m")
     taken = [message.number for message in store.inbox("e1")]
     both = pack({"form": answer, "at": 7})
     record = {**record, "votes": [{"by": "user:ana"}]}
@@ -278,7 +278,7 @@ def check_long_texts_come_back(store: JournalStore) -> None:
     same((wait.record, wait.votes, wait.result), (record, [event], result), "what it says")
     same(store.waits(WaitFilter(state="all")).items[0].record, record, "what lists show")
     again = store.send("e1", b"x", 9, "m")
-    same((again.first, again.number, again.event), (False, sent.number, said), "the message")
+    same((again.first, again.number, again.event), (False, sent.number, packed), "the message")
 
 
 @checks

@@ -44,8 +44,8 @@ def check_a_grant_comes_with_the_decision_that_settles_a_wait(store: JournalStor
     """It is kept with the decision, but not if another one was first or it is a rejection."""
     id = _give(store, "e1", uses=2, until=99)
     [grant] = store.grants()
-    told = grant.id, grant.flow, grant.tool, grant.version, grant.by, grant.at, grant.body
-    same(told, (id, "orders", "pay", "v1", "user:ana", 30, b"body"), "the grant")
+    fields = grant.id, grant.flow, grant.tool, grant.version, grant.by, grant.at, grant.body
+    same(fields, (id, "orders", "pay", "v1", "user:ana", 30, b"body"), "the grant")
     same((grant.uses, grant.until, grant.used, grant.revoked_by), (2, 99, 0, None), "its bounds")
 
     late = NewGrant("pay", "v2", b"late")
@@ -70,8 +70,8 @@ def check_a_grant_is_used_once_by_each_decision_that_counts(store: JournalStore)
     same(store.grants()[0].used, 1, "uses")
     same(store.decide(second, _by(grant)).accepted, True, "the second")
     stands = store.decide(third, _by(grant))
-    told = stands.accepted, stands.settled, stands.event, stands.wait.open
-    same(told, (False, False, None, True), "when it is used up")
+    outcome = stands.accepted, stands.settled, stands.event, stands.wait.open
+    same(outcome, (False, False, None, True), "when it is used up")
     same(store.grants()[0].used, 2, "uses in the end")
     same(store.decide(third, approve()).accepted, True, "a person after that")
     same(len(store.inbox("e2")), 3, "decisions in the inbox")

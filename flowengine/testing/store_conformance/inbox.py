@@ -90,8 +90,8 @@ def check_the_first_decision_wins(store: JournalStore) -> None:
     same((first.accepted, first.settled, first.event), (True, True, b"yes"), "the first")
     same((first.wait.decision, first.wait.votes), (b"yes", [b"yes"]), "the wait")
     for standing in later:
-        told = standing.accepted, standing.settled, standing.event
-        same(told, (False, True, b"yes"), "a later one")
+        outcome = standing.accepted, standing.settled, standing.event
+        same(outcome, (False, True, b"yes"), "a later one")
     same([m.event for m in store.inbox("e1")], [b"yes"], "the inbox")
     same(store.wait(id), first.wait, "the wait afterwards")
     raises(NotFound, lambda: store.decide("0" * 16, approve()), "a decision on no wait")
@@ -148,8 +148,8 @@ def check_closed_waits_take_no_decision(store: JournalStore) -> None:
 
     standing = store.decide(wait_id("e1", 0), approve())
 
-    told = standing.accepted, standing.settled, standing.event, standing.wait.how
-    same(told, (False, True, None, "expired"), "what stands")
+    outcome = standing.accepted, standing.settled, standing.event, standing.wait.how
+    same(outcome, (False, True, None, "expired"), "what stands")
     same(store.inbox("e1"), [], "the inbox")
 
 

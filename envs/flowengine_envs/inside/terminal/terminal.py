@@ -221,10 +221,10 @@ class Terminal:
     def screen(self, done: Any) -> None:
         """Call a function with the content of the screen."""
 
-        def told(_well: bool, text: bytes) -> None:
+        def on_screen(_well: bool, text: bytes) -> None:
             done(masked(text, self._plan.secrets))
 
-        self._tmux.screen(told)
+        self._tmux.screen(on_screen)
 
     def resize(self, columns: int, rows: int, done: Call) -> None:
         """Set the size of the terminal."""

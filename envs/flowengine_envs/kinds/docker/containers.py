@@ -129,8 +129,8 @@ class Containers(InWorkspace):
             await asyncio.shield(box.close())
             del self._running[box]
             self.call_limits.spend(time.monotonic() - began)
-        told = {"stdout": captures[0].finish(), "stderr": captures[1].finish()}
-        stdout, stderr = (streams.text(name, told[name]) for name in ("stdout", "stderr"))
+        captured = {"stdout": captures[0].finish(), "stderr": captures[1].finish()}
+        stdout, stderr = (streams.text(name, captured[name]) for name in ("stdout", "stderr"))
         after = await asyncio.to_thread(self._state)
         return ContainerResult(
             exit_code=code,
@@ -138,13 +138,13 @@ class Containers(InWorkspace):
             stderr=stderr + note + self._refusals(stdout + stderr),
             outputs=sorted(path for path in after if after[path] != before.get(path)),
             timed_out=limit == "time",
-            truncated=any(told.values()),
+            truncated=any(captured.values()),
             duration=time.monotonic() - began,
             image=box.image,
             stopped={"time": "timeout", "disk": "disk"}.get(limit or ""),
             limit=limit,
-            stdout_file=told["stdout"].get("file"),
-            stderr_file=told["stderr"].get("file"),
+            stdout_file=captured["stdout"].get("file"),
+            stderr_file=captured["stderr"].get("file"),
         )
 
     run = blocking(_run)
@@ -157,10 +157,10 @@ class Containers(InWorkspace):
         named = self.image if own else image
         return Docker(self.request, sandbox.ContainerCommand(list(argv), env, named, own, network))
 
-    def _refusals(self, said: str) -> str:
+    def _refusals(self, stderr: str) -> str:
         """Return which limit was reached, if programs report processes that were not started."""
         # The control group, which counts them, is removed with the container.
-        return f"if {self.call_limits.too_many_processes()}\n" if _REFUSED in said else ""
+        return f"if {self.call_limits.too_many_processes()}\n" if _REFUSED in stderr else ""
 
     async def _finish(
         self,

@@ -111,12 +111,12 @@ class DockerProvider(Provider[Containers]):
             timeout=asked(command.timeout),
             on_output=context.printed,
         )
-        told: dict[str, Plain] = {
+        outcome: dict[str, Plain] = {
             "exit_code": result.exit_code,
             "stdout": result.stdout,
             "stderr": result.stderr + resource.call_limits.stopped(result.stopped, command.timeout),
             "value": None,
         }
-        await add_outputs(found, result, told)
-        told["files"] = await found.keep(command, ".", failed=result.exit_code != 0)
-        return told
+        await add_outputs(found, result, outcome)
+        outcome["files"] = await found.keep(command, ".", failed=result.exit_code != 0)
+        return outcome

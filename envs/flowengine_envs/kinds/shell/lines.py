@@ -16,12 +16,12 @@ class Lines:
 
     Args:
         mask: Removes secrets.
-        told: Called with `stdout` and whole lines. The last one may be unfinished.
+        on_output: Called with `stdout` and whole lines. The last one may be unfinished.
     """
 
-    def __init__(self, mask: Callable[[bytes], bytes], told: OnOutput) -> None:
+    def __init__(self, mask: Callable[[bytes], bytes], on_output: OnOutput) -> None:
         self._mask = mask
-        self._told = told
+        self._on_output = on_output
         self._rest = b""
 
     def take(self, data: bytes) -> None:
@@ -39,4 +39,4 @@ class Lines:
     def _tell(self, data: bytes) -> None:
         text = clean(self._mask(data))
         if text:
-            self._told("stdout", text)
+            self._on_output("stdout", text)

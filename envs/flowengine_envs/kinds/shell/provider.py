@@ -86,17 +86,17 @@ class ShellProvider(SupervisedProvider[Shell]):
             "\n".join(lines), context.printed, asked(command.timeout)
         )
         failed = result.status != "done" or result.exit_code != 0
-        told: dict[str, Plain] = {
+        outcome: dict[str, Plain] = {
             "exit_code": step_code(result),
             "stdout": result.output,
             "stderr": "".join(f"{note}\n" for note in _notes(result)),
             "value": await step_value(resource, place, failed=failed),
         }
         if result.limit is not None:
-            told["limit"] = result.limit
-        explain_network(resource, told)
-        told["files"] = await files.keep(command, ".", failed=failed)
-        return told
+            outcome["limit"] = result.limit
+        explain_network(resource, outcome)
+        outcome["files"] = await files.keep(command, ".", failed=failed)
+        return outcome
 
 
 def _notes(result: ShellResult) -> Iterator[str]:

@@ -88,7 +88,7 @@ class Shell(Supervised):
         """The shell that `activate` left at its prompt."""
         self._shells: list[int] = []
         self._left = True
-        self._gone = False
+        self._is_lost = False
         self._ended = False
         self._mirror: Mirror | None = None
         self._began: tuple[float | None, Counted] = (None, Counted(sandbox))
@@ -99,7 +99,7 @@ class Shell(Supervised):
     @property
     def healthy(self) -> bool:
         """Whether it is usable, as far as is known without I/O."""
-        return super().healthy and not self._gone
+        return super().healthy and not self._is_lost
 
     def check_open(self) -> None:
         """Refuse use after the end, as all resources do.
@@ -364,7 +364,7 @@ class Shell(Supervised):
     async_end = awaitable(_end)
 
     async def _hang_up(self) -> None:
-        self._ended = self._gone = True
+        self._ended = self._is_lost = True
         if self._first is not None and self in self._first._others:
             self._first._others.remove(self)
         self._close_mirror()
@@ -489,12 +489,12 @@ class Shell(Supervised):
         try:
             answer = await self._ask(request, payload, "command", on_answer, **fields)
         except EnvironmentLost:
-            self._gone = True
+            self._is_lost = True
             raise
         result = shell_result(answer, bytes(parts["raw"]), bytes(parts["background"]))
         if not result.busy:
             result = self._with_limits(result)
-        self._gone = self._gone or (result.status == "lost" and not result.shell_restarted)
+        self._is_lost = self._is_lost or (result.status == "lost" and not result.shell_restarted)
         if result.busy or self._left:  # still running, or activating
             self._shells = answer["shells"]
             return result

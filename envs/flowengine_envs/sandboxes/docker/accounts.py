@@ -66,9 +66,9 @@ class Lists:
         files = _write(self._folder, lists)
         return [Mount(inside, str(file), "bind", read_only=True) for inside, file in files.items()]
 
-    def are_unseen(self, said: str) -> bool:
+    def are_unseen(self, message: str) -> bool:
         """Return whether a daemon reports them as missing: it may have its own temporary files."""
-        return self._folder is not None and str(self._folder) in said
+        return self._folder is not None and str(self._folder) in message
 
     def close(self) -> None:
         """Remove the directory."""

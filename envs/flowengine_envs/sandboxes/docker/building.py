@@ -170,7 +170,7 @@ def _add(tar: tarfile.TarFile, root: Path, path: str) -> int:
 
 def _options(build: Build) -> dict[str, str]:
     """Return the daemon's build options, apart from the context."""
-    told = {
+    options = {
         "dockerfile": build.dockerfile,
         "buildargs": json.dumps(build.args, sort_keys=True),
         "networkmode": "none" if build.network == "none" else "default",
@@ -178,28 +178,28 @@ def _options(build: Build) -> dict[str, str]:
         "rm": "1",
         "forcerm": "1",
     }
-    return told if build.target is None else {**told, "target": build.target}
+    return options if build.target is None else {**options, "target": build.target}
 
 
 async def _build(spec: Spec, build: Build, tag: str, tar: IO[bytes], *, fresh: bool) -> None:
     """Let the daemon build the image."""
     options = {**_options(build), "t": tag}
     options |= {"pull": "1", "nocache": "1"} if fresh else {}
-    said, error = "", ""
-    async for told in _ask(f"/build?{urlencode(options)}", tar):
-        said = (said + str(told.get("stream", "")))[-_KEPT:]
-        error = str(told.get("error") or told.get("message") or error)
+    log, error = "", ""
+    async for progress in _ask(f"/build?{urlencode(options)}", tar):
+        log = (log + str(progress.get("stream", "")))[-_KEPT:]
+        error = str(progress.get("error") or progress.get("message") or error)
     if error:
         hint = ""
         if build.network == "none":
             hint = "\nA build has no network, unless 'network: any' is set next to 'build'."
         raise EnvironmentStartFailed(
-            f"{spec}: the image of {build.build} could not be built: {error}\n{said.strip()}{hint}"
+            f"{spec}: the image of {build.build} could not be built: {error}\n{log.strip()}{hint}"
         )
     client = await asyncio.to_thread(connect)
     if not await asyncio.to_thread(image.is_there, client, tag):
         raise EnvironmentStartFailed(
-            f"{spec}: the daemon ended the build of {build.build} without an image\n{said.strip()}"
+            f"{spec}: the daemon ended the build of {build.build} without an image\n{log.strip()}"
         )
 
 
@@ -222,9 +222,9 @@ async def _ask(path: str, body: IO[bytes]) -> AsyncIterator[dict[str, Any]]:
                 pass
             while line := await reader.readline():
                 with suppress(ValueError):
-                    told = json.loads(line)
-                    if isinstance(told, dict):
-                        yield told
+                    progress = json.loads(line)
+                    if isinstance(progress, dict):
+                        yield progress
     finally:
         writer.transport.abort()
 

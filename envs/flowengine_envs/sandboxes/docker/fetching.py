@@ -56,8 +56,8 @@ def find_image(client: DockerClient, spec: Spec, named: str | None = None) -> st
     try:
         client.images.pull(reference, platform=getattr(spec.config, "platform", None))
     except (APIError, OSError) as error:
-        told = getattr(error, "explanation", None) or error
+        reason = getattr(error, "explanation", None) or error
         raise ImageUnavailable(
-            f"{spec}: the image {reference} could not be fetched (pull_policy {policy}): {told}"
+            f"{spec}: the image {reference} could not be fetched (pull_policy {policy}): {reason}"
         ) from error
     return str(reference)

@@ -61,13 +61,13 @@ def description(*, data: bool = False) -> Description:
     """
     names = ["image.toml", *(["image_data.toml"] if data else [])]
     texts = [(resources.files(__package__) / name).read_bytes() for name in names]
-    told, *more = (tomllib.loads(text.decode()) for text in texts)
+    first, *more = (tomllib.loads(text.decode()) for text in texts)
     whole = b"".join(texts) + "\n".join(_CONFIGURATION).encode()
     digest = hashlib.sha256(whole).hexdigest()[:12]
     return Description(
-        told["suite"],
-        (*told["packages"], *(name for each in more for name in each["packages"])),
-        tuple(told["leave_out"]),
+        first["suite"],
+        (*first["packages"], *(name for each in more for name in each["packages"])),
+        tuple(first["leave_out"]),
         f"{REPOSITORY}:{digest}",
     )
 
@@ -151,8 +151,8 @@ def _make_root(wanted: Description, target: Path) -> None:
             f"building the sandbox image took longer than {_BUILD_TIMEOUT} s and was stopped"
         ) from error
     if made.returncode != 0:
-        said = "\n".join(made.stderr.strip().splitlines()[-10:])
-        raise EnvironmentStartFailed(f"the sandbox image could not be built; mmdebstrap:\n{said}")
+        errors = "\n".join(made.stderr.strip().splitlines()[-10:])
+        raise EnvironmentStartFailed(f"the sandbox image could not be built; mmdebstrap:\n{errors}")
 
 
 @contextmanager

@@ -45,22 +45,22 @@ class Running:
         """Wait until it has ended, and return its exit code."""
         await asyncio.shield(self._streams.ended)
         while self.returncode is None:
-            told = await asyncio.to_thread(self._inspect)
-            if told is None:
+            code = await asyncio.to_thread(self._inspect)
+            if code is None:
                 await asyncio.sleep(0.01)  # The streams have ended, and the process is about to.
             if self.returncode is None:
-                self.returncode = told
+                self.returncode = code
         return self.returncode
 
     def _inspect(self) -> int | None:
         from docker.errors import APIError
 
         try:
-            told = self._client.api.exec_inspect(self._exec)
+            state = self._client.api.exec_inspect(self._exec)
         except (APIError, OSError):
             return _KILLED  # The container is gone, and every process with it.
-        code = told["ExitCode"]
-        return None if told["Running"] or code is None else int(code)
+        code = state["ExitCode"]
+        return None if state["Running"] or code is None else int(code)
 
     def kill(self) -> None:
         """Close its input. A program that does not end then ends with the container."""

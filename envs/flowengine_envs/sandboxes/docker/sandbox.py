@@ -376,20 +376,20 @@ class Docker(Sandbox):
 
     def _start_failure(self, error: Exception) -> str:
         """Describe why the daemon did not start the container."""
-        said = str(getattr(error, "explanation", None) or error)
-        if "already in use by container" in said:
+        message = str(getattr(error, "explanation", None) or error)
+        if "already in use by container" in message:
             return (
                 f"{self.request.spec}: there is a container named {self._name} already, which "
                 "was not created by this engine and is left alone; choose another container_name"
             )
-        if "python3" in said and "executable file not found" in said:
+        if "python3" in message and "executable file not found" in message:
             return (
                 f"{self.request.spec}: the image has no python3, which a sandbox needs; "
                 "install it there, or use the default image"
             )
-        if "could not select device driver" in said:
-            return f"{self.request.spec}: this machine has no GPU runtime for Docker: {said}"
-        return f"{self.request.spec}: the container did not start: {said}"
+        if "could not select device driver" in message:
+            return f"{self.request.spec}: this machine has no GPU runtime for Docker: {message}"
+        return f"{self.request.spec}: the container did not start: {message}"
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
         """Start a program in the container."""
@@ -496,8 +496,8 @@ def _others(spec: Spec) -> str:
     return "use provider: namespace, or provider: host for no isolation"
 
 
-def _is_missing(told: str) -> bool:
+def _is_missing(message: str) -> bool:
     """Return whether the daemon reports that a container's program is missing."""
-    return "exec:" in told and (
-        "executable file not found" in told or "no such file or directory" in told
+    return "exec:" in message and (
+        "executable file not found" in message or "no such file or directory" in message
     )
