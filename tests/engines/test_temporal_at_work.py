@@ -91,7 +91,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def monotonic(self) -> float:
+    def read(self) -> float:
         return self.now
 
 
@@ -99,7 +99,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the worker, by which attempts are long after one heartbeat of three."""
     clock = Clock()
-    monkeypatch.setattr(at_work, "time", clock)
+    monkeypatch.setattr(at_work, "_now", clock.read)
     monkeypatch.setattr(at_work, "LONG", -1)
     return clock
 

@@ -8,6 +8,7 @@ process, which watches it. Each run can begin one. An attempt that no activity w
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -179,7 +180,7 @@ class _Watch:
     def __init__(self, attempt: Attempt, may_leave: Callable[[], bool] | None = None) -> None:
         self._attempt = attempt
         self._may_leave = may_leave
-        self._begun = time.monotonic()
+        self._begun = _now()
         self._last = self._begun
         """When the last heartbeat was sent."""
         self._late: float | None = None
@@ -225,7 +226,7 @@ class _Watch:
         """
         details = activity.cancellation_details()
         self._is_stopped = self._is_stopped or details is None or details.cancel_requested
-        is_late = self._late is not None and time.monotonic() - self._late < timeout
+        is_late = self._late is not None and _now() - self._late < timeout
         is_gone = details is not None and details.not_found
         return is_gone and self._may_leave is None and not is_late
 
@@ -234,11 +235,11 @@ class _Watch:
         if self._may_leave is None:
             return False
         since = self._begun if self._late is None else self._late
-        return time.monotonic() - since > LONG * timeout and self._may_leave()
+        return _now() - since > LONG * timeout and self._may_leave()
 
     def _beat(self, timeout: float) -> None:
         """Send a heartbeat."""
-        now = time.monotonic()
+        now = _now()
         if now - self._last > timeout * (BEATS - 1) / BEATS:
             self._late = now
         self._last = now
@@ -261,3 +262,10 @@ def _timeout() -> float:
     timeout = activity.info().heartbeat_timeout
     assert timeout is not None
     return timeout.total_seconds()
+
+
+def _now() -> float:
+    """Return the seconds of a clock that goes on while the machine is suspended, if it has one."""
+    return time.clock_gettime(
+        time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
+    )
