@@ -553,8 +553,8 @@ def test_executions_that_have_ended_are_pruned(store: str, tmp_path: Path) -> No
         wait_until(lambda: engine.store.prune(before, ["cancelled"]).executions > 0)
         assert engine.store.prune(1) == (0, 0, 0)
         engine.store.prune(before, ["failed"])
-        wait_until(lambda: left() == {"pruned-open"}, 240)
-        wait_until(lambda: is_gone(engine, "pruned-cancelled"), 240)
+        wait_until(lambda: left() == {"pruned-open"}, 240, pause=1)  # it takes half a minute
+        wait_until(lambda: is_gone(engine, "pruned-cancelled"), 240, pause=1)
         with pytest.raises(NotFound, match="there is no execution 'pruned-cancelled'"):
             engine.show("pruned-cancelled")
         assert engine.cancel("pruned-open").status == "cancelled"
@@ -704,12 +704,12 @@ def test_lists_have_pages_and_filters(store: str, tmp_path: Path) -> None:
         assert [one["execution"] for one in engine.waits(execution="page1").items] == ["page1"]
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait until the index of the server has caught up."""
+def wait_until(is_so: Callable[[], bool], seconds: float = 60, *, pause: float = 0.02) -> None:
+    """Wait until the index of the server has caught up, with a pause (s) between looks."""
     until = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < until
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 ORDER = """\
