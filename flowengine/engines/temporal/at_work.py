@@ -265,7 +265,7 @@ def _timeout() -> float:
 
 
 def _now() -> float:
-    """Return the seconds of a clock that goes on while the machine is suspended, if it has one."""
+    """Return the seconds of a clock that also counts while the machine is suspended, if any."""
     return time.clock_gettime(
         time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
     )
