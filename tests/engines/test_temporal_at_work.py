@@ -264,5 +264,5 @@ def test_long_attempts_do_not_take_a_worker_beyond_twice_its_capacity(
         assert (await more.result)["type"] != AT_WORK
         await worker.at_work.close()
 
-    monkeypatch.setattr(at_work, "_MOST_LEFT", 2)
+    monkeypatch.setattr(at_work, "PLACES", 2)
     run(test())

@@ -92,7 +92,7 @@ outputs: {size: "${{ size(steps.long.output) }}", file: "${{ steps.file.output.s
 """
 
 
-@pytest.mark.parametrize("megabytes", [6, pytest.param(50, marks=pytest.mark.endurance)])
+@pytest.mark.parametrize("megabytes", [6, 50])
 def test_values_and_files_are_kept_in_s3(
     megabytes: int,
     server: str,

@@ -16,17 +16,13 @@ from typing import TYPE_CHECKING, Any
 from temporalio import activity
 
 from flowengine.engines.temporal.heartbeat import BEATS, LONG, UNWATCHED
-from flowengine.engines.temporal.requests import QUEUE, beat_of, cut, left_at_work
+from flowengine.engines.temporal.requests import PLACES, QUEUE, beat_of, cut, left_at_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from flowengine.engines.attempts.printed import Printed
     from flowengine.kernel.events import Log
-
-_MOST_LEFT = 100
-"""Maximum number of attempts that have left their places on the shared task queue to others, equal
-to the number of these places. Further long attempts keep theirs."""
 
 
 class Attempt:
@@ -109,11 +105,14 @@ class AtWork:
         return self._leave(attempt) if event is None else event
 
     def _may_leave(self) -> bool:
-        """Return whether the activity of a long attempt may end before it."""
+        """Return whether the activity of a long attempt may end before it.
+
+        As many attempts as there are places on the shared task queue can leave theirs to others.
+        """
         if activity.is_worker_shutdown():
             return False  # this process takes no activity that would watch it
         counted = sum(one.is_counted and not one.task.done() for one in self._left.values())
-        return activity.info().task_queue != QUEUE or counted < _MOST_LEFT
+        return activity.info().task_queue != QUEUE or counted < PLACES
 
     def _leave(self, attempt: Attempt) -> dict[str, Any]:
         info, timeout = activity.info(), _timeout()

@@ -32,6 +32,8 @@ from flowengine.kernel.graph.values import join_secrets, split_secrets
 if TYPE_CHECKING:
     from flowengine.kernel.events import Log
 
+PLACES = 100
+"""Maximum number of activities that a worker runs at once from the shared task queue."""
 WORKFLOW = "flowengine.execution"
 """The workflow type of an execution."""
 ATTEMPT = "flowengine.attempt"

@@ -29,7 +29,7 @@ from flowengine.engines.temporal.attributes import register
 from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.heartbeat import BEATS, patience_with_task
 from flowengine.engines.temporal.places import Place, own_place
-from flowengine.engines.temporal.requests import NO_TIME_YET, QUEUE, SHARED
+from flowengine.engines.temporal.requests import NO_TIME_YET, PLACES, QUEUE, SHARED
 from flowengine.engines.temporal.shared import SharedWorkflow
 from flowengine.engines.temporal.sharing import Sharing
 from flowengine.engines.temporal.store import TemporalStore
@@ -176,6 +176,7 @@ def _workers(
         task_queue=QUEUE,
         workflows=[FlowExecution, SharedWorkflow],
         activities=shared,
+        max_concurrent_activities=PLACES,
         workflow_runner=runner_of_workflows(versioned=deployment is not None),
         sticky_queue_schedule_to_start_timeout=_STICKY,
         build_id=version("flowengine") if deployment is None else None,

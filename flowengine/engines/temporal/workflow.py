@@ -53,6 +53,7 @@ from flowengine.engines.temporal.requests import (
     DESCRIBE,
     MOST_BYTES,
     MOVED,
+    PLACES,
     READS,
     REDUCE,
     REFUSED,
@@ -90,7 +91,7 @@ _SOME_TIMES = RetryPolicy(maximum_attempts=3)
 _LONGEST_DESCRIPTION = timedelta(minutes=1)
 _LONGEST_REDUCTION = timedelta(minutes=1)
 _LONGEST = timedelta(days=365)
-MOST_AT_WORK = 100
+MOST_AT_WORK = PLACES
 """Maximum number of concurrent attempts, equal to the capacity of a worker. Temporal fails a
 workflow task with the 2,000th pending activity, and one that takes too long."""
 MOST_BYTES_AT_ONCE = MOST_BYTES
@@ -211,7 +212,9 @@ class WorkflowDriver(Carrier):
         self.execution.load(self.store.load(id))
         self.execution.queue += [unpack(event) for event in past.get("queue", ())]
         self._held += [run_of(given) for given in past.get("held", ())]
-        self._watched = {given[0].unit: given for given in map(_watched, past.get("watched", ()))}
+        self._watched = {
+            given[0].unit: given for given in map(_taken_over, past.get("watched", ()))
+        }
         self.outgoing.restore(*past.get("outgoing", (0, [])))
         self.placing.restore(*past.get("placing", (None, False, [])))
         add(self.texts, past.get("texts", {}))
@@ -935,7 +938,7 @@ def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
     return {"answer": plain(found)}
 
 
-def _watched(given: list[Any]) -> tuple[Run, dict[str, Any]]:
+def _taken_over(given: list[Any]) -> tuple[Run, dict[str, Any]]:
     """Return an attempt that an earlier run has left at work, without its input, and where."""
     unit, attempt, step, address, where = given
     return Run(unit, attempt, step, address, None, None, None), where
