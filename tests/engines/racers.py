@@ -125,10 +125,10 @@ class Note(NamedTuple):
 
 
 def notes(flow: Path) -> list[Note]:
-    """Return the notes so far."""
+    """Return the notes so far, without one that is being written: a page of it may be visible."""
     file = flow.parent / "notes.txt"
-    lines = file.read_text().splitlines() if file.exists() else []
-    return [Note(*json.loads(line)) for line in lines]
+    whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
+    return [Note(*json.loads(line)) for line in whole.splitlines()]
 
 
 def judge(then: str, flow: Path, ends: Mapping[str, Mapping[str, str]]) -> None:

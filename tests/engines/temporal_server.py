@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from tests.command_line import Done
 
@@ -44,11 +46,16 @@ def temporal_server(
 
 
 def free_port() -> int:
-    """Return a port that nothing listens at."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
+    """Return a port that nothing listens at.
+
+    It is below those that the kernel gives to connections. One of these could be taken again before
+    a server listens.
+    """
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 def start_server(
@@ -81,18 +88,21 @@ def start_server(
         command += ["--namespace", name]
     if file is not None:
         command += ["--db-filename", str(file)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _await(process, port)
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        _await(process, port, errors)
     return process
 
 
-def _await(process: subprocess.Popen[bytes], port: int) -> None:
+def _await(process: subprocess.Popen[bytes], port: int, errors: IO[bytes]) -> None:
     """Wait until a server answers, which is later than it listens."""
     from temporalio.client import Client  # slow to load
 
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
-        assert process.poll() is None, "the server has ended"
+        if process.poll() is not None:
+            errors.seek(0)
+            raise AssertionError(f"the server has ended: {errors.read().decode()}")
         with suppress(RuntimeError):
             asyncio.run(Client.connect(f"127.0.0.1:{port}"))
             return

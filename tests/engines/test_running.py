@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -62,8 +63,13 @@ async def begun(engine: Engine, id: str) -> None:
     """Wait until a step of an execution runs."""
     async with aclosing(engine.updates(id)) as updates:
         async for update in updates:
-            if update.step is not None and update.step.status == "running":
+            if is_running(update):
                 return
+
+
+def is_running(update: Update) -> bool:
+    """Return whether an update reports a step that runs."""
+    return update.step is not None and update.step.status == "running"
 
 
 def test_flow_runs_to_its_end(engine: Engine, tmp_path: Path) -> None:
@@ -375,8 +381,10 @@ def test_an_execution_that_ends_while_it_is_read_is_not_shown_as_interrupted(
             return holder(id, now)
 
         with ThreadPoolExecutor(1) as threads, Engine(tmp_path / "store") as other:
+            runs = threading.Event()
+            other.subscribe(lambda update: runs.set() if is_running(update) else None)
             owner = threads.submit(other.run, file, id="it")
-            asyncio.run(begun(other, "it"))
+            assert runs.wait(60)
             monkeypatch.setattr(reader.store, "holder", ended_before)
 
             assert reader.summary("it")["status"] == "running"
