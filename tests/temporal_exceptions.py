@@ -394,9 +394,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_lost_environments": (
             "test_branches_that_stopped_for_one_environment_go_on_with_one_opening",
         ),
-        "engines/test_retrying": (
-            "test_items_that_were_done_when_their_map_was_withdrawn_are_not_done_again",
-        ),
     },
     LATER: {
         "engines/test_detached": ("test_it_works_where_its_parent_does",),

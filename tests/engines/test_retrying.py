@@ -218,11 +218,13 @@ async def work(n: int) -> int:
     return n
 
 async def all_began() -> None:
-    while len((HERE / "began").read_text()) < 3:
-        await asyncio.sleep(0.001)
+    await begun(3)
 
 async def two_began() -> None:
-    while not (HERE / "began").exists() or len((HERE / "began").read_text()) < 2:
+    await begun(2)
+
+async def begun(count: int) -> None:
+    while not (HERE / "began").exists() or len((HERE / "began").read_text()) < count:
         await asyncio.sleep(0.001)
 """
 EARLY = """
@@ -236,7 +238,7 @@ steps:
   - {id: stop, cancel: {targets: [each], as: failed}}
 outputs: {all: "${{ steps.each.output }}"}
 """
-BESIDE = """
+IN_PARALLEL = """
 steps:
   - id: both
     parallel:
@@ -254,7 +256,7 @@ outputs: {all: "${{ steps.both.output.each }}"}
 
 
 @pytest.mark.parametrize(("text", "path", "outputs"), [(EARLY, "", [1, None, None]),
-                                                       (BESIDE, "both/", [1, 2, 3])])  # fmt: skip
+                                                       (IN_PARALLEL, "both/", [1, 2, 3])])  # fmt: skip
 def test_items_that_were_done_when_their_map_was_withdrawn_are_not_done_again(
     engine: Engine, tmp_path: Path, text: str, path: str, outputs: list[Any]
 ) -> None:
@@ -387,10 +389,11 @@ BESIDE = """
 steps:
   - id: both
     parallel:
-      - {id: flaky, python: "effects:fail_beside", with: {beside: both/other/pay}}
+      - {id: flaky, python: "effects:fail_beside", with: {beside: both/other/next}}
       - id: other
         group:
           - {id: pay, python: "effects:act", effect: once}
+          - {id: next, python: "effects:act", effect: idempotent}
           - {id: sign, approval: Sure?}
 outputs: {both: "${{ steps.both.output }}"}
 """
@@ -430,6 +433,7 @@ outputs: {a: "${{ steps.a.output }}"}
 
 
 def test_what_ended_beside_the_failure_is_kept(engine: Engine, tmp_path: Path) -> None:
+    """It has ended once the step after it runs, and not as soon as its effect is visible."""
     engine.run(world.make(tmp_path, BESIDE), id="it")
     assert "both/other/pay" in calls(tmp_path)
     result = engine.retry("it")
