@@ -255,8 +255,10 @@ outputs: {all: "${{ steps.both.output.each }}"}
 """
 
 
-@pytest.mark.parametrize(("text", "path", "outputs"), [(EARLY, "", [1, None, None]),
-                                                       (IN_PARALLEL, "both/", [1, 2, 3])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "path", "outputs"),
+    [(EARLY, "", [1, None, None]), (IN_PARALLEL, "both/", [1, 2, 3])],
+)
 def test_items_that_were_done_when_their_map_was_withdrawn_are_not_done_again(
     engine: Engine, tmp_path: Path, text: str, path: str, outputs: list[Any]
 ) -> None:
