@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Any
 from unicodedata import combining, east_asian_width
 
-from flowengine.printable import printable
+from flowengine.sdk.visible_text import printable
 
 QUIET = 0.1
 """Seconds without a key before a question is shown. The rest of a long paste arrives in pieces, and

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import IO, Any, NamedTuple
 
 from flowengine.errors import UsageError
-from flowengine.printable import printable
+from flowengine.sdk.visible_text import printable
 
 SECONDS = 30.0
 """How long the default handler waits for an answer, in seconds."""

@@ -17,7 +17,7 @@ from os import PathLike
 from typing import IO, ClassVar
 
 from flowengine.agents.log_events import LogEvent, masked
-from flowengine.printable import printable
+from flowengine.sdk.visible_text import printable
 from flowengine.secrets import mask_known
 
 VARIABLE = "FLOWENGINE_LOG_LEVEL"

@@ -241,7 +241,7 @@ def _cleaned(schema: Any, *, prose: bool = False) -> Any:
         }
     if not isinstance(schema, str):
         return schema
-    from flowengine.sdk.untrusted import visible
+    from flowengine.sdk.visible_text import visible
 
     shown, invisible = visible(schema)
     if prose:
@@ -262,7 +262,7 @@ def description_of(text: str) -> str:
     Args:
         text: The description from the server.
     """
-    from flowengine.sdk.untrusted import visible
+    from flowengine.sdk.visible_text import visible
 
     seen = visible(text)[0]
     if len(seen) <= LONGEST_DESCRIPTION:

@@ -156,6 +156,6 @@ def _checked_description(fields: Mapping[str, Any], lines: Mapping[str, int]) ->
     if len(description) > _LONGEST_DESCRIPTION:
         message = f"'description' has more than {_LONGEST_DESCRIPTION} characters"
         raise Malformed(line, message, "move the details below the front matter")
-    from flowengine.sdk.untrusted import one_line  # imported late, as most flows have no skills
+    from flowengine.sdk.visible_text import one_line  # imported late, as most flows have no skills
 
     return one_line(description, _LONGEST_DESCRIPTION)

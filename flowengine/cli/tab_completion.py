@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.parsing.command_table import COMMANDS, FAMILIES, load
 from flowengine.cli.parsing.parser import Parser, add_common
-from flowengine.cli.terminal.output import one_line
+from flowengine.cli.terminal.output import first_line
 from flowengine.errors import FlowEngineError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
         return {}
     with with_session as session:
         return {
-            session.short_wait(one["id"]): one_line(one.get("title", ""))
+            session.short_wait(one["id"]): first_line(one.get("title", ""))
             for one in session.engine.waits(kinds=KINDS).items
         }
 
@@ -99,7 +99,7 @@ def steps(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
 def choices(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
     """Return the choices of the approval on the command line: id → label."""
     offered = _named(parsed_args).get("choices", [])
-    return {str(choice["id"]): one_line(str(choice.get("label", ""))) for choice in offered}
+    return {str(choice["id"]): first_line(str(choice.get("label", ""))) for choice in offered}
 
 
 def editable(prefix: str, parsed_args: Namespace, **_: object) -> list[str]:

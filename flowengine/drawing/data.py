@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.drawing.picture import Arrow, Box, Frame, Picture, Statuses, draw, standing
 from flowengine.engines.folds import Folds
-from flowengine.printable import printable
+from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from networkx import MultiDiGraph

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from flowengine.drawing.picture import Arrow, Box, Frame, Line, Picture, Shape
-from flowengine.printable import printable
+from flowengine.sdk.visible_text import printable
 
 SHAPES: Mapping[Shape, tuple[str, str]] = {
     "start": ("((", "))"),
@@ -115,4 +115,4 @@ def _text(lines: list[str]) -> str:
 def _title(text: str) -> str:
     from flowengine.yaml_text import inline
 
-    return inline(printable(text).replace("\n", " "))
+    return inline(printable(text))

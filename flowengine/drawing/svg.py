@@ -13,7 +13,7 @@ from typing import NamedTuple
 from flowengine.drawing.dot import FILLS
 from flowengine.drawing.layout import LINE, PADDING, Laid, Point, Route, lay_out
 from flowengine.drawing.picture import Box, Frame, Picture
-from flowengine.printable import printable
+from flowengine.sdk.visible_text import printable
 
 MARGIN = 24.0
 TITLE = 30.0

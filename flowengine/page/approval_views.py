@@ -14,7 +14,7 @@ from flowengine.page.files import files_in, with_file_names
 from flowengine.page.forms import entered, fields_of, files_with, value_at
 from flowengine.page.readable import LONGEST_TEXT
 from flowengine.page.view import LIMIT, View, checked_query
-from flowengine.printable import shortened
+from flowengine.sdk.visible_text import shortened
 from flowengine.server import approvals
 from flowengine.server.calls import Call
 from flowengine.server.models import DecisionBody, DelegateBody, WaitsQuery

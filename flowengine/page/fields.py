@@ -14,7 +14,7 @@ from flowengine.flow.expressions.types import items_of, resolve
 from flowengine.json_values import plain
 from flowengine.page.files import FILES, files_of, files_sent, is_file
 from flowengine.page.readable import LONGEST_TEXT
-from flowengine.printable import printable
+from flowengine.sdk.visible_text import printable_lines
 from flowengine.typed_text import by_type
 
 Schema = Mapping[str, Any]
@@ -243,8 +243,7 @@ def as_sent(text: str) -> str:
 def fits_in_a_form(value: Any) -> bool:
     """Return whether a form shows a value as it is: short, and without disguising characters."""
     if isinstance(value, str):
-        shown = value.replace("\n", "")
-        return len(value) <= LONGEST_TEXT and printable(shown) == shown
+        return len(value) <= LONGEST_TEXT and printable_lines(value) == value
     if isinstance(value, dict):
         return all(fits_in_a_form(one) for pair in value.items() for one in pair)
     return not isinstance(value, list) or all(map(fits_in_a_form, value))

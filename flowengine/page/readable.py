@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from flowengine.json_values import plain
 from flowengine.kernel.notation.times import UNITS, parse_time
-from flowengine.printable import printable
+from flowengine.sdk.visible_text import printable_lines
 
 _NAMES = (("d", "d"), ("h", "h"), ("m", "min"), ("s", "s"))
 LONGEST_TEXT = 20_000
@@ -70,7 +70,7 @@ def as_text(value: Any) -> str:
 
 def beginning(text: str) -> str:
     """Return a text without characters that would disguise it, and only the start of a long one."""
-    shown = "\n".join(map(printable, text[:LONGEST_TEXT].split("\n")))
+    shown = printable_lines(text[:LONGEST_TEXT])
     left_out = len(text) - LONGEST_TEXT
     return (
         shown if left_out <= 0 else f"{shown}\n… {left_out} more characters: flowengine show --json"

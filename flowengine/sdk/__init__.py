@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.printable import printable
     from flowengine.python_modules import ModuleSource
     from flowengine.sdk.context import (
         Artifacts,
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
         Synonym,
         Tool,
     )
+    from flowengine.sdk.visible_text import printable
 
 __all__ = [
     "Artifacts",
@@ -140,7 +140,7 @@ __all__ = [
 _HOMES = {
     "ErrorData": "kernel.events",
     "Plain": "kernel.graph.compiled",
-    "printable": "printable",
+    "printable": "sdk.visible_text",
     **dict.fromkeys(
         (
             "Artifacts",

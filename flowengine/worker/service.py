@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from flowengine.kernel.notation.times import format_time
-from flowengine.printable import printable
+from flowengine.sdk.visible_text import printable
 
 Format: TypeAlias = Literal["text", "json"]
 STOP = (signal.SIGTERM, signal.SIGINT)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from flowengine.sdk import Plain, ValidationError
+from flowengine.sdk.visible_text import printable, printable_lines
 from flowengine_nodes.tool_schemas import TEXT
 
 LONGEST_SUBJECT = 200
@@ -54,10 +55,10 @@ def message_of(args: Mapping[str, Any]) -> Message:
     if approval is not None:
         subject = f"{_WORDS.get(approval.get('why'), 'Approval')}: {approval.get('title') or ''}"
         link = approval.get("link")
-        return Message(_line(subject), _clean(_text_of(approval)), link)
+        return Message(_line(subject), printable_lines(_text_of(approval)), link)
     if not args.get("text"):
         raise ValidationError("a message needs a 'text', or the 'approval' of a notification")
-    text = _clean(str(args["text"]))
+    text = printable_lines(args["text"])
     return Message(_line(str(args.get("subject") or text)), text, None)
 
 
@@ -80,12 +81,5 @@ def _text_of(approval: Mapping[str, Any]) -> str:
 
 
 def _line(text: str) -> str:
-    line = " ".join(_clean(text).split())
+    line = printable(" ".join(text.split()))
     return line if len(line) <= LONGEST_SUBJECT else f"{line[: LONGEST_SUBJECT - 1]}…"
-
-
-def _clean(text: str) -> str:
-    """Return a text without control characters, except tabs and line breaks."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    kept = "".join(one if one in "\t\n" or (one >= " " and one != "\x7f") else " " for one in text)
-    return kept.encode("utf-8", "replace").decode()

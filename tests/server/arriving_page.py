@@ -13,13 +13,14 @@ from flowengine.agents.models.port import Listener, ModelReply, ModelRequest, Re
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.page.readable import beginning
-from flowengine.printable import HARMFUL
+from flowengine.sdk.visible_text import DISGUISING
 from tests.agents.flows import NAME, TOOLS, call, flow
 from tests.server.served import Served
 from tests.server.test_arriving_replies import Driving
 from tests.server.test_page import HOSTILE
 
-DISGUISE = "".join(f"{chr(one)}|" for one in HARMFUL if not 0xD800 <= one < 0xE000)
+_ENCODED = [*range(0xD800), *range(0xE000, 0x110000)]
+DISGUISE = "|".join(DISGUISING.findall("".join(map(chr, _ENCODED))))
 WRONG = "Something else"
 LONG = "words without an end, " * 1_000
 LAST = "2}"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from flowengine.sdk.untrusted import one_line
+from flowengine.sdk.visible_text import one_line
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import checked_url, is_file
 from flowengine_envs.browser.approvals import Planned

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Request, Sandbox, Tracer
 from flowengine.sdk.scratch import make_scratch, remove_scratch
+from flowengine.sdk.visible_text import one_line
 from flowengine_envs.browser import faults, installation
 from flowengine_envs.browser.markdown import Converter
 from flowengine_envs.kinds.traces import Traces
@@ -304,5 +305,5 @@ class Profile:
 
 def not_started(request: Request, error: Exception) -> EnvironmentStartFailed:
     """Return the error of a browser that did not start."""
-    reason = " ".join(str(error).split("Call log:", maxsplit=1)[0].split())[:500]
+    reason = one_line(str(error).partition("Call log:")[0])
     return EnvironmentStartFailed(f"{request.spec}: the browser did not start: {reason}")

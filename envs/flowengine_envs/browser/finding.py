@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flowengine.sdk.untrusted import marked, one_line
+from flowengine.sdk.untrusted import marked
+from flowengine.sdk.visible_text import one_line
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.observation_text import (
     ELEMENTS,

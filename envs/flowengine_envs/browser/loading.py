@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from flowengine.sdk.visible_text import one_line
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.reasons import ActionFailed, reason_of
@@ -86,7 +87,7 @@ async def load(acting: Acting, go: Callable[[float], Awaitable[Any]], url: str) 
     response = await _response(acting, go, url, late)
     if response is not None:
         if response.headers.get("proxy-status", "").startswith(f"{NAME};"):
-            raise Navigation(shown_url(url), " ".join((await response.text()).split())[:500])
+            raise Navigation(shown_url(url), one_line(await response.text()))
         acting.tab.requests.status = response.status
     try:
         left = max(0.001, deadline - loop.time())

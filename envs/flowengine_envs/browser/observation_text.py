@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from flowengine.sdk.untrusted import marked, one_line
+from flowengine.sdk.untrusted import marked
+from flowengine.sdk.visible_text import one_line
 from flowengine_envs.browser.changes import new_lines
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.outline import Outline

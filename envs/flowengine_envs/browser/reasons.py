@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from flowengine_envs.link.terminal_text import clean
+
 LONGEST = 500
 """Maximum characters of a reason."""
 BUSY = "nothing was done: scripts of the page keep it busy"
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _REASONS = (
     (re.compile(r"(<[^\n]{1,200}) intercepts pointer events"), r"it is covered by \1"),
     (re.compile(r"element is not visible"), "it is not visible"),
@@ -26,7 +27,7 @@ class ActionFailed(Exception):
 
 def reason_of(error: Exception) -> str:
     """Return why Playwright failed, in one line."""
-    text = _ESCAPES.sub("", str(error))
+    text = clean(str(error).encode("utf-8", "replace"))
     for pattern, reason in _REASONS:
         if (match := pattern.search(text)) is not None:
             return match.expand(reason)

@@ -7,9 +7,10 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import flowengine
 import flowengine_envs
 
-OWN = Path(flowengine_envs.__file__).parent
+_OWN = [Path(str(package.__file__)).parent for package in (flowengine_envs, flowengine)]
 _NEEDED = ("PIL", "charset_normalizer", "docx", "lxml", "openpyxl", "pptx", "pypdf", "pypdfium2")
 
 
@@ -21,19 +22,25 @@ def missing() -> list[str]:
 @cache
 def folders() -> tuple[str, ...]:
     """Return the directories with the converters and their libraries, except for the system's."""
-    places = [str(OWN)]
-    for name in _NEEDED:
-        found = find_spec(name)
-        if found is not None and found.origin is not None:
-            places.append(str(Path(found.origin).parents[1]))
+    return _not_shown([*map(str, _OWN), *_libraries()])
+
+
+@cache
+def search_path() -> list[str]:
+    """Return the module search path for a Python process that has none by default."""
+    return [*dict.fromkeys(str(package.parent) for package in _OWN), *_not_shown(_libraries())]
+
+
+def _libraries() -> list[str]:
+    found = map(find_spec, _NEEDED)
+    return [str(Path(spec.origin).parents[1]) for spec in found if spec and spec.origin]
+
+
+def _not_shown(places: list[str]) -> tuple[str, ...]:
+    """Return the directories outside of Python's own, which every sandbox shows."""
     shown = (sys.prefix, sys.base_prefix)
     return tuple(
         place
         for place in dict.fromkeys(places)
         if not any(Path(place).is_relative_to(folder) for folder in shown)
     )
-
-
-def search_path() -> list[str]:
-    """Return the module search path for a Python process that has none by default."""
-    return [str(OWN.parent), *(place for place in folders() if place != str(OWN))]

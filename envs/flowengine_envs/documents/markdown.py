@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import NamedTuple
 from urllib.parse import quote
 
+from flowengine.sdk.visible_text import visible
 from flowengine_envs.documents.document import ConversionLimits, Document, DocumentPart, Table
-from flowengine_envs.documents.invisible_characters import visible
 
 _BLOCK_MARK = re.compile(
     r"(?:#{1,6}(?=\s|$)|[-+*](?=\s|$)|>|(?:```|~~~|---|===))|(\d{1,9})([.)])(?=\s)"

@@ -10,10 +10,8 @@ from flowengine_envs.documents import html
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer, image
 from flowengine_envs.documents.text import decode, lines
+from flowengine_envs.link.terminal_text import clean
 
-_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_WRITTEN_OVER = re.compile(r"^[^\n]*\r(?!\n|\Z)", re.MULTILINE)
-"""All but the last step of a progress bar."""
 _OBJECT = re.compile(r"<(?:[\w.]+\.)?([^<>]*?)(?: at 0x[0-9A-Fa-f]+)?>")
 """Python's default representation of an object."""
 _TEXTS = ("text/html", "text/markdown", "text/latex", "text/plain")
@@ -84,7 +82,7 @@ def _output(output: Any, out: Writer) -> None:
 
 def _printed(text: str) -> str:
     """Return text as a terminal would show it."""
-    return lines(_WRITTEN_OVER.sub("", _TERMINAL.sub("", text)))
+    return clean(text.encode("utf-8", "replace"))
 
 
 def _page(text: str, out: Writer) -> bool:

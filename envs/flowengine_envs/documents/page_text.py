@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flowengine.sdk.untrusted import marked, one_line
+from flowengine.sdk.untrusted import marked
+from flowengine.sdk.visible_text import one_line
 from flowengine_envs.documents.visits import Visit
 
 _NOTES = 10

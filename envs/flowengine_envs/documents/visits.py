@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from flowengine.sdk.untrusted import one_line
+from flowengine.sdk.visible_text import one_line
 from flowengine.sdk.web.urls import Url, read_url, scheme_of
 from flowengine_envs.documents.document import Document
 from flowengine_envs.documents.formats import SUFFIXES

@@ -1,4 +1,4 @@
-"""The process that converts one file. It depends on no other part of this project.
+"""The process that converts one file.
 
     python -I -c START SEARCH_PATH NUMBER      a fork server, which forks such processes
 

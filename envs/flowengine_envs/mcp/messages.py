@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import ToolError, printable
+from flowengine.sdk.visible_text import printable_lines
 
 if TYPE_CHECKING:
     from mcp.types import JSONRPCMessage
@@ -248,8 +249,7 @@ def brief(text: object) -> str:
         text: Any object.
     """
     whole = str(text)
-    lines = [printable(line) for line in whole[:_SHOWN].split("\n")]
-    return "\n".join(lines).strip() + ("…" if len(whole) > _SHOWN else "")
+    return printable_lines(whole[:_SHOWN]).strip() + ("…" if len(whole) > _SHOWN else "")
 
 
 def _key(number: RequestId) -> RequestId:

@@ -9,11 +9,12 @@ from flowengine.cli.driving.resuming import leave_recorded, resume_decided
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.errors import show_error
-from flowengine.cli.terminal.output import clean, err, out, out_json, when
+from flowengine.cli.terminal.output import err, out, out_json, when
 from flowengine.cli.views.approvals import KINDS, standing
 from flowengine.cli.views.waits import is_overdue
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.ports.directory import every_item
+from flowengine.sdk.visible_text import printable
 from flowengine.typed_text import edited_field
 
 if TYPE_CHECKING:
@@ -139,13 +140,13 @@ def say(session: Session, decision: Decision) -> None:
     from flowengine.kernel.notation.times import format_time
 
     at = format_time(decision.at - decision.at % 1000)
-    short, by = session.short_wait(decision.wait), clean(decision.by)
+    short, by = session.short_wait(decision.wait), printable(decision.by)
     if session.engine.wait(decision.wait).get("need", 1) != 1:  # one vote of several
         voted = "voted" if decision.first else "had already voted"
-        err(f"{short} {by} {voted} '{clean(decision.choice)}' at {at}")
+        err(f"{short} {by} {voted} '{decision.choice}' at {at}")
         return
     was = "" if decision.first else "was already "
-    err(f"{short} {was}{clean(participle(decision.choice))} by {by} at {at}")
+    err(f"{short} {was}{participle(decision.choice)} by {by} at {at}")
 
 
 def _chosen(session: Session, arguments: Namespace, choice: str | None) -> list[WaitInfo]:
@@ -229,7 +230,7 @@ def _show(session: Session, waits: list[WaitInfo], choice: str | None) -> int:
     err(f"{len(decided)} would be decided, nothing was")
     for wait in waits:
         if (why := refusals[wait["id"]]) is not None:
-            err(f"  {session.short_wait(wait['id'])} would be refused: {clean(why)}")
+            err(f"  {session.short_wait(wait['id'])} would be refused: {why}")
     return 0
 
 

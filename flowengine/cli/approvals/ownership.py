@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.terminal.output import clean, err, out, out_json
+from flowengine.cli.terminal.output import err, out, out_json
 from flowengine.cli.views.approvals import link_text
 from flowengine.cli.views.waits import answers
 
@@ -36,5 +36,5 @@ def say(session: Session, wait: WaitInfo) -> int:
     out(f"{short} {link_text(wait['handed'][-1])}")
     if wait.get("claimed_by") == session.engine.user and not session.arguments.quiet:
         for name, words in answers(session, wait, short):
-            err(f"  {clean(name):11} {session.command(*words)}")
+            err(f"  {name:11} {session.command(*words)}")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, out, out_json
+from flowengine.cli.terminal.output import out, out_json
 from flowengine.cli.views.approvals import decision_lines, details, edits
 from flowengine.cli.views.waits import answers
 
@@ -38,7 +38,7 @@ def run(arguments: Namespace) -> int:
         short = session.short_wait(wait["id"])
         for name, words in answers(session, wait, short):
             if name != "show":
-                out(f"  {clean(name):11} {session.command(*words)}")
+                out(f"  {name:11} {session.command(*words)}")
         for words in edits(wait, short):
             out(f"  {'edit':11} {session.command(*words)}")
     return 0

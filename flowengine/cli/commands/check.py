@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.terminal.output import clean, err, err_text, out, out_json, out_text, paint
+from flowengine.cli.terminal.output import err, err_text, out, out_json, out_text, paint
+from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +82,7 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
     elif not arguments.quiet and not (found and arguments.strict):
         out(f"{path}: ok{'' if flow is None else _host_steps(flow)}")
         for why in [] if flow is None else _empty_groups(flow):
-            err(f"{paint('warning:', 'yellow')} {clean(path)}: {clean(why)}")
+            err(f"{paint('warning:', 'yellow')} {path}: {why}")
     return 3 if found and arguments.strict else 0, found
 
 
@@ -142,4 +143,4 @@ def _host_steps(compiled: CompiledFlow) -> str:
     from flowengine.engines.flows import LoadedFlow
 
     steps = LoadedFlow(compiled, "").on_host
-    return clean(f", unsandboxed on this host: {steps}") if steps else ""
+    return printable(f", unsandboxed on this host: {steps}") if steps else ""

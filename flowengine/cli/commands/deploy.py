@@ -9,7 +9,7 @@ from flowengine.cli.commands import upgrade
 from flowengine.cli.commands.flows_list import show
 from flowengine.cli.commands.run import load, tell_host_steps
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, err, out_json
+from flowengine.cli.terminal.output import err, out_json
 
 if TYPE_CHECKING:
     from flowengine.engines.infos import DeployedInfo, UpgradeInfo
@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
             tell_host_steps(session, flow)
             if flow.modules and not arguments.quiet:
                 names = ", ".join(flow.modules)
-                err(clean(f"{flow.id} imports from this host, not from the store: {names}"))
+                err(f"{flow.id} imports from this host, not from the store: {names}")
             deployed.append(session.engine.deploy(flow))
             if arguments.upgrade:
                 moved += session.engine.upgrade(flow)

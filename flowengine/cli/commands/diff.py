@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import STATUS_COLOURS, clean, one_line, out, out_json, paint
+from flowengine.cli.terminal.output import STATUS_COLOURS, first_line, out, out_json, paint
 from flowengine.cli.terminal.result_stream import results
+from flowengine.sdk.visible_text import printable
 from flowengine.yaml_text import inline
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ def _lines(session: Session, found: Difference) -> Iterator[str]:
 def _side(session: Session, name: str, side: Side) -> str:
     version = f" version {side['version']}" if side["version"] not in ("", "0") else ""
     status = paint(f"{side['status']:10}", STATUS_COLOURS.get(side["status"]), results())
-    flow = clean(f"{side['flow']}{version}")
-    return f"{name:11} {session.short(side['execution'])}  {status} {one_line(flow, 40)}"
+    flow = printable(f"{side['flow']}{version}")
+    return f"{name:11} {session.short(side['execution'])}  {status} {first_line(flow, 40)}"
 
 
 def _origin(session: Session, found: Difference) -> Iterator[str]:
@@ -145,7 +146,7 @@ def _row(name: str, has_left: Any, left: Any, has_right: Any, right: Any) -> Ite
     """Yield two values side by side. Wide ones are below each other, cut where they differ."""
     a = _text(left) if has_left else "-"
     b = _text(right) if has_right else "-"
-    name = one_line(name, WIDTH - 4)
+    name = first_line(name, WIDTH - 4)
     if max(len(a), len(b)) <= COLUMN and len(name) < NAME:
         yield f"  {name:{NAME}}{a:{COLUMN}}  {b}".rstrip()
         return
@@ -160,7 +161,7 @@ def _row(name: str, has_left: Any, left: Any, has_right: Any, right: Any) -> Ite
 
 
 def _text(value: Any) -> str:
-    return clean(inline(value)).replace("\n", " ")
+    return printable(inline(value))
 
 
 def _cut(text: str, part: int) -> str:
@@ -184,7 +185,7 @@ def _further(pairs: list[StepPair]) -> Iterator[str]:
         a, b = (_standing(one) for one in (pair["left"], pair["right"]))
         where = ", ".join(dict.fromkeys(one["path"].split(".")[0] for one in pair["differ"]))
         why = f"  {where}" if a == b and where else ""
-        address = clean(pair["address"])
+        address = printable(pair["address"])
         if len(address) > width:
             address = f"{address[: width - 1]}…"
         yield f"  {address:{width}}  {a:11} {b:11}{why}"[:WIDTH].rstrip()
@@ -197,4 +198,4 @@ def _standing(step: dict[str, Any] | None) -> str:
 
 
 def _fact(name: str, value: str) -> str:
-    return f"{name:11} {one_line(value, WIDTH - 12)}"
+    return f"{name:11} {first_line(value, WIDTH - 12)}"

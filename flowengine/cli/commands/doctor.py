@@ -5,8 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
-from flowengine.cli.terminal.output import clean, out, out_json
+from flowengine.cli.terminal.output import out, out_json
 from flowengine.cli.views.environments import examined
+from flowengine.sdk.visible_text import printable
 
 HELP = "show supported and missing capabilities of this machine, and how limits are enforced"
 EXAMPLE = """\
@@ -49,4 +50,4 @@ def _of_workers(named: str | None) -> Iterator[str]:
     if remote_store(folder) is None and os.path.isdir(folder):
         how = "at once" if are_reported(folder) else "within a second: its files give no notice"
         yield ""
-        yield clean(f"a worker notices writes to {folder} {how}")
+        yield printable(f"a worker notices writes to {folder} {how}")

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, one_line, out, out_json
+from flowengine.cli.terminal.output import first_line, out, out_json
 from flowengine.cli.views.environments import NAME
+from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from flowengine.engines.infos import ScreenInfo
@@ -72,9 +73,9 @@ def _lines(found: ScreenInfo, file: Path | None) -> Iterator[str]:
     screen = found["screen"]
     for name in ("address", "title"):
         if name in screen:
-            yield f"{name:8} {one_line(screen[name], 500)}"
+            yield f"{name:8} {first_line(screen[name], 500)}"
     if "picture" in screen:
         size = len(screen["picture"]) * 3 // 4 // 1024 + 1
-        where = clean(str(file)) if file is not None else "with --picture FILE"
+        where = printable(str(file)) if file is not None else "with --picture FILE"
         yield f"picture  {size} KiB, {where}"
-    yield from (clean(line) for line in screen.get("text", "").splitlines())
+    yield from (printable(line) for line in screen.get("text", "").splitlines())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, err, out, out_json
+from flowengine.cli.terminal.output import err, out, out_json
 from flowengine.engines.inspection.open_environments import failures
 
 HELP = "end all environments that dead processes left open"
@@ -32,10 +32,10 @@ def run(arguments: Namespace) -> int:
         name = one.get("resource_key")
         which = f"{name} ({one['id']})" if name else one.get("id") or one.get("path")
         if "error" in one:
-            err(f"{clean(one['what'])} {clean(which)} could not be ended: {clean(one['error'])}")
+            err(f"{one['what']} {which} could not be ended: {one['error']}")
         else:
             done = "set aside" if one["what"] == "damaged entry" else "ended"
-            out(f"{done} {clean(one['what'])} {clean(which)}")
+            out(f"{done} {one['what']} {which}")
     if not found:
         err("nothing was left open")
     return 1 if failed else 0

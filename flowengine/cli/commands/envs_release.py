@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, err, out, out_json
+from flowengine.cli.terminal.output import err, out, out_json
 from flowengine.cli.views.environments import NAME
 
 HELP = "end an environment that was left open"
@@ -33,8 +33,8 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         out_json(found)
     elif "error" in found:
-        err(f"{clean(found['id'])} could not be ended: {clean(found['error'])}")
+        err(f"{found['id']} could not be ended: {found['error']}")
         err("  see: flowengine doctor")
     else:
-        out(f"ended {clean(found['resource_key'])} ({clean(found['id'])})")
+        out(f"ended {found['resource_key']} ({found['id']})")
     return 1 if "error" in found else 0

@@ -7,14 +7,14 @@ from typing import Any
 
 from flowengine.cli.session import NEWEST, Session
 from flowengine.cli.terminal.output import (
-    clean,
     error_text,
+    first_line,
     flush,
-    one_line,
     out,
     out_json,
     out_json_line,
 )
+from flowengine.sdk.visible_text import printable
 from flowengine.yaml_text import inline
 
 HELP = "show the journal of an execution: every event, in order"
@@ -89,11 +89,11 @@ def _print_trace(session: Session, execution: str) -> int:
 
 def line(entry: dict[str, Any]) -> str:
     """Return an entry of the journal as one line."""
-    what = clean(f"{entry['type']:10} {entry.get('address') or entry.get('signal') or ''}")
+    what = printable(f"{entry['type']:10} {entry.get('address') or entry.get('signal') or ''}")
     shown = {key: entry[key] for key in SHOWN if entry.get(key) not in (None, "", {}, [])}
     if "error" in shown:
         shown["error"] = error_text(shown["error"])
     if entry["type"] == "warning":
-        return f"{entry['seq']:>5}  {entry['at']:24}  {what}  {one_line(entry['message'], 500)}"
-    fields = "  ".join(f"{key}={one_line(inline(value), 100)}" for key, value in shown.items())
+        return f"{entry['seq']:>5}  {entry['at']:24}  {what}  {first_line(entry['message'], 500)}"
+    fields = "  ".join(f"{key}={first_line(inline(value), 100)}" for key, value in shown.items())
     return f"{entry['seq']:>5}  {entry['at']:24}  {what}  {fields}".rstrip()

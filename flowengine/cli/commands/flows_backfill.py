@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli.commands.flows_trigger import add_schedule
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, err, out, out_json, when
+from flowengine.cli.terminal.output import err, out, out_json, when
 from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.errors import InputError
 from flowengine.kernel.notation.times import format_time
@@ -73,7 +73,7 @@ def run(arguments: Namespace) -> int:
         def tell(started: ScheduledStart) -> None:
             shown.append(_entry(session, started))
             if not arguments.json:
-                out(clean("  ".join(shown[-1].values())))
+                out("  ".join(shown[-1].values()))
 
         if session.is_served:
             _record_there(session, arguments, since, until, tell)

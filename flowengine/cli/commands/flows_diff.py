@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from flowengine.cli.commands.run import load
 from flowengine.cli.parsing.arguments import is_deployed
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, out, out_json
+from flowengine.cli.terminal.output import out, out_json
 from flowengine.engines.flows import load as load_here
 
 HELP = "compare the definitions of two deployed versions or files"
@@ -41,7 +41,7 @@ def run(arguments: Namespace) -> int:
         out_json({"same": not lines, "hashes": [one.hash, other.hash], "lines": lines})
     else:
         for line in lines:
-            out(clean(line))
+            out(line)
     return DIFFER if lines else SAME
 
 

@@ -6,7 +6,8 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, err, out, out_json, table, when
+from flowengine.cli.terminal.output import err, out, out_json, table, when
+from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +52,7 @@ def show(session: Session, flows: Sequence[DeployedInfo]) -> int:
         starts = session.engine.starts(flow["flow"]) if flow["current"] else []
         for by in [_started_by(start) for start in starts] or ["-"]:
             row = [flow["flow"], flow["version"], flow["hash"][:_HASH_SHOWN]]
-            rows.append([*map(clean, row), when(flow["deployed_at"]), by])
+            rows.append([*map(printable, row), when(flow["deployed_at"]), by])
     if rows:
         for line in table(rows, ["FLOW", "VERSION", "HASH", "DEPLOYED", "STARTED BY"]):
             out(line)
@@ -76,6 +77,6 @@ def show_schedules(session: Session, starts: Sequence[StartInfo]) -> int:
 def _started_by(start: StartInfo) -> str:
     """Describe what starts a flow, with the next time of a schedule."""
     if "signal" in start:
-        return clean(f"signal {start['signal']}")
+        return printable(f"signal {start['signal']}")
     following = f"next {when(start['due'])}" if "due" in start else "paused"
-    return f"{clean(start['schedule'])} {clean(start['timezone'])}, {following}"
+    return f"{printable(start['schedule'])} {printable(start['timezone'])}, {following}"

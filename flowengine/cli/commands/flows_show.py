@@ -7,7 +7,7 @@ from typing import Any
 
 from flowengine.cli.commands.flows_list import show
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, out, out_json
+from flowengine.cli.terminal.output import out, out_json
 from flowengine.yaml_text import inline
 
 HELP = "show a deployed flow: its versions, what starts it, its inputs and Python modules"
@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> int:
             return 0
         for name in ("title", "hash", "inputs", "modules"):
             if fact := facts[name]:
-                out(clean(f"{name:8}  {fact if isinstance(fact, str) else inline(fact)}"))
+                out(f"{name:8}  {fact if isinstance(fact, str) else inline(fact)}")
         return show(session, versions)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, err, out_json
+from flowengine.cli.terminal.output import err, out_json
 
 HELP = "remove a deployed flow: nothing starts it any more, and open executions continue"
 EXAMPLE = """\
@@ -29,5 +29,5 @@ def run(arguments: Namespace) -> int:
         if arguments.json:
             out_json(removed)
         elif not arguments.quiet:
-            err(f"no longer deployed: {clean(', '.join(removed))}")
+            err(f"no longer deployed: {', '.join(removed)}")
         return 0

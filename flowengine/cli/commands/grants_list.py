@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, err, out, out_json, table, when
+from flowengine.cli.terminal.output import err, out, out_json, table, when
+from flowengine.sdk.visible_text import printable
 
 HELP = "list grants: approvals of later calls, and how often they were used"
 EXAMPLE = "flowengine grants list 01k8xq3zn3m0"
@@ -41,7 +42,9 @@ def run(arguments: Namespace) -> int:
             args = ", ".join(f"{name}={value}" for name, value in grant["args"].items())
             holds = f"flow {grant['flow']}" if "flow" in grant else "execution"
             row = [session.short_wait(grant["id"]), grant["tool"], holds, grant["status"], uses]
-            rows.append([clean(one) for one in (*row, grant.get("until", "-"), grant["by"], args)])
+            rows.append(
+                [printable(one) for one in (*row, grant.get("until", "-"), grant["by"], args)]
+            )
         heads = ["ID", "TOOL", "HOLDS FOR", "STATUS", "USED", "UNTIL", "BY", "ARGUMENTS"]
         for line in table(rows, heads):
             out(when(line))

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, err, out_json
+from flowengine.cli.terminal.output import err, out_json
 
 HELP = "revoke a grant: the next call needs an approval again"
 EXAMPLE = "flowengine grants revoke a7f3"
@@ -34,5 +34,5 @@ def run(arguments: Namespace) -> int:
             out_json(grant)
         elif not arguments.quiet:
             short = session.short_wait(grant["id"])
-            err(clean(f"{short} was revoked: calls of {grant['tool']!r} ask again"))
+            err(f"{short} was revoked: calls of {grant['tool']!r} ask again")
     return 0

@@ -6,17 +6,9 @@ from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import NoStore, Session
-from flowengine.cli.terminal.output import (
-    STATUS_COLOURS,
-    clean,
-    err,
-    out,
-    out_json,
-    paint,
-    table,
-    when,
-)
+from flowengine.cli.terminal.output import STATUS_COLOURS, err, out, out_json, paint, table, when
 from flowengine.cli.terminal.result_stream import results
+from flowengine.sdk.visible_text import printable
 
 HELP = "list executions, newest first"
 STATUSES = [
@@ -85,11 +77,11 @@ def run(arguments: Namespace) -> int:
         rows = [
             [
                 session.short(one["execution"]),
-                clean(one["flow"]),
+                printable(one["flow"]),
                 one["status"],
                 when(one["started_at"]),
                 when(one.get("ended_at", "-")),
-                clean(" ".join(f"{name}={value}" for name, value in one["labels"].items())),
+                printable(" ".join(f"{name}={value}" for name, value in one["labels"].items())),
             ]
             for one in page.items
         ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from flowengine.cli.driving.drive import drive
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, err, out, out_json, paint
+from flowengine.cli.terminal.output import err, out, out_json, paint
 from flowengine.cli.views.outcome import as_object
 from flowengine.errors import NotFound
 from flowengine.journal.records import ENDED
@@ -163,7 +163,7 @@ def load(session: Session, name: str) -> LoadedFlow:
     flow = session.engine.load(name)
     if not session.arguments.quiet:
         for warning in flow.warnings:
-            err(clean(one_line_of(warning)))
+            err(one_line_of(warning))
     return flow
 
 
@@ -179,7 +179,7 @@ def tell_host_steps(session: Session, flow: LoadedFlow) -> None:
     if session.is_remote or session.arguments.quiet:
         return
     if steps := flow.on_host:
-        err(clean(f"unsandboxed on this host: {steps}"))
+        err(f"unsandboxed on this host: {steps}")
 
 
 def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:

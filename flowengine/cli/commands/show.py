@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli.session import NEWEST, Session
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
-    clean,
     duration,
     error_text,
-    one_line,
+    first_line,
     out,
     out_json,
     paint,
@@ -22,6 +21,7 @@ from flowengine.cli.terminal.result_stream import results
 from flowengine.cli.views.approvals import expiry, standing
 from flowengine.cli.views.evidence import again_lines, evidence_lines, log_lines
 from flowengine.cli.views.waits import describe, undelivered
+from flowengine.sdk.visible_text import printable
 from flowengine.yaml_text import entry, inline
 
 if TYPE_CHECKING:
@@ -87,13 +87,13 @@ def _lines(session: Session, found: ExecutionInfo) -> Iterator[str]:
         yield from (f"  {undelivered(sent)}" for sent in found["undelivered"])
     if found.get("warnings"):
         yield "warnings"
-        yield from (f"  {one_line(one['message'], 500)}" for one in found["warnings"])
+        yield from (f"  {first_line(one['message'], 500)}" for one in found["warnings"])
     if outputs := found.get("outputs"):
         yield "outputs"
         yield from (f"  {_value(name, value)}" for name, value in outputs.items())
     error: Any = found.get("error")
     if error is not None and "message" in error:
-        yield f"error       {clean(error_text(error, error.get('step')))}"
+        yield f"error       {printable(error_text(error, error.get('step')))}"
     if found["status"] == "failed":
         yield from again_lines(found)
 
@@ -102,11 +102,11 @@ def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
     version = f" version {found['version']}" if found["version"] not in ("", "0") else ""
     status = paint(found["status"], STATUS_COLOURS.get(found["status"]), results())
     yield f"execution   {found['execution']}"
-    yield f"flow        {clean(found['flow'])}{clean(version)}"
+    yield f"flow        {printable(found['flow'])}{printable(version)}"
     yield f"status      {status}"
     if found["status"] in ("interrupted", "quarantined") and "command" in found:
         yield f"resume      {found['command']}"
-    yield f"started     {when(found['started_at'])} by {clean(found['started_by'])}"
+    yield f"started     {when(found['started_at'])} by {printable(found['started_by'])}"
     if "ended_at" in found:
         took = duration(_time(found["ended_at"]) - _time(found["started_at"]))
         yield f"ended       {when(found['ended_at'])}, after {took}"
@@ -124,7 +124,7 @@ def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
         ("on host", host),
     ):
         if value:
-            yield f"{name:12}{clean(value)}"
+            yield f"{name:12}{printable(value)}"
 
 
 def _budget(budget: BudgetInfo) -> str:
@@ -141,7 +141,7 @@ def _budget(budget: BudgetInfo) -> str:
     if "cost_usd" in budget:
         parts.append(_amount(budget["cost_usd"], "{:.6g}", "USD"))
     where = f"{budget['address']}: " if budget["address"] else ""
-    return clean(f"{where}{', '.join(parts)}; then {budget['then']}")
+    return printable(f"{where}{', '.join(parts)}; then {budget['then']}")
 
 
 def _amount(amounts: Mapping[str, float], form: str, noun: str) -> str:
@@ -162,38 +162,38 @@ def _step(step: StepInfo, width: int) -> str:
     error: Any = step.get("error")
     detail = ""
     if error is not None:
-        detail = one_line(error_text(error))
+        detail = first_line(error_text(error))
     elif expired := expiry(step["kind"], step.get("outcome"), step.get("output")):
         detail = expired
     elif "decision" in step:
         wait: WaitInfo = {"decision": step["decision"]}
         detail = standing(wait)
     elif step["status"] == "succeeded" and step.get("output") is not None:
-        detail = one_line(step.get("summary") or inline(step["output"]), 80)
+        detail = first_line(step.get("summary") or inline(step["output"]), 80)
     if step["attempts"] > 1:
         detail += f"{'  ' * bool(detail)}({step['attempts']} attempts)"
-    return f"  {clean(step['address']):{width}} {status} {took:8} {clean(detail)}".rstrip()
+    return f"  {printable(step['address']):{width}} {status} {took:8} {printable(detail)}".rstrip()
 
 
 def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
     """Yield the lines that describe one step."""
     for step in steps:
-        yield f"step        {clean(step['address'])} ({clean(step['kind'])})"
+        yield f"step        {printable(step['address'])} ({printable(step['kind'])})"
         yield f"status      {paint(step['status'], STATUS_COLOURS.get(step['status']), results())}"
         for name in ("outcome", "started_at", "ended_at"):
             if step.get(name):
-                yield f"{name.removesuffix('_at'):11} {clean(step[name])}"
+                yield f"{name.removesuffix('_at'):11} {printable(step[name])}"
         for name in ("input", "output", "subject", "decision"):
             if step.get(name) is not None:
-                yield f"{name:11} {clean(inline(step[name]))}"  # type: ignore[literal-required]
+                yield f"{name:11} {printable(inline(step[name]))}"  # type: ignore[literal-required]
         for earlier in step.get("earlier_decisions", ()):
-            yield f"{'before':11} {clean(inline(earlier))}"
+            yield f"{'before':11} {printable(inline(earlier))}"
         error: Any = step.get("error")
         if error is not None:
-            yield f"error       {clean(error_text(error))}"
+            yield f"error       {printable(error_text(error))}"
         for attempt in step.get("tries", []):
             failure: Any = attempt.get("error")
-            why = one_line(error_text(failure)) if failure else ""
+            why = first_line(error_text(failure)) if failure else ""
             ended = f" to {attempt['ended_at']}" if "ended_at" in attempt else ""
             span = f"{attempt['started_at']}{ended}"
             yield f"attempt {attempt['attempt']:<3} {attempt['status']:11} {span}  {why}".rstrip()
@@ -203,7 +203,7 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
 
 
 def _value(name: str, value: Any) -> str:
-    return one_line(entry(name, value), 500)
+    return first_line(entry(name, value), 500)
 
 
 def _time(text: str) -> int:

@@ -9,7 +9,7 @@ from flowengine.cli.driving.drive import drive
 from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, err, out_json
+from flowengine.cli.terminal.output import err, out_json
 from flowengine.cli.views.outcome import as_object
 from flowengine.errors import Conflict, InputError, UsageError
 
@@ -91,14 +91,14 @@ def run(arguments: Namespace) -> int:
             raise
         if not arguments.quiet:
             did = "started" if sent.began else "sent to" if sent.first else "was already sent to"
-            err(f"{clean(arguments.name)} {did} {session.short(sent.execution)}")
+            err(f"{arguments.name} {did} {session.short(sent.execution)}")
         if arguments.no_resume or session.is_served:
             leave_recorded(session, [sent.execution])
         else:
             try:
                 return drive(session, lambda: engine.resume(sent.execution))
             except Conflict as error:
-                err(f"recorded; {clean(error.message)}")
+                err(f"recorded; {error.message}")
         if arguments.json:
             out_json(as_object(session, engine.result(sent.execution)))
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.terminal.output import clean, err, err_text, out, out_json, paint
+from flowengine.cli.terminal.output import err, err_text, out, out_json, paint
 from flowengine.errors import FlowFileError, UsageError
 
 if TYPE_CHECKING:
@@ -105,10 +105,10 @@ def _show(report: Report, arguments: Namespace) -> None:
             continue
         word = paint("ok    ", "green") if outcome.passed else paint("FAILED", "red")
         time = f"  {outcome.seconds * 1000:.0f} ms" if arguments.verbose else ""
-        out(f"{word} {path}: {clean(outcome.name)}{time}")
+        out(f"{word} {path}: {outcome.name}{time}")
         for problem in outcome.problems:
             for number, line in enumerate(_lines(report, problem)):
-                out(f"       {'' if number == 0 else '  '}{clean(line)}")
+                out(f"       {'' if number == 0 else '  '}{line}")
     if arguments.case is None:
         _show_branches(report, arguments)
 

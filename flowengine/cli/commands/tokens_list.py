@@ -7,7 +7,8 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, err, out, out_json, table, when
+from flowengine.cli.terminal.output import err, out, out_json, table, when
+from flowengine.sdk.visible_text import printable
 
 HELP = "list the tokens for the API, without their secrets"
 EXAMPLE = "flowengine tokens list"
@@ -34,11 +35,11 @@ def run(arguments: Namespace) -> int:
         return 0
     rows = [
         [
-            clean(view["name"]),
-            clean(view["user"]),
+            printable(view["name"]),
+            printable(view["user"]),
             view["status"],
             view.get("role", "-"),
-            clean(" ".join(view["flows"])),
+            printable(" ".join(view["flows"])),
             when(view.get("expires_at", "-")),
             when(view.get("used_at", "-")),
         ]

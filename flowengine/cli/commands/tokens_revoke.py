@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, err, out_json
+from flowengine.cli.terminal.output import err, out_json
 
 HELP = "revoke a token for the API: a running server refuses it from then on"
 EXAMPLE = "flowengine tokens revoke ci"
@@ -32,7 +32,7 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         out_json(view)
     elif not arguments.quiet:
-        err(f"revoked {clean(arguments.name)}")
+        err(f"revoked {arguments.name}")
     return 0
 
 

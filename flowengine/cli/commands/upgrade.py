@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli.commands.run import load
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, err, one_line, out, out_json, paint
+from flowengine.cli.terminal.output import err, first_line, out, out_json, paint
 from flowengine.cli.terminal.result_stream import results
 from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.sdk.visible_text import printable
 from flowengine.yaml_text import entry
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _lines(session: Session, info: UpgradeInfo, *, check: bool) -> Iterator[str]
     yield f"{session.short(info['execution'])}  {info['status']:9}  {word}"
     for one in info["obstacles"]:
         name = f"{one['what']} {one['name']}" if one["name"] else one["what"]
-        yield f"  {clean(name)}: {one_line(one['why'])}"
+        yield f"  {printable(name)}: {first_line(one['why'])}"
     if info["write"]:
         yield "  write this into a mapping for --map:"
         yield from (f"    {line}" for line in _yaml(info["write"], _fits(info)))
@@ -157,7 +158,7 @@ def _yaml(data: dict[str, Any], fits: dict[str, list[str]]) -> Iterator[str]:
         else:
             may = fits.get(name) or fits.get(name.rpartition(":")[2]) or []
             note = f"  # {', '.join(may)}" if may else ""
-            yield clean(f"{entry(str(name), value)}{note}")
+            yield printable(f"{entry(str(name), value)}{note}")
 
 
 def _say(found: list[UpgradeInfo], *, check: bool) -> None:

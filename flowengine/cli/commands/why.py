@@ -6,8 +6,9 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from flowengine.cli.session import NEWEST, Session
-from flowengine.cli.terminal.output import clean, out, out_json, when
+from flowengine.cli.terminal.output import out, out_json, when
 from flowengine.cli.views.waits import is_overdue, undecidable
+from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from flowengine.engines.infos import Reason
@@ -55,4 +56,6 @@ def _nobody(session: Session, reason: Reason) -> list[str]:
     """Return why no user may decide what a branch waits for."""
     if "nobody" not in reason:
         return []
-    return undecidable(session, session.engine.wait(reason["wait"])) or [clean(reason["nobody"])]
+    return undecidable(session, session.engine.wait(reason["wait"])) or [
+        printable(reason["nobody"])
+    ]

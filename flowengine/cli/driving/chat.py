@@ -15,13 +15,12 @@ from flowengine.cli.driving.progress import Progress
 from flowengine.cli.terminal.errors import show_error
 from flowengine.cli.terminal.output import (
     ask,
-    clean,
     err,
     err_text,
     error_text,
+    first_line,
     flush,
     is_terminal,
-    one_line,
     out,
     out_piece,
     paint,
@@ -30,6 +29,7 @@ from flowengine.errors import Conflict, NotFound
 from flowengine.kernel.graph.compiled import OPENING
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -101,7 +101,7 @@ class Talk(Progress):
             if update.data["state"] == "failed":
                 super().environment(update)
             else:
-                self.line(paint(f"  {clean(name)}  ready", "dim"))
+                self.line(paint(f"  {printable(name)}  ready", "dim"))
 
     def head(self, execution: str) -> None:
         """Do nothing, because there is only one conversation."""
@@ -117,8 +117,8 @@ class Talk(Progress):
         if step.status == "running" and spec["kind"] == "agent_turn":
             self._taken_over(step.address.rpartition("/")[0], spec["task"]["agent"])
         if step.error is not None and step.status in ("failed", "retrying"):
-            text = one_line(error_text(step.error))
-            line = f"  {paint(f'{clean(step.address)} {step.status}', 'yellow')} {text}"
+            text = first_line(error_text(step.error))
+            line = f"  {paint(f'{printable(step.address)} {step.status}', 'yellow')} {text}"
             if step.status == "failed" and spec["kind"] in ("agent_turn", "agent_reduction"):
                 self._failed = line
             else:
@@ -131,14 +131,14 @@ class Talk(Progress):
             from flowengine import registry
 
             text = registry.summary(spec["teller"], step.output) or ""
-            self.line(paint(f"  {clean(spec['id'])}  {one_line(text, 100)}", "dim"))
+            self.line(paint(f"  {printable(spec['id'])}  {first_line(text, 100)}", "dim"))
 
     def _taken_over(self, conversation: str, agent: Mapping[str, Any]) -> None:
         """Show a handoff when it is the new agent's turn."""
         before = self._active.get(conversation)
         self._active[conversation] = agent["name"]
         if before not in (None, agent["name"]):
-            self.line(paint(f"→ {clean(agent.get('called', agent['name']))}", "dim"))
+            self.line(paint(f"→ {printable(agent.get('called', agent['name']))}", "dim"))
 
     def _opened(self, spec: StepSpec) -> None:
         """Report once the environments that are open from the start, or are being opened."""
@@ -148,7 +148,7 @@ class Talk(Progress):
             if name not in self._open:
                 self._open.add(name)
                 state = "opens in the background" if name in later else "ready"
-                self.line(paint(f"  {clean(name)}  {state}", "dim"))
+                self.line(paint(f"  {printable(name)}  {state}", "dim"))
 
     def _output(self, address: str, stream: str, text: str) -> None:
         if stream == "stdout":
@@ -249,25 +249,25 @@ class Chat(Dialogue):
         if _is_failure(text):
             self.talk.take_failure()
             for line in text.split("\n"):
-                err(paint(clean(line), "yellow"))
+                err(paint(line, "yellow"))
         elif not "".join(self.talk.shown).rstrip().endswith(text.rstrip()):
             for line in text.split("\n"):
-                out(clean(line.rstrip("\r")))
+                out(line.rstrip("\r"))
             flush()
 
     def _command(self, text: str, execution: str) -> None:
         if text == "/tools":
             for line in _tools(self._session, execution):
-                err(clean(line))
+                err(line)
         elif text == "/cost":
-            err(clean(cost(self._session, execution)))
+            err(cost(self._session, execution))
         elif text == RETRY:
             err("the last message has an answer: type the next message")
         else:
             word = text.split(maxsplit=1)[0]
             if word != "/help":
                 near = did_you_mean(word, _COMMANDS)
-                err(f"there is no command {one_line(word, 40)}{f': {near}' if near else ''}")
+                err(f"there is no command {first_line(word, 40)}{f': {near}' if near else ''}")
             err_text(HELP)
 
     def _read(self, prompt: str) -> str:
@@ -294,7 +294,7 @@ def _tools(session: Session, execution: str) -> list[str]:
             lines.append(agent["name"])
             described = [(one["name"], one["description"]) for one in agent["tools"]]
             described += [(f"→ {name}", what) for name, what in agent["handoffs"].items()]
-            lines += [f"  {name}  {one_line(what, 80)}".rstrip() for name, what in described]
+            lines += [f"  {name}  {first_line(what, 80)}".rstrip() for name, what in described]
     return lines
 
 

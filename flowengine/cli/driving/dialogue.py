@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.watching import interrupted, watch
 from flowengine.cli.terminal.errors import show_error
-from flowengine.cli.terminal.output import ask, clean, err, one_line
+from flowengine.cli.terminal.output import ask, err, first_line
 from flowengine.cli.views.approvals import KINDS, details, standing
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.journal.ports.directory import every_item
 from flowengine.keyboard import Withdrawn, listening
+from flowengine.sdk.visible_text import printable
 from flowengine.typed_text import by_type, edited_field
 from flowengine.yaml_text import inline
 
@@ -326,7 +327,7 @@ class Dialogue:
         subject = wait.get("subject")
         now = subject.get(name) if isinstance(subject, dict) else None
         edits.pop(name, None)
-        while text := self._read(f"edit {name} [{one_line(inline(now), 60)}]: ").strip():
+        while text := self._read(f"edit {name} [{first_line(inline(now), 60)}]: ").strip():
             try:
                 edits[name] = edited_field(wait, name, text)
                 return
@@ -355,12 +356,12 @@ class Dialogue:
     def _field(self, name: str, about: str, *, required: bool) -> str:
         """Ask for the text of one field, repeatedly if it is required."""
         note = about or ("" if required else "Enter: none")
-        prompt = f"{clean(name)}{f' ({note})' if note else ''}: "
+        prompt = f"{printable(name)}{f' ({note})' if note else ''}: "
         while True:
             text = self._read(prompt).strip()
             if text or not required:
                 return text
-            err(f"  {clean(name)} is required (Ctrl-D leaves the question open)")
+            err(f"  {name} is required (Ctrl-D leaves the question open)")
 
     def _read(self, prompt: str) -> str:
         """Return the text typed at the terminal after a prompt.
@@ -388,4 +389,4 @@ def _about(field: Any) -> str:
         parts.append(" | ".join(map(inline, field["enum"])))
     if "default" in field:
         parts.append(f"Enter: {inline(field['default'])}")
-    return clean(", ".join(parts))
+    return printable(", ".join(parts))

@@ -9,8 +9,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self
 
 from flowengine.cli.driving.progress import STATUS_WIDTH, Progress
-from flowengine.cli.terminal.output import Colours, clean, is_terminal, rendered
+from flowengine.cli.terminal.output import Colours, is_terminal, rendered
 from flowengine.cli.terminal.result_stream import results
+from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -139,7 +140,7 @@ class LiveProgress(Progress):
         frame = FRAMES[int(now * 8) % len(FRAMES)]
         shown = Text(no_wrap=True, overflow="ellipsis")
         for address, since in running[:MOST]:
-            shown.append(f"{frame} {clean(address):{self._width}} ")
+            shown.append(f"{frame} {printable(address):{self._width}} ")
             shown.append(f"{'running':{STATUS_WIDTH}}", "cyan")
             shown.append(f" {now - since:.0f}s\n")
         if len(running) > MOST:

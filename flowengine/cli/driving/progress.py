@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
-    clean,
     duration,
     err,
     error_text,
-    one_line,
+    first_line,
     out_json_line,
     out_text,
     paint,
@@ -20,6 +19,7 @@ from flowengine.cli.terminal.output import (
 )
 from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.inspection.call_endings import NOT_MADE, shown_status
+from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
@@ -117,8 +117,8 @@ class Progress:
     def environment(self, update: Update) -> None:
         """Show that an environment could not be opened in the background."""
         if update.data["state"] == "failed":
-            name, error = clean(update.data["name"]), update.data["error"]
-            why = one_line(error_text(error), 500)
+            name, error = printable(update.data["name"]), update.data["error"]
+            why = first_line(error_text(error), 500)
             message = f"'{name}' is not open, and is tried again when it is used: {why}"
             self.line(f"{paint('warning:', 'yellow')} {message}")
 
@@ -158,7 +158,7 @@ class Progress:
         if self._events:
             out_json_line(entry)
         if entry["type"] == "warning" and _concerns_others(entry):
-            self.line(f"{paint('warning:', 'yellow')} {one_line(entry['message'], 500)}")
+            self.line(f"{paint('warning:', 'yellow')} {first_line(entry['message'], 500)}")
         if self._verbose and "traceback" in entry.get("evidence", ()):
             self._evidence[execution, entry.get("address", "")] = {
                 "traceback": entry["evidence"]["traceback"]
@@ -227,7 +227,7 @@ class Progress:
         if status in FAILED and step.error is not None:
             if step.status == "retrying":
                 self._since[place] = step.at
-            return one_line(error_text(step.error))
+            return first_line(error_text(step.error))
         spec = self._flow(place[0]).compiled["steps"][step.step]
         decided = self._decided.pop(place, None)
         if (kind := spec.get("kind", spec["action"])) == "approval":
@@ -235,13 +235,13 @@ class Progress:
 
             decided = expiry(kind, step.outcome, step.output) or decided
         if step.status != "succeeded" or decided is not None:
-            return clean(decided or "")
+            return printable(decided or "")
         took = "" if since is None else duration(step.at - since)
         if "teller" in spec and not self._verbose:
             from flowengine import registry
 
             summary = registry.summary(spec["teller"], step.output)
-            return f"{took:7} {one_line(summary or '', 80)}".rstrip()
+            return f"{took:7} {first_line(summary or '', 80)}".rstrip()
         if self._verbose and step.output is not None:
             return f"{took:8} {_shown_value(step.output)}"
         return took
@@ -265,7 +265,7 @@ class Progress:
     def _output(self, address: str, stream: str, text: str) -> None:
         """Show lines that a program of a step prints."""
         for line in text.split("\n"):
-            self._line(address, stream, clean(line.rstrip("\r")))
+            self._line(address, stream, printable(line.rstrip("\r")))
 
     def _part(self, execution: str, part: Mapping[str, Any]) -> None:
         """Show the replies of models by lines, because several may arrive at once."""
@@ -282,12 +282,12 @@ class Progress:
             self._line(part["address"], "says", "(this is taken back, and the reply starts again)")
 
     def _says(self, address: str, line: list[str]) -> None:
-        self._line(address, "says", clean("".join(line).rstrip("\r")))
+        self._line(address, "says", printable("".join(line).rstrip("\r")))
 
     def _line(self, address: str, status: str, detail: str) -> None:
         shown = paint(f"{status:{STATUS_WIDTH}}", STATUS_COLOURS.get(status))
         self._widen(len(address))
-        self.line(f"  {clean(address):{self._width}} {shown} {detail}".rstrip())
+        self.line(f"  {printable(address):{self._width}} {shown} {detail}".rstrip())
 
     def _make_room(self, execution: str, address: str) -> None:
         """Widen the address column for the key of an item, before its first line is shown."""
@@ -341,13 +341,13 @@ def what_for(session: Session, wait: WaitInfo) -> str:
     parts = [f"signal {' or '.join(signals)}"] if signals else []
     if "due" in wait:
         parts.append(f"until {when(wait['due'])}")
-    return clean(", ".join(parts) or kind)
+    return printable(", ".join(parts) or kind)
 
 
 def _shown_value(value: Any) -> str:
     from flowengine.yaml_text import inline
 
-    return "" if value in (None, {}, []) else one_line(inline(value), 120)
+    return "" if value in (None, {}, []) else first_line(inline(value), 120)
 
 
 def _concerns_others(warning: Mapping[str, Any]) -> bool:

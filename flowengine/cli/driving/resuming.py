@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.watching import watch
 from flowengine.cli.session import Session
-from flowengine.cli.terminal.output import clean, err
+from flowengine.cli.terminal.output import err
 from flowengine.cli.views.outcome import EXIT_CODES, as_object, show_outcome
 from flowengine.errors import Conflict
 from flowengine.worker.backlog import Backlog
@@ -40,7 +40,7 @@ def resume_decided(session: Session, decisions: list[Decision]) -> Resumed:
         try:
             result, progress = _resume(session, execution)
         except Conflict as error:
-            err(f"recorded; {clean(error.message)}")
+            err(f"recorded; {error.message}")
             continue
         if result is not None and (new or progress.moved):
             _finish(session, result, resumed)
@@ -74,7 +74,7 @@ def resume_due(session: Session) -> Resumed:
     backlog = Backlog(at_once=1, window=1)
     for start in session.engine.start_due():
         if start.error is not None:
-            err(f"{clean(start.flow)} was not started by its schedule: {clean(str(start.error))}")
+            err(f"{start.flow} was not started by its schedule: {start.error!s}")
             resumed[1].append(EXIT_CODES["failed"])
     backlog.fill(session.engine.due())
     while (due := backlog.next(monotonic())) is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from codecs import getincrementaldecoder
 
-from flowengine.printable import HARMFUL
+from flowengine.sdk.visible_text import DISGUISING, REPLACEMENT
 
 _SEQUENCE = re.compile(
     r"\x1b(?:\[(?P<private>[<=>?]?)(?P<numbers>[0-9:;]*)(?P<between>[ -/]*)(?P<final>[@-~])"
@@ -32,8 +32,7 @@ _MODES = {
 }
 """Modes of keys, the cursor, wrapping and the second screen, but none that reports anything."""
 _SHORT = frozenset("78=>DEHM")
-_KEPT = "\n\r\t\b\a\x0e\x0f"
-_SIGNS = {code: shown for code, shown in HARMFUL.items() if chr(code) not in _KEPT}
+_KEPT = "\r\b\a\x0e\x0f"
 
 
 class EscapeFilter:
@@ -68,7 +67,7 @@ class EscapeFilter:
                 self._inside, at = False, end.end() if end.group() != "\x1b" else end.start()
                 continue
             escape = text.find("\x1b", at)
-            shown.append(text[at : escape if escape >= 0 else len(text)].translate(_SIGNS))
+            shown.append(_harmless(text[at : escape if escape >= 0 else len(text)]))
             if escape < 0:
                 break
             found = _SEQUENCE.match(text, escape)
@@ -80,6 +79,11 @@ class EscapeFilter:
                 self._inside = found["text"] is not None
                 shown.append(found.group() if _draws(found) else "")
         return "".join(shown).encode()
+
+
+def _harmless(text: str) -> str:
+    """Return text without sequences, with the characters replaced that could disguise it."""
+    return DISGUISING.sub(lambda found: found[0] if found[0] in _KEPT else REPLACEMENT, text)
 
 
 def _draws(found: re.Match[str]) -> bool:

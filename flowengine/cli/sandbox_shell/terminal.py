@@ -15,7 +15,8 @@ from typing import Any
 
 from flowengine.cli.sandbox_shell.escape_filter import AT_THE_END, EscapeFilter
 from flowengine.cli.sandbox_shell.script import code_of, ended, is_unfinished, message_of
-from flowengine.cli.terminal.output import clean, err, out, paint
+from flowengine.cli.terminal.output import err, out, paint
+from flowengine.sdk.visible_text import printable
 
 _GLANCE = 0.05
 """Seconds between two checks of a command's output."""
@@ -67,7 +68,7 @@ def talk(shell: Any, name: str) -> int:
         text, code, cwd = "", code_of(result), result.cwd
         message = message_of(result)
         if message is not None:
-            err(clean(message))
+            err(message)
         if ended(result):
             return code
 
@@ -90,7 +91,7 @@ def _woken() -> Iterator[None]:
 
 def _prompt(name: str, cwd: str, code: int) -> str:
     failed = f" [{code}]" if code else ""
-    return f"{name}{':' if cwd else ''}{clean(cwd)}{failed}$ "
+    return f"{name}{':' if cwd else ''}{printable(cwd)}{failed}$ "
 
 
 class _Size:

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from flowengine.cli.terminal.result_stream import results
 from flowengine.errors import FlowEngineError
-from flowengine.printable import printable
+from flowengine.sdk.visible_text import DISGUISING, printable
 
 _COLOURS = {
     "red": "31",
@@ -114,9 +114,7 @@ def as_json(value: Any) -> str:
 
     ascii_only = (results().encoding or "").lower().replace("-", "") != "utf8"
     text = json.dumps(value, ensure_ascii=ascii_only, default=plain)
-    if text.isprintable():
-        return text
-    return "".join([c if printable(c) == c else json.dumps(c)[1:-1] for c in text])
+    return DISGUISING.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def err(text: str = "") -> None:
@@ -209,15 +207,10 @@ def paint(text: str, colour: str | None, stream: TextIO | None = None) -> str:
     return f"{_PEN}{_COLOURS[colour]}m{text}{_PEN}0m"
 
 
-def clean(text: object) -> str:
-    """Return foreign text on one line as it will be written, so that its width can be computed."""
-    return printable(text)
-
-
-def one_line(text: object, longest: int = 200) -> str:
+def first_line(text: object, longest: int = 200) -> str:
     """Return the first line of a text, cut if it is long."""
     line, _, more = str(text).strip().partition("\n")
-    line = clean(line)
+    line = printable(line)
     if len(line) > longest:
         return f"{line[: longest - 1]}…"
     return f"{line} …" if more.strip() else line

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.terminal.output import clean, one_line, paint, table, when
+from flowengine.cli.terminal.output import first_line, paint, table, when
 from flowengine.cli.views.waits import answering, arguments, is_overdue, times, undecidable
-from flowengine.printable import shortened
+from flowengine.sdk.visible_text import printable, shortened
 from flowengine.yaml_text import inline
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ def rows(session: Session, waits: list[WaitInfo]) -> list[str]:
             [
                 session.short_wait(wait["id"]),
                 session.short(wait["execution"]),
-                clean(wait["flow"]),
+                printable(wait["flow"]),
                 when(wait["since"]),
                 standing(wait) if decided else _due(wait),
-                *([clean(wait.get("claimed_by", "-"))] if claimed else []),
-                one_line(f"{wait.get('title', wait['address'])} {arguments(wait)}".strip(), 80),
+                *([printable(wait.get("claimed_by", "-"))] if claimed else []),
+                first_line(f"{wait.get('title', wait['address'])} {arguments(wait)}".strip(), 80),
             ]
             for wait in waits
         ],
@@ -84,10 +84,12 @@ def standing(wait: WaitInfo) -> str:
 
     decision = wait.get("decision")
     if decision is None:
-        return "pending" if wait.get("status") == "pending" else clean(wait.get("how", "closed"))
+        return (
+            "pending" if wait.get("status") == "pending" else printable(wait.get("how", "closed"))
+        )
     choice = decision.get("choice")
     what = participle(choice) if choice else "expired"
-    return clean(f"{what} by {decision['by']}")
+    return printable(f"{what} by {decision['by']}")
 
 
 def expiry(kind: str, outcome: str | None, output: Any) -> str:
@@ -105,7 +107,7 @@ def expiry(kind: str, outcome: str | None, output: Any) -> str:
         return "expired"
     from flowengine.engines.people.approvals import participle
 
-    return f"expired: {clean(participle(outcome))}" if via == "expiry" else ""
+    return f"expired: {printable(participle(outcome))}" if via == "expiry" else ""
 
 
 def _then(wait: WaitInfo) -> str:
@@ -126,7 +128,7 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
         Lines.
     """
     short = session.short_wait(wait["id"])
-    yield f"{paint(short, 'bold')}  {paint(one_line(wait.get('title', wait['address'])), 'bold')}"
+    yield f"{paint(short, 'bold')}  {paint(first_line(wait.get('title', wait['address'])), 'bold')}"
     where = f"{wait['flow']} {session.short(wait['execution'])}, step {wait['address']}"
     yield _fact("execution", where)
     yield _fact("since", when(wait["since"]))
@@ -139,7 +141,7 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
     elif wait.get("claim") and wait.get("status") != "closed":
         yield _fact("claimed by", "(not claimed yet: it must be claimed before it is decided)")
     for link in wait.get("handed", []):
-        why = f": {one_line(link['comment'])}" if link.get("comment") else ""
+        why = f": {first_line(link['comment'])}" if link.get("comment") else ""
         yield _fact("history", f"{link_text(link)} via {link.get('via', 'time')}{why}")
     if wait.get("need", 1) > 1:
         yield _fact("votes", f"{len(wait.get('votes', []))} of {wait['need']}")
@@ -188,13 +190,13 @@ def link_text(link: Mapping[str, Any]) -> str:
     """Return one link of the ownership chain of an approval in readable form."""
     if link["do"] == "escalated":
         text = f"escalated to {', '.join(link['to'])} at {when(link['at'])}"
-        return clean(text)
+        return printable(text)
     what = {
         "claimed": f"claimed by {link['by']}",
         "released": f"released by {link['by']}",
         "delegated": f"delegated to {link.get('to')} by {link['by']}",
     }[link["do"]]
-    return clean(f"{what} at {when(link['at'])}")
+    return printable(f"{what} at {when(link['at'])}")
 
 
 def decision_lines(wait: WaitInfo) -> Iterator[str]:
@@ -289,7 +291,7 @@ def _quoted(text: str) -> Iterator[str]:
 def _shown(value: Any) -> str:
     """Return a value on one line, or the beginning, end, size and digest of a long one."""
     whole = inline(value)
-    return shortened(clean(whole), LONGEST, whole)
+    return shortened(printable(whole), LONGEST, whole)
 
 
 def _form(schema: Mapping[str, Any]) -> Iterator[str]:
@@ -314,4 +316,4 @@ def _choices(wait: WaitInfo) -> Iterator[str]:
 
 
 def _fact(name: str, value: object) -> str:
-    return f"  {clean(name):{WIDTH}} {clean(value)}"
+    return f"  {printable(name):{WIDTH}} {printable(value)}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flowengine.cli.terminal.output import clean, one_line, table, when
+from flowengine.cli.terminal.output import first_line, table, when
+from flowengine.sdk.visible_text import printable
 
 LEFT = "left"
 """State of an environment that a dead process left open."""
@@ -24,12 +25,12 @@ def rows(found: list[dict[str, Any]]) -> list[str]:
     return table(
         [
             [
-                clean(one["id"]),
-                one_line(one["resource_key"], 40),
-                clean(one["kind"]),
-                clean(one["provider"]),
-                clean(one["scope"]),
-                one_line(one["owner_id"], 40) or "-",
+                printable(one["id"]),
+                first_line(one["resource_key"], 40),
+                printable(one["kind"]),
+                printable(one["provider"]),
+                printable(one["scope"]),
+                first_line(one["owner_id"], 40) or "-",
                 state(one),
                 "-" if one["process"] is None else str(one["process"]),
                 when(one["since"]),
@@ -42,7 +43,7 @@ def rows(found: list[dict[str, Any]]) -> list[str]:
 
 def state(one: Mapping[str, Any]) -> str:
     """Return its state, or that its process is dead."""
-    return LEFT if one["alive"] is False else clean(one["state"])
+    return LEFT if one["alive"] is False else printable(one["state"])
 
 
 def details(one: Mapping[str, Any]) -> Iterator[str]:
@@ -54,7 +55,7 @@ def details(one: Mapping[str, Any]) -> Iterator[str]:
     Yields:
         Lines.
     """
-    yield f"{clean(one['resource_key'])}  {clean(one['id'])}"
+    yield f"{printable(one['resource_key'])}  {printable(one['id'])}"
     lives = "alive" if one["alive"] else "dead"
     facts = {
         "kind": f"{one['kind']} by {one['provider']}",
@@ -65,7 +66,9 @@ def details(one: Mapping[str, Any]) -> Iterator[str]:
         "workspace": one["workspace"],
         **{name: _plain(value) for name, value in one["traces"].items()},
     }
-    yield from (f"  {clean(name):{11}} {one_line(value, 500)}" for name, value in facts.items())
+    yield from (
+        f"  {printable(name):{11}} {first_line(value, 500)}" for name, value in facts.items()
+    )
 
 
 def examined(found: list[dict[str, Any]]) -> Iterator[str]:
@@ -80,10 +83,10 @@ def examined(found: list[dict[str, Any]]) -> Iterator[str]:
     yield from table(
         [
             [
-                clean(one["kind"]),
-                clean(one["provider"]),
+                printable(one["kind"]),
+                printable(one["provider"]),
                 "yes" if one["available"] else "no",
-                clean(one["isolation"] or "-"),
+                printable(one["isolation"] or "-"),
             ]
             for one in found
         ],
@@ -95,8 +98,8 @@ def examined(found: list[dict[str, Any]]) -> Iterator[str]:
             missing.setdefault(one["missing"], []).append(f"{one['kind']} by {one['provider']}")
     for why, what in missing.items():
         yield ""
-        yield f"missing for {clean(', '.join(what))}:"
-        yield f"  {one_line(why, 500)}"
+        yield f"missing for {printable(', '.join(what))}:"
+        yield f"  {first_line(why, 500)}"
     yield from _held([one for one in found if one["available"]])
 
 
@@ -108,8 +111,8 @@ def _held(found: list[dict[str, Any]]) -> Iterator[str]:
         groups.setdefault(held, []).append(f"{one['kind']} by {one['provider']}")
     for held, what in groups.items():
         yield ""
-        yield f"enforced for {clean(', '.join(what))}:"
-        yield from (f"  {clean(axis):12} {clean(how)}" for axis, how in held)
+        yield f"enforced for {printable(', '.join(what))}:"
+        yield from (f"  {printable(axis):12} {printable(how)}" for axis, how in held)
         if not held:
             yield "  nothing"
 

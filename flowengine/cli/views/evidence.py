@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.terminal.output import clean, one_line, when
+from flowengine.cli.terminal.output import first_line, when
 from flowengine.errors import NotFound
+from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
@@ -36,9 +37,9 @@ def evidence_lines(
         if most is not None and isinstance(found, str) and len(lines) > most:
             lines = ["…", *lines[-most:]]
         if lines:
-            yield f"{indent}{name}{clean(step and f' of {step}')}"
+            yield f"{indent}{name}{printable(step and f' of {step}')}"
         for line in lines:
-            yield f"{indent}  {clean(line)}".rstrip()
+            yield f"{indent}  {printable(line)}".rstrip()
 
 
 def log_lines(log: LogInfo, *, indent: str = "  ") -> Iterator[str]:
@@ -56,9 +57,9 @@ def log_lines(log: LogInfo, *, indent: str = "  ") -> Iterator[str]:
         yield f"{indent}  … ({log['left_out']} older lines are not kept)"
     for line in log["lines"]:
         first, *more = line["text"].split("\n")
-        level = one_line(line["level"], 20)
-        yield f"{indent}  {when(line['at'])} {level:7} {clean(first)}".rstrip()
-        yield from (f"{indent}| {clean(each)}".rstrip() for each in more)
+        level = first_line(line["level"], 20)
+        yield f"{indent}  {when(line['at'])} {level:7} {printable(first)}".rstrip()
+        yield from (f"{indent}| {printable(each)}".rstrip() for each in more)
 
 
 def evidence_of(
@@ -94,9 +95,9 @@ def again_lines(failed: Mapping[str, Any]) -> Iterator[str]:
         Lines.
     """
     for address in failed.get("not_undone", ()):
-        yield f"not undone  {clean(address)}"
+        yield f"not undone  {printable(address)}"
     for address, fork in failed.get("undone_by", {}).items():
-        yield f"undone      {clean(address)}, by the fork {clean(fork)}"
+        yield f"undone      {printable(address)}, by the fork {printable(fork)}"
     if "command" in failed:
         yield f"try again   {failed['command']}"
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
-    clean,
     duration,
     err,
     error_text,
@@ -80,7 +79,7 @@ def _show_error(session: Session, result: ExecutionResult) -> None:
     error: Any = result.error
     if result.status == "cancelled":
         if error["message"]:
-            err(f"  reason      {clean(error['message'])}")
+            err(f"  reason      {error['message']}")
         return
     from flowengine.cli.views.evidence import (
         LINES,
@@ -89,7 +88,7 @@ def _show_error(session: Session, result: ExecutionResult) -> None:
         evidence_of,
     )
 
-    err(f"{paint('error:', 'red')} {clean(error_text(error, error.get('step')))}")
+    err(f"{paint('error:', 'red')} {error_text(error, error.get('step'))}")
     step, evidence = evidence_of(session, result.execution, error)
     several = step if error["type"] == "CompensationFailed" else ""
     for line in evidence_lines(evidence, most=LINES, step=several):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.terminal.output import clean, err, one_line, paint, when
+from flowengine.cli.terminal.output import err, first_line, paint, when
+from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,7 +71,7 @@ def _say(session: Session, reason: Reason) -> None:
     """Report the reason of a waiting step, and the command that helps."""
     from shlex import split
 
-    err(when(clean(f"  {reason['address'] or 'flow'}: {reason['what']}")))
+    err(when(f"  {reason['address'] or 'flow'}: {reason['what']}"))
     if reason["address"] and reason.get("command"):
         words = split(reason["command"])[1:]
         err(f"    {DOES.get(words[0], words[0]):5} {session.command(*words)}")
@@ -93,7 +94,7 @@ def describe(session: Session, wait: WaitInfo) -> Iterator[str]:
         for why in undecidable(session, wait):
             yield f"{indent}{'nobody':10} {why}"
     for name, words in answers(session, wait, short):
-        yield f"{indent}{clean(name):10} {session.command(*words)}"
+        yield f"{indent}{printable(name):10} {session.command(*words)}"
 
 
 def answers(session: Session, wait: WaitInfo, short: str) -> Iterator[tuple[str, list[str]]]:
@@ -142,7 +143,7 @@ def undelivered(sent: dict[str, Any]) -> str:
     """Return a line about an undeliverable message."""
     to = {"all": "all", "parent": "its parent"}.get(sent["to"], f"execution {sent['to']}")
     key = "" if sent["key"] is None else f" with key {sent['key']}"
-    return one_line(f"signal {sent['signal']}{key} to {to}: {sent['why']}", 500)
+    return first_line(f"signal {sent['signal']}{key} to {to}: {sent['why']}", 500)
 
 
 def answering(wait: WaitInfo, choice: dict[str, Any], short: str) -> list[str]:
@@ -180,14 +181,14 @@ def _filled(wait: WaitInfo, choice: dict[str, Any]) -> list[str]:
 
 def _title(wait: WaitInfo) -> str:
     if "title" in wait:
-        return one_line(wait["title"])
+        return first_line(wait["title"])
     names = [
         f"signal {one['signal']}" + ("" if one.get("key") is None else f" with key {one['key']}")
         for one in wait.get("signals", [])
     ]
     if "due" in wait:
         names.append(f"until {when(wait['due'])}")
-    return clean(f"{wait['address']}: {', or '.join(names) or 'a condition on state'}")
+    return printable(f"{wait['address']}: {', or '.join(names) or 'a condition on state'}")
 
 
 def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
@@ -199,11 +200,11 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
         from flowengine.yaml_text import inline
 
         found = wait["found"]
-        yield "would do", one_line(f"{found['action']}: {inline(found['target'])}")
+        yield "would do", first_line(f"{found['action']}: {inline(found['target'])}")
     if wait.get("assignees"):
-        yield "assignees", clean(", ".join(wait["assignees"]))
+        yield "assignees", printable(", ".join(wait["assignees"]))
     if "claimed_by" in wait:
-        yield "claimed by", clean(wait["claimed_by"])
+        yield "claimed by", printable(wait["claimed_by"])
     if wait.get("need", 1) > 1:
         yield "votes", f"{len(wait.get('votes', []))} of {wait['need']}"
     yield from times(wait)
@@ -217,7 +218,7 @@ def undecidable(session: Session, wait: WaitInfo) -> list[str]:
 
     found = actors.undecidable(wait, session.engine.settings)
     found |= session.engine.settings.without_members(found)
-    return [clean(why) for why in found.values()]
+    return [printable(why) for why in found.values()]
 
 
 def arguments(wait: WaitInfo) -> str:
@@ -226,7 +227,7 @@ def arguments(wait: WaitInfo) -> str:
         return ""
     from flowengine.yaml_text import inline
 
-    return one_line(inline(wait["subject"]))
+    return first_line(inline(wait["subject"]))
 
 
 def times(wait: WaitInfo) -> Iterator[tuple[str, str]]:

@@ -6,9 +6,9 @@ const MOST_REPLIES = 20;
 const AGAIN = 5000;
 const KEPT = 10_000; // after the end of a reply, whose turn may also have been withdrawn
 const LOCK = "flowengine replies";
-// What a text could use to look like another one, as in flowengine/printable.py.
+// What a text could use to look like another one, as in flowengine/sdk/visible_text.py.
 const HARMFUL =
-  /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff\u{e0000}-\u{e007f}]/gu;
+  /[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\ufffb\ufffe\ud800-\udfff\u{e0000}-\u{e007f}]/gu;
 
 const live = document.getElementById("live");
 const replies = new Map(); // address of a turn → the reply
@@ -139,7 +139,7 @@ function show() {
 }
 
 function readable(text) {
-  return text.replace(HARMFUL, "\ufffd");
+  return text.replaceAll("\r\n", "\n").replace(HARMFUL, "\ufffd");
 }
 
 function made(name, classes = "") {

@@ -6,7 +6,7 @@ import re
 import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from flowengine.printable import printable
+from flowengine.sdk.visible_text import printable
 
 Address = IPv4Address | IPv6Address
 

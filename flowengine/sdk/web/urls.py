@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from flowengine.sdk.errors import Refused
 from flowengine.sdk.validation_messages import parser_reason
+from flowengine.sdk.visible_text import DISGUISING
 from flowengine.sdk.web.hosts import BadHost, spelled
 
 PORTS = {"http": 80, "https": 443}
@@ -16,7 +17,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _HOST_AND_PORT = re.compile(
     r"(?:localhost|[a-z0-9-]+(?:\.[a-z0-9-]+)+):[0-9]{1,5}(?:[/?#]|$)", re.ASCII | re.IGNORECASE
 )
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_JOINERS = re.compile("[\t\n\u200c\u200d]")
 _UNRESERVED = "!#$%&'()*+,/:;=?@[]~-._"
 _SHOWN = 200
 
@@ -84,7 +85,7 @@ def read_url(text: str, base: Url | None = None) -> Url:
         raise UrlRefused(
             f"the address has {len(text):,} characters; at most {_LONGEST:,} are taken"
         )
-    if _CONTROL.search(text):
+    if DISGUISING.search(text) or _JOINERS.search(text):
         raise UrlRefused(f"{text[:_SHOWN]!r} has invisible characters in it")
     if "\\" in text.partition("?")[0]:
         raise UrlRefused(f"'{_shown(text)}' has a backslash in it: write /")

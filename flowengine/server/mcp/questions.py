@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from flowengine.json_values import plain
-from flowengine.printable import printable
+from flowengine.sdk.visible_text import printable, printable_lines
 
 LONGEST = 8_000
 """Characters of a question. A longer one is answered elsewhere."""
@@ -159,7 +159,7 @@ def _lines(wait: Mapping[str, Any]) -> Iterator[str]:
             continue
         yield f"{part}:"
         text = value if isinstance(value, str) else _json(value)
-        yield from (f"  {printable(line)}" for line in text.split("\n"))
+        yield from (f"  {line}" for line in printable_lines(text).split("\n"))
 
 
 def _json(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.printable import printable
+from flowengine.sdk.visible_text import printable
 from flowengine.server.calls import deployed_flow, names_path
 from flowengine.server.rights import Right
 

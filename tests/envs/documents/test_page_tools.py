@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from flowengine import Engine
 from flowengine.engines.results import ExecutionResult
-from flowengine.printable import HARMFUL
-from flowengine.sdk.untrusted import marked, one_line, visible
+from flowengine.sdk.untrusted import marked
+from flowengine.sdk.visible_text import one_line, visible
 from flowengine_envs.documents.document import Document
-from flowengine_envs.documents.invisible_characters import visible as visible_to_converters
 from flowengine_envs.documents.page_text import Page
 from flowengine_envs.documents.visits import Visit
 from flowengine_envs.sandboxes.processes import has
@@ -290,13 +289,3 @@ def test_what_others_wrote_is_inside() -> None:
     assert inside == f"{head}\n\ntext"
     assert one_line("x" * 600) == "x" * 499 + "…"
     assert json.dumps(inside)
-
-
-def test_converters_know_the_same_invisible_characters() -> None:
-    text = "".join(map(chr, range(0x110000)))
-    assert visible_to_converters(text) == visible(text)
-
-
-def test_models_are_not_told_what_would_control_a_terminal() -> None:
-    spaces = set("\t\n\r\x85\u2028\u2029")
-    assert visible("".join(set(map(chr, HARMFUL)) - spaces))[0] == ""

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from flowengine.printable import printable
 from flowengine.sdk import StepError
+from flowengine.sdk.visible_text import printable
 from flowengine_envs.mcp.session import Session
 from tests.endurance import SLICES
 from tests.envs.mcp.conftest import Open

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.printable import printable
 from flowengine.sdk import EnvironmentLost, StepError, Timeout
+from flowengine.sdk.visible_text import printable
 from flowengine_envs.mcp import session as mcp_session
 from flowengine_envs.mcp import stdio
 from flowengine_envs.mcp.messages import Requests

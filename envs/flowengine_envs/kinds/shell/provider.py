@@ -12,9 +12,9 @@ from flowengine.sdk import (
     Plain,
     StepContext,
     ValidationError,
-    printable,
 )
 from flowengine.sdk.environments import Request, Screen, Spec
+from flowengine.sdk.visible_text import printable_lines
 from flowengine_envs.kinds.shell.result import ShellResult, step_code
 from flowengine_envs.kinds.shell.session import Shell
 from flowengine_envs.kinds.steps import StepFiles, explain_network, place_for_value, step_value
@@ -64,8 +64,7 @@ class ShellProvider(SupervisedProvider[Shell]):
 
     async def screen(self, resource: Shell) -> Screen:
         """Return the lines of its first terminal, which is only read."""
-        lines = (await resource._screen()).split("\n")
-        return Screen("\n".join(map(printable, lines)).rstrip())
+        return Screen(printable_lines(await resource._screen()).rstrip())
 
     async def run(
         self, resource: Shell, context: StepContext, command: Command
