@@ -10,7 +10,7 @@ import time
 from typing import Any
 from unittest import mock
 
-from flowengine.flow.expressions import Names, check, checker, conditions
+from flowengine.flow.expressions import DeclaredNames, check, checker, conditions
 from flowengine.flow.expressions.program import build
 from flowengine.flow.expressions.scope import Run
 
@@ -19,7 +19,7 @@ TEXTS = (
     "steps.ask.output.choice == 'approve'",
     "inputs.n >= 1 && inputs.name != 'x' && !(state.open == false)",
 )
-NAMES = Names(
+NAMES = DeclaredNames(
     {
         "properties": {
             "inputs": {"properties": {"n": {"type": "integer"}, "name": {"type": "string"}}},

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 from flowengine import Engine
-from flowengine.journal.records import Append, Head, NewExecution
+from flowengine.journal.records import Append, ExecutionHead, NewExecution
 from flowengine.journal.store import Durability
 from flowengine.worker.backlog import AT_ONCE
-from flowengine.worker.loop import Taken, Worker
+from flowengine.worker.loop import TakenExecution, Worker
 
 WAITING = 10_000
 SECONDS = 20.0
@@ -38,7 +38,7 @@ def _let_wait(engine: Engine, folder: Path) -> None:
         Append(
             f"waiting{number}", 0, 0, [(now, b"started")],
             NewExecution("asking", "", flow.form, now),
-            Head("waiting", now, now + 86_400_000 + number),
+            ExecutionHead("waiting", now, now + 86_400_000 + number),
         )
         for number in range(WAITING)
     ]  # fmt: skip
@@ -76,7 +76,7 @@ async def _by_worker(store: Path, durability: Durability) -> None:
     stopping = asyncio.Event()
     left = DUE
 
-    def tell(taken: Taken) -> None:
+    def tell(taken: TakenExecution) -> None:
         nonlocal left
         left -= taken.result is not None
         if not left:
@@ -127,7 +127,7 @@ async def _take(store: Path, durability: Durability) -> dict[str, float]:
     taken: dict[str, float] = {}
     stopping = asyncio.Event()
 
-    def tell(one: Taken) -> None:
+    def tell(one: TakenExecution) -> None:
         taken.setdefault(one.due.execution, time.monotonic())
         if len(taken) == DECISIONS and one.result is not None:
             stopping.set()

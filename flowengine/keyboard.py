@@ -42,7 +42,7 @@ _NEXT_LINE = ("\x1b\r", "\x1b\n")
 _BACKSPACE = "\x08\x7f"
 
 
-class Withdrawn(Exception):
+class AnswerWithdrawn(Exception):
     """The answer is no longer needed."""
 
 
@@ -64,7 +64,7 @@ def listening(
     Raises:
         EOFError: The terminal was closed.
         TimeoutError: The time is up.
-        Withdrawn: The answer is no longer needed.
+        AnswerWithdrawn: The answer is no longer needed.
     """
     before = termios.tcgetattr(handle)
     keyboard = Keyboard(handle, before[6], seconds, withdrawn)
@@ -119,7 +119,7 @@ class Keyboard:
         Raises:
             EOFError: Ctrl-D, or the terminal was closed.
             TimeoutError: The time is up.
-            Withdrawn: The answer is no longer needed.
+            AnswerWithdrawn: The answer is no longer needed.
         """
         line = _Line(self, self._control)
         decoder = getincrementaldecoder("utf-8")("replace")
@@ -145,14 +145,14 @@ class Keyboard:
         Raises:
             EOFError: The terminal was closed.
             TimeoutError: The time is up.
-            Withdrawn: The answer is no longer needed.
+            AnswerWithdrawn: The answer is no longer needed.
         """
         if self._withdrawn is None:
             return self._read(None)
         while not self._withdrawn():
             if data := self._read(_GLANCE):
                 return data
-        raise Withdrawn
+        raise AnswerWithdrawn
 
     def _read(self, seconds: float | None) -> bytes:
         """Return the pressed keys, empty if there were none within the given seconds."""

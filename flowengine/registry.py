@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from flowengine.built_in_kinds import BUILT_IN, ENVIRONMENTS, NODES, SANDBOXES
 from flowengine.errors import FlowEngineError
 from flowengine.named_tuples import NamedTuple
-from flowengine.sdk import Environment, StepKind
+from flowengine.sdk import CommandEnvironment, StepKind
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
@@ -62,7 +62,7 @@ _points: dict[str, dict[str, EntryPoint]] = {}
 _classes: dict[tuple[str, str], tuple[EntryPoint | _BuiltIn, type[Any]]] = {}
 """Group and name → the entry point and what it has loaded: loading looks the module up again."""
 _kinds: dict[str, StepKind] = {}
-_environments: dict[str, Environment] = {}
+_environments: dict[str, CommandEnvironment] = {}
 registered_providers: dict[str, Provider[Any]] = {}
 """Kind → provider that a program has registered itself."""
 _providers: dict[str, Provider[Any]] = {}
@@ -183,11 +183,11 @@ def kind(name: str) -> StepKind:
     return found
 
 
-def environment(name: str) -> Environment:
+def environment(name: str) -> CommandEnvironment:
     """Return the single object of a kind of environment, with the errors of `kind_class`."""
     found = _environments.get(name)
     if found is None:
-        found = _environments[name] = _load(ENVIRONMENTS, name, Environment)()
+        found = _environments[name] = _load(ENVIRONMENTS, name, CommandEnvironment)()
     return found
 
 

@@ -21,7 +21,7 @@ ASKED: dict[str, Any] = {
 """JSON Schema of the input of an agent that a step or another agent calls."""
 
 
-class Named(Protocol):
+class NamedAgent(Protocol):
     """An agent, reduced to the attributes used here."""
 
     name: str
@@ -31,7 +31,7 @@ class Named(Protocol):
 class AgentAsTool:
     """The result of `Agent.as_tool`, for the functions of another agent."""
 
-    agent: Named
+    agent: NamedAgent
     name: str
     """Name by which the model calls it."""
     description: str

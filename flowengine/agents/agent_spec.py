@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flowengine.agents.generated_checks import Check
+from flowengine.agents.generated_checks import AgentCheck
 from flowengine.agents.generated_reductions import Reducer
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
@@ -40,7 +40,7 @@ class AgentSpec:
     retry: Mapping[str, Plain]
     settings: Mapping[str, Plain]
     context: Reducer | None
-    checks: Sequence[Check]
+    checks: Sequence[AgentCheck]
     call_limit: tuple[str, int] | None
     """Identity of the agent within an execution, and the number of calls it can make there."""
     constants: Mapping[str, Plain]

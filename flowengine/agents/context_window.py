@@ -119,7 +119,7 @@ def size_of(request: ModelRequest, state: Mapping[str, Any], bound: int | None) 
 
 
 @dataclass(frozen=True)
-class Reduction:
+class ConversationCut:
     """The place where a conversation is cut."""
 
     mark: int
@@ -128,7 +128,7 @@ class Reduction:
     """Tokens of the reduced request, including the room for a summary."""
 
 
-def reduced(state: Mapping[str, Any], room: int = 0) -> Reduction:
+def reduced(state: Mapping[str, Any], room: int = 0) -> ConversationCut:
     """Return where to cut a conversation that does not fit, if possible at half of the limit.
 
     This leaves room for further turns, and the requests until the next cut share a prefix. A call
@@ -151,14 +151,14 @@ def reduced(state: Mapping[str, Any], room: int = 0) -> Reduction:
     sizes = {len(messages): 0}  # tokens of the messages from a place on
     for place in range(len(messages) - 1, state["mark"], -1):
         sizes[place] = sizes[place + 1] + message_tokens(messages[place])
-    least: Reduction | None = None
+    least: ConversationCut | None = None
     for place in _cuts(messages, state["mark"]):
         pinned = message_tokens(messages[state["asked"]]) if 0 <= state["asked"] < place else 0
         tokens = int((base + pinned + sizes[place]) * scale)
         if tokens <= fits / 2:
-            return Reduction(place, tokens)
+            return ConversationCut(place, tokens)
         if tokens <= fits and (least is None or tokens < least.tokens):
-            least = Reduction(place, tokens)
+            least = ConversationCut(place, tokens)
     if least is None:
         raise ContextWindowExceeded(
             f"{full['model']}: the conversation has about {full['tokens']:,} tokens. What has to "

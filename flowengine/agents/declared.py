@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from flowengine.agents.agent_spec import RETRY, AgentSpec
 from flowengine.agents.first_messages import VARIABLE, is_model_named
-from flowengine.agents.generated_checks import GIVEN, Check
+from flowengine.agents.generated_checks import GIVEN, AgentCheck
 from flowengine.agents.generated_flow import FlowWriter
 from flowengine.agents.generated_reductions import REDUCTIONS, Reducer
 from flowengine.agents.generated_state import ANSWER
@@ -277,9 +277,9 @@ def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -
     return Reducer(most, tool=declared_tool(tool, {"agents": {}}), arguments=names)
 
 
-def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[Check]:
+def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[AgentCheck]:
     """Return the tools that check prompts and answers of an agent."""
-    found: list[Check] = []
+    found: list[AgentCheck] = []
     for place, entry in enumerate(agent.content.get("checks", [])):
         when: Literal["before", "after"] = "before" if "before" in entry else "after"
         loc: Loc = (*agent.loc, "checks", place, when)
@@ -297,7 +297,7 @@ def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) ->
                 continue
             tells = entry.get("then", "end" if when == "before" else "tell") == "tell"
             known = [name for name in GIVEN if name in names and name in ("prompt", needed)]
-            found.append(Check(declared_tool(one, {"agents": {}}), when, tells, known))
+            found.append(AgentCheck(declared_tool(one, {"agents": {}}), when, tells, known))
     return found
 
 

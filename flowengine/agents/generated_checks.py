@@ -33,7 +33,7 @@ _AS_TEXT = "${{ type(state.end.value) == string ? state.end.value : json(state.e
 
 
 @dataclass(frozen=True)
-class Check:
+class AgentCheck:
     """A tool that checks a prompt or an answer."""
 
     tool: ToolStep
@@ -65,18 +65,18 @@ class Around:
         return self.refused != "end"
 
 
-def first(agent: str, checks: Sequence[Check], when: str, then: str) -> str:
+def first(agent: str, checks: Sequence[AgentCheck], when: str, then: str) -> str:
     """Return the first check, or the following step if there is none."""
     found = [one for one in checks if one.when == when]
     return _id(agent, found[0]) if found else then
 
 
-def ids(agent: str, checks: Sequence[Check]) -> list[str]:
+def ids(agent: str, checks: Sequence[AgentCheck]) -> list[str]:
     """Return the ids of the steps of an agent's checks."""
     return [_id(agent, one) for one in checks]
 
 
-def steps(checks: Sequence[Check], around: Around) -> tuple[list[Plain], dict[str, Mark]]:
+def steps(checks: Sequence[AgentCheck], around: Around) -> tuple[list[Plain], dict[str, Mark]]:
     """Return the steps of an agent's checks, and their marks.
 
     Args:
@@ -101,7 +101,7 @@ def steps(checks: Sequence[Check], around: Around) -> tuple[list[Plain], dict[st
     return found, marks
 
 
-def _step(check: Check, id: str, to: str, around: Around) -> Plain:
+def _step(check: AgentCheck, id: str, to: str, around: Around) -> Plain:
     before = check.when == "before"
     given = {**GIVEN}
     if around.holds:
@@ -123,7 +123,7 @@ def _step(check: Check, id: str, to: str, around: Around) -> Plain:
     return step
 
 
-def _before(check: Check, to: str, around: Around) -> list[Plain]:
+def _before(check: AgentCheck, to: str, around: Around) -> list[Plain]:
     """Return the error handlers of a check of the prompt."""
     if not check.tells:
         return [_ends(around, _reason(check, "what was asked"))]
@@ -132,7 +132,7 @@ def _before(check: Check, to: str, around: Around) -> list[Plain]:
     return [{"set": {"messages": _message(text, held)}, "next": to}]
 
 
-def _after(check: Check, to: str, around: Around) -> list[Plain]:
+def _after(check: AgentCheck, to: str, around: Around) -> list[Plain]:
     """Return the error handlers of a check of the answer.
 
     The refused answer is always followed by the reason. In a chat, for example, the model can see
@@ -165,7 +165,7 @@ def _ends(
     return {"set": {**more, "end": end, "text": ""}, "next": around.refused}
 
 
-def _reason(check: Check, what: str) -> str:
+def _reason(check: AgentCheck, what: str) -> str:
     return f"{check.tool.name} refused {what}: ${{{{ error.type }}}}: ${{{{ error.message }}}}"
 
 
@@ -173,5 +173,5 @@ def _message(text: str, before: str = "") -> str:
     return f"${{{{ {before}[{{'role': 'user', 'content': {text}}}] }}}}"
 
 
-def _id(agent: str, check: Check) -> str:
+def _id(agent: str, check: AgentCheck) -> str:
     return f"{agent}.{check.when}.{check.tool.name}"

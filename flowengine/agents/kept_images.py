@@ -23,7 +23,7 @@ _DATA = re.compile(r"data:image/[a-z0-9.+-]+;base64,(.*)", re.DOTALL | re.ASCII)
 _GONE = "(An image was left out here: its file is no longer kept.)"
 
 
-class Keeper(Protocol):
+class ImageStore(Protocol):
     """A store for images, such as the artifacts of an execution."""
 
     def put(self, source: bytes, name: str) -> Mapping[str, Any]:
@@ -34,7 +34,7 @@ Find = Callable[[str], str]
 """Returns the path of the file with a digest, or raises `KeyError`."""
 
 
-def keep(artifacts: Keeper, image: bytes | str) -> str:
+def keep(artifacts: ImageStore, image: bytes | str) -> str:
     """Store an image, and return the URL that refers to it in a message.
 
     Args:
@@ -54,7 +54,7 @@ def keep(artifacts: Keeper, image: bytes | str) -> str:
     return f"artifact:{kept['sha256']}"
 
 
-def with_kept(message: dict[str, Any], artifacts: Keeper) -> dict[str, Any]:
+def with_kept(message: dict[str, Any], artifacts: ImageStore) -> dict[str, Any]:
     """Return a message in which `data:` URLs of images are replaced by artifacts.
 
     Args:
@@ -67,7 +67,7 @@ def with_kept(message: dict[str, Any], artifacts: Keeper) -> dict[str, Any]:
     return {**message, "content": [_kept(part, artifacts) for part in content]}
 
 
-def _kept(part: Any, artifacts: Keeper) -> Any:
+def _kept(part: Any, artifacts: ImageStore) -> Any:
     url = _url(part)
     return part if url is None else _with_url(part, keep(artifacts, url))
 

@@ -36,7 +36,7 @@ _SAID = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 """Settings that limit a reply."""
 
 
-class Bounds(NamedTuple):
+class UsageBounds(NamedTuple):
     """The possible usage of a request."""
 
     likely: int
@@ -100,7 +100,7 @@ class Bounds(NamedTuple):
         return price, highest, max(reply, facts.highest_output_price or 0.0)
 
 
-async def bounds_of(model: Model, request: ModelRequest, last: Mapping[str, Any]) -> Bounds:
+async def bounds_of(model: Model, request: ModelRequest, last: Mapping[str, Any]) -> UsageBounds:
     """Return the possible usage of a request.
 
     Args:
@@ -113,7 +113,7 @@ async def bounds_of(model: Model, request: ModelRequest, last: Mapping[str, Any]
     longest = _longest(request.settings, facts)
     shortest = min(longest, SHORTEST + _thinking(request.settings))
     likely, prompt = _prompt(request, last)
-    return Bounds(likely, prompt, shortest, longest, facts)
+    return UsageBounds(likely, prompt, shortest, longest, facts)
 
 
 def _longest(settings: Mapping[str, Plain], facts: ModelFacts) -> int:

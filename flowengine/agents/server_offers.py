@@ -12,7 +12,7 @@ from flowengine.sdk.generated_flows import GLOB, Offered
 
 
 @dataclass(frozen=True)
-class ServerTools:
+class CalledServerTools:
     """Tools of a server that one step calls."""
 
     server: str
@@ -44,7 +44,7 @@ def allowed(name: str, include: Sequence[str] | None, exclude: Sequence[str]) ->
     return not any(fnmatchcase(name, glob) for glob in exclude)
 
 
-def offered(served: ServerTools, agent: str) -> Offered:
+def offered(served: CalledServerTools, agent: str) -> Offered:
     """Return where a calling step finds the offer made to the model.
 
     Args:
@@ -55,7 +55,7 @@ def offered(served: ServerTools, agent: str) -> Offered:
     return Offered(f"${{{{ {known}.parameters }}}}", f"${{{{ {known}.digest }}}}", own)
 
 
-def wanted(steps: Iterable[tuple[ServerTools, str]], names: Sequence[str]) -> Plain:
+def wanted(steps: Iterable[tuple[CalledServerTools, str]], names: Sequence[str]) -> Plain:
     """Return the server tools to offer to an agent, in the form that `server_tools.offered` takes.
 
     Args:

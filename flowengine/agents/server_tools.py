@@ -33,7 +33,7 @@ LARGEST_OFFER = 1_000_000
 
 
 @dataclass
-class Offer:
+class ServerToolOffer:
     """The server tools offered to agents."""
 
     agents: dict[str, dict[str, Plain]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Offer:
 
 async def offered(
     sessions: Mapping[str, Any], wanted: Mapping[str, Any], *, again: bool = False
-) -> Offer:
+) -> ServerToolOffer:
     """List the tools of servers, and return the offer to agents.
 
     Args:
@@ -73,7 +73,7 @@ def sessions_of(wanted: Mapping[str, Any]) -> list[str]:
 
 def of_lists(
     lists: Mapping[str, Sequence[OfferedTool]], wanted: Mapping[str, Any], *, again: bool
-) -> Offer:
+) -> ServerToolOffer:
     """Return the offer to agents, from the tools that servers listed.
 
     Args:
@@ -81,7 +81,7 @@ def of_lists(
         wanted: As for `offered`.
         again: As for `offered`.
     """
-    found = Offer()
+    found = ServerToolOffer()
     for agent, one in wanted.items():
         tools: dict[str, Plain] = {}
         for use in one["servers"]:
@@ -98,7 +98,7 @@ def of_lists(
     return found
 
 
-def scripted(names: Sequence[str], wanted: Mapping[str, Any]) -> Offer:
+def scripted(names: Sequence[str], wanted: Mapping[str, Any]) -> ServerToolOffer:
     """Return the offer to agents in a test case, without querying servers.
 
     Args:

@@ -35,7 +35,7 @@ _REPEATED = re.compile("Error: " + re.escape(REPEATED).replace(r"\{\}", r"\d+"))
 CUT_SHORT = "Your reply was cut off by its length limit. Say it again, shorter."
 
 
-class End(NamedTuple):
+class AgentEnd(NamedTuple):
     """How an agent's work ends."""
 
     outcome: str
@@ -57,7 +57,7 @@ class End(NamedTuple):
         return kept
 
 
-GOING_ON = End("")
+GOING_ON = AgentEnd("")
 NO_END = GOING_ON._asdict()
 """The same as data, for the state of a flow."""
 
@@ -71,16 +71,16 @@ def case_offers() -> list[ToolOffer]:
     return [ToolOffer(name, one.description, one.args or {}) for name, one in read]
 
 
-def ended_by_call(name: str, arguments: Mapping[str, Plain]) -> End | None:
+def ended_by_call(name: str, arguments: Mapping[str, Plain]) -> AgentEnd | None:
     """Return the end that a call declares, or None if it is not a case tool."""
     if name == RESOLVED:
-        return End("resolved", arguments.get("result", ""))
+        return AgentEnd("resolved", arguments.get("result", ""))
     if name == NOT_RESOLVED:
-        return End("not_resolved", None, str(arguments.get("reason", "")))
+        return AgentEnd("not_resolved", None, str(arguments.get("reason", "")))
     return None
 
 
-def ended_by_word(text: str) -> End | None:
+def ended_by_word(text: str) -> AgentEnd | None:
     """Return the end that a reply names in its text, or None if it names none.
 
     The name must begin the first or the last line of the reply, alone or followed by a colon and
@@ -92,7 +92,7 @@ def ended_by_word(text: str) -> End | None:
         if match and sum(line.lstrip().startswith("```") for line in lines) % 2 == 0:
             lines[place] = lines[place][match.end(1) :].lstrip(" \t*_:.")
             rest = "\n".join(lines).strip()
-            return End(CASE_TOOLS[match[1]], rest if match[1] == RESOLVED else None, rest)
+            return AgentEnd(CASE_TOOLS[match[1]], rest if match[1] == RESOLVED else None, rest)
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flowengine.agents.server_offers import ServerTools
+from flowengine.agents.server_offers import CalledServerTools
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import DeclaredTool
 
@@ -24,7 +24,7 @@ class ToolStep:
     action: Mapping[str, Plain]
     """The action of the step, in long form. Its arguments are `call.args`."""
     parallel: bool = False
-    served: ServerTools | None = None
+    served: CalledServerTools | None = None
     """The tool or tools of a server. Their descriptions are known once the server has listed them.
     """
     adapter: Mapping[str, Plain] | None = None
@@ -102,7 +102,7 @@ def tools_of_server(
     """
     one = ones[0]
     assert one.server is not None
-    served = ServerTools(
+    served = CalledServerTools(
         server=one.server.server,
         session=prefix + one.server.server,
         patterns=[each.server.pattern for each in ones if each.server is not None],

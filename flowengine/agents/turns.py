@@ -23,7 +23,7 @@ from flowengine.agents.models.port import (
     Usage,
 )
 from flowengine.agents.skill_tools import listing
-from flowengine.agents.termination import GOING_ON, End
+from flowengine.agents.termination import GOING_ON, AgentEnd
 from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Need, Plain, StepContext
@@ -35,7 +35,7 @@ _CONVERSATIONS = KnownConversations()
 LAST = "This is your last turn: answer now, from what you know. No tool can be called any more."
 
 
-class Offered(NamedTuple):
+class TurnTool(NamedTuple):
     """A tool on offer in a turn."""
 
     offer: ToolOffer
@@ -45,7 +45,7 @@ class Offered(NamedTuple):
     """The agent to which it hands off."""
 
 
-class Turn:
+class AgentTurn:
     """One turn.
 
     Args:
@@ -158,20 +158,20 @@ class Turn:
             conversation=self.conversation,
         )
 
-    def _offered(self) -> list[Offered]:
+    def _offered(self) -> list[TurnTool]:
         found = [
-            Offered(ToolOffer(one["name"], one["description"], one["parameters"]), one["step"])
+            TurnTool(ToolOffer(one["name"], one["description"], one["parameters"]), one["step"])
             for one in plain(self.agent["tools"])
         ]
         served = self.state["offer"].get("agents", {}).get(self.name, {})
         for name, one in plain(served).items():
             offer = ToolOffer(name, one["description"], one["parameters"])
-            found.append(Offered(offer, one["step"]))
+            found.append(TurnTool(offer, one["step"]))
         for name, what in self.agent["handoffs"].items():
             offer = ToolOffer(HANDOFF + name, _hand_over(name, what), _NOTHING)
-            found.append(Offered(offer, "", handoff=name))
+            found.append(TurnTool(offer, "", handoff=name))
         if self.agent["finish"] == "tools":
-            found += [Offered(one, "") for one in termination.case_offers()]
+            found += [TurnTool(one, "") for one in termination.case_offers()]
         return found
 
     def output(self, reply: ModelReply) -> dict[str, Plain]:
@@ -217,7 +217,7 @@ def _hand_over(name: str, what: str) -> str:
 class _Reading:
     """The interpretation of one reply."""
 
-    def __init__(self, turn: Turn, reply: ModelReply) -> None:
+    def __init__(self, turn: AgentTurn, reply: ModelReply) -> None:
         self.turn = turn
         self.reply = reply
         content = reply.message.get("content")
@@ -264,7 +264,7 @@ class _Reading:
         A call that ends the work is answered after the others, so that the conversation ends with
         it.
         """
-        ends: list[tuple[ModelCall, End]] = []
+        ends: list[tuple[ModelCall, AgentEnd]] = []
         by_id: dict[str | None, ModelCall | CallFault] = {one.id: one for one in self.reply.calls}
         by_id |= {one.id: one for one in self.reply.faults if one.id is not None}
         for sent in self.reply.message.get("tool_calls") or []:
@@ -291,7 +291,7 @@ class _Reading:
         if not self.reply.calls:
             self._idle("its calls could not be read", most=termination.FAULTS)
 
-    def _end_by(self, call: ModelCall) -> End | None:
+    def _end_by(self, call: ModelCall) -> AgentEnd | None:
         """Return the end that a call declares, or None."""
         if self.turn.answers or self.turn.tools[call.name].step:
             return None
@@ -313,7 +313,7 @@ class _Reading:
         self.handed = to
         self._answer_only(call.id, call.name, f"Handed over to {to}.", to)
 
-    def _run(self, call: ModelCall, offered: Offered, sent: str) -> None:
+    def _run(self, call: ModelCall, offered: TurnTool, sent: str) -> None:
         most = self.turn.agent["repeats"]
         if not most:
             self._add(offered.step, id=call.id, name=call.name, args=call.arguments)
@@ -321,7 +321,7 @@ class _Reading:
         fails, was_told = termination.repeated(self.turn.messages, call.name, sent)
         if fails >= most:
             if was_told:
-                self.end = End(
+                self.end = AgentEnd(
                     "not_resolved", None, f"{call.name} failed again and again", no_progress=True
                 )
             self._refuse(call.id, call.name, termination.REPEATED.format(most))
@@ -362,7 +362,7 @@ class _Reading:
         else:
             self.end = self._answer(self.text)
 
-    def _answer(self, value: Plain) -> End:
+    def _answer(self, value: Plain) -> AgentEnd:
         """Return the end by an answer. One that violates its schema is returned to the model."""
         schema = self.turn.agent["returns"]
         if schema is None:
@@ -377,19 +377,19 @@ class _Reading:
         self._idle(f"its answer does not fit: {reason}", _wrong_form(reason, plain(schema)))
         return self.end
 
-    def _answered(self, value: Plain) -> End:
+    def _answered(self, value: Plain) -> AgentEnd:
         """Return the end by an answer. One forced in the last turn does not count as resolved."""
         if not self.turn.answers:
-            return End("resolved", value)
+            return AgentEnd("resolved", value)
         turns = self.turn.agent["max_turns"]
-        return End("max_turns", value, f"it had to answer in the last of {turns} turns")
+        return AgentEnd("max_turns", value, f"it had to answer in the last of {turns} turns")
 
     def _idle(self, reason: str, message: str | None = None, most: int = termination.IDLE) -> None:
         """Count a reply without progress. Too many of them in a row end the work."""
         self.idle = self.turn.state["idle"] + 1
         if self.idle > most:
             reason = f"{reason}, {self.idle} times in a row"
-            self.end = End("not_resolved", None, reason, no_progress=True)
+            self.end = AgentEnd("not_resolved", None, reason, no_progress=True)
         elif message is not None:
             self.reported.append({"role": "user", "content": message})
 
@@ -416,7 +416,7 @@ async def take_turn(
     context: StepContext,
     task: Mapping[str, Plain],
     input: Mapping[str, Plain],
-    ask: Callable[[Turn], Any] | None = None,
+    ask: Callable[[AgentTurn], Any] | None = None,
 ) -> Plain:
     """Take one turn.
 
@@ -434,7 +434,9 @@ async def take_turn(
     return turn.output(reply)
 
 
-def turn_of(context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]) -> Turn:
+def turn_of(
+    context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+) -> AgentTurn:
     """Return the turn that an attempt is to take.
 
     Args:
@@ -445,6 +447,6 @@ def turn_of(context: StepContext, task: Mapping[str, Plain], input: Mapping[str,
     settings = input.get("settings") or {}
     instructions, saves = str(input["instructions"]), context.fallback
     conversation = f"{context.execution.id} {context.address.rpartition('/')[0]}"
-    return Turn(
+    return AgentTurn(
         task["agent"], context.state, instructions, settings, saves=saves, conversation=conversation
     )

@@ -6,13 +6,13 @@ import os
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json, out_text
 from flowengine.errors import NotFound, UsageError
 from flowengine.flow.cases.discovery import SUFFIX
 from flowengine.flow.cases.loading import cases_beside, flow_beside, parse_cases
 from flowengine.flow.source.yaml_source import read, read_text
-from flowengine.testing.recording import Recorded, record, text_of
+from flowengine.testing.recording import RecordedCase, record, text_of
 
 if TYPE_CHECKING:
     from flowengine.flow.source.yaml_source import Source
@@ -36,7 +36,7 @@ def record_case(arguments: Namespace) -> int:
     """
     if len(arguments.files) > 1:
         raise UsageError("--from writes into one file: name only one")
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         id = session.engine.find(arguments.execution)
         short = session.short(id)
         if arguments.files:
@@ -80,7 +80,7 @@ def _check_flow(path: str, flow: str, execution: str) -> None:
         raise UsageError(f"execution {execution} is one of the flow '{flow}'; {path} is '{found}'")
 
 
-def _tell(recorded: Recorded, *, kept: bool) -> int:
+def _tell(recorded: RecordedCase, *, kept: bool) -> int:
     """Report how the history of the case differs.
 
     Args:

@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from flowengine.cli.process import Process
+from flowengine.cli.process import ProcessEnd
 from flowengine.cli.program import main
 
 UNEXPECTED = 70
@@ -22,7 +22,7 @@ def script() -> NoReturn:
     """Run the command line of this process, and exit without cleaning up."""
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
     _open_streams()
-    Process.ends_at_once = True
+    ProcessEnd.ends_at_once = True
     try:
         code = main()
     except Exception as error:

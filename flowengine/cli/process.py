@@ -1,7 +1,7 @@
 """How the process of a command line ends."""
 
 
-class Process:
+class ProcessEnd:
     """Whether this process ends as soon as its command has.
 
     Attributes:

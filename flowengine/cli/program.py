@@ -31,7 +31,7 @@ from flowengine.cli.parsing.parser import (
     parsed,
     parser_of,
 )
-from flowengine.cli.process import Process
+from flowengine.cli.process import ProcessEnd
 from flowengine.cli.terminal.errors import report
 from flowengine.cli.terminal.output import Colours, OutputLost, err, flush, out_text
 from flowengine.cli.terminal.result_stream import results, results_apart
@@ -121,7 +121,7 @@ def _run(words: list[str]) -> int:
     _choose_server(name, parser, arguments)
     if name in TALKING:
         return command.run(arguments)
-    with results_apart(restore=not Process.ends_at_once):
+    with results_apart(restore=not ProcessEnd.ends_at_once):
         return command.run(arguments) if not arguments.server else _run_there(command, arguments)
 
 

@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from flowengine.cli.parsing.command_table import works_there
-from flowengine.cli.process import Process
+from flowengine.cli.process import ProcessEnd
 from flowengine.engines.engine import Engine
 from flowengine.errors import NotFound
 from flowengine.store_folder import find_store, remote_store
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from flowengine.flow.building.flow import Flow
 
 NEWEST = "its id, or any unambiguous prefix (default: the newest execution)"
-"""The help of an argument for `Session.execution`."""
+"""The help of an argument for `CliSession.execution`."""
 
 
-class Session:
+class CliSession:
     """The engine of one command line, and its options.
 
     Args:
@@ -70,7 +70,7 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if Process.ends_at_once:
+        if ProcessEnd.ends_at_once:
             self.engine.leave()
         else:
             self.engine.close()

@@ -13,7 +13,7 @@ from flowengine.errors import FlowEngineError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flowengine.cli.session import Session
+    from flowengine.cli.session import CliSession
 
 
 def complete() -> None:
@@ -149,13 +149,13 @@ def declared(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]
     return dict.fromkeys(found, "shell")
 
 
-def _session(arguments: Namespace) -> Session | None:
-    from flowengine.cli.session import Session
+def _session(arguments: Namespace) -> CliSession | None:
+    from flowengine.cli.session import CliSession
 
     for name in ("store", "server", "durability"):
         if not hasattr(arguments, name):
             setattr(arguments, name, None)
     try:
-        return Session(arguments)
+        return CliSession(arguments)
     except FlowEngineError:
         return None

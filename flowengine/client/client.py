@@ -30,7 +30,7 @@ import httpx2
 from flowengine import errors
 from flowengine.client import requests
 from flowengine.client.event_lines import EventLines, StreamedEvent
-from flowengine.client.requests import Request
+from flowengine.client.requests import ApiRequest
 from flowengine.engines.results import StoreEvent
 from flowengine.errors import FlowEngineError, StoreError, UsageError
 from flowengine.journal.records import ENDED
@@ -63,7 +63,7 @@ _Result = TypeVar("_Result")
 
 
 def _blocking(
-    build: Callable[_Args, Request[_Result]],
+    build: Callable[_Args, ApiRequest[_Result]],
 ) -> Callable[Concatenate[Client, _Args], _Result]:
     @wraps(build)
     def send(self: Client, *args: _Args.args, **given: _Args.kwargs) -> _Result:
@@ -73,7 +73,7 @@ def _blocking(
 
 
 def _async(
-    build: Callable[_Args, Request[_Result]],
+    build: Callable[_Args, ApiRequest[_Result]],
 ) -> Callable[Concatenate[AsyncClient, _Args], Coroutine[Any, Any, _Result]]:
     @wraps(build)
     async def send(self: AsyncClient, *args: _Args.args, **given: _Args.kwargs) -> _Result:
@@ -240,14 +240,14 @@ class Client:
             lines.break_off()
             time.sleep(_FOLLOW_SECONDS)
 
-    def _send(self, request: Request[_Result]) -> _Result:
+    def _send(self, request: ApiRequest[_Result]) -> _Result:
         while True:
             found = request.result(self._answer(request))
-            if not isinstance(found, Request):
+            if not isinstance(found, ApiRequest):
                 return found
             request = found
 
-    def _answer(self, request: Request[Any]) -> Any:
+    def _answer(self, request: ApiRequest[Any]) -> Any:
         given = _arguments(request)
         for pause in (*_PAUSES, None):
             try:
@@ -408,14 +408,14 @@ class AsyncClient:
             lines.break_off()
             await asyncio.sleep(_FOLLOW_SECONDS)
 
-    async def _send(self, request: Request[_Result]) -> _Result:
+    async def _send(self, request: ApiRequest[_Result]) -> _Result:
         while True:
             found = request.result(await self._answer(request))
-            if not isinstance(found, Request):
+            if not isinstance(found, ApiRequest):
                 return found
             request = found
 
-    async def _answer(self, request: Request[Any]) -> Any:
+    async def _answer(self, request: ApiRequest[Any]) -> Any:
         given = _arguments(request)
         for pause in (*_PAUSES, None):
             try:
@@ -428,7 +428,7 @@ class AsyncClient:
         raise AssertionError
 
 
-def _pieces(request: Request[Any]) -> Iterator[bytes] | None:
+def _pieces(request: ApiRequest[Any]) -> Iterator[bytes] | None:
     """Return the parts of a file to upload. None: the request has none.
 
     Raises:
@@ -437,7 +437,7 @@ def _pieces(request: Request[Any]) -> Iterator[bytes] | None:
     return None if request.file is None else _chunks(request.file)
 
 
-def _later(request: Request[Any]) -> AsyncIterator[bytes] | None:
+def _later(request: ApiRequest[Any]) -> AsyncIterator[bytes] | None:
     """Return the same for an event loop, which reading does not block."""
     return None if request.file is None else _async_chunks(request.file)
 
@@ -556,7 +556,7 @@ def _is_here(host: str) -> bool:
         return host == "localhost"
 
 
-def _arguments(request: Request[Any]) -> dict[str, Any]:
+def _arguments(request: ApiRequest[Any]) -> dict[str, Any]:
     """Return the arguments of the HTTP client for a request."""
     query = {name: value for name, value in (request.query or {}).items() if value is not None}
     given: dict[str, Any] = {"method": request.method, "url": request.path, "params": query}

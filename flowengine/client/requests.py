@@ -50,12 +50,12 @@ class UploadedFile(NamedTuple):
     sha256: str
 
 
-class Request(NamedTuple, Generic[_Result]):
+class ApiRequest(NamedTuple, Generic[_Result]):
     """A request, and what its answer means."""
 
     method: str
     path: str
-    read: Callable[[Any], _Result | Request[_Result]]
+    read: Callable[[Any], _Result | ApiRequest[_Result]]
     """Returns the result, or the request that follows."""
     body: Mapping[str, Any] | None = None
     query: Mapping[str, Any] | None = None
@@ -63,7 +63,7 @@ class Request(NamedTuple, Generic[_Result]):
     file: PathLike[str] | None = None
     """The body, instead of JSON."""
 
-    def result(self, answer: Any) -> _Result | Request[_Result]:
+    def result(self, answer: Any) -> _Result | ApiRequest[_Result]:
         """Return the result of an answer, or the request that follows.
 
         Args:
@@ -92,14 +92,14 @@ def not_ours(answered: str, error: Exception) -> StoreError:
     )
 
 
-def user() -> Request[str]:
+def user() -> ApiRequest[str]:
     """Return the user of the token, as `user:NAME`."""
-    return Request("GET", "/v1/me", lambda answer: str(answer["user"]))
+    return ApiRequest("GET", "/v1/me", lambda answer: str(answer["user"]))
 
 
-def tokens() -> Request[list[dict[str, Any]]]:
+def tokens() -> ApiRequest[list[dict[str, Any]]]:
     """Return the tokens of the API, without their secrets."""
-    return Request("GET", "/v1/tokens", _items)
+    return ApiRequest("GET", "/v1/tokens", _items)
 
 
 def create_token(
@@ -110,7 +110,7 @@ def create_token(
     flows: Iterable[str] = (),
     content: bool = False,
     expires_in: int | None = None,
-) -> Request[str]:
+) -> ApiRequest[str]:
     """Create a token and return it. The server keeps only its hash.
 
     Args:
@@ -133,15 +133,15 @@ def create_token(
 
     given = {"name": name, "user": user, "role": role, "flows": list(flows) or ["*"]}
     body = {**given, "content": content, "expires_in": expires_in}
-    return Request("POST", "/v1/tokens", read, body)
+    return ApiRequest("POST", "/v1/tokens", read, body)
 
 
-def revoke_token(name: str) -> Request[dict[str, Any]]:
+def revoke_token(name: str) -> ApiRequest[dict[str, Any]]:
     """Revoke a token."""
-    return Request("POST", f"/v1/tokens/{_part(name)}/revoke", _map, {})
+    return ApiRequest("POST", f"/v1/tokens/{_part(name)}/revoke", _map, {})
 
 
-def upload(path: str | PathLike[str], *, name: str | None = None) -> Request[UploadedFile]:
+def upload(path: str | PathLike[str], *, name: str | None = None) -> ApiRequest[UploadedFile]:
     """Upload a file of this machine. The server keeps it for a week, and longer once it is used.
 
     Args:
@@ -154,15 +154,15 @@ def upload(path: str | PathLike[str], *, name: str | None = None) -> Request[Upl
     """
     query = {"name": name or os.path.basename(path)}
     read = lambda answer: UploadedFile(**answer)  # noqa: E731 - as for the other requests
-    return Request("POST", "/v1/artifacts", read, None, query, Path(path))
+    return ApiRequest("POST", "/v1/artifacts", read, None, query, Path(path))
 
 
-def check(text: str, *, name: str = "flow.yaml") -> Request[dict[str, Any]]:
+def check(text: str, *, name: str = "flow.yaml") -> ApiRequest[dict[str, Any]]:
     """Check a flow given as text: its `errors` and `warnings`, with their places."""
-    return Request("POST", "/v1/flows/check", _map, {"text": text, "name": name})
+    return ApiRequest("POST", "/v1/flows/check", _map, {"text": text, "name": name})
 
 
-def deploy(flow: str | PathLike[str]) -> Request[DeployedInfo]:
+def deploy(flow: str | PathLike[str]) -> ApiRequest[DeployedInfo]:
     """Deploy a flow file of this machine. See `Engine.deploy`.
 
     Args:
@@ -181,56 +181,58 @@ def deploy(flow: str | PathLike[str]) -> Request[DeployedInfo]:
         raise NotFound(f"cannot read {os.fspath(flow)}: {why}") from None
     if len(text) > _LONGEST_FLOW:
         raise InputError(f"{os.fspath(flow)} has more than {_LONGEST_FLOW} characters")
-    return Request("POST", "/v1/flows", read, {"text": text, "name": os.fspath(flow)[-200:]})
+    return ApiRequest("POST", "/v1/flows", read, {"text": text, "name": os.fspath(flow)[-200:]})
 
 
-def deploy_version(flow: str) -> Request[DeployedInfo]:
+def deploy_version(flow: str) -> ApiRequest[DeployedInfo]:
     """Make a deployed version of a flow the current one again: `ID@VERSION`, or a hash."""
-    return Request("POST", f"/v1/flows/{_part(flow)}/deploy", _deployed, {})
+    return ApiRequest("POST", f"/v1/flows/{_part(flow)}/deploy", _deployed, {})
 
 
-def undeploy(name: str) -> Request[list[str]]:
+def undeploy(name: str) -> ApiRequest[list[str]]:
     """Remove a deployed flow. See `Engine.undeploy`."""
-    return Request("POST", f"/v1/flows/{_part(name)}/undeploy", lambda it: list(it["removed"]), {})
+    return ApiRequest(
+        "POST", f"/v1/flows/{_part(name)}/undeploy", lambda it: list(it["removed"]), {}
+    )
 
 
-def deployed(flow: str | None = None) -> Request[list[DeployedInfo]]:
+def deployed(flow: str | None = None) -> ApiRequest[list[DeployedInfo]]:
     """Return the deployed versions of flows. See `Engine.deployed`."""
 
     def read(answer: Any) -> list[DeployedInfo]:
         return [_deployed(item) for item in answer["items"]]
 
-    return Request("GET", "/v1/flows", read, None, {"flow": flow, "versions": True})
+    return ApiRequest("GET", "/v1/flows", read, None, {"flow": flow, "versions": True})
 
 
-def starts(flow: str | None = None) -> Request[list[StartInfo]]:
+def starts(flow: str | None = None) -> ApiRequest[list[StartInfo]]:
     """Return what starts executions of deployed flows. See `Engine.starts`."""
 
     def read(answer: Any) -> list[StartInfo]:
         return [start for item in answer["items"] for start in item["starts"]]
 
-    return Request("GET", "/v1/flows", read, None, {"flow": flow})
+    return ApiRequest("GET", "/v1/flows", read, None, {"flow": flow})
 
 
-def pause_schedules(flow: str) -> Request[list[StartInfo]]:
+def pause_schedules(flow: str) -> ApiRequest[list[StartInfo]]:
     """Pause the schedules of a deployed flow. See `Engine.pause_schedules`."""
-    return Request("POST", f"/v1/schedules/{_part(flow)}/pause", _items, {})
+    return ApiRequest("POST", f"/v1/schedules/{_part(flow)}/pause", _items, {})
 
 
-def resume_schedules(flow: str) -> Request[list[StartInfo]]:
+def resume_schedules(flow: str) -> ApiRequest[list[StartInfo]]:
     """Resume the schedules of a deployed flow. See `Engine.resume_schedules`."""
-    return Request("POST", f"/v1/schedules/{_part(flow)}/resume", _items, {})
+    return ApiRequest("POST", f"/v1/schedules/{_part(flow)}/resume", _items, {})
 
 
-def trigger(flow: str, *, schedule: str | None = None) -> Request[str]:
+def trigger(flow: str, *, schedule: str | None = None) -> ApiRequest[str]:
     """Record an execution of a deployed flow out of turn. See `Engine.trigger`."""
     path = f"/v1/schedules/{_part(flow)}/trigger"
-    return Request("POST", path, _execution, {"schedule": schedule})
+    return ApiRequest("POST", path, _execution, {"schedule": schedule})
 
 
 def record_past(
     flow: str, since: datetime, until: datetime, *, schedule: str | None = None
-) -> Request[list[ScheduledStart]]:
+) -> ApiRequest[list[ScheduledStart]]:
     """Record the executions of past times. See `Engine.record_past`."""
 
     def read(answer: Any) -> list[ScheduledStart]:
@@ -247,20 +249,20 @@ def record_past(
 
     first, last = (format_time(int(moment.timestamp() * 1000)) for moment in (since, until))
     body = {"since": first, "until": last, "schedule": schedule}
-    return Request("POST", f"/v1/schedules/{_part(flow)}/backfill", read, body)
+    return ApiRequest("POST", f"/v1/schedules/{_part(flow)}/backfill", read, body)
 
 
-def flows() -> Request[list[dict[str, Any]]]:
+def flows() -> ApiRequest[list[dict[str, Any]]]:
     """Return the deployed flows, each with the schemas of its inputs."""
-    return Request("GET", "/v1/flows", _items)
+    return ApiRequest("GET", "/v1/flows", _items)
 
 
-def flow(flow: str) -> Request[dict[str, Any]]:
+def flow(flow: str) -> ApiRequest[dict[str, Any]]:
     """Return a deployed flow: `ID`, `ID@VERSION` or a hash."""
-    return Request("GET", f"/v1/flows/{_part(flow)}", _map)
+    return ApiRequest("GET", f"/v1/flows/{_part(flow)}", _map)
 
 
-def graph(execution: str, *, plumbing: bool = False) -> Request[dict[str, Any]]:
+def graph(execution: str, *, plumbing: bool = False) -> ApiRequest[dict[str, Any]]:
     """Return the graph of an execution's flow with the state of its steps, and a picture of it.
 
     Args:
@@ -270,16 +272,16 @@ def graph(execution: str, *, plumbing: bool = False) -> Request[dict[str, Any]]:
     Returns:
         The node-link data of networkx, with the keys `title` and `frame` of the picture.
     """
-    return Request("GET", f"{_at(execution)}/graph", _map, None, {"plumbing": plumbing or None})
+    return ApiRequest("GET", f"{_at(execution)}/graph", _map, None, {"plumbing": plumbing or None})
 
 
-def flow_graph(flow: str, *, plumbing: bool = False) -> Request[dict[str, Any]]:
+def flow_graph(flow: str, *, plumbing: bool = False) -> ApiRequest[dict[str, Any]]:
     """Return the graph of a deployed flow, as `graph` does."""
     path = f"/v1/flows/{_part(flow)}/graph"
-    return Request("GET", path, _map, None, {"plumbing": plumbing or None})
+    return ApiRequest("GET", path, _map, None, {"plumbing": plumbing or None})
 
 
-def definition(flow: str) -> Request[dict[str, Any]]:
+def definition(flow: str) -> ApiRequest[dict[str, Any]]:
     """Return the definition of a deployed flow as text, to compare it with that of another one.
 
     Args:
@@ -288,7 +290,7 @@ def definition(flow: str) -> Request[dict[str, Any]]:
     Returns:
         `{flow, version, hash, definition}`.
     """
-    return Request("GET", f"/v1/flows/{_part(flow)}/definition", _map)
+    return ApiRequest("GET", f"/v1/flows/{_part(flow)}/definition", _map)
 
 
 def start(
@@ -297,7 +299,7 @@ def start(
     *,
     id: str | None = None,
     labels: Mapping[str, str] | None = None,
-) -> Request[str]:
+) -> ApiRequest[str]:
     """Record a new execution, and return its id. See `Engine.start`.
 
     Args:
@@ -307,7 +309,7 @@ def start(
         labels: Labels to filter lists by.
     """
     body = {"flow": flow, "inputs": inputs or {}, "id": id, "labels": labels or {}}
-    return Request("POST", "/v1/executions", _execution, body)
+    return ApiRequest("POST", "/v1/executions", _execution, body)
 
 
 def executions(
@@ -318,27 +320,27 @@ def executions(
     since: int | None = None,
     limit: int = 50,
     after: str | None = None,
-) -> Request[ExecutionPage]:
+) -> ApiRequest[ExecutionPage]:
     """Return a page of executions, newest first. See `Engine.executions`."""
     query = {**filters_of(flow, status, labels, since), "limit": limit, "after": after}
     read = lambda answer: ExecutionPage(*_page(answer, after))  # noqa: E731 - as for other requests
-    return Request("GET", "/v1/executions", read, None, query)
+    return ApiRequest("GET", "/v1/executions", read, None, query)
 
 
 def show(
     execution: str, *, step: str | None = None, plumbing: bool = False
-) -> Request[ExecutionInfo]:
+) -> ApiRequest[ExecutionInfo]:
     """Return all details of an execution. See `Engine.show`."""
     query = {"step": step, "plumbing": plumbing or None}
-    return Request("GET", _at(execution), _map, None, query)
+    return ApiRequest("GET", _at(execution), _map, None, query)
 
 
-def find(beginning: str) -> Request[str]:
+def find(beginning: str) -> ApiRequest[str]:
     """Return the id of the only execution whose id has this prefix."""
-    return Request("GET", _at(beginning), _execution, None, _BRIEF)
+    return ApiRequest("GET", _at(beginning), _execution, None, _BRIEF)
 
 
-def result(execution: str) -> Request[ExecutionResult]:
+def result(execution: str) -> ApiRequest[ExecutionResult]:
     """Return the state of an execution. See `Engine.result`."""
 
     def read(info: Any) -> ExecutionResult:
@@ -352,21 +354,21 @@ def result(execution: str) -> Request[ExecutionResult]:
             None if "due" not in info else parse_time(info["due"]),
         )
 
-    return Request("GET", _at(execution), read, None, _BRIEF)
+    return ApiRequest("GET", _at(execution), read, None, _BRIEF)
 
 
-def why(execution: str, *, waits: bool = True) -> Request[list[Reason]]:
+def why(execution: str, *, waits: bool = True) -> ApiRequest[list[Reason]]:
     """Return why an execution makes no progress. See `Engine.why`."""
 
     def read(answer: Any) -> list[Reason]:
         return [reason for reason in answer["items"] if waits or "wait" not in reason]
 
-    return Request("GET", f"{_at(execution)}/why", read)
+    return ApiRequest("GET", f"{_at(execution)}/why", read)
 
 
-def diff(left: str, right: str) -> Request[Difference]:
+def diff(left: str, right: str) -> ApiRequest[Difference]:
     """Compare two executions. See `Engine.diff`."""
-    return Request("GET", f"{_at(left)}/diff/{_part(right)}", _map)
+    return ApiRequest("GET", f"{_at(left)}/diff/{_part(right)}", _map)
 
 
 def stream_of(execution: str) -> str:
@@ -374,7 +376,7 @@ def stream_of(execution: str) -> str:
     return f"/v1/executions/{_part(execution)}/events"
 
 
-def part_of_journal(execution: str, from_seq: int) -> Request[list[dict[str, Any]]]:
+def part_of_journal(execution: str, from_seq: int) -> ApiRequest[list[dict[str, Any]]]:
     """Return the next entries of a journal, up to 500."""
     query = {"from_seq": from_seq, "limit": 500}
 
@@ -384,12 +386,12 @@ def part_of_journal(execution: str, from_seq: int) -> Request[list[dict[str, Any
             raise ValueError("it has earlier events")  # and would have them for ever
         return entries
 
-    return Request("GET", f"{_at(execution)}/events", read, None, query)
+    return ApiRequest("GET", f"{_at(execution)}/events", read, None, query)
 
 
 def part_of_all_events(
     after: int | None, filters: Mapping[str, Any]
-) -> Request[tuple[list[StoreEvent], int]]:
+) -> ApiRequest[tuple[list[StoreEvent], int]]:
     """Return the next events of all executions, up to 500, and where to continue."""
     query = {"after": after, "limit": 500, **filters}
 
@@ -402,7 +404,7 @@ def part_of_all_events(
             raise ValueError("it has earlier events")
         return items, answer["next"]
 
-    return Request("GET", "/v1/events", read, None, query)
+    return ApiRequest("GET", "/v1/events", read, None, query)
 
 
 def filters_of(
@@ -417,12 +419,12 @@ def filters_of(
     }
 
 
-def cancel(execution: str, *, reason: str = "", now: bool = False) -> Request[ExecutionResult]:
+def cancel(execution: str, *, reason: str = "", now: bool = False) -> ApiRequest[ExecutionResult]:
     """Request that an execution is cancelled. See `Engine.cancel`."""
     return _then_result(execution, "cancel", {"reason": reason, "now": now})
 
 
-def resume(execution: str, *, on_crash: str) -> Request[ExecutionResult]:
+def resume(execution: str, *, on_crash: str) -> ApiRequest[ExecutionResult]:
     """Answer the open questions about attempts with an unknown outcome. See `Engine.resume`.
 
     Args:
@@ -434,7 +436,7 @@ def resume(execution: str, *, on_crash: str) -> Request[ExecutionResult]:
 
 def retry(
     execution: str, *, step: str | None = None, flow: str | None = None
-) -> Request[ExecutionResult]:
+) -> ApiRequest[ExecutionResult]:
     """Continue a failed execution from the steps that failed. See `Engine.retry`.
 
     Args:
@@ -453,7 +455,7 @@ def fork(
     flow: str | None = None,
     id: str | None = None,
     labels: Mapping[str, str] | None = None,
-) -> Request[ExecutionResult]:
+) -> ApiRequest[ExecutionResult]:
     """Start a new execution from a point of an existing one. See `Engine.fork`.
 
     Args:
@@ -474,7 +476,7 @@ def upgrade(
     *,
     mapping: Mapping[str, Any] | None = None,
     check: bool = False,
-) -> Request[UpgradeInfo]:
+) -> ApiRequest[UpgradeInfo]:
     """Move an open execution to another version of its flow. See `Engine.upgrade`.
 
     Args:
@@ -484,7 +486,7 @@ def upgrade(
         check: Only report what would happen.
     """
     body = {"flow": flow, "mapping": mapping or {}, "check": check}
-    return Request("POST", f"{_at(execution)}/upgrade", _map, body)
+    return ApiRequest("POST", f"{_at(execution)}/upgrade", _map, body)
 
 
 def signal(
@@ -494,7 +496,7 @@ def signal(
     execution: str | None = None,
     key: str | None = None,
     id: str | None = None,
-) -> Request[Sent]:
+) -> ApiRequest[Sent]:
     """Send a signal to an execution, or to the open one that has the key. See `Engine.signal`."""
 
     def read(answer: Any) -> Sent:
@@ -504,8 +506,8 @@ def signal(
     if (execution is None) == (key is None):
         raise UsageError("a signal needs an execution or a key to go to")
     if execution is not None:
-        return Request("POST", f"{_at(execution)}/signals/{_part(name)}", read, body)
-    return Request("POST", f"/v1/signals/{_part(name)}", read, {**body, "key": key})
+        return ApiRequest("POST", f"{_at(execution)}/signals/{_part(name)}", read, body)
+    return ApiRequest("POST", f"/v1/signals/{_part(name)}", read, {**body, "key": key})
 
 
 def waits(
@@ -519,7 +521,7 @@ def waits(
     in_turn: bool = False,
     limit: int = 50,
     after: str | None = None,
-) -> Request[WaitPage]:
+) -> ApiRequest[WaitPage]:
     """Return a page of waits, oldest first. See `Engine.waits`.
 
     Default of `kinds`: those that are decided on.
@@ -536,12 +538,12 @@ def waits(
         "after": after,
     }
     read = lambda answer: WaitPage(*_page(answer, after))  # noqa: E731 - as for other requests
-    return Request("GET", "/v1/approvals", read, None, query)
+    return ApiRequest("GET", "/v1/approvals", read, None, query)
 
 
-def wait(wait: str) -> Request[WaitInfo]:
+def wait(wait: str) -> ApiRequest[WaitInfo]:
     """Return one wait, open or closed."""
-    return Request("GET", _of(wait), _map)
+    return ApiRequest("GET", _of(wait), _map)
 
 
 def decide(
@@ -555,7 +557,7 @@ def decide(
     images: Iterable[str] = (),
     attach: Iterable[UploadedFile] = (),
     **value: Any,
-) -> Request[Decision]:
+) -> ApiRequest[Decision]:
     """Decide on an approval, or answer a question. See `Engine.decide`.
 
     Args:
@@ -577,74 +579,74 @@ def decide(
     body = {name: part for name, part in given.items() if part is not None}
     body |= {"choice": choice, "images": list(images), **value}
     body["attach"] = [file.sha256 for file in attach]
-    return Request("POST", f"{_of(wait)}/decision", read, body)
+    return ApiRequest("POST", f"{_of(wait)}/decision", read, body)
 
 
-def approve(wait: str, **answer: Any) -> Request[Decision]:
+def approve(wait: str, **answer: Any) -> ApiRequest[Decision]:
     """Decide with the choice that counts as approval. Takes the arguments of `decide`."""
     return _decided(wait, "approve", answer)
 
 
-def reject(wait: str, **answer: Any) -> Request[Decision]:
+def reject(wait: str, **answer: Any) -> ApiRequest[Decision]:
     """Decide with the choice that counts as rejection. Takes the arguments of `decide`."""
     return _decided(wait, "reject", answer)
 
 
-def respond(wait: str, value: Any, /, **answer: Any) -> Request[Decision]:
+def respond(wait: str, value: Any, /, **answer: Any) -> ApiRequest[Decision]:
     """Supply the result of a call that waits for approval. Takes the arguments of `decide`."""
     return decide(wait, "respond", value=value, **answer)
 
 
-def claim(wait: str) -> Request[WaitInfo]:
+def claim(wait: str) -> ApiRequest[WaitInfo]:
     """Claim an approval. See `Engine.claim`."""
-    return Request("POST", f"{_of(wait)}/claim", _map, {})
+    return ApiRequest("POST", f"{_of(wait)}/claim", _map, {})
 
 
-def release(wait: str) -> Request[WaitInfo]:
+def release(wait: str) -> ApiRequest[WaitInfo]:
     """Release a claimed approval. See `Engine.release`."""
-    return Request("POST", f"{_of(wait)}/release", _map, {})
+    return ApiRequest("POST", f"{_of(wait)}/release", _map, {})
 
 
-def delegate(wait: str, to: str, *, comment: str | None = None) -> Request[WaitInfo]:
+def delegate(wait: str, to: str, *, comment: str | None = None) -> ApiRequest[WaitInfo]:
     """Delegate an approval to another user. See `Engine.delegate`."""
-    return Request("POST", f"{_of(wait)}/delegate", _map, {"to": to, "comment": comment})
+    return ApiRequest("POST", f"{_of(wait)}/delegate", _map, {"to": to, "comment": comment})
 
 
-def grants(execution: str | None = None) -> Request[list[GrantInfo]]:
+def grants(execution: str | None = None) -> ApiRequest[list[GrantInfo]]:
     """Return the grants that apply to an execution, or those of all flows. See `Engine.grants`."""
-    return Request("GET", "/v1/grants", _items, None, {"execution": execution})
+    return ApiRequest("GET", "/v1/grants", _items, None, {"execution": execution})
 
 
-def revoke(grant: str) -> Request[GrantInfo]:
+def revoke(grant: str) -> ApiRequest[GrantInfo]:
     """Revoke a grant. See `Engine.revoke`."""
-    return Request("POST", f"/v1/grants/{_part(grant)}/revoke", _map, {})
+    return ApiRequest("POST", f"/v1/grants/{_part(grant)}/revoke", _map, {})
 
 
-def open_environments(execution: str | None = None) -> Request[list[dict[str, Any]]]:
+def open_environments(execution: str | None = None) -> ApiRequest[list[dict[str, Any]]]:
     """Describe the open environments. See `Engine.open_environments`."""
-    return Request("GET", "/v1/environments", _items, None, {"execution": execution})
+    return ApiRequest("GET", "/v1/environments", _items, None, {"execution": execution})
 
 
-def open_environment(name: str) -> Request[dict[str, Any]]:
+def open_environment(name: str) -> ApiRequest[dict[str, Any]]:
     """Describe one open environment. See `Engine.open_environment`."""
-    return Request("GET", f"/v1/environments/{_part(name)}", _map)
+    return ApiRequest("GET", f"/v1/environments/{_part(name)}", _map)
 
 
-def look_into_environment(name: str) -> Request[ScreenInfo]:
+def look_into_environment(name: str) -> ApiRequest[ScreenInfo]:
     """Look into an environment that a process has open. See `Engine.look_into_environment`."""
-    return Request("POST", f"/v1/environments/{_part(name)}/look", _map, {})
+    return ApiRequest("POST", f"/v1/environments/{_part(name)}/look", _map, {})
 
 
-def release_environment(name: str, *, force: bool = False) -> Request[dict[str, Any]]:
+def release_environment(name: str, *, force: bool = False) -> ApiRequest[dict[str, Any]]:
     """End an environment that a process has left open. See `Engine.release_environment`."""
     path = f"/v1/environments/{_part(name)}/release"
-    return Request("POST", path, _map, {"force": force})
+    return ApiRequest("POST", path, _map, {"force": force})
 
 
-def _decided(wait_id: str, counts_as: str, answer: Mapping[str, Any]) -> Request[Decision]:
+def _decided(wait_id: str, counts_as: str, answer: Mapping[str, Any]) -> ApiRequest[Decision]:
     """Return the request that reads a wait, which the decision follows."""
 
-    def read(wait: Any) -> Request[Decision]:
+    def read(wait: Any) -> ApiRequest[Decision]:
         if "choices" not in wait:  # the user may not see them, and the server says so
             return decide(wait["id"], counts_as, **answer)
         choices = wait["choices"]
@@ -658,13 +660,15 @@ def _decided(wait_id: str, counts_as: str, answer: Mapping[str, Any]) -> Request
             hint=f"decide with one of: {known}",
         )
 
-    return Request("GET", _of(wait_id), read)
+    return ApiRequest("GET", _of(wait_id), read)
 
 
-def _then_result(execution: str, action: str, body: Mapping[str, Any]) -> Request[ExecutionResult]:
+def _then_result(
+    execution: str, action: str, body: Mapping[str, Any]
+) -> ApiRequest[ExecutionResult]:
     """Return a request that is followed by one for the state of its execution."""
     path = f"{_at(execution)}/{action}"
-    return Request("POST", path, lambda answer: result(answer.get("execution", execution)), body)
+    return ApiRequest("POST", path, lambda answer: result(answer.get("execution", execution)), body)
 
 
 def _at(execution: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.drawing.picture import Arrow, Box, Frame, Picture, Statuses, draw, standing
+from flowengine.drawing.picture import Arrow, Box, Picture, ScopeFrame, Statuses, draw, standing
 from flowengine.engines.folds import Folds
 from flowengine.sdk.visible_text import printable
 
@@ -80,7 +80,7 @@ def _read_graph(data: dict[str, Any]) -> MultiDiGraph[str]:
     return graph
 
 
-def _check(frame: Frame) -> None:
+def _check(frame: ScopeFrame) -> None:
     """Check the names in a frame, which drawings contain unescaped.
 
     Raises:
@@ -127,6 +127,6 @@ def _plain(picture: Any) -> Any:
     """Return a picture or a part of it as plain data."""
     if isinstance(picture, list):
         return [_plain(part) for part in picture]
-    if isinstance(picture, Picture | Frame | Box | Arrow):
+    if isinstance(picture, Picture | ScopeFrame | Box | Arrow):
         return {name: _plain(part) for name, part in picture._asdict().items()}
     return picture

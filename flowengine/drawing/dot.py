@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from flowengine.drawing.picture import Arrow, Box, Frame, Line, Picture, Shape
+from flowengine.drawing.picture import Arrow, Box, Line, Picture, ScopeFrame, Shape
 from flowengine.sdk.visible_text import printable
 
 SHAPES: Mapping[Shape, str] = {
@@ -53,7 +53,7 @@ def dot(picture: Picture) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _frame(frame: Frame, depth: int) -> Iterator[str]:
+def _frame(frame: ScopeFrame, depth: int) -> Iterator[str]:
     indent = "  " * depth
     groups = {box.id: box.frame for box in frame.boxes if box.frame is not None}
     for box in frame.boxes:
@@ -79,7 +79,7 @@ def _attributes(box: Box) -> str:
     return ", ".join(parts)
 
 
-def _arrow(arrow: Arrow, groups: dict[str, Frame]) -> str:
+def _arrow(arrow: Arrow, groups: dict[str, ScopeFrame]) -> str:
     """Return an edge. One to or from a group ends at its border, via a box inside."""
     source, target = arrow.source, arrow.target
     parts = [f"label={_quoted([arrow.label])}"] if arrow.label else []
@@ -94,7 +94,7 @@ def _arrow(arrow: Arrow, groups: dict[str, Frame]) -> str:
     return f"{source} -> {target}{attributes};"
 
 
-def _inside(frame: Frame, *, last: bool) -> str:
+def _inside(frame: ScopeFrame, *, last: bool) -> str:
     box = frame.boxes[-1 if last else 0]
     return box.id if box.frame is None else _inside(box.frame, last=last)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from flowengine.drawing.picture import Arrow, Box, Frame
+from flowengine.drawing.picture import Arrow, Box, ScopeFrame
 
 CHARACTER = 6.6
 """Average width of a character."""
@@ -31,7 +31,7 @@ SWEEPS = 12
 Point = tuple[float, float]
 
 
-class Route(NamedTuple):
+class ArrowRoute(NamedTuple):
     """How an arrow runs."""
 
     arrow: Arrow
@@ -50,7 +50,7 @@ class Laid(NamedTuple):
     height: float
     places: dict[str, tuple[float, float, float, float]]
     """Box → left, top, width, height."""
-    routes: list[Route]
+    routes: list[ArrowRoute]
     inside: dict[str, Laid]
     """The groups in it."""
 
@@ -63,7 +63,7 @@ class _Edge(NamedTuple):
     chain: list[int]
 
 
-def lay_out(frame: Frame) -> Laid:
+def lay_out(frame: ScopeFrame) -> Laid:
     """Return the position of everything in a frame."""
     return _Layout(frame).laid()
 
@@ -83,7 +83,7 @@ def size_of(box: Box) -> tuple[float, float]:
 
 
 class _Layout:
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: ScopeFrame) -> None:
         self.frame = frame
         self.inside = {box.id: lay_out(box.frame) for box in frame.boxes if box.frame is not None}
         self.sizes = [self._size(box) for box in frame.boxes]
@@ -265,7 +265,7 @@ class _Layout:
         left: float,
         tops: list[tuple[float, float]],
         places: Places,
-    ) -> Route:
+    ) -> ArrowRoute:
         """Return the points of an arrow, from its source to its target."""
         labelled = bool(edge.arrow.label) or self.between[frozenset(edge.arrow[:2])] > 1
         bends: list[Point] = []
@@ -281,13 +281,13 @@ class _Layout:
         if not edge.turned:
             down = self._upright(edge.chain[0], places, tops)[2:]
             into = self._upright(edge.chain[-1], places, tops)[:2]
-            return Route(edge.arrow, [*down, *bends, *into], label)
+            return ArrowRoute(edge.arrow, [*down, *bends, *into], label)
         if not bends:
             bends = [label]
         end, to_side = self._beside(edge.chain[0], bends[0], places, tops)
         begin, from_side = self._beside(edge.chain[-1], bends[-1], places, tops)
         points = [*begin, *bends[::-1], *end[::-1]]
-        return Route(edge.arrow, points, label, from_side, to_side)
+        return ArrowRoute(edge.arrow, points, label, from_side, to_side)
 
     def _upright(
         self, n: int, places: Places, tops: list[tuple[float, float]], x: float | None = None
@@ -352,12 +352,12 @@ def _walk(following: list[list[int]], back: set[tuple[int, int]]) -> list[int]:
     return order[::-1]
 
 
-def _loop(arrow: Arrow, place: tuple[float, float, float, float]) -> Route:
+def _loop(arrow: Arrow, place: tuple[float, float, float, float]) -> ArrowRoute:
     """Return the path of an arrow from a box to itself."""
     left, top, width, height = place
     right, middle = left + width, top + height / 2
     points = [(right - 4, middle - 4), (right - 4, middle + 4)]
-    return Route(arrow, points, (right + 36 + len(arrow.label) * 2.8, middle))
+    return ArrowRoute(arrow, points, (right + 36 + len(arrow.label) * 2.8, middle))
 
 
 def _mean(values: Sequence[float], otherwise: float) -> float:

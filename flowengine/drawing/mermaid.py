@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from flowengine.drawing.picture import Arrow, Box, Frame, Line, Picture, Shape
+from flowengine.drawing.picture import Arrow, Box, Line, Picture, ScopeFrame, Shape
 from flowengine.sdk.visible_text import printable
 
 SHAPES: Mapping[Shape, tuple[str, str]] = {
@@ -57,7 +57,7 @@ def mermaid(picture: Picture) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _margin(frame: Frame) -> list[str]:
+def _margin(frame: ScopeFrame) -> list[str]:
     """Return the setting that leaves room for the longest title of a group."""
     most = max(_titles(frame), default=1)
     if most < 2:
@@ -66,7 +66,7 @@ def _margin(frame: Frame) -> list[str]:
     return ["config:", f"  flowchart: {{subGraphTitleMargin: {margin}}}"]
 
 
-def _titles(frame: Frame) -> Iterator[int]:
+def _titles(frame: ScopeFrame) -> Iterator[int]:
     """Yield how many lines the titles of the groups have."""
     for box in frame.boxes:
         if box.frame is not None:
@@ -74,7 +74,7 @@ def _titles(frame: Frame) -> Iterator[int]:
             yield from _titles(box.frame)
 
 
-def _frame(frame: Frame, depth: int, found: dict[str, list[str]]) -> Iterator[str]:
+def _frame(frame: ScopeFrame, depth: int, found: dict[str, list[str]]) -> Iterator[str]:
     indent = "  " * depth
     for box in frame.boxes:
         if box.status in CLASSES:

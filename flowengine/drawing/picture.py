@@ -64,7 +64,7 @@ class Box(NamedTuple):
     lines: list[str]
     """The name, then the action and the join."""
     status: str | None
-    frame: Frame | None
+    frame: ScopeFrame | None
     """Its contents, if it is a group."""
 
 
@@ -77,7 +77,7 @@ class Arrow(NamedTuple):
     kind: Line
 
 
-class Frame(NamedTuple):
+class ScopeFrame(NamedTuple):
     """A scope."""
 
     boxes: list[Box]
@@ -88,7 +88,7 @@ class Picture(NamedTuple):
     """A whole flow."""
 
     title: str
-    frame: Frame
+    frame: ScopeFrame
 
 
 def draw(
@@ -122,15 +122,15 @@ class _Drawer:
         self.alone = {name for name, count in named.items() if count == 1}
         """Ids that no step of another flow has."""
 
-    def whole(self) -> Frame:
+    def whole(self) -> ScopeFrame:
         """Return the frame of the main flow, with one for each flow that it runs."""
         boxes, arrows = self.frame(0)
         for number, flow in enumerate(self.flow.get("flows", ()), 1):
             frame = self.frame(flow["body"], flow.get("on_error", []))
             boxes.append(Box(f"flow_{number}", "step", [f"flow {flow['id']}"], None, frame))
-        return Frame(boxes, arrows)
+        return ScopeFrame(boxes, arrows)
 
-    def frame(self, number: int, handlers: list[HandlerSpec] | None = None) -> Frame:
+    def frame(self, number: int, handlers: list[HandlerSpec] | None = None) -> ScopeFrame:
         """Return the frame of a body, with the flow's handlers if it is the body of a flow."""
         body = self.flow["bodies"][number]
         inside = [self.steps[step] for step in body["steps"]]
@@ -165,7 +165,7 @@ class _Drawer:
             boxes.append(Box(f"finally_{number}", "finally", ["finally"], None, cleaning))
             arrows += [Arrow(end.id, f"finally_{number}", "", "after") for end in ends]
         begins = [Box(f"start_{number}", "start", [], None, None)] if body["start"] else []
-        return Frame([*begins, *boxes, *ends], arrows)
+        return ScopeFrame([*begins, *boxes, *ends], arrows)
 
     def is_gone(self, step: StepSpec) -> bool:
         """Return whether to omit a step, because it and all its inner steps are `plumbing`."""

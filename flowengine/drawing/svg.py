@@ -11,8 +11,8 @@ from html import escape
 from typing import NamedTuple
 
 from flowengine.drawing.dot import FILLS
-from flowengine.drawing.layout import LINE, PADDING, Laid, Point, Route, lay_out
-from flowengine.drawing.picture import Box, Frame, Picture
+from flowengine.drawing.layout import LINE, PADDING, ArrowRoute, Laid, Point, lay_out
+from flowengine.drawing.picture import Box, Picture, ScopeFrame
 from flowengine.sdk.visible_text import printable
 
 MARGIN = 24.0
@@ -61,7 +61,7 @@ def svg(picture: Picture, prefix: str = "") -> Drawing:
     return Drawing("\n".join(lines) + "\n", width, height)
 
 
-def _frame(frame: Frame, laid: Laid, x: float, y: float, prefix: str) -> Iterator[str]:
+def _frame(frame: ScopeFrame, laid: Laid, x: float, y: float, prefix: str) -> Iterator[str]:
     for route in laid.routes:
         head = "" if route.arrow.kind == "undo" else f' marker-end="url(#{prefix}head)"'
         dashes = DASHES[route.arrow.kind]
@@ -80,7 +80,7 @@ def _frame(frame: Frame, laid: Laid, x: float, y: float, prefix: str) -> Iterato
             yield from _label(route, x, y)
 
 
-def _label(route: Route, x: float, y: float) -> Iterator[str]:
+def _label(route: ArrowRoute, x: float, y: float) -> Iterator[str]:
     """Return the label of an arrow, on a background that hides arrows behind it."""
     lx, ly = route.label[0] + x, route.label[1] + y
     half = len(route.arrow.label) * 2.8 + 4
@@ -164,7 +164,7 @@ def _line(text: str, x: float, y: float, style: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle"{style}>{_escaped(text)}</text>'
 
 
-def _curve(route: Route, dx: float, dy: float) -> str:
+def _curve(route: ArrowRoute, dx: float, dy: float) -> str:
     """Return a path that is vertical at every point, and horizontal at sides."""
     (x, y), *rest = [(px + dx, py + dy) for px, py in route.points]
     if route.arrow.source == route.arrow.target:  # at its right

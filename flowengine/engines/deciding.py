@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from flowengine.argument_checks import check_keywords
 from flowengine.engines.actors import Actor, check_user
-from flowengine.engines.reading import Reader
+from flowengine.engines.reading import StoreReader
 from flowengine.engines.results import Decision
 from flowengine.engines.running.driving import Driving
 from flowengine.errors import NotAllowed, UsageError
@@ -28,7 +28,7 @@ PARTS = ("form", "edit", "comment", "attach", "images", "value", "grant", "by", 
 """The keys of `flowengine.engines.infos.Answering`, which the command line does not load."""
 
 
-class Decider(Reader):
+class Decider(StoreReader):
     """Records decisions, claims and delegations, and resumes the executions that waited for them.
 
     Args:

@@ -27,7 +27,7 @@ _NOUNS = {"[": "item", "@": "round"}
 Counts = list[tuple[str, int]]
 
 
-class Row(NamedTuple):
+class FoldRow(NamedTuple):
     """One step, or a fold around others."""
 
     address: str
@@ -43,16 +43,16 @@ class Row(NamedTuple):
     """Their statuses, the most urgent first."""
     deeper: Counts
     """Urgent statuses further inside that `counts` does not have."""
-    rows: list[Row]
+    rows: list[FoldRow]
     """The first of them. Empty: they have a separate view."""
 
 
-class Level(NamedTuple):
+class FoldLevel(NamedTuple):
     """The steps directly inside a fold, or of the whole execution."""
 
     address: str
     """Of the fold. Empty: the execution."""
-    rows: list[Row]
+    rows: list[FoldRow]
     total: int
     before: int | None
     """Where the page before starts."""
@@ -76,7 +76,7 @@ class _Fold:
         """What separates it from their names: `[`, `@` or `/`, that of the oldest first."""
 
 
-class Source(Protocol):
+class TreeSource(Protocol):
     """The recorded form of a tree, to be read when it is needed."""
 
     def read(self, address: str) -> None:
@@ -94,7 +94,7 @@ class _RecordedFold(_Fold):
 
     __slots__ = ("_address", "_order", "_source")
 
-    def __init__(self, source: Source, address: str) -> None:
+    def __init__(self, source: TreeSource, address: str) -> None:
         self._source = source
         self._address = address
         self._order: list[tuple[int, int, str]] | None = None
@@ -106,7 +106,7 @@ class _RecordedFold(_Fold):
         return self._order
 
 
-class Recorded(dict[str, Any]):
+class LazyDict(dict[str, Any]):
     """A dictionary whose items are read when they are needed first.
 
     Args:
@@ -154,7 +154,7 @@ class Folds:
     """
 
     def __init__(
-        self, steps: Iterable[Mapping[str, Any]] = (), source: Source | None = None
+        self, steps: Iterable[Mapping[str, Any]] = (), source: TreeSource | None = None
     ) -> None:
         self._source = source
         self._steps: dict[str, Mapping[str, Any]] = _dictionary(source)
@@ -205,7 +205,7 @@ class Folds:
         if address not in self._folds:
             self._shift_around(address, before, status)
 
-    def level(self, address: str, start: int = 0) -> Level:
+    def level(self, address: str, start: int = 0) -> FoldLevel:
         """Return a page of the steps directly inside a fold.
 
         Args:
@@ -216,7 +216,7 @@ class Folds:
         total = len(self._folds[address].order)
         start = start if 0 < start < total else 0
         self._left = _MOST_ROWS
-        return Level(
+        return FoldLevel(
             address,
             [self._row(one, address) for one in self._page(address, start)],
             total,
@@ -327,7 +327,7 @@ class Folds:
         """Put a step into the tree as it was recorded."""
         self._steps[step["address"]] = step
 
-    def _row(self, address: str, parent: str) -> Row:
+    def _row(self, address: str, parent: str) -> FoldRow:
         fold = self._folds.get(address) or _Fold()
         counts = {status: number for status, number in fold.inside.items() if status}
         deeper = {
@@ -335,7 +335,7 @@ class Folds:
             for status, number in fold.below.items()
             if status in _RANKS and status not in counts
         }
-        return Row(
+        return FoldRow(
             address,
             address[len(parent) :].lstrip("/") if parent else address,
             self._steps.get(address),
@@ -346,7 +346,7 @@ class Folds:
             list(self._rows_inside(address)),
         )
 
-    def _rows_inside(self, address: str) -> Iterator[Row]:
+    def _rows_inside(self, address: str) -> Iterator[FoldRow]:
         shown = self._page(address, 0) if address in self._folds else []
         if len(shown) > self._left:
             return
@@ -430,8 +430,8 @@ class Folds:
         _add_to(among.setdefault(step["step"], Counter()), step["status"], number)
 
 
-def _dictionary(source: Source | None) -> Any:
-    return {} if source is None else Recorded(source.read)
+def _dictionary(source: TreeSource | None) -> Any:
+    return {} if source is None else LazyDict(source.read)
 
 
 def _shift(counts: Counter[str], before: str | None, after: str | None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from flowengine.engines.attempts.printed import PRINTING, Follower
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
-from flowengine.engines.leases import Keeper
+from flowengine.engines.leases import LeaseKeeper
 from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import Update, deliver
 from flowengine.errors import Hint, NotFound, StoreError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from flowengine.arriving_replies import ReplyFiles
     from flowengine.engines.attempts.lines_at_work import LinesAtWork
-    from flowengine.engines.environments.environments import Environments
+    from flowengine.engines.environments.environments import EngineEnvironments
     from flowengine.engines.seam import CallConsultant, Clock, Ids
     from flowengine.execution_environment import NotReleased
     from flowengine.journal.ports.artifacts import ArtifactPort
@@ -93,13 +93,13 @@ class Host:
         """Execution → the objects that the caller provided for it, until the execution has
         ended."""
         self.linger = linger
-        self.keeper = Keeper(store, ttl)
+        self.keeper = LeaseKeeper(store, ttl)
         self.flows = LinkedFlows(store)
         self.on_not_released: Callable[[str, Sequence[NotReleased]], None] = lambda id, failed: None
         """Called with the id of an execution and its environments that could not be closed."""
         self._folder = environments
         self._guarded = guarded
-        self._environments: Environments | None = None
+        self._environments: EngineEnvironments | None = None
         self._making = allocate_lock()
         self.subscribers: list[Callable[[Update], None]] = []
         self.followers: list[Callable[[Update], None]] = []
@@ -138,7 +138,7 @@ class Host:
             self._environments.close()
 
     @property
-    def environments(self) -> Environments:
+    def environments(self) -> EngineEnvironments:
         """The environments of its executions, created on first use from any thread."""
         if self._environments is None:
             with self._making:
@@ -169,8 +169,8 @@ class Host:
             return True
         return (found is not None and found.is_used) or configured() is not None
 
-    def _make_environments(self) -> Environments:
-        from flowengine.engines.environments.environments import Environments
+    def _make_environments(self) -> EngineEnvironments:
+        from flowengine.engines.environments.environments import EngineEnvironments
 
         own, given = folder_of(self.store), self._folder
         folder: Callable[[], str] | None = None
@@ -178,7 +178,7 @@ class Host:
             folder = partial(str, given)
         elif own is not None:
             folder = partial(environments_of, own)
-        return Environments(
+        return EngineEnvironments(
             folder,
             self._may_go_on,
             self._tell_not_released,

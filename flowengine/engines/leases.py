@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flowengine.journal.ports.journals import JournalPort
 
 
-class Keeper:
+class LeaseKeeper:
     """Renews the engine's leases regularly, from a separate thread if executions are slow.
 
     Args:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from flowengine.settings import Settings
 
 
-class Reader:
+class StoreReader:
     """Shows executions and waits as stored, and updates as they arrive.
 
     Args:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flowengine.execution_environment.bookkeeping.capacity import Capacity
     from flowengine.execution_environment.bookkeeping.instances import Handle
-    from flowengine.execution_environment.clock import Clock, SystemClock
+    from flowengine.execution_environment.clock import SystemTimerClock, TimerClock
     from flowengine.execution_environment.environment_manager import (
         EnvironmentManager,
         manager,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
         SpecInvalid,
         UnknownEnvironment,
     )
-    from flowengine.execution_environment.lifecycle.scope_release import NotReleased, Report
+    from flowengine.execution_environment.lifecycle.scope_release import NotReleased, ReleaseReport
     from flowengine.execution_environment.observation.events import Event
-    from flowengine.execution_environment.resources.opening import Bounds
+    from flowengine.execution_environment.resources.opening import TimeBounds
     from flowengine.execution_environment.specs.providers import (
         register_provider,
         register_sandbox,
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ApprovalPending": "errors",
-    "Bounds": "resources.opening",
+    "TimeBounds": "resources.opening",
     "Capacity": "bookkeeping.capacity",
-    "Clock": "clock",
+    "TimerClock": "clock",
     "EnvironmentManager": "environment_manager",
     "Event": "observation.events",
     "Fault": "errors",
     "Handle": "bookkeeping.instances",
     "NotReleased": "lifecycle.scope_release",
-    "Report": "lifecycle.scope_release",
+    "ReleaseReport": "lifecycle.scope_release",
     "SpecInvalid": "errors",
-    "SystemClock": "clock",
+    "SystemTimerClock": "clock",
     "UnknownEnvironment": "errors",
     "manager": "environment_manager",
     "register_provider": "specs.providers",
@@ -63,17 +63,17 @@ _HOMES = {
 
 __all__ = [
     "ApprovalPending",
-    "Bounds",
     "Capacity",
-    "Clock",
     "EnvironmentManager",
     "Event",
     "Fault",
     "Handle",
     "NotReleased",
-    "Report",
+    "ReleaseReport",
     "SpecInvalid",
-    "SystemClock",
+    "SystemTimerClock",
+    "TimeBounds",
+    "TimerClock",
     "UnknownEnvironment",
     "manager",
     "register_provider",

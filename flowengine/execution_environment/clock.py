@@ -13,7 +13,7 @@ from flowengine.sdk.environments import background
 _Result = TypeVar("_Result")
 
 
-class Clock(Protocol):
+class TimerClock(Protocol):
     """Returns the time, and schedules calls."""
 
     def now(self) -> float:
@@ -34,7 +34,7 @@ class Clock(Protocol):
         """
 
 
-class SystemClock:
+class SystemTimerClock:
     """The clock of this machine."""
 
     def now(self) -> float:
@@ -72,7 +72,7 @@ class TookTooLong(Exception):
 
 
 async def within(
-    clock: Clock,
+    clock: TimerClock,
     seconds: float,
     work: Awaitable[_Result],
     late: Callable[[_Result], Awaitable[object]] | None = None,

@@ -13,12 +13,12 @@ from flowengine.execution_environment.specs.spec import check_spec
 from flowengine.sdk.errors import StepError
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.resources.opening import Surroundings
+    from flowengine.execution_environment.resources.opening import ManagerServices
 
 _WHICH = re.compile(r"^(?:environment '[^']*' \([^)]*\)(?::| cannot be provided by '[^']*':) )+")
 
 
-async def examine(around: Surroundings) -> list[dict[str, Any]]:
+async def examine(around: ManagerServices) -> list[dict[str, Any]]:
     """Probe every kind in every sandbox, concurrently.
 
     Args:
@@ -38,7 +38,7 @@ async def examine(around: Surroundings) -> list[dict[str, Any]]:
     return list(await asyncio.gather(*(_probed(*pair, around) for pair in pairs)))
 
 
-async def _probed(kind: str, name: str, around: Surroundings) -> dict[str, Any]:
+async def _probed(kind: str, name: str, around: ManagerServices) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": kind, "provider": name, "available": False}
     try:
         provider = providers.find_provider(kind)

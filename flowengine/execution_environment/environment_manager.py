@@ -24,21 +24,25 @@ from flowengine.execution_environment.bookkeeping.books import Books, Given, che
 from flowengine.execution_environment.bookkeeping.capacity import Capacity
 from flowengine.execution_environment.bookkeeping.instances import Handle, Instance, Record
 from flowengine.execution_environment.bookkeeping.views import describe, describe_spec
-from flowengine.execution_environment.clock import Clock, SystemClock
+from flowengine.execution_environment.clock import SystemTimerClock, TimerClock
 from flowengine.execution_environment.doctor import examine
 from flowengine.execution_environment.futures import settled
 from flowengine.execution_environment.lifecycle import approval
 from flowengine.execution_environment.lifecycle.acquisition import Acquisition
 from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks
 from flowengine.execution_environment.lifecycle.place_queue import PlaceQueue
-from flowengine.execution_environment.lifecycle.scope_release import Report, ScopeRelease, report_of
+from flowengine.execution_environment.lifecycle.scope_release import (
+    ReleaseReport,
+    ScopeRelease,
+    report_of,
+)
 from flowengine.execution_environment.observation.events import Subscriber
 from flowengine.execution_environment.observation.telemetry import measure
 from flowengine.execution_environment.registry.entries import Registry
 from flowengine.execution_environment.registry.entry_views import describe_entry, one_entry
 from flowengine.execution_environment.registry.workspaces import Wanted, Workspaces
-from flowengine.execution_environment.resources.opening import Bounds, Surroundings
-from flowengine.execution_environment.use import Use
+from flowengine.execution_environment.resources.opening import ManagerServices, TimeBounds
+from flowengine.execution_environment.use import EnvironmentUse
 from flowengine.policy_approval import PolicyAnswer
 from flowengine.sdk import process_end
 from flowengine.sdk.background import background, refuse_in_loop
@@ -48,7 +52,7 @@ from flowengine.sdk.process_identity import is_dead, this_process
 from flowengine.store_folder import claim, find_store, state_folder
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.registry.screens import Seen
+    from flowengine.execution_environment.registry.screens import ScreenAnswer
 
 _Result = TypeVar("_Result")
 _FLUSH = 1.0
@@ -76,19 +80,19 @@ class EnvironmentManager:
         folder: str | os.PathLike[str] | None = None,
         *,
         capacity: Capacity = Capacity(),  # noqa: B008 - it is immutable
-        bounds: Bounds = Bounds(),  # noqa: B008
+        bounds: TimeBounds = TimeBounds(),  # noqa: B008
         wanted: Wanted | None = None,
-        clock: Clock | None = None,
+        clock: TimerClock | None = None,
         guarded: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         if folder is None:
             guarded = [*guarded, find_store()[0]]
         place = Path(folder).absolute() if folder is not None else default_folder()
-        clock = clock or SystemClock()
+        clock = clock or SystemTimerClock()
         owner = this_process()
         self.id = os.urandom(6).hex()
         self._wanted = wanted or (lambda scope, owner_id: False)
-        self._around = Surroundings(
+        self._around = ManagerServices(
             self.id,
             owner,
             clock,
@@ -240,18 +244,18 @@ class EnvironmentManager:
             self._sweep_once()
         return opening
 
-    def use(self, spec: Given, *, holder: str | None = None) -> Use:
+    def use(self, spec: Given, *, holder: str | None = None) -> EnvironmentUse:
         """Return a sync and async context manager that provides the resource and releases it.
 
         Args:
             spec: A spec or its id.
             holder: Name of the caller.
         """
-        return Use(self, spec, holder)
+        return EnvironmentUse(self, spec, holder)
 
     # Release
 
-    def release(self, handle: Handle | str) -> Report:
+    def release(self, handle: Handle | str) -> ReleaseReport:
         """Release one hold. Releasing the last one closes the environment.
 
         Releasing a hold again has no effect.
@@ -269,19 +273,19 @@ class EnvironmentManager:
         refuse_in_loop(None, "async_release()")
         closing = self._give_back(handle)
         if closing is None:
-            return Report([], [])
+            return ReleaseReport([], [])
         closing[1].result()
         return report_of([closing])
 
-    async def async_release(self, handle: Handle | str) -> Report:
+    async def async_release(self, handle: Handle | str) -> ReleaseReport:
         """Release one hold like `release`, in any event loop."""
         closing = self._give_back(handle)
         if closing is None:
-            return Report([], [])
+            return ReleaseReport([], [])
         await settled(closing[1])
         return report_of([closing])
 
-    def release_scope(self, scope: Scope, owner_id: str = "") -> Report:
+    def release_scope(self, scope: Scope, owner_id: str = "") -> ReleaseReport:
         """Release all environments of an owner in a scope, regardless of holders, newest first.
 
         The specs and the answers about them are discarded, and the workspaces are removed.
@@ -298,11 +302,11 @@ class EnvironmentManager:
         """
         return self._blocking(self._scope_release.release(scope, owner_id), "async_release_scope()")
 
-    async def async_release_scope(self, scope: Scope, owner_id: str = "") -> Report:
+    async def async_release_scope(self, scope: Scope, owner_id: str = "") -> ReleaseReport:
         """Release an owner's environments like `release_scope`, in any event loop."""
         return await background().wait(self._scope_release.release(scope, owner_id))
 
-    def suspend_scope(self, scope: Scope, owner_id: str = "") -> Report:
+    def suspend_scope(self, scope: Scope, owner_id: str = "") -> ReleaseReport:
         """Release the environments of an owner in a scope while the owner waits.
 
         An environment with `on_wait: keep` stays open for `keep_for`. Others are closed, and their
@@ -320,11 +324,11 @@ class EnvironmentManager:
         """
         return self._blocking(self._scope_release.suspend(scope, owner_id), "async_suspend_scope()")
 
-    async def async_suspend_scope(self, scope: Scope, owner_id: str = "") -> Report:
+    async def async_suspend_scope(self, scope: Scope, owner_id: str = "") -> ReleaseReport:
         """Release an owner's environments like `suspend_scope`, in any event loop."""
         return await background().wait(self._scope_release.suspend(scope, owner_id))
 
-    def close(self) -> Report:
+    def close(self) -> ReleaseReport:
         """Release everything, newest first. After that, no environment can be opened.
 
         This also happens automatically when the interpreter exits.
@@ -339,7 +343,7 @@ class EnvironmentManager:
         self._books.events.flush(_FLUSH)
         return report
 
-    async def async_close(self) -> Report:
+    async def async_close(self) -> ReleaseReport:
         """Release everything like `close`, in any event loop."""
         return await background().wait(self._close())
 
@@ -497,7 +501,7 @@ class EnvironmentManager:
         """
         return describe_entry(one_entry(self._around.registry, name))
 
-    def look(self, name: str) -> tuple[str, Seen]:
+    def look(self, name: str) -> tuple[str, ScreenAnswer]:
         """Look into an environment that this or another process has open.
 
         It blocks for at most some seconds. The step that uses the environment is not disturbed.
@@ -617,7 +621,7 @@ class EnvironmentManager:
             sweep = reaper.reap(self._around, self._books, self._wanted, wait=False)
             self._sweeping = background().submit(sweep)
 
-    async def _close(self) -> Report:
+    async def _close(self) -> ReleaseReport:
         report = await self._scope_release.close(self._wanted)
         await self._end_sweep()
         process_end.forget(self)

@@ -29,12 +29,14 @@ from flowengine.sdk.threads import on_thread
 if TYPE_CHECKING:
     from flowengine.execution_environment.bookkeeping.books import Books
     from flowengine.execution_environment.registry.workspaces import Wanted
-    from flowengine.execution_environment.resources.opening import Surroundings
+    from flowengine.execution_environment.resources.opening import ManagerServices
 
 Reaped = dict[str, Any]
 
 
-async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool) -> list[Reaped]:
+async def reap(
+    around: ManagerServices, books: Books, wanted: Wanted, *, wait: bool
+) -> list[Reaped]:
     """Clean up leftovers of dead processes. Only one process at a time does this.
 
     Args:
@@ -64,7 +66,7 @@ async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool
     return found
 
 
-async def end_entry(entry: RegistryEntry, around: Surroundings, books: Books) -> Reaped:
+async def end_entry(entry: RegistryEntry, around: ManagerServices, books: Books) -> Reaped:
     """Clean up the environment of an entry, regardless of its owner.
 
     Args:
@@ -83,7 +85,7 @@ async def end_entry(entry: RegistryEntry, around: Surroundings, books: Books) ->
         lock.__exit__(None, None, None)
 
 
-async def _reap_entry(entry: RegistryEntry, around: Surroundings, books: Books) -> Reaped:
+async def _reap_entry(entry: RegistryEntry, around: ManagerServices, books: Books) -> Reaped:
     leftover = entry.leftover
     found: Reaped = {
         "what": "environment",
@@ -105,7 +107,7 @@ async def _reap_entry(entry: RegistryEntry, around: Surroundings, books: Books) 
     return found
 
 
-async def _reap_by_provider(leftover: Leftover, around: Surroundings) -> str | None:
+async def _reap_by_provider(leftover: Leftover, around: ManagerServices) -> str | None:
     """Let the provider and the sandbox clean up, and return the name of an error, if any."""
     try:
         provider = providers.find_provider(leftover.kind)
@@ -125,7 +127,7 @@ async def _reap_by_provider(leftover: Leftover, around: Surroundings) -> str | N
     return None
 
 
-async def _reap_marked(around: Surroundings) -> list[Reaped]:
+async def _reap_marked(around: ManagerServices) -> list[Reaped]:
     """Kill processes with the mark of a dead owner, and remove its temporary directories."""
 
     def kill() -> list[Reaped]:
@@ -142,7 +144,7 @@ async def _reap_marked(around: Surroundings) -> list[Reaped]:
     return await on_thread(kill)
 
 
-async def _sweep_labels(around: Surroundings) -> None:
+async def _sweep_labels(around: ManagerServices) -> None:
     """Let the loaded sandboxes and providers search for labels of dead owners."""
     for each in providers.sweepers():
         try:

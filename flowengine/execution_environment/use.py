@@ -26,7 +26,7 @@ class Ensures(Protocol):
         """Release one hold like `release`, in any event loop."""
 
 
-class Use:
+class EnvironmentUse:
     """An environment for a `with` block, which provides its resource.
 
     Args:

@@ -33,7 +33,7 @@ _ABANDONED_AFTER = 24 * 3600
 """Seconds after which a file in `new/` counts as abandoned by a crash."""
 
 
-class Artifacts:
+class ArtifactFolder:
     """The directory of artifacts.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowengine.errors import UsageError
-from flowengine.journal.records import ExecutionFilter, ExecutionRecord, Wait, WaitFilter
+from flowengine.journal.records import ExecutionFilter, ExecutionRecord, ListedWait, WaitFilter
 
 Place = tuple[int, int]
 """The position of a row in a list: its age, then its number."""
@@ -34,7 +34,7 @@ def fits_execution(record: ExecutionRecord, filter: ExecutionFilter) -> bool:
     )
 
 
-def fits_wait(wait: Wait, filter: WaitFilter) -> bool:
+def fits_wait(wait: ListedWait, filter: WaitFilter) -> bool:
     """Return whether a wait matches a filter.
 
     Args:
@@ -53,7 +53,7 @@ def fits_wait(wait: Wait, filter: WaitFilter) -> bool:
     )
 
 
-def may_answer(wait: Wait, assignees: Sequence[str] | None) -> bool:
+def may_answer(wait: ListedWait, assignees: Sequence[str] | None) -> bool:
     """Return whether one of the assignees, or any user, may answer a wait.
 
     Args:

@@ -18,7 +18,7 @@ ENDED = ("succeeded", "failed", "cancelled")
 """Final statuses of executions. Only these can be pruned, and they accept no messages."""
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """One event of a journal."""
 
     seq: int
@@ -73,7 +73,7 @@ class NewExecution(NamedTuple):
     """Execution whose artifacts this one also refers to."""
 
 
-class Head(NamedTuple):
+class ExecutionHead(NamedTuple):
     """An execution's entry in lists. Part of an append only if it changes."""
 
     status: str
@@ -111,7 +111,7 @@ class Outgoing(NamedTuple):
     """Why it is undeliverable."""
 
 
-class Claim(NamedTuple):
+class LockOperation(NamedTuple):
     """An operation of an execution on a shared lock.
 
     Claims of a lock are granted in order, to at most `permits` units at once. The receiver of a
@@ -167,7 +167,7 @@ class Append(NamedTuple):
     events: Sequence[tuple[int, bytes]] = ()
     """(`at`, packed event) of each."""
     new: NewExecution | None = None
-    head: Head | None = None
+    head: ExecutionHead | None = None
     opened: Sequence[Mapping[str, Plain]] = ()
     """Records of waits that opened or changed, as `OpenWait.record` of the kernel.
 
@@ -181,7 +181,7 @@ class Append(NamedTuple):
     """Numbers of inbox messages contained in `events`."""
     sent: Sequence[Outgoing] = ()
     """Messages to other executions, in the outbox from now on."""
-    claims: Sequence[Claim] = ()
+    claims: Sequence[LockOperation] = ()
     """In the order in which they were made and released."""
     snapshot: tuple[int, bytes] | None = None
     """(number of events it includes, packed state). Replaces the previous one."""
@@ -252,13 +252,13 @@ class Loaded(NamedTuple):
     record: ExecutionRecord
     snapshot: tuple[int, bytes] | None
     """(number of events it includes, packed state)."""
-    tail: list[Entry]
+    tail: list[JournalEntry]
     """The events after the snapshot, or all of them."""
     lists: Sequence[ListPart] = ()
     """The lists of the snapshot: all their parts, in order."""
 
 
-class Message(NamedTuple):
+class InboxMessage(NamedTuple):
     """A message to an execution that is not journaled yet."""
 
     number: int
@@ -269,7 +269,7 @@ class Message(NamedTuple):
     """The packed event to journal: a signal, a decision, a request to cancel."""
 
 
-class Sent(NamedTuple):
+class SendResult(NamedTuple):
     """The result of `send` and `send_keyed`."""
 
     number: int
@@ -292,7 +292,7 @@ class Beginning(NamedTuple):
     """As `Append.keys`, including the key of the message."""
     event: bytes
     """Its first event, packed, which is stored in the inbox instead of the message."""
-    claims: Sequence[Claim] = ()
+    claims: Sequence[LockOperation] = ()
     """As `Append.claims`."""
 
     def append(self, at: int, files: Sequence[tuple[str, str | None]] = ()) -> Append:
@@ -302,7 +302,7 @@ class Beginning(NamedTuple):
             at: When it is created (ms).
             files: As `Append.files`.
         """
-        head = Head("running", at)
+        head = ExecutionHead("running", at)
         return Append(
             self.id,
             epoch=0,
@@ -315,7 +315,7 @@ class Beginning(NamedTuple):
         )
 
 
-class Start(NamedTuple):
+class SignalStart(NamedTuple):
     """A flow whose executions are started by messages of a signal."""
 
     flow: str
@@ -397,7 +397,7 @@ class Vote(NamedTuple):
     and uses it once."""
 
 
-class Wait(NamedTuple):
+class ListedWait(NamedTuple):
     """A wait as shown in lists."""
 
     id: str
@@ -441,7 +441,7 @@ class Standing(NamedTuple):
     """The recorded decision that counts: this one, the one that settled the wait, or an earlier one
     by the same user. None if the wait was closed without a decision, or if only its record contains
     the earlier one."""
-    wait: Wait
+    wait: ListedWait
     """The wait after the call, with all votes."""
 
 
@@ -479,7 +479,7 @@ class WaitFilter(NamedTuple):
     """Those that are due first come first. Pending waits only."""
 
 
-class ExecutionPage(NamedTuple):
+class ExecutionRecordPage(NamedTuple):
     """One page of a list of executions, newest first."""
 
     items: list[ExecutionRecord]
@@ -487,10 +487,10 @@ class ExecutionPage(NamedTuple):
     """Pass it as `after` to get the next page. None: this was the last page."""
 
 
-class WaitPage(NamedTuple):
+class StoredWaitPage(NamedTuple):
     """One page of a list of waits, oldest first."""
 
-    items: list[Wait]
+    items: list[ListedWait]
     next: str | None
     """Pass it as `after` to get the next page. None: this was the last page."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from flowengine.journal.records import Message
+    from flowengine.journal.records import InboxMessage
 
 Shape = dict[str, type | tuple[type, ...]]
 """Field → the types that its value may have. A name that ends in `?` is optional."""
@@ -202,7 +202,7 @@ def unpack_flow(packed: bytes, hash: str) -> Any:
     return flow
 
 
-def unpack_message(message: Message) -> Any:
+def unpack_message(message: InboxMessage) -> Any:
     """Return the checked event of a message. Raises like `unpack_event`."""
     return unpack_event(message.event, f"a message to execution {message.execution}")
 

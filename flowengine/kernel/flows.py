@@ -32,7 +32,7 @@ from flowengine.kernel.transition import Transition, require
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Granted, Started
-    from flowengine.kernel.graph.linked import Flow
+    from flowengine.kernel.graph.linked import GraphFlow
     from flowengine.kernel.graph.specs import HandlerSpec
     from flowengine.kernel.state.records import Scope
 
@@ -147,7 +147,7 @@ def fail_scope(tx: Transition, scope: Scope, error: ErrorData) -> None:
         tx.agenda.append(then)
 
 
-def _flow(tx: Transition, scope: Scope) -> Flow:
+def _flow(tx: Transition, scope: Scope) -> GraphFlow:
     """Return the declarations of a scope's flow."""
     return tx.flow_of(scope.get("frame", 0))
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Arrival, Scope, Unit
 
 P = ParamSpec("P")
-_Doing: TypeAlias = "Callable[[Callable[P, None]], Row]"
+_Doing: TypeAlias = "Callable[[Callable[P, None]], EntryRow]"
 
 
-class Row(NamedTuple):
+class EntryRow(NamedTuple):
     """How an entry is processed."""
 
     table: str | None
@@ -34,25 +34,25 @@ class Row(NamedTuple):
 
 
 def of_any(entry: Callable[P, Entry]) -> _Doing[Concatenate[Transition, P]]:
-    return lambda do: Row(None, do)
+    return lambda do: EntryRow(None, do)
 
 
 def of_unit(
     entry: Callable[Concatenate[int, P], Entry],
 ) -> _Doing[Concatenate[Transition, Unit, P]]:
-    return lambda do: Row("units", do)
+    return lambda do: EntryRow("units", do)
 
 
 def of_act(
     entry: Callable[Concatenate[int, P], Entry],
 ) -> _Doing[Concatenate[Transition, Activation, P]]:
-    return lambda do: Row("acts", do)
+    return lambda do: EntryRow("acts", do)
 
 
 def of_scope(
     entry: Callable[Concatenate[int, P], Entry],
 ) -> _Doing[Concatenate[Transition, Scope, P]]:
-    return lambda do: Row("scopes", do)
+    return lambda do: EntryRow("scopes", do)
 
 
 def _arrive(tx: Transition, arrival: Arrival) -> None:

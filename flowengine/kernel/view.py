@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.linked import Flow, Graph, Node
+    from flowengine.kernel.graph.linked import Graph, GraphFlow, Node
     from flowengine.kernel.state.phases import Why
     from flowengine.kernel.state.records import (
         Activation,
@@ -79,7 +79,7 @@ class View:
             return act["frame"]
         return self.state["scopes"][act["scope"]].get("frame", 0)
 
-    def flow_of(self, frame: int) -> Flow:
+    def flow_of(self, frame: int) -> GraphFlow:
         """Return the declarations of a frame's flow."""
         return self.graph.flows[self.state["frames"][frame]["flow"] if frame else 0]
 
@@ -245,7 +245,7 @@ def total(budget: Budget) -> dict[str, int]:
     }
 
 
-class Left(NamedTuple):
+class MeterRest(NamedTuple):
     """The remaining amount of a meter."""
 
     amount: int
@@ -255,7 +255,7 @@ class Left(NamedTuple):
     """Id of the flow that declares it."""
 
 
-def left_around(view: View, unit: Unit) -> dict[str, Left] | None:
+def left_around(view: View, unit: Unit) -> dict[str, MeterRest] | None:
     """Return the remaining amounts for an execution that an attempt starts, by meter.
 
     The result is None if no budget applies to the attempt.
@@ -265,13 +265,13 @@ def left_around(view: View, unit: Unit) -> dict[str, Left] | None:
         unit: The unit of the attempt.
     """
     act = view.act_of(unit)
-    free, found = unbound(view, act), dict[str, Left]()
+    free, found = unbound(view, act), dict[str, MeterRest]()
     around = list(budgets_around(view, view.frame_of(act)))
     for number, budget in around:
         used = total(budget)
         for meter in used.keys() & budget["limits"].keys():
             limit = NEVER if number in free else budget["limits"][meter]
-            left = Left(limit - used[meter], limit, view.flow_of(number).id)
+            left = MeterRest(limit - used[meter], limit, view.flow_of(number).id)
             found[meter] = min(left, found.get(meter, left))
     return found if around else None
 

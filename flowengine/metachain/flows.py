@@ -29,7 +29,7 @@ OUTCOMES = ("resolved", "not_resolved", "max_turns", "budget", "tools_not_execut
 
 
 @dataclass(frozen=True)
-class Described:
+class AgentsFlow:
     """The flow that runs agents, and the Python objects that it refers to."""
 
     flow: LoadedFlow
@@ -48,7 +48,7 @@ def described(
     chat: bool = False,
     budget: Mapping[str, Any] | None = None,
     policies: Sequence[Mapping[str, Any]] = (),
-) -> Described:
+) -> AgentsFlow:
     """Return the flow that runs agents, with the functions that exist only in this process.
 
     Args:
@@ -86,7 +86,7 @@ def described(
         first, *more = [one for one in error.diagnostics if not one.is_warning]
         problems = "; ".join([f"{one.file}: {one.message}" for one in (first, *more)])
         raise UsageError(problems, hint=first.hint) from error
-    return Described(flow, found.agents, references.live)
+    return AgentsFlow(flow, found.agents, references.live)
 
 
 @lru_cache(maxsize=64)

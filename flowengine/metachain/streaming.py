@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flowengine.engines.inspection.backlog import Backlog
+from flowengine.engines.inspection.backlog import UpdateBacklog
 from flowengine.metachain.agent_events import StreamPart
 from flowengine.secrets import mask_known
 
@@ -35,7 +35,7 @@ async def stream_async(engine: Engine, work: Work) -> AsyncGenerator[StreamPart,
         work: The run.
     """
     loop, arrived = asyncio.get_running_loop(), asyncio.Event()
-    backlog = Backlog(lambda: loop.call_soon_threadsafe(arrived.set))
+    backlog = UpdateBacklog(lambda: loop.call_soon_threadsafe(arrived.set))
     events = work.events(engine)
 
     def put(update: Update) -> None:
@@ -64,7 +64,7 @@ async def stream_async(engine: Engine, work: Work) -> AsyncGenerator[StreamPart,
     yield StreamPart("response", agent, response=response, execution=response.execution)
 
 
-def _arrived(backlog: Backlog, events: AgentEvents) -> Iterator[StreamPart]:
+def _arrived(backlog: UpdateBacklog, events: AgentEvents) -> Iterator[StreamPart]:
     """Yield the parts that have arrived, without secrets."""
     while (update := backlog.take()) is not None:
         for part in events.of(update):

@@ -83,7 +83,7 @@ class Work:
     def __init__(
         self,
         logger: LoggerManager,
-        described: flows.Described,
+        described: flows.AgentsFlow,
         id: str,
         inputs: Mapping[str, Any],
         live: Mapping[str, Any],
@@ -115,7 +115,7 @@ class Work:
     def starting(
         cls,
         logger: LoggerManager,
-        described: flows.Described,
+        described: flows.AgentsFlow,
         messages: str | list[dict[str, Any]],
         context_variables: Mapping[str, Any] | None,
         options: RunOptions,

@@ -13,10 +13,10 @@ from flowengine.page.fields import MORE
 from flowengine.page.files import files_in, with_file_names
 from flowengine.page.forms import entered, fields_of, files_with, value_at
 from flowengine.page.readable import LONGEST_TEXT
-from flowengine.page.view import LIMIT, View, checked_query
+from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.sdk.visible_text import shortened
 from flowengine.server import approvals
-from flowengine.server.calls import Call
+from flowengine.server.calls import ApiCall
 from flowengine.server.models import DecisionBody, DelegateBody, WaitsQuery
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
@@ -29,12 +29,12 @@ _OF_DECISION = ("value", "grant", "attachments", "images")
 """Further parts of a decision that its view shows."""
 
 
-def list_approvals(call: Call, given: dict[str, str]) -> View:
+def list_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the approvals of the user, or of all users, the earliest due first."""
     filters = filters_of(given)
     page = waits_of(call, filters, given.get("after") or None, LIMIT)
     following = None if page["next"] is None else {**filters, "after": page["next"]}
-    return View(
+    return PageView(
         "approvals.html",
         {
             "items": page["items"],
@@ -46,7 +46,7 @@ def list_approvals(call: Call, given: dict[str, str]) -> View:
     )
 
 
-def waits_of(call: Call, filters: Mapping[str, str], after: str | None, limit: int) -> Any:
+def waits_of(call: ApiCall, filters: Mapping[str, str], after: str | None, limit: int) -> Any:
     """Return a page of the approvals that fit the filters of the inbox, the earliest due first."""
     query = checked_query(
         WaitsQuery,
@@ -72,7 +72,7 @@ def filters_of(given: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _is_claimable(call: Call, wait: Any) -> bool:
+def _is_claimable(call: ApiCall, wait: Any) -> bool:
     """Return whether an approval has to be claimed, and the user may do so."""
     if not wait.get("claim") or wait.get("claimed_by") or wait["status"] != "pending":
         return False
@@ -80,12 +80,12 @@ def _is_claimable(call: Call, wait: Any) -> bool:
     return may and call.engine.may_answer(wait, call.principal.user)
 
 
-def show_approval(call: Call, given: dict[str, str]) -> View:
+def show_approval(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the question, and the form with which it is decided. Opening it decides nothing."""
     return _approval(call, {}, filters_of(given), None)
 
 
-def decide(call: Call, given: dict[str, str]) -> View:
+def decide(call: ApiCall, given: dict[str, str]) -> PageView:
     """Decide, and show the decision. A refused form keeps its values."""
     wait: Any = call.engine.wait(call.path["approval"])
     filters = _filters_sent(given)
@@ -99,11 +99,11 @@ def decide(call: Call, given: dict[str, str]) -> View:
     except FlowEngineError as error:
         return _approval(call, given, filters, error)
     if given.get("then") == "conversation":
-        return View("", {}, redirect=f"/executions/{quote(wait['execution'])}/conversation")
-    return View("", {}, redirect=_address(wait["id"], filters))
+        return PageView("", {}, redirect=f"/executions/{quote(wait['execution'])}/conversation")
+    return PageView("", {}, redirect=_address(wait["id"], filters))
 
 
-def refuse(call: Call, given: dict[str, str], error: FlowEngineError) -> View:
+def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
     """Show an approval with its form again, of which a file was refused."""
     return _approval(call, given, _filters_sent(given), error)
 
@@ -117,22 +117,22 @@ def _address(wait: str, filters: Mapping[str, str]) -> str:
     return f"/approvals/{wait}" + (f"?{urlencode(filters)}" if filters else "")
 
 
-def claim(call: Call, given: dict[str, str]) -> View:
+def claim(call: ApiCall, given: dict[str, str]) -> PageView:
     """Claim an approval, and show its form."""
     return _handed_over(call, given, approvals.claim)
 
 
-def release(call: Call, given: dict[str, str]) -> View:
+def release(call: ApiCall, given: dict[str, str]) -> PageView:
     """Release a claimed approval."""
     return _handed_over(call, given, approvals.release)
 
 
-def delegate(call: Call, given: dict[str, str]) -> View:
+def delegate(call: ApiCall, given: dict[str, str]) -> PageView:
     """Delegate an approval to another user."""
     return _handed_over(call, given, _delegate)
 
 
-def open_approvals(call: Call) -> str:
+def open_approvals(call: ApiCall) -> str:
     """Return how many approvals wait for the user: `3`, or `50+`. Empty: none."""
     page = approvals.list_approvals(
         call._replace(query=checked_query(WaitsQuery, {"assignee": "me"}))
@@ -151,7 +151,7 @@ def closed_as(wait: Mapping[str, Any]) -> str:
     return f"{_PARTICIPLES.get(choice) or labels.get(choice) or choice} by {decision['by']}"
 
 
-def _delegate(call: Call) -> Any:
+def _delegate(call: ApiCall) -> Any:
     given = {"to": call.body.get("to", "").strip(), "comment": call.body.get("comment") or None}
     try:
         body = DelegateBody.model_validate(given)
@@ -160,18 +160,18 @@ def _delegate(call: Call) -> Any:
     return approvals.delegate(call._replace(body=body))
 
 
-def _handed_over(call: Call, given: dict[str, str], act: Callable[[Call], Any]) -> View:
+def _handed_over(call: ApiCall, given: dict[str, str], act: Callable[[ApiCall], Any]) -> PageView:
     filters = _filters_sent(given)
     try:
         act(call._replace(body=given))
     except FlowEngineError as error:
         return _approval(call, {}, filters, error)
-    return View("", {}, redirect=_address(call.path["approval"], filters))
+    return PageView("", {}, redirect=_address(call.path["approval"], filters))
 
 
 def _approval(
-    call: Call, given: dict[str, str], filters: dict[str, str], error: FlowEngineError | None
-) -> View:
+    call: ApiCall, given: dict[str, str], filters: dict[str, str], error: FlowEngineError | None
+) -> PageView:
     """Show an approval.
 
     Args:
@@ -182,7 +182,7 @@ def _approval(
     """
     wait = approvals.show_approval(call)
     reason = why_not(call, wait)
-    return View(
+    return PageView(
         "approval.html",
         {
             "wait": wait,
@@ -205,14 +205,14 @@ def _approval(
     )
 
 
-def _others(call: Call, wait: Any) -> list[Any]:
+def _others(call: ApiCall, wait: Any) -> list[Any]:
     """Return the other open approvals of the same execution, the oldest first."""
     query = checked_query(WaitsQuery, {"execution": wait["execution"], "limit": _MOST_OTHERS + 1})
     items = approvals.list_approvals(call._replace(query=query))["items"]
     return [one for one in items if one["id"] != wait["id"]][:_MOST_OTHERS]
 
 
-def why_not(call: Call, wait: Any) -> str:
+def why_not(call: ApiCall, wait: Any) -> str:
     """Return why the user may not decide on an approval. Empty: the user may."""
     if wait["status"] != "pending":
         return "This approval is closed."

@@ -16,9 +16,9 @@ from flowengine.page.approval_views import closed_as, filters_of, rows_of, waits
 from flowengine.page.approval_views import why_not as why_not_decided
 from flowengine.page.execution_list import filters_in, listed
 from flowengine.page.forms import GIVES_RESULT
-from flowengine.page.view import Noted, View, checked
+from flowengine.page.view import Noted, PageView, checked
 from flowengine.server import approvals, executions
-from flowengine.server.calls import Call, flow_of_execution, flow_of_wait
+from flowengine.server.calls import ApiCall, flow_of_execution, flow_of_wait
 from flowengine.server.models import MOST_DECISIONS, CancelBody, DecisionBody, RetryBody
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
@@ -32,7 +32,7 @@ _ALL = "all"
 _HIDDEN = "there is none that you may see"
 
 
-class Planned(NamedTuple):
+class PlannedOperation(NamedTuple):
     """What would happen to an execution or approval."""
 
     id: str
@@ -46,7 +46,7 @@ class Planned(NamedTuple):
     """Why nothing happens to it. Empty: it is changed."""
 
 
-def plan_executions(call: Call, given: dict[str, str]) -> View:
+def plan_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show what a bulk action would do to each of the chosen executions. It changes nothing."""
     do, ids = _do(given), _picked(given)
     more = False
@@ -55,10 +55,10 @@ def plan_executions(call: Call, given: dict[str, str]) -> View:
         ids, more = [item["execution"] for item in page["items"]], page["next"] is not None
     items = [_execution(call, do, id) for id in ids]
     context = {"items": items, "do": do, "more": more, "most": MOST}
-    return View("bulk_executions.html", context)
+    return PageView("bulk_executions.html", context)
 
 
-def change_executions(call: Call, given: dict[str, str]) -> View:
+def change_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     """Cancel or retry executions, and report what happened to each."""
     do, reason = _do(given), given.get("reason", "")
 
@@ -75,7 +75,7 @@ def change_executions(call: Call, given: dict[str, str]) -> View:
     return _results(_picked(given), "executions", do, change)
 
 
-def plan_approvals(call: Call, given: dict[str, str]) -> View:
+def plan_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show what a choice would do to each of the chosen approvals. It decides nothing."""
     choice, ids, more = given.get("choice", ""), _picked(given), False
     if _ALL in given:
@@ -88,10 +88,10 @@ def plan_approvals(call: Call, given: dict[str, str]) -> View:
             choices.setdefault(one["id"], one.get("label") or one["id"])
     items = [_approval(call, id, wait, choice) for id, wait in waits]
     context = {"items": items, "choice": choice, "choices": choices, "more": more, "most": MOST}
-    return View("bulk_approvals.html", context)
+    return PageView("bulk_approvals.html", context)
 
 
-def decide_approvals(call: Call, given: dict[str, str]) -> View:
+def decide_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
     """Decide approvals with one choice, and report what happened to each."""
     fields = {
         "choice": given.get("choice", ""),
@@ -108,7 +108,7 @@ def decide_approvals(call: Call, given: dict[str, str]) -> View:
     return _results(_picked(given), "approvals", "decide", decide)
 
 
-def _results(ids: Iterable[str], what: str, do: str, act: Callable[[str], str]) -> View:
+def _results(ids: Iterable[str], what: str, do: str, act: Callable[[str], str]) -> PageView:
     """Return the results of an action, which is recorded for each object by itself."""
     items: list[dict[str, Any]] = []
     noted: list[Noted] = []
@@ -124,14 +124,14 @@ def _results(ids: Iterable[str], what: str, do: str, act: Callable[[str], str]) 
         items.append(item)
     back = f"/{what}"
     context = {"items": items, "do": do, "what": what, "back": back}
-    return View("bulk_results.html", context, is_kept=True, noted=tuple(noted))
+    return PageView("bulk_results.html", context, is_kept=True, noted=tuple(noted))
 
 
-def _execution(call: Call, do: str, id: str) -> Planned:
+def _execution(call: ApiCall, do: str, id: str) -> PlannedOperation:
     try:
         found = flow_of_execution(call.engine, call.principal, id)
     except NotFound:
-        return Planned(id, "", "", "", "", "", _HIDDEN)
+        return PlannedOperation(id, "", "", "", "", "", _HIDDEN)
     item = call.engine.summary(found.id)
     status, why_not = item["status"], ""
     if not call.may(Right.OPERATE, found.flow):
@@ -140,10 +140,12 @@ def _execution(call: Call, do: str, id: str) -> Planned:
         why_not = "it has ended"
     elif do == "retry" and status != "failed":
         why_not = "it has not failed"
-    return Planned(found.id, found.flow, "", status, f"/executions/{quote(found.id)}", "", why_not)
+    return PlannedOperation(
+        found.id, found.flow, "", status, f"/executions/{quote(found.id)}", "", why_not
+    )
 
 
-def _wait(call: Call, id: str) -> Any:
+def _wait(call: ApiCall, id: str) -> Any:
     """Return an approval as the user may see it, or None."""
     try:
         found = flow_of_wait(call.engine, call.principal, id)
@@ -152,18 +154,18 @@ def _wait(call: Call, id: str) -> Any:
     return approvals.show_approval(call._replace(path={"approval": found.id}))
 
 
-def _approval(call: Call, id: str, wait: Any, choice: str) -> Planned:
+def _approval(call: ApiCall, id: str, wait: Any, choice: str) -> PlannedOperation:
     if wait is None:
-        return Planned(id, "", "", "", "", "", _HIDDEN)
+        return PlannedOperation(id, "", "", "", "", "", _HIDDEN)
     address, title = f"/approvals/{wait['id']}", wait.get("title") or wait["kind"]
     status = closed_as(wait) if wait["status"] == "closed" else wait["status"]
     why_not = why_not_decided(call, wait) or _why_not_chosen(call, wait, choice)
     parts = [f"{name}: {text}" if name else text for name, text in rows_of(wait.get("subject"))]
     about = ", ".join(parts)[:_LONGEST]
-    return Planned(wait["id"], wait["flow"], title, status, address, about, why_not)
+    return PlannedOperation(wait["id"], wait["flow"], title, status, address, about, why_not)
 
 
-def _why_not_chosen(call: Call, wait: Mapping[str, Any], choice: str) -> str:
+def _why_not_chosen(call: ApiCall, wait: Mapping[str, Any], choice: str) -> str:
     """Return why a choice cannot decide an approval. Empty: it can, or none is chosen yet."""
     chosen = {one["id"]: one for one in wait.get("choices") or ()}.get(choice)
     if wait.get("claim") and wait.get("claimed_by") != call.principal.user:

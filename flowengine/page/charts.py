@@ -23,7 +23,7 @@ _UNITS = (
 _SLOW = 0.95
 
 
-class Part(NamedTuple):
+class ChartPart(NamedTuple):
     """A rectangle of a chart, from its upper left corner."""
 
     x: float
@@ -38,8 +38,8 @@ class Part(NamedTuple):
 class Charts(NamedTuple):
     """Executions that have ended, by the time of their start."""
 
-    outcomes: list[Part]
-    durations: list[Part]
+    outcomes: list[ChartPart]
+    durations: list[ChartPart]
     start: str
     end: str
     unit: str
@@ -84,8 +84,8 @@ def charts(items: Iterable[Mapping[str, Any]], now: int) -> Charts | None:
         groups.setdefault((start - first) // unit, []).append((max(end - start, 0), status))
     most = max(map(len, groups.values()))
     longest = max(_share(_took(group), _SLOW) for group in groups.values())
-    outcomes: list[Part] = []
-    durations: list[Part] = []
+    outcomes: list[ChartPart] = []
+    durations: list[ChartPart] = []
     for number, group in sorted(groups.items()):
         place, at = number * bar, format_time(first + number * unit)[:16].replace("T", " ")
         outcomes += _stacked(group, place, bar, most, at)
@@ -105,7 +105,7 @@ def charts(items: Iterable[Mapping[str, Any]], now: int) -> Charts | None:
 
 def _stacked(
     group: Sequence[tuple[int, str]], place: float, bar: float, most: int, at: str
-) -> list[Part]:
+) -> list[ChartPart]:
     """Return a bar of the executions of one time, by status, the failed ones at the bottom."""
     parts, bottom = [], float(HEIGHT)
     counts = Counter(status for _, status in group)
@@ -114,14 +114,14 @@ def _stacked(
         bottom -= height
         what = f"{at}: {counts[status]} {status}"
         parts.append(
-            Part(round(place, 1), round(bottom, 1), round(bar * 0.8, 1), height, status, what)
+            ChartPart(round(place, 1), round(bottom, 1), round(bar * 0.8, 1), height, status, what)
         )
     return parts
 
 
 def _pair(
     group: Sequence[tuple[int, str]], place: float, bar: float, longest: int, at: str
-) -> list[Part]:
+) -> list[ChartPart]:
     """Return the bars of the durations of one time: of the slow ones, and of half of them."""
     took, parts = _took(group), []
     for share, status, words in (
@@ -132,7 +132,7 @@ def _pair(
         height = found / max(longest, 1) * HEIGHT
         what = f"{at}: {words} {duration(found)}"
         parts.append(
-            Part(
+            ChartPart(
                 round(place, 1),
                 round(HEIGHT - height, 1),
                 round(bar * 0.8, 1),

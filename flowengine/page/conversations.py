@@ -22,7 +22,7 @@ _REDUCTION = "agent_reduction"
 _COUNTED = ("input_tokens", "output_tokens", "cost_usd")
 
 
-class ToolCall:
+class ToolCallEntry:
     """A call that a model made, and what became of it.
 
     Args:
@@ -45,7 +45,7 @@ class ToolCall:
         """Address of the step that ran it. Empty: none has begun."""
 
 
-class Entry(NamedTuple):
+class ConversationEntry(NamedTuple):
     """A message of a conversation, or something that happened in it."""
 
     kind: str
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
     at: str
     text: str
     reasoning: str = ""
-    calls: list[ToolCall] = []  # noqa: RUF012 - a default that nothing changes
+    calls: list[ToolCallEntry] = []  # noqa: RUF012 - a default that nothing changes
     model: str = ""
     usage: Mapping[str, float] = {}
     address: str = ""
@@ -63,15 +63,15 @@ class Entry(NamedTuple):
     """Whether it reports an error."""
 
 
-class Conversation:
+class ConversationView:
     """The conversation of the agents that run in one step."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[ConversationEntry] = []
         self.usage: dict[str, float] = dict.fromkeys(_COUNTED, 0)
         """Of all turns."""
         self.turns = 0
-        self.calls: dict[str, ToolCall] = {}
+        self.calls: dict[str, ToolCallEntry] = {}
         """Id → the last call with this id."""
 
 
@@ -80,7 +80,7 @@ def has_agents(flow: Any) -> bool:
     return any(step.get("kind") == TURN for step in flow.compiled["steps"])
 
 
-def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
+def conversations(engine: Engine, execution: str) -> dict[str, ConversationView]:
     """Return the conversations of an execution, by the addresses of their steps.
 
     Args:
@@ -88,7 +88,7 @@ def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
         execution: Its full id.
     """
     events = AgentEvents(engine.flow_of(execution).compiled, execution)
-    found: dict[str, Conversation] = {}
+    found: dict[str, ConversationView] = {}
     for seen, spec in current_observations(engine, execution):
         _add_messages(found, seen, spec)
         for part in events.of(Update(execution, "step", {}, seen)):
@@ -96,7 +96,7 @@ def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
     return {address: one for address, one in found.items() if one.entries}
 
 
-def _add_messages(found: dict[str, Conversation], seen: Observation, spec: Any) -> None:
+def _add_messages(found: dict[str, ConversationView], seen: Observation, spec: Any) -> None:
     """Add the messages of users, and reductions of the conversation."""
     if seen.status != "succeeded":
         return
@@ -104,24 +104,26 @@ def _add_messages(found: dict[str, Conversation], seen: Observation, spec: Any) 
     if spec.get("kind") == _OFFER and isinstance(seen.output, Mapping):
         for message in seen.output.get("messages", ()):
             if message.get("role") == "user":
-                one.entries.append(Entry("user", "", at, _text(message.get("content"))))
+                one.entries.append(ConversationEntry("user", "", at, _text(message.get("content"))))
     elif spec.get("chat") and isinstance(seen.output, str) and seen.output:
-        one.entries.append(Entry("user", "", at, seen.output))
+        one.entries.append(ConversationEntry("user", "", at, seen.output))
     elif spec.get("kind") == _REDUCTION:
         note = "Earlier messages are left out, so that the conversation fits the model."
-        one.entries.append(Entry("note", "", at, note))
+        one.entries.append(ConversationEntry("note", "", at, note))
 
 
-def _add(found: dict[str, Conversation], part: StreamPart, at: str) -> None:
+def _add(found: dict[str, ConversationView], part: StreamPart, at: str) -> None:
     """Add what an agent did."""
     if part.kind == "reply":
         _add_reply(_at(found, _around(part.step)), part, at)
     elif part.kind == "handoff":
-        note = Entry("note", part.agent, at, f"{part.agent} hands off to {part.to}.")
+        note = ConversationEntry("note", part.agent, at, f"{part.agent} hands off to {part.to}.")
         _at(found, _around(part.step)).entries.append(note)
     elif part.kind in ("retry", "failure"):
         what = "The model is asked again" if part.kind == "retry" else "The model did not answer"
-        note = Entry("note", part.agent, at, f"{what}: {part.error}", address=part.step, bad=True)
+        note = ConversationEntry(
+            "note", part.agent, at, f"{what}: {part.error}", address=part.step, bad=True
+        )
         _at(found, _around(part.step)).entries.append(note)
     elif part.kind in ("tool_call", "tool_result"):
         above = _around(part.step) if part.kind == "tool_result" else _around(_around(part.step))
@@ -135,11 +137,11 @@ def _add(found: dict[str, Conversation], part: StreamPart, at: str) -> None:
             call.result, call.error = part.result, part.error
 
 
-def _add_reply(one: Conversation, part: StreamPart, at: str) -> None:
+def _add_reply(one: ConversationView, part: StreamPart, at: str) -> None:
     output: Any = part.output
     message = output["message"]
     calls = [
-        ToolCall(str(call.get("id")), made["name"], _arguments(made.get("arguments")))
+        ToolCallEntry(str(call.get("id")), made["name"], _arguments(made.get("arguments")))
         for call in message.get("tool_calls") or ()
         if isinstance(made := call.get("function"), Mapping)
     ]
@@ -149,7 +151,7 @@ def _add_reply(one: Conversation, part: StreamPart, at: str) -> None:
     for name, amount in usage.items():
         one.usage[name] += amount
     one.entries.append(
-        Entry(
+        ConversationEntry(
             "reply",
             part.agent,
             at,
@@ -163,8 +165,8 @@ def _add_reply(one: Conversation, part: StreamPart, at: str) -> None:
     )
 
 
-def _at(found: dict[str, Conversation], address: str) -> Conversation:
-    return found.setdefault(address, Conversation())
+def _at(found: dict[str, ConversationView], address: str) -> ConversationView:
+    return found.setdefault(address, ConversationView())
 
 
 def _arguments(text: Any) -> Any:

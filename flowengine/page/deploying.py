@@ -10,26 +10,26 @@ from urllib.parse import quote
 from flowengine.errors import FlowEngineError, FlowFileError, InputError
 from flowengine.kept_files import clean_name
 from flowengine.page.fields import as_sent
-from flowengine.page.view import View, checked
+from flowengine.page.view import PageView, checked
 from flowengine.server import flows
 from flowengine.server.application import LARGEST_BODY
-from flowengine.server.models import FlowBody
+from flowengine.server.models import FlowTextBody
 from flowengine.server.problems import status_of
 
 if TYPE_CHECKING:
     from flowengine.page.sent_forms import SentFile
-    from flowengine.server.calls import Call
+    from flowengine.server.calls import ApiCall
 
 _CHECKED = "checked"
 """Field with the digest of the text whose diagnostics the user has seen."""
 
 
-def show_deploy(call: Call, given: dict[str, str]) -> View:
+def show_deploy(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the form in which a flow is chosen or written."""
     return _shown(call, {}, None, None)
 
 
-def text_of_file(call: Call, files: Sequence[SentFile]) -> dict[str, str]:
+def text_of_file(call: ApiCall, files: Sequence[SentFile]) -> dict[str, str]:
     """Return the fields that a chosen flow file stands for.
 
     Raises:
@@ -46,12 +46,12 @@ def text_of_file(call: Call, files: Sequence[SentFile]) -> dict[str, str]:
         raise InputError(f"{name!r} is not a text in UTF-8", field="text") from None
 
 
-def deploy(call: Call, given: dict[str, str]) -> View:
+def deploy(call: ApiCall, given: dict[str, str]) -> PageView:
     """Check a flow, and show its diagnostics. Deploy the text that was checked before."""
     given = {**given, "text": as_sent(given.get("text", ""))}
     try:
         fields = {"text": given["text"], "name": given.get("name", "").strip() or "flow.yaml"}
-        call = call._replace(body=checked(FlowBody, fields))
+        call = call._replace(body=checked(FlowTextBody, fields))
         if given.get("do") != "deploy" or given.get(_CHECKED) != _digest(given["text"]):
             return _shown(call, given, flows.check_flow(call), None)
         deployed = flows.deploy(call)
@@ -59,15 +59,17 @@ def deploy(call: Call, given: dict[str, str]) -> View:
         return _shown(call, given, flows.check_flow(call), None)
     except FlowEngineError as error:
         return _shown(call, given, None, error)
-    return View("", {}, redirect=f"/flows/{quote(deployed['flow'])}")
+    return PageView("", {}, redirect=f"/flows/{quote(deployed['flow'])}")
 
 
-def refuse(call: Call, given: dict[str, str], error: FlowEngineError) -> View:
+def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
     """Show the form again, whose file cannot be read."""
     return _shown(call, given, None, error)
 
 
-def _shown(call: Call, given: dict[str, str], found: Any, error: FlowEngineError | None) -> View:
+def _shown(
+    call: ApiCall, given: dict[str, str], found: Any, error: FlowEngineError | None
+) -> PageView:
     """Show the form.
 
     Args:
@@ -77,7 +79,7 @@ def _shown(call: Call, given: dict[str, str], found: Any, error: FlowEngineError
         error: Why the flow was refused.
     """
     is_right = found is not None and not found["errors"]
-    return View(
+    return PageView(
         "deploy.html",
         {
             "text": given.get("text", ""),

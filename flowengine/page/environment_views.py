@@ -8,19 +8,19 @@ from typing import Any
 from flowengine.errors import Conflict, FlowEngineError, NotFound
 from flowengine.kernel.notation.times import parse_time
 from flowengine.page.readable import duration
-from flowengine.page.view import View, checked
+from flowengine.page.view import PageView, checked
 from flowengine.server import environments
-from flowengine.server.calls import Call
+from flowengine.server.calls import ApiCall
 from flowengine.server.models import OwnedQuery, ReleaseBody
 from flowengine.server.problems import status_of
 
 
-def list_environments(call: Call, given: dict[str, str]) -> View:
+def list_environments(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the environments that are open, were left open, or are missing, oldest first."""
     return _listed(call, given.get("execution"), None)
 
 
-def release(call: Call, given: dict[str, str]) -> View:
+def release(call: ApiCall, given: dict[str, str]) -> PageView:
     """End an environment, and show the others."""
     body = checked(ReleaseBody, {"force": given.get("force") == "true"})
     try:
@@ -29,25 +29,25 @@ def release(call: Call, given: dict[str, str]) -> View:
             raise FlowEngineError(f"it could not be ended: {ended['error']}")
     except FlowEngineError as error:
         return _listed(call, None, error)
-    return View("", {}, redirect="/environments")
+    return PageView("", {}, redirect="/environments")
 
 
-def look(call: Call, given: dict[str, str]) -> View:
+def look(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show what an environment shows at the moment."""
     shown: dict[str, Any] = {"environment": environments.show_environment(call)}
     try:
         found = environments.look_into_environment(call)
     except Conflict as error:  # it cannot be looked into
         shown |= {"error": error, "hint": error.hint_for("page")}
-        return View("screen.html", shown, status_of(error))
-    return View("screen.html", {**shown, "at": found["at"], "screen": found["screen"]})
+        return PageView("screen.html", shown, status_of(error))
+    return PageView("screen.html", {**shown, "at": found["at"], "screen": found["screen"]})
 
 
-def _listed(call: Call, execution: str | None, error: FlowEngineError | None) -> View:
+def _listed(call: ApiCall, execution: str | None, error: FlowEngineError | None) -> PageView:
     query = checked(OwnedQuery, {"execution": execution or None})
     items = environments.list_environments(call._replace(query=query))["items"]
     now = int(time.time() * 1000)
-    return View(
+    return PageView(
         "environments.html",
         {
             "items": [
@@ -66,7 +66,7 @@ def _listed(call: Call, execution: str | None, error: FlowEngineError | None) ->
     )
 
 
-def _opened_by(call: Call, execution: str | None) -> dict[str, Any] | None:
+def _opened_by(call: ApiCall, execution: str | None) -> dict[str, Any] | None:
     """Return the execution that has opened an environment, as a list has it."""
     if execution is None:
         return None

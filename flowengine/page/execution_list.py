@@ -9,9 +9,9 @@ from typing import Any
 from flowengine.engines.reading import STATUSES
 from flowengine.engines.results import ENDED
 from flowengine.errors import NotFound, UsageError
-from flowengine.page.view import LIMIT, View, checked_query
+from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.server import approvals, executions
-from flowengine.server.calls import Call
+from flowengine.server.calls import ApiCall
 from flowengine.server.models import ExecutionsQuery, WaitsQuery
 from flowengine.server.rights import Right
 
@@ -22,12 +22,12 @@ _MOST_WAITS = 3
 """Waits of an execution in the list."""
 
 
-def list_executions(call: Call, given: dict[str, str]) -> View:
+def list_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show executions, newest first, or the one whose id begins with the text to search for."""
     sought = given.get("id", "").strip()
     found = _sought(call, sought) if sought else None
     if found is not None:
-        return View("", {}, redirect=f"/executions/{found}")
+        return PageView("", {}, redirect=f"/executions/{found}")
     filters = filters_in(given)
     page = {"items": [], "next": None} if sought else listed(call, filters, given.get("after"))
     waits = {
@@ -37,7 +37,7 @@ def list_executions(call: Call, given: dict[str, str]) -> View:
     }
     context = {"page": page, "filters": filters, "statuses": STATUSES, "waits": waits}
     is_live = not (given.get("after") or sought)
-    return View("executions.html", {**context, "sought": sought, "is_live": is_live})
+    return PageView("executions.html", {**context, "sought": sought, "is_live": is_live})
 
 
 def filters_in(given: Mapping[str, str]) -> dict[str, str]:
@@ -45,7 +45,7 @@ def filters_in(given: Mapping[str, str]) -> dict[str, str]:
     return {name: given[name] for name in _FILTERS if given.get(name)}
 
 
-def listed(call: Call, filters: dict[str, str], after: str | None, limit: int = LIMIT) -> Any:
+def listed(call: ApiCall, filters: dict[str, str], after: str | None, limit: int = LIMIT) -> Any:
     """Return a page of executions: all, or those with an approval for the user, oldest first."""
     if filters.get("for") == "me":
         query = checked_query(
@@ -86,7 +86,7 @@ def _day(text: str) -> str:
     return f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text
 
 
-def _sought(call: Call, beginning: str) -> str | None:
+def _sought(call: ApiCall, beginning: str) -> str | None:
     """Return the id of the only execution that begins so, if the user may see it."""
     try:
         found = call.engine.summary(beginning)
@@ -95,7 +95,7 @@ def _sought(call: Call, beginning: str) -> str | None:
     return found["execution"] if call.may(Right.SEE, found["flow"]) else None
 
 
-def _awaited(call: Call, execution: str) -> list[str]:
+def _awaited(call: ApiCall, execution: str) -> list[str]:
     """Return what an execution waits for, in a few words each, the oldest wait first."""
     query = checked_query(
         WaitsQuery, {"execution": execution, "kind": [*_KINDS], "limit": _MOST_WAITS + 1}

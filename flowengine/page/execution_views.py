@@ -14,14 +14,14 @@ from flowengine.engines.results import ENDED
 from flowengine.errors import NotFound
 from flowengine.page.approval_views import why_not
 from flowengine.page.conversations import PAGE as TURNS
-from flowengine.page.conversations import Conversation, conversations, has_agents
+from flowengine.page.conversations import ConversationView, conversations, has_agents
 from flowengine.page.files import files_in
 from flowengine.page.flow_views import address_again
 from flowengine.page.pictures import graph
 from flowengine.page.timeline import timeline
-from flowengine.page.view import View, checked_query
+from flowengine.page.view import PageView, checked_query
 from flowengine.server import approvals, events, executions
-from flowengine.server.calls import Call
+from flowengine.server.calls import ApiCall
 from flowengine.server.models import EventsQuery, ShowQuery, WaitsQuery
 from flowengine.server.redaction import without_content
 from flowengine.server.rights import Right
@@ -34,7 +34,7 @@ _MOST_CAUSES = 20
 _NUMBER = re.compile("[0-9]{1,15}")
 
 
-def show_execution(call: Call, given: dict[str, str]) -> View:
+def show_execution(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show one execution: its waits, failures, graph and steps, or the steps of one fold.
 
     Of a long execution whose journal has not been read yet, the first view is a glance.
@@ -51,7 +51,7 @@ def show_execution(call: Call, given: dict[str, str]) -> View:
     has_ended = info["status"] in ENDED
     reasons = [] if has_ended else executions.why(call)["items"]
     waits = {wait["id"]: wait for wait in info["waits"]}
-    return View(
+    return PageView(
         "execution.html",
         {
             **frame(call, info, is_live=True),
@@ -72,12 +72,12 @@ def show_execution(call: Call, given: dict[str, str]) -> View:
     )
 
 
-def show_step(call: Call, given: dict[str, str]) -> View:
+def show_step(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show one step: its attempts, input, output, error with its causes, and decisions."""
     query = ShowQuery.model_validate({"step": given.get("at", "")})
     info = executions.show_execution(call._replace(query=query))
     [step] = info["steps"]
-    return View(
+    return PageView(
         "step.html",
         {
             **frame(call, info, is_live=True),
@@ -90,20 +90,20 @@ def show_step(call: Call, given: dict[str, str]) -> View:
     )
 
 
-def show_timeline(call: Call, given: dict[str, str]) -> View:
+def show_timeline(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the attempts, waits and pauses of an execution's steps over time."""
     part = _number(given, "start"), _number(given, "end")
     address, first = given.get("at", ""), _number(given, "from")
     with call.engine.folds(call.path["execution"]) as (whole, folds):
         found = timeline(folds, whole["started_at"], _now(), address, first, part)
     info = whole if call.may(Right.CONTENT, whole["flow"]) else without_content(whole)
-    return View(
+    return PageView(
         "timeline.html",
         {**frame(call, info, is_live=True), "timeline": found, "level": found.level},
     )
 
 
-def show_history(call: Call, given: dict[str, str]) -> View:
+def show_history(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show an execution as it was after one of its events: graph, state, waits and steps."""
     id = call.path["execution"]
     until = _number(given, "event", _MOST_EVENTS) + 1
@@ -113,7 +113,7 @@ def show_history(call: Call, given: dict[str, str]) -> View:
             raise NotFound(f"execution {id} has no events yet", hint="no step of it has begun")
         statuses = folds.statuses()
         level = folds.level(given.get("at", ""), _number(given, "from"))
-    return View(
+    return PageView(
         "history.html",
         {
             **frame(call, call.engine.summary(id)),
@@ -128,17 +128,17 @@ def show_history(call: Call, given: dict[str, str]) -> View:
     )
 
 
-def show_events(call: Call, given: dict[str, str]) -> View:
+def show_events(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show a page of the journal."""
     first = _number(given, "from_seq")
     query = checked_query(EventsQuery, {"from_seq": first, "limit": _EVENTS})
     page = events.list_events(call._replace(query=query))
     head = call.engine.summary(call.path["execution"])
     context = {**frame(call, head), "items": page["items"], "first": first, "size": _EVENTS}
-    return View("events.html", context)
+    return PageView("events.html", context)
 
 
-def show_diff(call: Call, given: dict[str, str]) -> View:
+def show_diff(call: ApiCall, given: dict[str, str]) -> PageView:
     """Compare an execution with another one."""
     id, wanted = call.path["execution"], given.get("with", "").strip()
     head = call.engine.summary(id)
@@ -149,7 +149,7 @@ def show_diff(call: Call, given: dict[str, str]) -> View:
         except NotFound:
             error = f"There is no execution '{wanted}'."
     listed = call.engine.executions(flow=head["flow"], limit=20).items
-    return View(
+    return PageView(
         "diff.html",
         {
             **frame(call, head),
@@ -161,7 +161,7 @@ def show_diff(call: Call, given: dict[str, str]) -> View:
     )
 
 
-def show_conversation(call: Call, given: dict[str, str]) -> View:
+def show_conversation(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the messages of agents and users, with tool calls and usage, newest entries first."""
     id = call.path["execution"]
     head = call.engine.summary(id)
@@ -169,12 +169,12 @@ def show_conversation(call: Call, given: dict[str, str]) -> View:
     address = given.get("at", "")
     if address not in found:
         address = next(iter(found), "")
-    one = found.get(address, Conversation())
+    one = found.get(address, ConversationView())
     last = max(len(one.entries) - TURNS, 0)
     first = min(_number(given, "from", last), last)
     query = checked_query(WaitsQuery, {"execution": id})
     waits = approvals.list_approvals(call._replace(query=query))["items"]
-    return View(
+    return PageView(
         "conversation.html",
         {
             **frame(call, head, is_live=True),
@@ -191,13 +191,13 @@ def show_conversation(call: Call, given: dict[str, str]) -> View:
     )
 
 
-def _is_answerable(call: Call, wait: Any) -> bool:
+def _is_answerable(call: ApiCall, wait: Any) -> bool:
     """Return whether the user may answer a conversation with a message alone."""
     is_message = wait.get("chat") and "answer" in (wait.get("form") or {}).get("properties", {})
     return bool(is_message) and not why_not(call, wait)
 
 
-def frame(call: Call, info: Any, *, is_live: bool = False) -> dict[str, Any]:
+def frame(call: ApiCall, info: Any, *, is_live: bool = False) -> dict[str, Any]:
     """Return the data for the head of each view of an execution.
 
     Args:

@@ -45,7 +45,7 @@ _LIMITS = {
 }
 
 
-class Field(NamedTuple):
+class FormField(NamedTuple):
     """One field of a form, or a group of them."""
 
     name: str
@@ -63,13 +63,13 @@ class Field(NamedTuple):
     required: bool
     schema: Schema
     """With its references resolved."""
-    fields: list[Field]
+    fields: list[FormField]
     """Of a group or a list."""
     initial: list[str]
     """Texts of a group in an empty form."""
 
 
-class Fields:
+class FormFields:
     """Makes the fields of one form.
 
     Args:
@@ -92,7 +92,7 @@ class Fields:
         root: Schema | None = None,
         required: bool = False,
         depth: int = 0,
-    ) -> Field:
+    ) -> FormField:
         """Return the field of a value.
 
         Args:
@@ -127,11 +127,11 @@ class Fields:
             return field._replace(value="false")
         return field._replace(value=self._given.get(name, field.value))
 
-    def _group(self, field: Field, value: Any, root: Schema, depth: int) -> Field:
+    def _group(self, field: FormField, value: Any, root: Schema, depth: int) -> FormField:
         fields = self._inside(field, value or {}, root, depth)
         initial: list[str] = []
         if not self._is_fresh:
-            fresh = Fields({}, is_fresh=True)
+            fresh = FormFields({}, is_fresh=True)
             fresh._left = self._left
             initial = [
                 text for one in fresh._inside(field, {}, root, depth) for text in texts_of(one)
@@ -139,8 +139,8 @@ class Fields:
         return field._replace(kind="group", value="", fields=fields, initial=initial)
 
     def _inside(
-        self, field: Field, value: Mapping[str, Any], root: Schema, depth: int
-    ) -> list[Field]:
+        self, field: FormField, value: Mapping[str, Any], root: Schema, depth: int
+    ) -> list[FormField]:
         required = field.schema.get("required", ())
         return [
             self.field(
@@ -156,8 +156,8 @@ class Fields:
         ]
 
     def _list(
-        self, field: Field, items: Schema, rows: list[Any], root: Schema, depth: int
-    ) -> Field:
+        self, field: FormField, items: Schema, rows: list[Any], root: Schema, depth: int
+    ) -> FormField:
         number = len(rows) or max(int(field.schema.get("minItems", 0)), 1)
         count = self._given.get(f"{field.name}{_COUNT}", "")
         if count.isdecimal() and len(count) < 4:
@@ -177,7 +177,7 @@ class Fields:
         return field._replace(kind="list", value=str(len(fields)), fields=fields)
 
 
-def entered_value(field: Field, given: Mapping[str, str]) -> Any:
+def entered_value(field: FormField, given: Mapping[str, str]) -> Any:
     """Return the value of a field as submitted, or `MISSING`.
 
     Args:
@@ -209,7 +209,7 @@ def entered_value(field: Field, given: Mapping[str, str]) -> Any:
     return by_type(field.schema, text, f"'{field.label}'", field.key)
 
 
-def leaves(field: Field) -> Iterator[Field]:
+def leaves(field: FormField) -> Iterator[FormField]:
     """Yield the fields of a group that are no groups of fields."""
     if field.kind != "group":
         yield field
@@ -225,7 +225,7 @@ def as_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=plain)
 
 
-def texts_of(field: Field) -> list[str]:
+def texts_of(field: FormField) -> list[str]:
     """Return the texts of all fields in a field."""
     if field.fields:
         return [text for one in field.fields for text in texts_of(one)]
@@ -276,7 +276,7 @@ def _limits(schema: Schema) -> str:
     return ", ".join(words.format(schema[key]) for key, words in _LIMITS.items() if key in schema)
 
 
-def _plain(name: str, key: str, schema: Schema, value: Any, *, required: bool) -> Field:
+def _plain(name: str, key: str, schema: Schema, value: Any, *, required: bool) -> FormField:
     """Return the field of a value that is no group."""
     options = schema.get("enum") or []
     types = schema.get("type")
@@ -294,4 +294,4 @@ def _plain(name: str, key: str, schema: Schema, value: Any, *, required: bool) -
     help = ". ".join(filter(None, (schema.get("description"), _limits(schema))))
     shown = [str(option) for option in options] if kind == "select" else []
     label = str(schema.get("title") or key)
-    return Field(name, key, label, help, kind, as_text(value), shown, required, schema, [], [])
+    return FormField(name, key, label, help, kind, as_text(value), shown, required, schema, [], [])

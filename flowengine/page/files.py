@@ -18,7 +18,7 @@ from flowengine.server.uploads import upload
 
 if TYPE_CHECKING:
     from flowengine.page.sent_forms import SentFile
-    from flowengine.server.calls import Call
+    from flowengine.server.calls import ApiCall
 
 FILES = ("file", "files")
 """Kinds of fields: for one file, and for several."""
@@ -54,7 +54,7 @@ def is_file(schema: Any) -> bool:
     return schema.get("format") == FORMAT or {"name", "sha256"} <= {*parts}
 
 
-def kept_files(call: Call, files: Sequence[SentFile]) -> dict[str, str]:
+def kept_files(call: ApiCall, files: Sequence[SentFile]) -> dict[str, str]:
     """Keep the files of a form as uploads of the user, and return field → its new text.
 
     Raises:

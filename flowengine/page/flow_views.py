@@ -15,10 +15,10 @@ from flowengine.page.charts import Charts, charts
 from flowengine.page.fields import MORE
 from flowengine.page.forms import entered_inputs, inputs_of
 from flowengine.page.pictures import graph
-from flowengine.page.view import View
+from flowengine.page.view import PageView
 from flowengine.server import executions
 from flowengine.server import flows as deployed_flows
-from flowengine.server.calls import Call, deployed_flow, flow_of_execution
+from flowengine.server.calls import ApiCall, deployed_flow, flow_of_execution
 from flowengine.server.models import FlowsQuery, StartBody
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
@@ -35,17 +35,17 @@ _MOST_COMPARED = 20_000
 """Lines of a definition that the server compares."""
 
 
-def list_flows(call: Call, given: dict[str, str]) -> View:
+def list_flows(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the deployed flows, with what starts them."""
     every = FlowsQuery(flow=None, versions=False)
     flows = deployed_flows.list_flows(call._replace(query=every))["items"]
     starts: dict[str, list[Any]] = {}
     for one in call.engine.starts():
         starts.setdefault(one["flow"], []).append(one)
-    return View("flows.html", {"items": flows, "starts": starts})
+    return PageView("flows.html", {"items": flows, "starts": starts})
 
 
-def show_flow(call: Call, given: dict[str, str]) -> View:
+def show_flow(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show a flow, and the form that starts it, with the inputs of the execution `like`."""
     known: dict[str, Any] = {}
     like = given.get("like")
@@ -55,7 +55,7 @@ def show_flow(call: Call, given: dict[str, str]) -> View:
     return _flow(call, known, {}, None)
 
 
-def start(call: Call, given: dict[str, str]) -> View:
+def start(call: ApiCall, given: dict[str, str]) -> PageView:
     """Start an execution, and show it. A refused form keeps its values."""
     flow = deployed_flows.show_flow(call)
     call.need(Right.START, flow["flow"])
@@ -71,36 +71,36 @@ def start(call: Call, given: dict[str, str]) -> View:
         started = executions.start_execution(call._replace(body=body))
     except FlowEngineError as error:
         return _flow(call, {}, given, error)
-    return View("", {}, redirect=f"/executions/{quote(started['execution'])}")
+    return PageView("", {}, redirect=f"/executions/{quote(started['execution'])}")
 
 
-def refuse(call: Call, given: dict[str, str], error: FlowEngineError) -> View:
+def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
     """Show a flow with its form again, of which a file was refused."""
     return _flow(call, {}, given, error)
 
 
-def pause(call: Call, given: dict[str, str]) -> View:
+def pause(call: ApiCall, given: dict[str, str]) -> PageView:
     """Pause the schedules of a flow."""
     flow = _operated(call)
     call.engine.pause_schedules(flow)
     return _shown(flow)
 
 
-def resume(call: Call, given: dict[str, str]) -> View:
+def resume(call: ApiCall, given: dict[str, str]) -> PageView:
     """Resume the schedules of a flow."""
     flow = _operated(call)
     call.engine.resume_schedules(flow)
     return _shown(flow)
 
 
-def run_now(call: Call, given: dict[str, str]) -> View:
+def run_now(call: ApiCall, given: dict[str, str]) -> PageView:
     """Record an execution with the inputs of a schedule, out of turn, and show it."""
     flow = _operated(call)
     execution = call.engine.trigger(flow, schedule=given.get("schedule") or None)
-    return View("", {}, redirect=f"/executions/{quote(execution)}")
+    return PageView("", {}, redirect=f"/executions/{quote(execution)}")
 
 
-def compare(call: Call, given: dict[str, str]) -> View:
+def compare(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show how two deployed versions of a flow differ."""
     from flowengine.flow.export.definition import definition
 
@@ -118,21 +118,21 @@ def compare(call: Call, given: dict[str, str]) -> View:
         )
     lines = list(islice(unified_diff(before, after, lineterm="", n=3), 2, _MOST_LINES + 2))
     context = {"older": older, "newer": newer, "lines": lines, "most": _MOST_LINES}
-    return View("flow_versions.html", context)
+    return PageView("flow_versions.html", context)
 
 
-def _operated(call: Call) -> str:
+def _operated(call: ApiCall) -> str:
     """Return the id of the flow in the path, whose schedules the user may operate."""
     flow = deployed_flow(call, call.path["flow"])
     call.need(Right.OPERATE, flow.id)
     return flow.id
 
 
-def _shown(flow: str) -> View:
-    return View("", {}, redirect=f"/flows/{quote(flow)}")
+def _shown(flow: str) -> PageView:
+    return PageView("", {}, redirect=f"/flows/{quote(flow)}")
 
 
-def address_again(call: Call, execution: str, flow: str) -> str | None:
+def address_again(call: ApiCall, execution: str, flow: str) -> str | None:
     """Return the address of the form with the inputs of an execution.
 
     None if the user may not start it, or its flow is not deployed.
@@ -147,12 +147,12 @@ def address_again(call: Call, execution: str, flow: str) -> str | None:
 
 
 def _flow(
-    call: Call, known: dict[str, Any], given: dict[str, str], error: FlowEngineError | None
-) -> View:
+    call: ApiCall, known: dict[str, Any], given: dict[str, str], error: FlowEngineError | None
+) -> PageView:
     flow = deployed_flows.show_flow(call)
     fields = inputs_of(flow["inputs"], known, given)
     names = {field.key for field in fields}
-    return View(
+    return PageView(
         "flow.html",
         {
             "flow": flow,
@@ -189,7 +189,7 @@ def _with_times(start: Any) -> dict[str, Any]:
     return {**start, "times": times}
 
 
-def _charts(call: Call, flow: str) -> Charts | None:
+def _charts(call: ApiCall, flow: str) -> Charts | None:
     """Return the outcomes and durations of the newest executions of a flow, read from a list."""
     items: list[Any] = []
     after = None

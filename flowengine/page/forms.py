@@ -8,8 +8,8 @@ from typing import Any
 from flowengine.flow.expressions.types import resolve
 from flowengine.page.fields import (
     MISSING,
-    Field,
-    Fields,
+    FormField,
+    FormFields,
     as_sent,
     entered_value,
     fits_in_a_form,
@@ -25,14 +25,14 @@ _ELSEWHERE = "Only the command line edits it: it is long, or has characters that
 _SEVERAL = {"type": "array", "items": {"format": FORMAT}}
 
 
-def fields_of(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) -> list[Field]:
+def fields_of(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) -> list[FormField]:
     """Return the fields that an approver fills in or may change.
 
     Args:
         wait: The approval.
         given: Name → text, as submitted before.
     """
-    maker = Fields(given or {})
+    maker = FormFields(given or {})
     form, root = resolve(wait.get("form") or {}, wait.get("form") or {})
     required = form.get("required", ())
     found = [
@@ -59,7 +59,7 @@ def fields_of(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) -
     return found
 
 
-def files_with(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) -> list[Field]:
+def files_with(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) -> list[FormField]:
     """Return the fields for files that come with a decision.
 
     Args:
@@ -68,7 +68,10 @@ def files_with(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) 
     """
     if wait.get("kind") == "question":  # about an interrupted attempt
         return []
-    maker, found = Fields(given or {}), [("attach", "Files", "They are kept with the decision.")]
+    maker, found = (
+        FormFields(given or {}),
+        [("attach", "Files", "They are kept with the decision.")],
+    )
     if wait.get("tool"):
         found.append(("images", "Images", "The model that made the call sees them."))
     return [
@@ -124,7 +127,7 @@ def inputs_of(
     *,
     group: str = "input",
     optional: bool = False,
-) -> list[Field]:
+) -> list[FormField]:
     """Return the fields for the inputs or the state of a flow, without paths on the server.
 
     Args:
@@ -134,7 +137,7 @@ def inputs_of(
         group: Beginning of the fields' names in the form.
         optional: Whether no field has to be filled in.
     """
-    found, maker = [], Fields(given or {})
+    found, maker = [], FormFields(given or {})
     for name, schema in schemas.items():
         if isinstance(schema, dict) and schema.get("format") == "path":
             continue
@@ -203,7 +206,7 @@ def value_at(value: Any, path: str) -> Any:
 
 
 def _edit(
-    wait: Mapping[str, Any], field: Field, before: Field | None, given: Mapping[str, str]
+    wait: Mapping[str, Any], field: FormField, before: FormField | None, given: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the path of an edited field with its new value. Empty: it is unchanged."""
     path = field.name.partition(".")[2]

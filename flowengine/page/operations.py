@@ -8,25 +8,25 @@ from flowengine.errors import FlowEngineError, NotFound
 from flowengine.page.execution_views import frame
 from flowengine.page.fields import MORE
 from flowengine.page.forms import changes_in, inputs_of
-from flowengine.page.view import View, checked
+from flowengine.page.view import PageView, checked
 from flowengine.server import executions
-from flowengine.server.calls import Call
+from flowengine.server.calls import ApiCall
 from flowengine.server.models import CancelBody, ForkBody, RetryBody
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
 
 
-def retry(call: Call, given: dict[str, str]) -> View:
+def retry(call: ApiCall, given: dict[str, str]) -> PageView:
     """Record a retry of what failed in an execution, and show it."""
     return _shown(executions.retry(call._replace(body=checked(RetryBody, {}))))
 
 
-def show_fork(call: Call, given: dict[str, str]) -> View:
+def show_fork(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the form of a fork: the state before the step, and the versions of the flow."""
     return _fork(call, given.get("at", ""), {}, None)
 
 
-def fork(call: Call, given: dict[str, str]) -> View:
+def fork(call: ApiCall, given: dict[str, str]) -> PageView:
     """Record a fork that begins where a step started, and show it. A refused form stays."""
     step = given.get("from_step", "")
     has_form = "flow" in given
@@ -43,17 +43,19 @@ def fork(call: Call, given: dict[str, str]) -> View:
         return _fork(call, step, given, error)
 
 
-def refuse_fork(call: Call, given: dict[str, str], error: FlowEngineError) -> View:
+def refuse_fork(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
     """Show the form of a fork again, of which a file was refused."""
     return _fork(call, given.get("from_step", ""), given, error)
 
 
-def _fork(call: Call, step: str, given: dict[str, str], error: FlowEngineError | None) -> View:
+def _fork(
+    call: ApiCall, step: str, given: dict[str, str], error: FlowEngineError | None
+) -> PageView:
     id = call.path["execution"]
     schemas, known = _state(call, step)
     head = call.engine.summary(id)
     fields = inputs_of(schemas, known, given, group="set", optional=True)
-    return View(
+    return PageView(
         "fork.html",
         {
             **frame(call, head),
@@ -68,7 +70,7 @@ def _fork(call: Call, step: str, given: dict[str, str], error: FlowEngineError |
     )
 
 
-def _state(call: Call, step: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _state(call: ApiCall, step: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return name → JSON Schema of the state of an execution's flow, and its values.
 
     They are those right before a step. Users without the right to see content receive none.
@@ -89,11 +91,11 @@ def _state(call: Call, step: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return schemas, dict(past["state"])
 
 
-def cancel(call: Call, given: dict[str, str]) -> View:
+def cancel(call: ApiCall, given: dict[str, str]) -> PageView:
     """Request that an execution is cancelled, and show it."""
     body = checked(CancelBody, {"reason": given.get("reason", "")})
     return _shown(executions.cancel(call._replace(body=body)))
 
 
-def _shown(answer: dict[str, Any]) -> View:
-    return View("", {}, redirect=f"/executions/{answer['execution']}")
+def _shown(answer: dict[str, Any]) -> PageView:
+    return PageView("", {}, redirect=f"/executions/{answer['execution']}")

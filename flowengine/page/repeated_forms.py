@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from flowengine.page.view import View, new_id
-from flowengine.server.calls import Call
+from flowengine.page.view import PageView, new_id
+from flowengine.server.calls import ApiCall
 
 COMMAND = "command"
 """Field with the id of a form, a new one each time the form is shown."""
@@ -20,7 +20,7 @@ _FORM_TOKEN = "form_token"
 _LONGEST = 100
 
 
-class Kept(NamedTuple):
+class KeptAnswer(NamedTuple):
     """What is kept of the answer to a form."""
 
     redirect: str | None
@@ -35,8 +35,11 @@ def form_fields(form_token: str) -> Markup:
 
 
 def once(
-    call: Call, path: str, given: dict[str, str], act: Callable[[Call, dict[str, str]], View]
-) -> View:
+    call: ApiCall,
+    path: str,
+    given: dict[str, str],
+    act: Callable[[ApiCall, dict[str, str]], PageView],
+) -> PageView:
     """Return the answer to a form. One that was sent before is answered from what is kept.
 
     A form that is refused, or changed before it is sent again, is a new command.
@@ -56,8 +59,8 @@ def once(
     key = f"page {command} {digest.hex()}"  # no key of the API has a space
     kept = records.begin_answer(user, key, digest, int(time.time() * 1000))
     if kept.status is not None:
-        answer = Kept(*json.loads(kept.body or b"[]"))
-        return View(answer.template, dict(answer.context), redirect=answer.redirect)
+        answer = KeptAnswer(*json.loads(kept.body or b"[]"))
+        return PageView(answer.template, dict(answer.context), redirect=answer.redirect)
     try:
         view = act(call._replace(seed=kept.seed), given)
     except BaseException:
@@ -67,6 +70,6 @@ def once(
         records.drop_answer(user, key)
     else:
         context = view.context if view.is_kept else {}
-        body = json.dumps(Kept(view.redirect, view.template, context))
+        body = json.dumps(KeptAnswer(view.redirect, view.template, context))
         records.end_answer(user, key, view.status, body.encode())
     return view

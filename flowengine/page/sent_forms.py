@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from flowengine.sdk.threads import on_thread
 from flowengine.server.application import LARGEST_BODY
-from flowengine.server.problems import Refused
+from flowengine.server.problems import RequestRefused
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -63,7 +63,7 @@ async def read_form(
         receive: Writes a file to a temporary file. None: the form takes no files.
 
     Raises:
-        Refused: The body is not a form, or has too many fields or files.
+        RequestRefused: The body is not a form, or has too many fields or files.
     """
     media_type, options = _content_type(request)
     if media_type == "application/x-www-form-urlencoded":
@@ -71,7 +71,7 @@ async def read_form(
     elif media_type == "multipart/form-data" and options.get("boundary"):
         form = await _with_parts(request, options["boundary"], check, receive)
     else:
-        raise Refused(415, "the body is not a form")
+        raise RequestRefused(415, "the body is not a form")
     try:
         check(form.fields)
     except BaseException:
@@ -89,7 +89,7 @@ async def _plain_fields(request: Request) -> dict[str, str]:
         text = body.decode("utf-8", "replace")
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
     except ValueError as error:
-        raise Refused(422, f"the form cannot be read: {error}") from None
+        raise RequestRefused(422, f"the form cannot be read: {error}") from None
 
 
 async def _with_parts(
@@ -107,17 +107,17 @@ async def _with_parts(
             if kind == "end":
                 return
             yield data
-        raise Refused(422, _ENDED)
+        raise RequestRefused(422, _ENDED)
 
     try:
         async for _, head in body:
             name, file_name = _names(head)
             parts += 1
             if parts > _MOST_FIELDS:
-                raise Refused(422, _TOO_MANY)
+                raise RequestRefused(422, _TOO_MANY)
             if file_name:
                 if receive is None or len(form.files) == _MOST_FILES:
-                    raise Refused(422, _NO_FILES if receive is None else _TOO_MANY)
+                    raise RequestRefused(422, _NO_FILES if receive is None else _TOO_MANY)
                 check(form.fields)
                 path = await receive(content())
                 form.files.append(SentFile(name, file_name, path))
@@ -141,7 +141,7 @@ async def _events(request: Request, boundary: str) -> AsyncGenerator[tuple[str, 
     """Yield the events of a body in parts: each has a `head`, `data` and an `end`.
 
     Raises:
-        Refused: It is not valid, or ends too early.
+        RequestRefused: It is not valid, or ends too early.
     """
     from python_multipart.exceptions import FormParserError
     from python_multipart.multipart import MultipartParser
@@ -183,9 +183,9 @@ async def _events(request: Request, boundary: str) -> AsyncGenerator[tuple[str, 
                 yield event
             found.clear()
     except FormParserError as error:
-        raise Refused(422, f"the form cannot be read: {error}") from None
+        raise RequestRefused(422, f"the form cannot be read: {error}") from None
     if not is_ended:
-        raise Refused(422, _ENDED)
+        raise RequestRefused(422, _ENDED)
 
 
 def _names(head: bytes) -> tuple[str, str | None]:
@@ -213,7 +213,7 @@ def _options(header: bytes) -> tuple[str, dict[str, str]]:
 
 def _check_size(size: int) -> None:
     if size > LARGEST_BODY:
-        raise Refused(
+        raise RequestRefused(
             413,
             f"the fields of the form have more than {LARGEST_BODY} bytes",
             headers={"connection": "close"},

@@ -35,12 +35,12 @@ from flowengine.page.files import files_of, kept_files
 from flowengine.page.readable import FILTERS, between, is_past
 from flowengine.page.repeated_forms import form_fields, once
 from flowengine.page.sent_forms import Form, SentFile, read_form
-from flowengine.page.view import View
+from flowengine.page.view import PageView
 from flowengine.sdk.threads import on_thread
 from flowengine.server.application import address_of
 from flowengine.server.calls import FLOWS
 from flowengine.server.identity import OIDC, session_cookie
-from flowengine.server.problems import Refused, problem_of, status_of
+from flowengine.server.problems import RequestRefused, problem_of, status_of
 from flowengine.server.rights import Principal, Right
 from flowengine.server.sign_in import COOKIE, SECONDS
 from flowengine.server.uploads import TakesFiles
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from flowengine.server.application import Application
-    from flowengine.server.calls import Call
-    from flowengine.server.records import Session
+    from flowengine.server.calls import ApiCall
+    from flowengine.server.records import SignedInSession
 
 _LOCAL_PATH = re.compile(r"/(?![/\\])[\w/.~?=&%:-]*", re.ASCII)
 """A path of this server. Two slashes at the start would name another server."""
@@ -64,14 +64,14 @@ _VIA = "page"
 _log = logging.getLogger("flowengine.server")
 
 
-class Page(NamedTuple):
+class PageRoute(NamedTuple):
     """A method of a path."""
 
     method: Literal["GET", "POST"]
     path: str
     need: Right
-    view: Callable[[Any, dict[str, str]], View]
-    refuse: Callable[[Any, dict[str, str], FlowEngineError], View] | None = None
+    view: Callable[[Any, dict[str, str]], PageView]
+    refuse: Callable[[Any, dict[str, str], FlowEngineError], PageView] | None = None
     """Shows the form again when one of its files is refused. None: it takes no files."""
     keep: Callable[[Any, Sequence[SentFile]], dict[str, str]] = kept_files
     """Returns the fields that its files stand for."""
@@ -83,42 +83,44 @@ class Page(NamedTuple):
 
 
 PAGES = (
-    Page("GET", "/executions", Right.SEE, execution_list.list_executions),
-    Page("GET", "/executions/{execution}", Right.SEE, execution_views.show_execution),
-    Page("GET", "/executions/{execution}/step", Right.SEE, execution_views.show_step),
-    Page("GET", "/executions/{execution}/timeline", Right.SEE, execution_views.show_timeline),
-    Page("GET", "/executions/{execution}/history", Right.CONTENT, execution_views.show_history),
-    Page(
+    PageRoute("GET", "/executions", Right.SEE, execution_list.list_executions),
+    PageRoute("GET", "/executions/{execution}", Right.SEE, execution_views.show_execution),
+    PageRoute("GET", "/executions/{execution}/step", Right.SEE, execution_views.show_step),
+    PageRoute("GET", "/executions/{execution}/timeline", Right.SEE, execution_views.show_timeline),
+    PageRoute(
+        "GET", "/executions/{execution}/history", Right.CONTENT, execution_views.show_history
+    ),
+    PageRoute(
         "GET",
         "/executions/{execution}/conversation",
         Right.CONTENT,
         execution_views.show_conversation,
     ),
-    Page("GET", "/executions/{execution}/events", Right.CONTENT, execution_views.show_events),
-    Page("GET", "/executions/{execution}/compare", Right.CONTENT, execution_views.show_diff),
-    Page("POST", "/executions/{execution}/retry", Right.OPERATE, operations.retry),
-    Page("GET", "/executions/{execution}/fork", Right.OPERATE, operations.show_fork),
-    Page(
+    PageRoute("GET", "/executions/{execution}/events", Right.CONTENT, execution_views.show_events),
+    PageRoute("GET", "/executions/{execution}/compare", Right.CONTENT, execution_views.show_diff),
+    PageRoute("POST", "/executions/{execution}/retry", Right.OPERATE, operations.retry),
+    PageRoute("GET", "/executions/{execution}/fork", Right.OPERATE, operations.show_fork),
+    PageRoute(
         "POST",
         "/executions/{execution}/fork",
         Right.OPERATE,
         operations.fork,
         operations.refuse_fork,
     ),
-    Page("POST", "/executions/{execution}/cancel", Right.OPERATE, operations.cancel),
-    Page("GET", "/bulk/executions", Right.OPERATE, bulk.plan_executions),
-    Page("POST", "/bulk/executions", Right.OPERATE, bulk.change_executions),
-    Page("GET", "/bulk/approvals", Right.DECIDE, bulk.plan_approvals),
-    Page("POST", "/bulk/approvals", Right.DECIDE, bulk.decide_approvals),
-    Page("GET", "/flows", Right.SEE, flow_views.list_flows),
-    Page("GET", "/flows/{flow}", Right.SEE, flow_views.show_flow),
-    Page("POST", "/flows/{flow}", Right.START, flow_views.start, flow_views.refuse),
-    Page("GET", "/flows/{flow}/compare", Right.CONTENT, flow_views.compare),
-    Page("POST", "/flows/{flow}/pause", Right.OPERATE, flow_views.pause),
-    Page("POST", "/flows/{flow}/resume", Right.OPERATE, flow_views.resume),
-    Page("POST", "/flows/{flow}/run", Right.OPERATE, flow_views.run_now),
-    Page("GET", "/deploy", Right.ADMINISTER, deploying.show_deploy),
-    Page(
+    PageRoute("POST", "/executions/{execution}/cancel", Right.OPERATE, operations.cancel),
+    PageRoute("GET", "/bulk/executions", Right.OPERATE, bulk.plan_executions),
+    PageRoute("POST", "/bulk/executions", Right.OPERATE, bulk.change_executions),
+    PageRoute("GET", "/bulk/approvals", Right.DECIDE, bulk.plan_approvals),
+    PageRoute("POST", "/bulk/approvals", Right.DECIDE, bulk.decide_approvals),
+    PageRoute("GET", "/flows", Right.SEE, flow_views.list_flows),
+    PageRoute("GET", "/flows/{flow}", Right.SEE, flow_views.show_flow),
+    PageRoute("POST", "/flows/{flow}", Right.START, flow_views.start, flow_views.refuse),
+    PageRoute("GET", "/flows/{flow}/compare", Right.CONTENT, flow_views.compare),
+    PageRoute("POST", "/flows/{flow}/pause", Right.OPERATE, flow_views.pause),
+    PageRoute("POST", "/flows/{flow}/resume", Right.OPERATE, flow_views.resume),
+    PageRoute("POST", "/flows/{flow}/run", Right.OPERATE, flow_views.run_now),
+    PageRoute("GET", "/deploy", Right.ADMINISTER, deploying.show_deploy),
+    PageRoute(
         "POST",
         "/deploy",
         Right.ADMINISTER,
@@ -126,31 +128,31 @@ PAGES = (
         deploying.refuse,
         deploying.text_of_file,
     ),
-    Page("GET", "/environments", Right.OPERATE, environment_views.list_environments),
-    Page(
+    PageRoute("GET", "/environments", Right.OPERATE, environment_views.list_environments),
+    PageRoute(
         "POST",
         "/environments/{environment}/look",
         Right.CONTENT,
         environment_views.look,
     ),
-    Page(
+    PageRoute(
         "POST",
         "/environments/{environment}/release",
         Right.OPERATE,
         environment_views.release,
     ),
-    Page("GET", "/approvals", Right.SEE, approval_views.list_approvals),
-    Page("GET", "/approvals/{approval}", Right.SEE, approval_views.show_approval),
-    Page(
+    PageRoute("GET", "/approvals", Right.SEE, approval_views.list_approvals),
+    PageRoute("GET", "/approvals/{approval}", Right.SEE, approval_views.show_approval),
+    PageRoute(
         "POST",
         "/approvals/{approval}",
         Right.DECIDE,
         approval_views.decide,
         approval_views.refuse,
     ),
-    Page("POST", "/approvals/{approval}/claim", Right.DECIDE, approval_views.claim),
-    Page("POST", "/approvals/{approval}/release", Right.DECIDE, approval_views.release),
-    Page("POST", "/approvals/{approval}/delegate", Right.DECIDE, approval_views.delegate),
+    PageRoute("POST", "/approvals/{approval}/claim", Right.DECIDE, approval_views.claim),
+    PageRoute("POST", "/approvals/{approval}/release", Right.DECIDE, approval_views.release),
+    PageRoute("POST", "/approvals/{approval}/delegate", Right.DECIDE, approval_views.delegate),
 )
 """Every page, with the right that it needs."""
 
@@ -211,7 +213,7 @@ class Site:
     def problem(self, request: Request, error: FlowEngineError) -> Response:
         """Return the page of an error."""
         problem = problem_of(error, "page")
-        headers = error.headers if isinstance(error, Refused) else {}
+        headers = error.headers if isinstance(error, RequestRefused) else {}
         return self._render("problem.html", {"problem": problem}, status_of(error), headers)
 
     # Handlers
@@ -222,14 +224,14 @@ class Site:
     async def _file(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in self._static:
-            raise Refused(404, f"there is no {request.url.path}")
+            raise RequestRefused(404, f"there is no {request.url.path}")
         headers = {"cache-control": "no-cache"}
         return Response(self._static[name], 200, headers, _STATIC[name])
 
     async def _sign_in_form(self, request: Request) -> Response:
         return self._sign_in_page(_next(request))
 
-    def _sign_in_page(self, following: str, error: Refused | None = None) -> Response:
+    def _sign_in_page(self, following: str, error: RequestRefused | None = None) -> Response:
         context = {
             "next": following,
             "error": error,
@@ -244,7 +246,7 @@ class Site:
             address, browser = await on_thread(
                 lambda: identity.begin_at_provider(redirect, following)
             )
-        except Refused as error:
+        except RequestRefused as error:
             return self._sign_in_page(following, error)
         response = RedirectResponse(address, 303)
         response.set_cookie(
@@ -264,7 +266,7 @@ class Site:
             principal, secret, following = await on_thread(
                 lambda: identity.finish_at_provider(given, browser, address_of(request))
             )
-        except Refused as error:
+        except RequestRefused as error:
             await self._application.note(request, None, error.status, error.message)
             return self._sign_in_page("/approvals", error)
         await self._application.note(request, principal, 200, None)
@@ -282,12 +284,12 @@ class Site:
                 request, f"Bearer {form.get('token', '').strip()}"
             )
             if principal.token == OIDC:  # a session of it would need its provider again
-                raise Refused(
+                raise RequestRefused(
                     401,
                     "a token of the OpenID provider is for programs only",
                     hint="sign in at the provider, or with a token of this server",
                 )
-        except Refused as error:
+        except RequestRefused as error:
             await self._application.note(request, None, error.status, error.message)
             return self._sign_in_page(_local(following), error)
         records = self._application.records
@@ -312,7 +314,7 @@ class Site:
         response.delete_cookie(session_cookie(request.url.scheme), secure=secure)
         return response
 
-    def _handler(self, page: Page) -> Callable[[Request], Any]:
+    def _handler(self, page: PageRoute) -> Callable[[Request], Any]:
         async def handle(request: Request) -> Response:
             found = await self._session(request)
             if found is None:
@@ -331,7 +333,7 @@ class Site:
         return handle
 
     async def _answer(
-        self, page: Page, request: Request, principal: Principal, session: Session
+        self, page: PageRoute, request: Request, principal: Principal, session: SignedInSession
     ) -> Response:
         form = Form(dict(request.query_params), [])
         if page.method == "POST":
@@ -343,7 +345,7 @@ class Site:
                 else lambda parts: self._application.received(principal, parts),
             )
 
-        def show(call: Call) -> tuple[View, str]:
+        def show(call: ApiCall) -> tuple[PageView, str]:
             view = _answered(call, page, request.url.path, form)
             return view, "" if view.redirect else approval_views.open_approvals(call)
 
@@ -374,7 +376,9 @@ class Site:
         }
         return self._render(view.template, context, view.status)
 
-    def _turn(self, page: Page, session: Session) -> AbstractAsyncContextManager[object]:
+    def _turn(
+        self, page: PageRoute, session: SignedInSession
+    ) -> AbstractAsyncContextManager[object]:
         """Return what answers the forms of a session one after another.
 
         The second request of a double click then finds the answer to the first.
@@ -383,10 +387,10 @@ class Site:
             return nullcontext()
         return self._turns.setdefault(session.form_token, asyncio.Lock())
 
-    async def _session(self, request: Request) -> tuple[Principal, Session] | None:
+    async def _session(self, request: Request) -> tuple[Principal, SignedInSession] | None:
         try:
             named = await self._application.named_by_proxy(request)
-        except Refused as error:
+        except RequestRefused as error:
             await self._application.note(request, None, error.status, error.message)
             raise
         if named is not None:
@@ -421,7 +425,7 @@ class _Methods:
         try:
             if handler is None:
                 allowed = ", ".join(sorted(self._methods))
-                raise Refused(
+                raise RequestRefused(
                     405, f"this path has no method {request.method}", headers={"allow": allowed}
                 )
             response = await handler(request)
@@ -429,11 +433,11 @@ class _Methods:
             response = self._site.problem(request, error)
         except Exception:
             _log.exception("%s %s failed", request.method, request.url.path)
-            response = self._site.problem(request, Refused(500, "the server failed"))
+            response = self._site.problem(request, RequestRefused(500, "the server failed"))
         await response(scope, receive, send)
 
 
-def _answered(call: Call, page: Page, path: str, form: Form) -> View:
+def _answered(call: ApiCall, page: PageRoute, path: str, form: Form) -> PageView:
     """Return the answer to a request of the page, whose files are kept first."""
     if page.method != "POST":
         return page.view(call, form.fields)
@@ -464,7 +468,7 @@ def _accept(form: Mapping[str, str]) -> None:
     """Accept a form that belongs to no session."""
 
 
-def _check_form(form: Mapping[str, str], session: Session) -> None:
+def _check_form(form: Mapping[str, str], session: SignedInSession) -> None:
     """Check that a form comes from a page of this session.
 
     Raises:

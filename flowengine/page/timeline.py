@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from flowengine.engines.folds import Folds, Level, Row
+from flowengine.engines.folds import FoldLevel, FoldRow, Folds
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.page.readable import duration
 
@@ -23,7 +23,7 @@ _MOST_INSIDE = 100
 """Bars of failed or open steps that the bar of a fold shows."""
 
 
-class Span(NamedTuple):
+class BarSpan(NamedTuple):
     """A part of a step's time."""
 
     start: int
@@ -44,14 +44,14 @@ class Bar(NamedTuple):
     """What it stands for, with its duration."""
 
 
-class Line(NamedTuple):
+class TimelineLine(NamedTuple):
     """A step or fold with its bars."""
 
-    row: Row
+    row: FoldRow
     bars: list[Bar]
 
 
-class Cut(NamedTuple):
+class AxisCut(NamedTuple):
     """A gap that is cut out of the axis, in which no attempt runs."""
 
     x: float
@@ -62,9 +62,9 @@ class Cut(NamedTuple):
 class Timeline(NamedTuple):
     """A part of an execution's time."""
 
-    level: Level
-    lines: list[Line]
-    cuts: list[Cut]
+    level: FoldLevel
+    lines: list[TimelineLine]
+    cuts: list[AxisCut]
     start: str
     end: str
     took: str
@@ -100,9 +100,9 @@ class Axis:
             before = stop
         return place + max(at - before, 0) * self._scale
 
-    def cuts(self) -> list[Cut]:
+    def cuts(self) -> list[AxisCut]:
         """Return the gaps that are cut out."""
-        return [Cut(self(begin), _CUT, duration(stop - begin)) for begin, stop in self._gaps]
+        return [AxisCut(self(begin), _CUT, duration(stop - begin)) for begin, stop in self._gaps]
 
 
 def timeline(
@@ -126,7 +126,9 @@ def timeline(
     start, end = (zero + part[0], zero + part[1]) if part[0] < part[1] else (zero, last)
     axis = Axis(start, end, _busy(spans))
     lines = [
-        Line(row, [_bar(axis, span) for span in found if span.end >= start and span.start <= end])
+        TimelineLine(
+            row, [_bar(axis, span) for span in found if span.end >= start and span.start <= end]
+        )
         for row, found in rows
     ]
     views = _views(start - zero, end - zero, last - zero)
@@ -134,7 +136,7 @@ def timeline(
     return Timeline(level, lines, axis.cuts(), *times, views)
 
 
-def _spans(row: Row, folds: Folds, now: int) -> Iterator[Span]:
+def _spans(row: FoldRow, folds: Folds, now: int) -> Iterator[BarSpan]:
     """Yield the spans of a row. A fold shows what has failed or is open inside it."""
     if not row.total:
         if row.step is not None:
@@ -145,7 +147,7 @@ def _spans(row: Row, folds: Folds, now: int) -> Iterator[Span]:
     # Texts of times have their order, but for the Z after the seconds or their fraction.
     start = min(step["started_at"][:-1] for step in whole)
     end = "" if is_open else max(step["ended_at"][:-1] for step in whole)
-    yield Span(
+    yield BarSpan(
         parse_time(f"{start}Z"),
         now if is_open else parse_time(f"{end}Z"),
         "fold",
@@ -155,19 +157,21 @@ def _spans(row: Row, folds: Folds, now: int) -> Iterator[Span]:
         yield from _spans_of(step, now)
 
 
-def _spans_of(step: Mapping[str, Any], now: int) -> Iterator[Span]:
+def _spans_of(step: Mapping[str, Any], now: int) -> Iterator[BarSpan]:
     """Yield the waits, attempts and pauses of a step, in order."""
     at, end = parse_time(step["started_at"]), _end(step, now)
     for number, attempt in enumerate(step.get("tries", ())):
         begun = parse_time(attempt["started_at"])
         if begun > at:
-            yield Span(at, begun, "pause" if number else "waiting", "pause" if number else "wait")
+            yield BarSpan(
+                at, begun, "pause" if number else "waiting", "pause" if number else "wait"
+            )
         at = _end(attempt, now)
-        yield Span(begun, at, attempt["status"], f"attempt {attempt['attempt']}")
+        yield BarSpan(begun, at, attempt["status"], f"attempt {attempt['attempt']}")
     if not step.get("tries"):
-        yield Span(at, end, _color(step), step["kind"])
+        yield BarSpan(at, end, _color(step), step["kind"])
     elif at < end:
-        yield Span(at, end, step["status"], step["status"])
+        yield BarSpan(at, end, step["status"], step["status"])
 
 
 def _color(step: Mapping[str, Any]) -> str:
@@ -179,7 +183,7 @@ def _end(timed: Mapping[str, Any], now: int) -> int:
     return parse_time(timed["ended_at"]) if "ended_at" in timed else now
 
 
-def _busy(spans: Iterable[Span]) -> Iterator[tuple[int, int]]:
+def _busy(spans: Iterable[BarSpan]) -> Iterator[tuple[int, int]]:
     """Yield when attempts ran. Of everything else only the ends matter."""
     for span in spans:
         if span.what.startswith("attempt"):
@@ -205,7 +209,7 @@ def _long_gaps(start: int, end: int, busy: Iterable[tuple[int, int]]) -> list[tu
     return sorted(gap for gap in long if gap[1] - gap[0] > limit)
 
 
-def _bar(axis: Axis, span: Span) -> Bar:
+def _bar(axis: Axis, span: BarSpan) -> Bar:
     x = axis(span.start)
     width = max(axis(span.end) - x, _THINNEST)
     what = f"{span.what}, {duration(span.end - span.start)}"

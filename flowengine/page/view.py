@@ -24,7 +24,7 @@ class Noted(NamedTuple):
     why: str | None
 
 
-class View(NamedTuple):
+class PageView(NamedTuple):
     """A template with its data, or the path of another view."""
 
     template: str

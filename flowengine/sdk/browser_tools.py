@@ -33,7 +33,7 @@ class _Verb(NamedTuple):
     effect: Effect = "once"
 
 
-class Picture(NamedTuple):
+class ToolPicture(NamedTuple):
     """The result of a tool for a model: text, and an image for a model with vision."""
 
     value: str
@@ -44,7 +44,7 @@ class Picture(NamedTuple):
 
 async def call(
     browser: Any, tool: str, args: Mapping[str, Any], found: Any = None, *, picture: bool = True
-) -> str | Picture:
+) -> str | ToolPicture:
     """Call one of these tools.
 
     Args:
@@ -66,7 +66,7 @@ async def call(
     if tool == "browser_look":
         seen = await browser.async_step({"action": "screenshot", **args})
         text = str(browser.observation_text(seen, _BESIDE_PICTURE, 0))
-        return Picture(text, seen.screenshot or None) if picture else text
+        return ToolPicture(text, seen.screenshot or None) if picture else text
     if tool == "browser_find":
         return str(browser.search_text(await browser.async_observe(), **args))
     if tool == "browser_elements":

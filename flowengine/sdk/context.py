@@ -110,7 +110,7 @@ class Command(NamedTuple):
     that limit applies. A stopped command is also a result, and its `stderr` reports the reason."""
 
 
-class Environment:
+class CommandEnvironment:
     """A place where commands run.
 
     Each process has one object, and `run` may be called concurrently.
@@ -289,7 +289,7 @@ class StepContext(Protocol):
     def mask(self, value: Plain) -> Plain:
         """Return plain data with the values of secrets replaced by `***`."""
 
-    def environment(self, name: str) -> Environment:
+    def environment(self, name: str) -> CommandEnvironment:
         """Return an environment by its name in the flow or its kind, or raise a `StepError`."""
 
     async def on_thread(self, function: Callable[[], _Result], *, settles: bool = False) -> _Result:

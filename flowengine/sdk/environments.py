@@ -33,7 +33,7 @@ from typing import (
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.background import Background, background
 from flowengine.sdk.capabilities import AXES, ISOLATIONS, Axis, Capabilities, Isolation, Program
-from flowengine.sdk.process_identity import Owner
+from flowengine.sdk.process_identity import ProcessIdentity
 from flowengine.sdk.process_tree import VARIABLE
 from flowengine.sdk.resources import Resource, awaitable, blocking
 from flowengine.sdk.sandboxes import (
@@ -61,7 +61,7 @@ __all__ = [
     "Changes",
     "Isolation",
     "Leftover",
-    "Owner",
+    "ProcessIdentity",
     "Program",
     "Provider",
     "Request",
@@ -146,9 +146,9 @@ class Provider(Generic[_Live]):
 
     def policy_model(self) -> type[BaseModel]:
         """Return the model of `policy:`. Default: the common vocabulary."""
-        from flowengine.sdk.models import Policy
+        from flowengine.sdk.models import EnvironmentPolicy
 
-        return Policy
+        return EnvironmentPolicy
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
         """Return the enforced aspects and their mechanisms.
@@ -242,7 +242,7 @@ class Provider(Generic[_Live]):
             leftover: The record of the remains.
         """
 
-    async def sweep(self, is_dead: Callable[[Owner], bool]) -> None:
+    async def sweep(self, is_dead: Callable[[ProcessIdentity], bool]) -> None:
         """End objects that carry the labels of a dead owner and have no entry in the registry.
 
         Args:

@@ -233,7 +233,7 @@ def _place(value: str) -> str:
 NetworkPlace = Annotated[str, AfterValidator(_place)]
 
 
-class Policy(Config):
+class EnvironmentPolicy(Config):
     """Permissions of programs in an environment. Kinds derive from it and add further rules.
 
     Omitted rules have the provider's default. Rules that are set must be enforced, otherwise the
@@ -250,7 +250,7 @@ class Policy(Config):
     """Directories inside that may be written in addition to the workspace."""
 
 
-class Limits(Config):
+class ResourceLimits(Config):
     """Limits, with one vocabulary for all kinds. Omitted limits have the provider's default."""
 
     cpus: Annotated[float, BeforeValidator(_number), Field(gt=0)] | None = None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Owner(NamedTuple):
+class ProcessIdentity(NamedTuple):
     """The identity of a process. No other process ever has the same four values."""
 
     pid: int
@@ -28,7 +28,7 @@ class Owner(NamedTuple):
 
 
 class HasOwner(Protocol):
-    """Anything that identifies a process like `Owner`."""
+    """Anything that identifies a process like `ProcessIdentity`."""
 
     @property
     def pid(self) -> int:
@@ -47,22 +47,22 @@ class HasOwner(Protocol):
         """Machine."""
 
 
-def this_process() -> Owner:
+def this_process() -> ProcessIdentity:
     """Return the identity of this process."""
     pid = os.getpid()
-    return Owner(pid, started(pid) or 0, boot(), os.uname().nodename)
+    return ProcessIdentity(pid, started(pid) or 0, boot(), os.uname().nodename)
 
 
-def as_text(owner: Owner) -> str:
+def as_text(owner: ProcessIdentity) -> str:
     """Return a process of this machine as text, for marks in environment variables."""
     return f"{owner.pid}.{owner.started}.{owner.boot}"
 
 
-def from_text(text: str) -> Owner | None:
+def from_text(text: str) -> ProcessIdentity | None:
     """Return the process of this machine that a text of `as_text` names, or None."""
     try:
         pid, began, boot_ = text.split(".", 2)
-        return Owner(int(pid), int(began), boot_, os.uname().nodename)
+        return ProcessIdentity(int(pid), int(began), boot_, os.uname().nodename)
     except ValueError:
         return None
 

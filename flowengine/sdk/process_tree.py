@@ -169,7 +169,7 @@ def marked(variable: str) -> dict[int, str]:
     return found
 
 
-def outside(variable: str, value: str, since: int) -> list[Process]:
+def outside(variable: str, value: str, since: int) -> list[ProcessEntry]:
     """Return the processes with a variable that are no longer descendants of this process.
 
     Args:
@@ -217,7 +217,7 @@ def end_session(leader: int, started: int) -> None:
     Family(None, leader).kill()
 
 
-class Process(NamedTuple):
+class ProcessEntry(NamedTuple):
     """A process."""
 
     pid: int
@@ -227,7 +227,7 @@ class Process(NamedTuple):
     """In ticks since boot."""
 
 
-def _process(pid: int) -> Process | None:
+def _process(pid: int) -> ProcessEntry | None:
     """Return a process, or None if it has ended or is a zombie."""
     try:
         # "pid (name) state parent group session ...", and the name may hold anything
@@ -236,7 +236,7 @@ def _process(pid: int) -> Process | None:
         return None
     if has_ended(fields):
         return None
-    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
+    return ProcessEntry(pid, int(fields[1]), int(fields[3]), int(fields[19]))
 
 
 def _environment(pid: int) -> list[bytes]:
@@ -264,7 +264,7 @@ def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdecimal())
 
 
-def processes(since: int = 0) -> Iterator[Process]:
+def processes(since: int = 0) -> Iterator[ProcessEntry]:
     """Yield the living processes, without zombies, that started at a tick since boot or later."""
     for pid in _pids():
         process = _process(pid)
@@ -272,7 +272,7 @@ def processes(since: int = 0) -> Iterator[Process]:
             yield process
 
 
-def _descends(pid: int, ancestors: set[int], processes: Mapping[int, Process]) -> bool:
+def _descends(pid: int, ancestors: set[int], processes: Mapping[int, ProcessEntry]) -> bool:
     while pid not in ancestors:
         if pid not in processes:
             return False

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.capabilities import Capabilities, Program
 from flowengine.sdk.errors import PathEscape
-from flowengine.sdk.process_identity import Owner
+from flowengine.sdk.process_identity import ProcessIdentity
 
 if TYPE_CHECKING:
     import logging
 
     from pydantic import BaseModel
 
-    from flowengine.sdk.models import Limits
+    from flowengine.sdk.models import ResourceLimits
 
 Scope = Literal["action_call", "region", "execution", "session", "agent", "request", "global"]
 """How widely an environment is shared."""
@@ -43,7 +43,7 @@ class Spec(NamedTuple):
     """An object of the provider's `config_model`. Secrets are references here."""
     policy: Any
     """An object of the provider's `policy_model`."""
-    limits: Limits
+    limits: ResourceLimits
     requires: Mapping[str, str]
     """Properties that this machine must provably enforce: axis → mechanism, or `isolation`."""
     folder: str = "."
@@ -111,7 +111,7 @@ class Request(NamedTuple):
     """An object of the provider's `config_model` with the values of secrets. It is for this opening
     only, and must not be shown, kept or passed on."""
     policy: Any
-    limits: Limits
+    limits: ResourceLimits
     workspace: Path
     """A directory on the host that belongs to the environment. It is created and removed by the
     manager, and available again when the environment is reopened after a wait."""
@@ -122,7 +122,7 @@ class Request(NamedTuple):
     """The sandbox for its programs. None for kinds that need no sandbox."""
     mounts: Mapping[str, Path]
     """Directories of other environments on the host: path inside → directory."""
-    owner: Owner
+    owner: ProcessIdentity
     manager: str
     """Id of the manager, for labels."""
     mark: str
@@ -173,7 +173,7 @@ class Leftover(NamedTuple):
     kind: str
     provider: str
     manager: str
-    owner: Owner
+    owner: ProcessIdentity
     mark: str
     workspace: Path
     facts: Mapping[str, Any]
@@ -413,7 +413,7 @@ class Sandbox:
         """
 
     @classmethod
-    async def sweep(cls, is_dead: Callable[[Owner], bool]) -> None:
+    async def sweep(cls, is_dead: Callable[[ProcessIdentity], bool]) -> None:
         """End objects that carry the labels of a dead owner and have no entry in the registry.
 
         Args:

@@ -11,7 +11,7 @@ from flowengine.sdk.coroutines import close_unbegun
 from flowengine.sdk.threads import on_thread
 
 
-class Outcome(NamedTuple):
+class CodeOutcome(NamedTuple):
     """How a piece of code ended."""
 
     value: Any = None
@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
         return None if self.error is None else describe(self.error)
 
 
-async def contained(work: Awaitable[Any]) -> Outcome:
+async def contained(work: Awaitable[Any]) -> CodeOutcome:
     """Await something, and return how it ended, without raising.
 
     This includes `SystemExit`, which would end the loop, and cancellation raised by the code
@@ -43,9 +43,9 @@ async def contained(work: Awaitable[Any]) -> Outcome:
         How it ended.
     """
     try:
-        return Outcome(await work)
+        return CodeOutcome(await work)
     except BaseException as error:
-        return Outcome(error=error)
+        return CodeOutcome(error=error)
 
 
 async def call(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
@@ -58,11 +58,11 @@ async def call(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
     return await outcome.value if inspect.isawaitable(outcome.value) else outcome.value
 
 
-def _called(function: Callable[..., Any], args: Any, named: Any) -> Outcome:
+def _called(function: Callable[..., Any], args: Any, named: Any) -> CodeOutcome:
     try:
-        return Outcome(function(*args, **named))
+        return CodeOutcome(function(*args, **named))
     except BaseException as error:
-        return Outcome(error=error)
+        return CodeOutcome(error=error)
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
@@ -72,7 +72,7 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
     )
 
 
-async def bounded(seconds: float | None, work: Awaitable[Any]) -> Outcome:
+async def bounded(seconds: float | None, work: Awaitable[Any]) -> CodeOutcome:
     """Run code in a separate task, with a time limit.
 
     Code that exceeds the limit is cancelled, without waiting for it to end.
@@ -95,9 +95,9 @@ async def bounded(seconds: float | None, work: Awaitable[Any]) -> Outcome:
         task.cancel()
         raise
     if in_time:
-        return Outcome(error=asyncio.CancelledError()) if task.cancelled() else task.result()
+        return CodeOutcome(error=asyncio.CancelledError()) if task.cancelled() else task.result()
     task.cancel()
-    return Outcome(late=True)
+    return CodeOutcome(late=True)
 
 
 async def within(seconds: float | None, work: asyncio.Future[Any]) -> bool:

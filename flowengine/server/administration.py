@@ -7,17 +7,17 @@ from typing import Any
 
 from flowengine.errors import InputError, NotAllowed
 from flowengine.kernel.notation.times import format_time
-from flowengine.server.calls import Call
+from flowengine.server.calls import ApiCall
 from flowengine.server.records import token_view
 from flowengine.server.rights import Access, Right
 
 
-def health(call: Call | None) -> Any:
+def health(call: ApiCall | None) -> Any:
     """Return whether the server answers."""
     return {"status": "ok"}
 
 
-def me(call: Call) -> Any:
+def me(call: ApiCall) -> Any:
     """Return the user of the request, with all rights."""
     principal = call.principal
     return {
@@ -28,13 +28,13 @@ def me(call: Call) -> Any:
     }
 
 
-def list_tokens(call: Call) -> Any:
+def list_tokens(call: ApiCall) -> Any:
     """List all tokens, without their secrets."""
     now = int(time.time() * 1000)
     return {"items": [token_view(token, now) for token in call.records.tokens()]}
 
 
-def create_token(call: Call) -> Any:
+def create_token(call: ApiCall) -> Any:
     """Create a token. One for another user cannot decide, because decisions are personal."""
     asked, principal, now = call.body, call.principal, int(time.time() * 1000)
     user = asked.user or principal.user
@@ -61,13 +61,13 @@ def create_token(call: Call) -> Any:
     return {"name": asked.name, "user": user, "token": token}
 
 
-def revoke_token(call: Call) -> Any:
+def revoke_token(call: ApiCall) -> Any:
     """Revoke a token."""
     now = int(time.time() * 1000)
     return token_view(call.records.revoke_token(call.path["name"], now), now)
 
 
-def list_audit(call: Call) -> Any:
+def list_audit(call: ApiCall) -> Any:
     """List changes and refusals, newest first."""
     limit = call.query.limit
     items = call.records.audited(call.query.before, limit)

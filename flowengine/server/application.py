@@ -26,17 +26,17 @@ from flowengine.arriving_replies import WANTED_SECONDS
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageError
 from flowengine.json_values import read_json
 from flowengine.sdk.threads import on_thread
-from flowengine.server.calls import FLOWS, Call
-from flowengine.server.changes import Changes
-from flowengine.server.guard import Guard, Hosts
+from flowengine.server.calls import FLOWS, ApiCall
+from flowengine.server.changes import StoreChanges
+from flowengine.server.guard import Hosts, RequestGuard
 from flowengine.server.hooks import Delivery
 from flowengine.server.identity import Identity, session_cookie
 from flowengine.server.openapi import document
-from flowengine.server.problems import Refused, as_json, problem_response
+from flowengine.server.problems import RequestRefused, as_json, problem_response
 from flowengine.server.rates import PER_MINUTE, Rates
 from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import ROUTES, UPLOADS, Need, Route, find_route
-from flowengine.server.streams import Streams
+from flowengine.server.streams import EventStreams
 from flowengine.server.uploads import TakesFiles, check_may_upload, received
 from flowengine.upload_rules import UploadRules
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from flowengine.arriving_replies import ReplyReader
     from flowengine.engines.engine import Engine
-    from flowengine.server.records import Records
+    from flowengine.server.records import ServerRecords
 
 VIA = "rest"
 """The channel of decisions through the API, for the audit trail."""
@@ -94,7 +94,7 @@ class Application:
     def __init__(
         self,
         engine: Engine,
-        records: Records,
+        records: ServerRecords,
         hosts: Hosts,
         local_token: str,
         pages: Callable[[Application], Sequence[BaseRoute]] = lambda application: (),
@@ -108,8 +108,8 @@ class Application:
         self._noting: set[asyncio.Future[None]] = set()
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._uploading = asyncio.Semaphore(_AT_ONCE)
-        self.changes = Changes(engine)
-        self.streams = Streams(engine, self.changes)
+        self.changes = StoreChanges(engine)
+        self.streams = EventStreams(engine, self.changes)
         engine.want_replies()
         self.is_closing = False
         self.closing: list[Callable[[], None]] = [self.streams.close, self.changes.close]
@@ -126,7 +126,7 @@ class Application:
                 return uploaded + LARGEST_BODY
             return largest.get(path, LARGEST_BODY)
 
-        self.asgi: ASGIApp = Guard(
+        self.asgi: ASGIApp = RequestGuard(
             self._router(paths, hosts.pages),
             hosts,
             largest_body,
@@ -243,7 +243,7 @@ class Application:
         """Return the user of a request of another protocol, and count the request.
 
         Raises:
-            Refused: The credential is not valid, or the user has sent too many requests.
+            RequestRefused: The credential is not valid, or the user has sent too many requests.
         """
         principal = await self.named_by_proxy(request)
         if principal is None:
@@ -256,7 +256,7 @@ class Application:
         route: Guarded,
         principal: Principal,
         path: Mapping[str, str],
-        work: Callable[[Call], _Found],
+        work: Callable[[ApiCall], _Found],
         *,
         is_counted: bool = True,
         via: str = VIA,
@@ -318,7 +318,7 @@ class Application:
         """Return the answer to a delivery of another service.
 
         Raises:
-            Refused: Its signature is not valid, or its address has failed too often.
+            RequestRefused: Its signature is not valid, or its address has failed too often.
         """
         address = address_of(request)
         self.identity.check_address(address)
@@ -328,7 +328,7 @@ class Application:
         try:
             async with self._places:
                 found = await on_thread(lambda: route.answer(delivery))
-        except Refused as error:
+        except RequestRefused as error:
             if error.status == 401:
                 self.identity.note_failure(address)
             raise
@@ -360,13 +360,13 @@ class Application:
         """Count a request.
 
         Raises:
-            Refused: The user has sent too many.
+            RequestRefused: The user has sent too many.
         """
         self._rates.take(principal.user, principal.token)
 
     def _call(
         self, route: Guarded, principal: Principal, path: Mapping[str, str], via: str = VIA
-    ) -> Call:
+    ) -> ApiCall:
         """Return a call without parameters and body."""
         if isinstance(route.need, Right) and not principal.may_somewhere(route.need):
             raise NotAllowed(
@@ -374,7 +374,7 @@ class Application:
                 hint="rights come from 'access' in the host's settings.yaml and the token's scope",
             )
         engine = self._engine.acting_as(principal.user, via=via)
-        return Call(engine, principal, self.records, path, None, None, None, "")
+        return ApiCall(engine, principal, self.records, path, None, None, None, "")
 
     async def _answer(
         self, route: Route, request: Request, principal: Principal | None
@@ -409,7 +409,7 @@ class Application:
             request_digest = hashlib.sha256(f"{request.url.path}\n".encode() + raw).digest()
             return await on_thread(lambda: self._once(route, call, key, request_digest))
 
-    async def _upload(self, route: Route, request: Request, call: Call) -> Response:
+    async def _upload(self, route: Route, request: Request, call: ApiCall) -> Response:
         """Return the answer to a request whose body is a file."""
         path = await self.received(call.principal, request.stream())
         try:
@@ -429,7 +429,7 @@ class Application:
         async with self._uploading:
             return await received(self.records, parts)
 
-    def _once(self, route: Route, call: Call, key: str, digest: bytes) -> Response:
+    def _once(self, route: Route, call: ApiCall, key: str, digest: bytes) -> Response:
         """Answer a request with an idempotency key: the same answer each time."""
         user, records = call.principal.user, self.records
         checked = _checked(route, call)
@@ -455,7 +455,7 @@ class Application:
         self._noting.add(noting)
         noting.add_done_callback(self._noting.discard)
 
-    async def _note_refusal(self, scope: Scope, refused: Refused) -> None:
+    async def _note_refusal(self, scope: Scope, refused: RequestRefused) -> None:
         method, address = scope.get("method", "WEBSOCKET"), address_of(HTTPConnection(scope))
         await self.note_act(None, method, scope["path"], refused.status, address, refused.message)
 
@@ -489,9 +489,9 @@ class _Document:
         await response(scope, receive, send)
 
 
-def _no_method(method: str, methods: Mapping[str, Any] | Sequence[str]) -> Refused:
+def _no_method(method: str, methods: Mapping[str, Any] | Sequence[str]) -> RequestRefused:
     allowed = sorted({*methods, *(["HEAD"] if "GET" in methods else [])})
-    return Refused(
+    return RequestRefused(
         405,
         f"this path has no method {method}",
         hint=f"it has: {', '.join(allowed)}",
@@ -503,10 +503,10 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """Return the problem of a path that does not exist."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     hint = f"see {OPENAPI}" if status == 404 else None
-    return problem_response(Refused(status, f"there is no {request.url.path}", hint=hint))
+    return problem_response(RequestRefused(status, f"there is no {request.url.path}", hint=hint))
 
 
-def _checked(route: Guarded, call: Call) -> Call:
+def _checked(route: Guarded, call: ApiCall) -> ApiCall:
     """Return a call whose user has the right of its route on the object in the path."""
     if route.subject is None:
         return call
@@ -540,13 +540,13 @@ def _body(route: Route, request: Request, raw: bytes) -> Any:
     """Return the body, checked against its model.
 
     Raises:
-        Refused: It is not declared as JSON.
+        RequestRefused: It is not declared as JSON.
         InputError: It does not match the model.
     """
     assert route.body is not None
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if raw and media_type != _MEDIA_TYPE:
-        raise Refused(
+        raise RequestRefused(
             415, f"the body is {media_type or 'of no declared type'}", hint=f"send {_MEDIA_TYPE}"
         )
     try:
@@ -578,7 +578,7 @@ def _json(status: int, body: bytes) -> Response:
 
 
 def _failure() -> Response:
-    return problem_response(Refused(500, "the server failed", hint="its log has the reason"))
+    return problem_response(RequestRefused(500, "the server failed", hint="its log has the reason"))
 
 
 def address_of(request: HTTPConnection) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from flowengine.errors import FlowEngineError
 from flowengine.kernel.notation.times import format_time
-from flowengine.server.calls import Call, flow_of_wait, refuse_paths, shown_wait, visible_page
+from flowengine.server.calls import ApiCall, flow_of_wait, refuse_paths, shown_wait, visible_page
 from flowengine.server.problems import problem_of, status_of
 from flowengine.server.rights import Right
 from flowengine.server.uploads import attached, with_files
@@ -14,7 +14,7 @@ from flowengine.server.uploads import attached, with_files
 _DECIDABLE = ("approval", "ask", "question")
 
 
-def list_approvals(call: Call) -> Any:
+def list_approvals(call: ApiCall) -> Any:
     """List waits, oldest first, or in the order in which they are due."""
     query = call.query
     assignee = call.principal.user if query.assignee == "me" else query.assignee
@@ -38,17 +38,17 @@ def list_approvals(call: Call) -> Any:
     return {**page, "items": [shown_wait(call, wait) for wait in page["items"]]}
 
 
-def show_approval(call: Call) -> Any:
+def show_approval(call: ApiCall) -> Any:
     """Show a wait, open or closed."""
     return shown_wait(call, call.engine.wait(call.path["approval"]))
 
 
-def decide(call: Call) -> Any:
+def decide(call: ApiCall) -> Any:
     """Decide on an approval, or answer a question. The first decision counts."""
     return _decide(call, call.path["approval"], call.body)
 
 
-def decide_many(call: Call) -> Any:
+def decide_many(call: ApiCall) -> Any:
     """Decide on several approvals. Each has its own result, with the status of a single one."""
     results = []
     for one in call.body.decisions:
@@ -63,17 +63,17 @@ def decide_many(call: Call) -> Any:
     return {"results": results}
 
 
-def claim(call: Call) -> Any:
+def claim(call: ApiCall) -> Any:
     """Claim an approval that has to be claimed before it is decided."""
     return shown_wait(call, call.engine.claim(call.path["approval"]))
 
 
-def release(call: Call) -> Any:
+def release(call: ApiCall) -> Any:
     """Release a claimed approval."""
     return shown_wait(call, call.engine.release(call.path["approval"]))
 
 
-def delegate(call: Call) -> Any:
+def delegate(call: ApiCall) -> Any:
     """Delegate an approval to another user."""
     body = call.body
     return shown_wait(
@@ -81,7 +81,7 @@ def delegate(call: Call) -> Any:
     )
 
 
-def _decide(call: Call, id: str, body: Any) -> dict[str, Any]:
+def _decide(call: ApiCall, id: str, body: Any) -> dict[str, Any]:
     wait: Any = call.engine.wait(id)
     refuse_paths((wait.get("form") or {}).get("properties", {}), body.form, "form field")
     refuse_paths((wait.get("edit_schema") or {}).get("properties", {}), body.edit, "field")

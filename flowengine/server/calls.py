@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.infos import WaitInfo
-    from flowengine.server.records import Records
+    from flowengine.server.records import ServerRecords
 
 _MOST_PAGES = 20
 """Maximum number of pages of the store that one page of a list is made from."""
@@ -29,13 +29,13 @@ class Found(NamedTuple):
     """Id of its flow."""
 
 
-class Call(NamedTuple):
+class ApiCall(NamedTuple):
     """A request by a user whose credential was checked."""
 
     engine: Engine
     """Acts as the user."""
     principal: Principal
-    records: Records
+    records: ServerRecords
     path: Mapping[str, str]
     """The parts of the path, by name."""
     query: Any
@@ -73,7 +73,7 @@ class Call(NamedTuple):
         return decides and self.engine.may_answer(wait, self.principal.user)
 
 
-def deployed_flow(call: Call, name: str) -> LoadedFlow:
+def deployed_flow(call: ApiCall, name: str) -> LoadedFlow:
     """Return a deployed flow that the user may see.
 
     Args:
@@ -174,7 +174,7 @@ def _visible(principal: Principal, what: str, find: Callable[[], Found]) -> Foun
     return found
 
 
-def shown_wait(call: Call, wait: WaitInfo) -> Any:
+def shown_wait(call: ApiCall, wait: WaitInfo) -> Any:
     """Return a wait with its question if the user may see that or decides it."""
     return wait if call.sees_all_of(wait) else wait_without_content(wait)
 

@@ -44,7 +44,7 @@ class Alert:
         return True
 
 
-class Changes:
+class StoreChanges:
     """Wakes all who wait when a process has committed. It looks only while someone waits.
 
     Args:

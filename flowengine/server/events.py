@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.results import EventFilter
 from flowengine.errors import UsageError
 from flowengine.kernel.notation.times import format_time
-from flowengine.server.calls import Call, labels_of, moment
+from flowengine.server.calls import ApiCall, labels_of, moment
 from flowengine.server.redaction import entry_without_content
 from flowengine.server.rights import Right
 
@@ -21,7 +21,7 @@ _MOST_READ = 5000
 """Maximum number of events that one page is made from."""
 
 
-def list_events(call: Call) -> Any:
+def list_events(call: ApiCall) -> Any:
     """Return a part of an execution's journal. As `text/event-stream`: a stream of its events."""
     query = call.query
     if query.replies:
@@ -31,7 +31,7 @@ def list_events(call: Call) -> Any:
     return {"items": items, "next": items[-1]["seq"] + 1 if items else None}
 
 
-def list_all_events(call: Call) -> Any:
+def list_all_events(call: ApiCall) -> Any:
     """Return events of all executions, in the order of commits. As `text/event-stream`: a stream.
 
     A page can be shorter than `limit`, even empty, before the newest event.
@@ -50,7 +50,7 @@ def list_all_events(call: Call) -> Any:
     return {"items": items, "next": last}
 
 
-def shown_to(call: Call) -> Callable[[StoreEvent], dict[str, Any] | None]:
+def shown_to(call: ApiCall) -> Callable[[StoreEvent], dict[str, Any] | None]:
     """Return what shows an event to a user. None: it is hidden, or not one of those asked for."""
     query = call.query
     since = None if query.since is None else moment(query.since)
@@ -79,7 +79,7 @@ def view_of(event: StoreEvent, entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _new(call: Call, after: int | None) -> Iterator[StoreEvent]:
+def _new(call: ApiCall, after: int | None) -> Iterator[StoreEvent]:
     for event in call.engine.feed_all(after):
         if event is None:
             return

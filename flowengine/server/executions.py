@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import (
-    Call,
+    ApiCall,
     deployed_flow,
     flow_of_execution,
     labels_of,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import Reason
 
 
-def list_executions(call: Call) -> Any:
+def list_executions(call: ApiCall) -> Any:
     """List executions, newest first."""
     query = call.query
 
@@ -48,7 +48,7 @@ def list_executions(call: Call) -> Any:
     )
 
 
-def start_execution(call: Call) -> Any:
+def start_execution(call: ApiCall) -> Any:
     """Record a new execution. The process that drives the store's executions begins it."""
     body = call.body
     flow = _flow(call, body.flow, Right.START)
@@ -57,7 +57,7 @@ def start_execution(call: Call) -> Any:
     return {"execution": call.engine.start(flow, inputs, id=id, labels=body.labels)}
 
 
-def show_execution(call: Call) -> Any:
+def show_execution(call: ApiCall) -> Any:
     """Show an execution: status, steps, waits, and with the right `content` all data."""
     query, id = call.query, call.path["execution"]
     info: Mapping[str, Any]
@@ -70,7 +70,7 @@ def show_execution(call: Call) -> Any:
     return shown_execution(call, info)
 
 
-def shown_execution(call: Call, info: Mapping[str, Any]) -> Any:
+def shown_execution(call: ApiCall, info: Mapping[str, Any]) -> Any:
     """Return an execution as the user may see it."""
     if call.may(Right.CONTENT, call.flow):
         return info
@@ -80,7 +80,7 @@ def shown_execution(call: Call, info: Mapping[str, Any]) -> Any:
     return found
 
 
-def why(call: Call) -> Any:
+def why(call: ApiCall) -> Any:
     """Return why an execution makes no progress: a reason for each live branch."""
     reasons = call.engine.why(call.path["execution"])
     if call.may(Right.CONTENT, call.flow):
@@ -93,7 +93,7 @@ def why(call: Call) -> Any:
     return {"items": [shown(reason) for reason in reasons]}
 
 
-def cancel(call: Call) -> Any:
+def cancel(call: ApiCall) -> Any:
     """Request that an execution is cancelled."""
     body = call.body
     id = call.path["execution"]
@@ -101,7 +101,7 @@ def cancel(call: Call) -> Any:
     return {"execution": id}
 
 
-def retry(call: Call) -> Any:
+def retry(call: ApiCall) -> Any:
     """Record a retry of what failed. The process that drives the store's executions continues."""
     body = call.body
     flow = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
@@ -109,7 +109,7 @@ def retry(call: Call) -> Any:
     return {"execution": result.execution}
 
 
-def fork(call: Call) -> Any:
+def fork(call: ApiCall) -> Any:
     """Record a new execution that begins where a step of this one started."""
     body, old = call.body, call.path["execution"]
     changed = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
@@ -129,7 +129,7 @@ def fork(call: Call) -> Any:
     return {"execution": result.execution}
 
 
-def _exists(call: Call, execution: str) -> bool:
+def _exists(call: ApiCall, execution: str) -> bool:
     try:
         call.engine.store.execution(execution)
     except NotFound:
@@ -137,7 +137,7 @@ def _exists(call: Call, execution: str) -> bool:
     return True
 
 
-def upgrade(call: Call) -> Any:
+def upgrade(call: ApiCall) -> Any:
     """Move an open execution to another version of its flow, or report what would happen."""
     body = call.body
     flow = _flow(call, body.flow, Right.OPERATE)
@@ -152,7 +152,7 @@ def upgrade(call: Call) -> Any:
     return info
 
 
-def _flow(call: Call, named: str, right: Right) -> LoadedFlow:
+def _flow(call: ApiCall, named: str, right: Right) -> LoadedFlow:
     """Return a deployed flow on which the user has a right.
 
     Raises:
@@ -172,7 +172,7 @@ def _schemas(compiled: Mapping[str, Any], section: str) -> dict[str, Any]:
     return {name: one.get("schema", {}) for name, one in declared.items()}
 
 
-def resume(call: Call) -> Any:
+def resume(call: ApiCall) -> Any:
     """Answer the open questions about interrupted attempts, so that the execution continues."""
     result = call.engine.result(call.path["execution"])
     asked = [wait["id"] for wait in result.waits if wait.get("ran") == "maybe"]
@@ -186,7 +186,7 @@ def resume(call: Call) -> Any:
     return {"answered": asked}
 
 
-def send_signal(call: Call) -> Any:
+def send_signal(call: ApiCall) -> Any:
     """Send a signal to an execution."""
     id = call.path["execution"]
     _check_data(call.engine.flow_of(id).compiled, call.path["name"], call.body.data)
@@ -197,7 +197,7 @@ def send_signal(call: Call) -> Any:
     return _sent(sent)
 
 
-def send_keyed_signal(call: Call) -> Any:
+def send_keyed_signal(call: ApiCall) -> Any:
     """Send a signal to the open execution that has a key, or start one with it."""
     name, body = call.path["name"], call.body
     store = call.engine.store
@@ -246,7 +246,7 @@ def _sent(sent: Any) -> dict[str, Any]:
     }
 
 
-def graph(call: Call) -> Any:
+def graph(call: ApiCall) -> Any:
     """Return the graph of an execution's flow with the state of its steps, and a picture of it."""
     from flowengine.drawing.data import drawn, node_link, statuses_of
 
@@ -255,14 +255,14 @@ def graph(call: Call) -> Any:
     return node_link(drawn(flow, statuses, plumbing=call.query.plumbing))
 
 
-def diff(call: Call) -> Any:
+def diff(call: ApiCall) -> Any:
     """Compare an execution with another one: where their histories diverge, and how they differ."""
     other = call.path["other"]
     call.need(Right.CONTENT, flow_of_execution(call.engine, call.principal, other).flow)
     return call.engine.diff(call.path["execution"], other)
 
 
-def download(call: Call) -> Path:
+def download(call: ApiCall) -> Path:
     """Return a file that an execution keeps, as an attachment without a type."""
     sha256 = call.path["sha256"]
     if re.fullmatch("[0-9a-f]{64}", sha256) is None:

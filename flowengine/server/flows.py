@@ -10,13 +10,13 @@ from flowengine.deploy_rules import DeployRules
 from flowengine.engines.flows import load_text
 from flowengine.errors import FlowFileError, NotAllowed
 from flowengine.kernel.notation.times import format_time
-from flowengine.server.calls import Call, deployed_flow, moment
+from flowengine.server.calls import ApiCall, deployed_flow, moment
 from flowengine.server.rights import Right
 
 _MOST_TIMES = 1000
 
 
-def list_flows(call: Call) -> Any:
+def list_flows(call: ApiCall) -> Any:
     """List the deployed flows, each with its current version, or with all versions."""
     found = [
         one
@@ -26,7 +26,7 @@ def list_flows(call: Call) -> Any:
     return {"items": [_flow_item(call, one) for one in found]}
 
 
-def show_flow(call: Call) -> Any:
+def show_flow(call: ApiCall) -> Any:
     """Show a deployed flow, with the schemas of its inputs."""
     flow = deployed_flow(call, call.path["flow"])
     return next(
@@ -34,7 +34,7 @@ def show_flow(call: Call) -> Any:
     )
 
 
-def flow_graph(call: Call) -> Any:
+def flow_graph(call: ApiCall) -> Any:
     """Return the graph of a deployed flow, and a picture of it."""
     from flowengine.drawing.data import drawn, node_link
 
@@ -42,7 +42,7 @@ def flow_graph(call: Call) -> Any:
     return node_link(drawn(flow, plumbing=call.query.plumbing))
 
 
-def show_definition(call: Call) -> Any:
+def show_definition(call: ApiCall) -> Any:
     """Return the definition of a deployed flow as text. It is not a flow file."""
     from flowengine.flow.export.definition import definition
 
@@ -56,7 +56,7 @@ def show_definition(call: Call) -> Any:
     }
 
 
-def check_flow(call: Call) -> Any:
+def check_flow(call: ApiCall) -> Any:
     """Check a flow that is given as text. Nothing of the server's machine is read."""
     rules = call.engine.settings.deploys or DeployRules()
     try:
@@ -71,7 +71,7 @@ def check_flow(call: Call) -> Any:
     return {"errors": [], "warnings": flow.warnings, "flow": flow.id}
 
 
-def deploy(call: Call) -> Any:
+def deploy(call: ApiCall) -> Any:
     """Deploy a flow that is given as text, within the limits of the host's settings."""
     rules = _rules(call)
     flow = _loaded(call, rules)
@@ -83,14 +83,14 @@ def deploy(call: Call) -> Any:
     return {**_flow_item(call, call.engine.deploy(flow)), "warnings": flow.warnings}
 
 
-def deploy_version(call: Call) -> Any:
+def deploy_version(call: ApiCall) -> Any:
     """Make a deployed version of a flow the current one again."""
     _rules(call)
     flow = deployed_flow(call, call.path["flow"])
     return {**_flow_item(call, call.engine.deploy(flow)), "warnings": []}
 
 
-def _rules(call: Call) -> DeployRules:
+def _rules(call: ApiCall) -> DeployRules:
     """Return what the host allows to flows that are deployed through the server.
 
     Raises:
@@ -105,12 +105,12 @@ def _rules(call: Call) -> DeployRules:
     return rules
 
 
-def undeploy(call: Call) -> Any:
+def undeploy(call: ApiCall) -> Any:
     """Remove a deployed flow, or an earlier version of it. Its executions are unaffected."""
     return {"removed": call.engine.undeploy(call.path["flow"])}
 
 
-def list_schedules(call: Call) -> Any:
+def list_schedules(call: ApiCall) -> Any:
     """List the schedules of deployed flows, each with its next time."""
     found = call.engine.starts(call.query.flow)
     return {
@@ -118,23 +118,23 @@ def list_schedules(call: Call) -> Any:
     }
 
 
-def pause_schedules(call: Call) -> Any:
+def pause_schedules(call: ApiCall) -> Any:
     """Pause the schedules of a deployed flow."""
     return _schedules(call.engine.pause_schedules(_flow(call, Right.OPERATE)))
 
 
-def resume_schedules(call: Call) -> Any:
+def resume_schedules(call: ApiCall) -> Any:
     """Resume the schedules of a deployed flow, from their next times on."""
     return _schedules(call.engine.resume_schedules(_flow(call, Right.OPERATE)))
 
 
-def trigger(call: Call) -> Any:
+def trigger(call: ApiCall) -> Any:
     """Record an execution of a deployed flow out of turn, with the inputs of its schedule."""
     flow = _flow(call, Right.START)
     return {"execution": call.engine.trigger(flow, schedule=call.body.schedule)}
 
 
-def backfill(call: Call) -> Any:
+def backfill(call: ApiCall) -> Any:
     """Record the executions of past times of a deployed flow's schedules. Repeating it is safe."""
     body = call.body
     since, until = (
@@ -158,7 +158,7 @@ def backfill(call: Call) -> Any:
     }
 
 
-def _loaded(call: Call, rules: DeployRules) -> Any:
+def _loaded(call: ApiCall, rules: DeployRules) -> Any:
     """Return the flow in the body.
 
     Raises:
@@ -168,7 +168,7 @@ def _loaded(call: Call, rules: DeployRules) -> Any:
     return load_text(call.body.text, name=call.body.name, folder=folder, modules=rules.modules)
 
 
-def _flow(call: Call, right: Right) -> str:
+def _flow(call: ApiCall, right: Right) -> str:
     """Return the id of the deployed flow in the path, on which the user has a right.
 
     Raises:
@@ -184,7 +184,7 @@ def _schedules(starts: Any) -> dict[str, Any]:
     return {"items": [one for one in starts if "schedule" in one]}
 
 
-def _flow_item(call: Call, deployed: Any) -> dict[str, Any]:
+def _flow_item(call: ApiCall, deployed: Any) -> dict[str, Any]:
     flow = call.engine.kept_flow(deployed["hash"])
     return {
         **deployed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.server.problems import Refused, problem_response
+from flowengine.server.problems import RequestRefused, problem_response
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,7 +26,7 @@ _HEADERS = (
 )
 _STORED_NOWHERE = (b"cache-control", b"no-store")
 
-Note = Callable[["Scope", Refused], Awaitable[None]]
+Note = Callable[["Scope", RequestRefused], Awaitable[None]]
 """Records a refusal."""
 
 
@@ -44,7 +44,7 @@ class Hosts(NamedTuple):
         return scheme in ("http", "https") and name in self.names
 
 
-class Guard:
+class RequestGuard:
     """Refuses requests before any route sees them, and adds the headers that protect browsers.
 
     Args:
@@ -86,7 +86,7 @@ class Guard:
         try:
             self._check(scope, largest)
             await self._app(scope, self._bounded(receive, largest), send_protected)
-        except Refused as error:
+        except RequestRefused as error:
             refused = error
         else:
             return
@@ -98,12 +98,12 @@ class Guard:
         """Check the host, the origin and the declared size of a request.
 
         Raises:
-            Refused: The host or the origin is another one, or the body is too large.
+            RequestRefused: The host or the origin is another one, or the body is too large.
         """
         headers = _by_name(scope)
         host = headers.get("host", "")
         if host.lower() not in self._hosts.names:
-            raise Refused(
+            raise RequestRefused(
                 421,
                 f"this server is not {host!r}",
                 hint="the operator adds a name with: flowengine serve --public NAME",
@@ -115,7 +115,7 @@ class Guard:
             foreign = origin is not None and not self._hosts.is_own_origin(origin)
             foreign |= headers.get("sec-fetch-site") in ("cross-site", "same-site")
             if foreign and not is_named:
-                raise Refused(403, "the request was sent by a page of another origin")
+                raise RequestRefused(403, "the request was sent by a page of another origin")
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > largest:
             raise _too_large(largest)
@@ -135,9 +135,9 @@ class Guard:
         return bounded
 
 
-def _too_large(largest: int) -> Refused:
+def _too_large(largest: int) -> RequestRefused:
     message = f"the body has more than {largest} bytes"
-    return Refused(413, message, headers={"connection": "close"})
+    return RequestRefused(413, message, headers={"connection": "close"})
 
 
 def _by_name(scope: Scope) -> dict[str, str]:

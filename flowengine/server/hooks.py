@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from flowengine.errors import InputError
 from flowengine.server.executions import check_keyed_data
 from flowengine.server.host_secrets import host_secret
-from flowengine.server.problems import Refused
+from flowengine.server.problems import RequestRefused
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
@@ -76,7 +76,7 @@ def verified(hook: HookEntry | None, headers: Mapping[str, str], body: bytes, no
         now: The time, in seconds since 1970.
 
     Raises:
-        Refused: It is not signed with the hook's secret, or too long ago.
+        RequestRefused: It is not signed with the hook's secret, or too long ago.
     """
     scheme = "hmac" if hook is None else hook.scheme
     secret = _NO_SECRET if hook is None else _key(hook)
@@ -88,7 +88,7 @@ def verified(hook: HookEntry | None, headers: Mapping[str, str], body: bytes, no
     except (KeyError, ValueError, binascii.Error):
         matches, in_time, signed = [], False, Signed(b"", [], "")
     if hook is None or not any(matches) or not in_time:
-        raise Refused(401, "the delivery has no valid signature of this hook, or an old one")
+        raise RequestRefused(401, "the delivery has no valid signature of this hook, or an old one")
     return signed.id
 
 
@@ -96,7 +96,7 @@ def _key(hook: HookEntry) -> bytes:
     """Return the key of a hook's signatures.
 
     Raises:
-        Refused: The server cannot read it.
+        RequestRefused: The server cannot read it.
     """
     read = _from_base64 if hook.scheme == "standard" else str.encode
     return host_secret(f"hook {hook.name}", hook.secret, read)

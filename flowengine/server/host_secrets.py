@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.sdk import SecretMissing
 from flowengine.secrets import resolve
-from flowengine.server.problems import Refused
+from flowengine.server.problems import RequestRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ def host_secret(
         read: Returns the bytes that its text stands for. A `ValueError` says why there are none.
 
     Raises:
-        Refused: It is missing or blank, or its text stands for nothing.
+        RequestRefused: It is missing or blank, or its text stands for nothing.
     """
     try:
         found = read(resolve(f"of {whose}", source).strip())
@@ -37,5 +37,5 @@ def host_secret(
         found, why = b"", str(error)
     if not found:
         _log.error("the secret of %s cannot be used: %s", whose, why)
-        raise Refused(503, f"the secret of {whose} is not available on the server")
+        raise RequestRefused(503, f"the secret of {whose} is not available on the server")
     return found

@@ -9,16 +9,16 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from flowengine.server.host_secrets import host_secret
-from flowengine.server.oidc import Provider
-from flowengine.server.problems import Refused
-from flowengine.server.records import Session, SignedIn
+from flowengine.server.oidc import OidcProvider
+from flowengine.server.problems import RequestRefused
+from flowengine.server.records import SignedIn, SignedInSession
 from flowengine.server.rights import LOCAL, USER_NAME, Principal, access_of
 from flowengine.server.sign_in import CodeFlow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from flowengine.server.records import Records, Token
+    from flowengine.server.records import AccessToken, ServerRecords
     from flowengine.settings import Settings
 
 FAILURES = 20
@@ -44,13 +44,13 @@ class Identity:
         local: The token of this user.
     """
 
-    def __init__(self, records: Records, settings: Settings, owner: str, local: str) -> None:
+    def __init__(self, records: ServerRecords, settings: Settings, owner: str, local: str) -> None:
         self._records = records
         self._settings = settings
         self._owner = owner
         self._local = local
         rules = None if settings.sign_in is None else settings.sign_in.oidc
-        self._provider = None if rules is None else Provider(rules)
+        self._provider = None if rules is None else OidcProvider(rules)
         self.code_flow: CodeFlow | None = None
         """Sign-ins of browsers with the provider."""
         if self._provider is not None and rules is not None and rules.client:
@@ -69,7 +69,7 @@ class Identity:
             address: The address of the client.
 
         Raises:
-            Refused: A header of the proxy is there, and the secret or the user is not valid.
+            RequestRefused: A header of the proxy is there, and the secret or the user is not valid.
         """
         rules = None if self._settings.sign_in is None else self._settings.sign_in.proxy
         if rules is None:
@@ -82,20 +82,22 @@ class Identity:
         given = secrets[0] if len(secrets) == 1 else ""
         if not hmac.compare_digest(given.encode(), right) or len(users) > 1:
             self.note_failure(address)
-            raise Refused(401, "this request is not from the proxy that names users")
+            raise RequestRefused(401, "this request is not from the proxy that names users")
         if not users:
             return None
         if USER_NAME.fullmatch(users[0]) is None:
-            raise Refused(401, "the proxy names no valid user")
+            raise RequestRefused(401, "the proxy names no valid user")
         user = f"user:{users[0]}"
         return Principal(user, PROXY, access_of(user, "", self._settings))
 
-    def proxy_session(self, principal: Principal) -> Session:
+    def proxy_session(self, principal: Principal) -> SignedInSession:
         """Return the session of a user whom the proxy names: each request proves it again."""
         message = f"form {principal.user}".encode()
-        return Session(PROXY, hmac.new(self._local.encode(), message, hashlib.sha256).hexdigest())
+        return SignedInSession(
+            PROXY, hmac.new(self._local.encode(), message, hashlib.sha256).hexdigest()
+        )
 
-    def of_session(self, secret: str) -> tuple[Principal, Session] | None:
+    def of_session(self, secret: str) -> tuple[Principal, SignedInSession] | None:
         """Return the user of a browser's session, unless it or its token has ended.
 
         Args:
@@ -123,12 +125,13 @@ class Identity:
             address: The address of the client.
 
         Raises:
-            Refused: The credential is missing or not valid, or the address has failed too often.
+            RequestRefused: The credential is missing or not valid, or the address has failed too
+                often.
         """
         self.check_address(address)
         scheme, _, text = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not text:
-            raise Refused(
+            raise RequestRefused(
                 401,
                 "the request has no credential",
                 hint="send 'Authorization: Bearer TOKEN'; see: flowengine tokens create --help",
@@ -140,16 +143,18 @@ class Identity:
         principal = self._principal(text)
         if principal is None:
             self.note_failure(address)
-            raise Refused(401, "the token is unknown, expired or revoked", headers=_CHALLENGE)
+            raise RequestRefused(
+                401, "the token is unknown, expired or revoked", headers=_CHALLENGE
+            )
         return principal
 
-    def _of_provider(self, provider: Provider, token: str, address: str) -> Principal:
+    def _of_provider(self, provider: OidcProvider, token: str, address: str) -> Principal:
         try:
             named = provider.named_by(token)
-        except Refused as error:
+        except RequestRefused as error:
             if error.status == 401:
                 self.note_failure(address)
-                raise Refused(401, error.message, headers=_CHALLENGE) from None
+                raise RequestRefused(401, error.message, headers=_CHALLENGE) from None
             raise
         return self._named(named.user, named.groups)
 
@@ -173,12 +178,12 @@ class Identity:
             address: The address of the client.
 
         Raises:
-            Refused: The sign-in is not valid.
+            RequestRefused: The sign-in is not valid.
         """
         self.check_address(address)
         try:
             named, following = self._flow().finish(given, browser)
-        except Refused as error:
+        except RequestRefused as error:
             if error.status == 401 and "error" not in given:
                 self.note_failure(address)
             raise
@@ -188,19 +193,21 @@ class Identity:
 
     def _flow(self) -> CodeFlow:
         if self.code_flow is None:
-            raise Refused(404, "this server has no sign-in with a provider")
+            raise RequestRefused(404, "this server has no sign-in with a provider")
         return self.code_flow
 
     def check_address(self, address: str) -> None:
         """Check that an address has not failed too often.
 
         Raises:
-            Refused: It has.
+            RequestRefused: It has.
         """
         recent = self._recent(address)
         if len(recent) >= FAILURES:
             wait = max(1, int(recent[0] + WINDOW - time.monotonic()) + 1)
-            raise Refused(429, "too many invalid credentials", headers={"retry-after": str(wait)})
+            raise RequestRefused(
+                429, "too many invalid credentials", headers={"retry-after": str(wait)}
+            )
 
     def _principal(self, text: str) -> Principal | None:
         if hmac.compare_digest(text.encode(), self._local.encode()):
@@ -212,7 +219,7 @@ class Identity:
         """Return the user who runs the server."""
         return Principal(self._owner, LOCAL, access_of(self._owner, self._owner, self._settings))
 
-    def _principal_of(self, token: Token) -> Principal:
+    def _principal_of(self, token: AccessToken) -> Principal:
         access = access_of(token.user, self._owner, self._settings)
         return Principal(token.user, token.name, access, token.scope)
 

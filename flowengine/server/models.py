@@ -19,7 +19,7 @@ class Query(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Body(BaseModel):
+class JsonBody(BaseModel):
     """A JSON body."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -42,7 +42,7 @@ class PayloadsBody(BaseModel):
     payloads: list[PayloadData] = Field(max_length=10_000)
 
 
-class Page(Query):
+class PageQuery(Query):
     """A page of a list."""
 
     limit: int = Field(50, ge=1, le=LARGEST_PAGE, description="size of the page")
@@ -64,7 +64,7 @@ class ExecutionFilters(Query):
     )
 
 
-class ExecutionsQuery(Page, ExecutionFilters):
+class ExecutionsQuery(PageQuery, ExecutionFilters):
     """A page of the list of executions."""
 
 
@@ -78,7 +78,7 @@ class AllEventsQuery(ExecutionFilters):
     limit: int = Field(100, ge=1, le=LARGEST_PAGE, description="size of the page")
 
 
-class WaitsQuery(Page):
+class WaitsQuery(PageQuery):
     """Filters of the list of waits."""
 
     status: Literal["pending", "closed", "all"] = "pending"
@@ -144,7 +144,7 @@ class AuditQuery(Query):
     before: int | None = Field(None, ge=0, le=2**62, description="`next` of the page before")
 
 
-class StartBody(Body):
+class StartBody(JsonBody):
     """A start of an execution."""
 
     flow: str = Field(min_length=1, description="a deployed flow: `ID`, `ID@VERSION` or its hash")
@@ -156,20 +156,20 @@ class StartBody(Body):
     labels: dict[str, str] = {}
 
 
-class FlowBody(Body):
+class FlowTextBody(JsonBody):
     """A flow as text. It names no files of the server's machine."""
 
     text: str = Field(description="the content of a flow file")
     name: str = Field("flow.yaml", max_length=200, description="its name in errors")
 
 
-class TriggerBody(Body):
+class TriggerBody(JsonBody):
     """A start out of turn."""
 
     schedule: str | None = Field(None, description="its expression, if the flow has several")
 
 
-class BackfillBody(Body):
+class BackfillBody(JsonBody):
     """Past times of schedules."""
 
     since: str = Field(json_schema_extra={"format": "date-time"})
@@ -179,20 +179,20 @@ class BackfillBody(Body):
     schedule: str | None = Field(None, description="its expression. Default: all of the flow")
 
 
-class CancelBody(Body):
+class CancelBody(JsonBody):
     """A request to cancel."""
 
     reason: str = Field("", max_length=10_000)
     now: bool = Field(False, description="skip `finally` and compensation")
 
 
-class ResumeBody(Body):
+class ResumeBody(JsonBody):
     """Answers to the open questions about interrupted attempts."""
 
     on_crash: Literal["retry", "fail"]
 
 
-class RetryBody(Body):
+class RetryBody(JsonBody):
     """A retry of a failed execution."""
 
     step: str | None = Field(
@@ -201,7 +201,7 @@ class RetryBody(Body):
     flow: str | None = Field(None, min_length=1, description="a fixed flow: its id, or a hash")
 
 
-class ForkBody(Body):
+class ForkBody(JsonBody):
     """A fork of an execution."""
 
     from_step: str = Field(min_length=1, description="address of the step that starts again")
@@ -211,7 +211,7 @@ class ForkBody(Body):
     labels: dict[str, str] | None = Field(None, description="default: those of the old one")
 
 
-class UpgradeBody(Body):
+class UpgradeBody(JsonBody):
     """A move of an open execution to another version of its flow."""
 
     flow: str = Field(min_length=1, description="the version: id of a flow, or a hash")
@@ -221,7 +221,7 @@ class UpgradeBody(Body):
     check: bool = Field(False, description="only report what would happen")
 
 
-class SignalBody(Body):
+class SignalBody(JsonBody):
     """A signal to an execution."""
 
     data: Any = None
@@ -234,7 +234,7 @@ class KeyedSignalBody(SignalBody):
     key: str
 
 
-class GrantBody(Body):
+class GrantBody(JsonBody):
     """The later calls of the same tool that an approval also covers."""
 
     scope: Literal["execution", "flow"] = "execution"
@@ -243,7 +243,7 @@ class GrantBody(Body):
     expires: str | None = Field(None, description="a duration: `2h`")
 
 
-class DecisionBody(Body):
+class DecisionBody(JsonBody):
     """A decision."""
 
     choice: str
@@ -266,7 +266,7 @@ class OneDecision(DecisionBody):
     wait: str
 
 
-class DecisionsBody(Body):
+class DecisionsBody(JsonBody):
     """Several decisions, each with its own result."""
 
     decisions: list[OneDecision] = Field(min_length=1, max_length=MOST_DECISIONS)
@@ -278,17 +278,17 @@ class UploadQuery(Query):
     name: str = Field(min_length=1, max_length=255, description="its name, without directories")
 
 
-class ReleaseBody(Body):
+class ReleaseBody(JsonBody):
     """A release of an environment."""
 
     force: bool = Field(False, description="end it even if the process that opened it is alive")
 
 
-class EmptyBody(Body):
+class EmptyBody(JsonBody):
     """Nothing."""
 
 
-class TokenBody(Body):
+class TokenBody(JsonBody):
     """A token, with its limits."""
 
     name: str = Field(pattern=TOKEN_NAME, description="for lists and the audit record")
@@ -305,7 +305,7 @@ class TokenBody(Body):
     expires_in: int | None = Field(None, ge=1, le=10 * 365 * 86_400, description="in seconds")
 
 
-class DelegateBody(Body):
+class DelegateBody(JsonBody):
     """A delegation to another user."""
 
     to: str = Field(min_length=1, max_length=200, description="`user:NAME`")

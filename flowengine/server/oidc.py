@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from flowengine.server.problems import Refused
+from flowengine.server.problems import RequestRefused
 from flowengine.server.rights import USER_NAME
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ _UNREADABLE = "the OpenID provider cannot be read"
 _INVALID = "the token of the provider is not valid"
 
 
-class Named(NamedTuple):
+class TokenUser(NamedTuple):
     """The user whom a token names."""
 
     user: str
     groups: tuple[str, ...]
 
 
-class Provider:
+class OidcProvider:
     """Checks the tokens of one provider.
 
     Args:
@@ -73,7 +73,7 @@ class Provider:
         """Return an address that the provider publishes: `token_endpoint`.
 
         Raises:
-            Refused: It cannot be read (503).
+            RequestRefused: It cannot be read (503).
         """
         with self._lock:
             age = self._now() - self._endpoints_at
@@ -85,10 +85,10 @@ class Provider:
                     self._endpoints = {}
             address = self._endpoints.get(name)
         if not isinstance(address, str) or not is_protected(address):
-            raise Refused(503, _UNREADABLE)
+            raise RequestRefused(503, _UNREADABLE)
         return address
 
-    def named_by(self, token: str, *, audience: str | None = None, nonce: str = "") -> Named:
+    def named_by(self, token: str, *, audience: str | None = None, nonce: str = "") -> TokenUser:
         """Return the user whom a token names.
 
         Args:
@@ -97,18 +97,18 @@ class Provider:
             nonce: The `nonce` that a sign-in began with. Empty: the token needs none.
 
         Raises:
-            Refused: It is not valid (401), or the provider's keys cannot be read (503).
+            RequestRefused: It is not valid (401), or the provider's keys cannot be read (503).
         """
         import jwt
 
         if len(token) > _LONGEST_TOKEN:
-            raise Refused(401, _INVALID)
+            raise RequestRefused(401, _INVALID)
         try:
             header = jwt.get_unverified_header(token)
             algorithm, kid = header.get("alg"), header.get("kid")
             key = self._key(kid if isinstance(kid, str) else None)
             if algorithm not in ALGORITHMS or key is None:
-                raise Refused(401, _INVALID)
+                raise RequestRefused(401, _INVALID)
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key,
@@ -119,18 +119,18 @@ class Provider:
                 options={"require": ["exp", "iss", "aud"]},
             )
         except (ValueError, RecursionError):  # it is no JSON, or too deep
-            raise Refused(401, _INVALID) from None
+            raise RequestRefused(401, _INVALID) from None
         except jwt.PyJWTError as error:
             why = "it has expired" if isinstance(error, jwt.ExpiredSignatureError) else None
-            raise Refused(401, _INVALID if why is None else f"{_INVALID}: {why}") from None
+            raise RequestRefused(401, _INVALID if why is None else f"{_INVALID}: {why}") from None
         if nonce:
             _check_sign_in(claims, audience or "", nonce)
         user, groups = claims.get(self._rules.user_claim), claims.get(self._rules.groups_claim, [])
         if not isinstance(user, str) or not isinstance(groups, list):
             user, groups = "", []
         if USER_NAME.fullmatch(user) is None:
-            raise Refused(401, f"{_INVALID}: it names no valid user")
-        return Named(user, tuple(one for one in groups if isinstance(one, str)))
+            raise RequestRefused(401, f"{_INVALID}: it names no valid user")
+        return TokenUser(user, tuple(one for one in groups if isinstance(one, str)))
 
     def _key(self, kid: str | None) -> PyJWK | None:
         """Return the key with an id, or the only key if the token names none."""
@@ -141,7 +141,7 @@ class Provider:
                 self._asked = self._now()
                 self._keys = self._published() or self._keys
             if not self._keys:
-                raise Refused(503, "the keys of the OpenID provider cannot be read")
+                raise RequestRefused(503, "the keys of the OpenID provider cannot be read")
             if kid is None and len(self._keys) == 1:
                 return next(iter(self._keys.values()))
             return self._keys.get(kid)
@@ -173,13 +173,13 @@ def _check_sign_in(claims: Mapping[str, Any], client: str, nonce: str) -> None:
     """Check what only the token of a sign-in has.
 
     Raises:
-        Refused: The token is of another sign-in, or was given to another client.
+        RequestRefused: The token is of another sign-in, or was given to another client.
     """
     given, party = claims.get("nonce"), claims.get("azp", client)
     is_same = isinstance(given, str) and compare_digest(given.encode(), nonce.encode())
     is_shared = isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and "azp" not in claims
     if not is_same or party != client or is_shared:
-        raise Refused(401, f"{_INVALID}: it is of another sign-in")
+        raise RequestRefused(401, f"{_INVALID}: it is of another sign-in")
 
 
 def is_protected(url: str) -> bool:

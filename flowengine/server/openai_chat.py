@@ -20,9 +20,9 @@ from starlette.routing import Route as PathRoute
 
 from flowengine.errors import FlowEngineError, InputError, NotFound
 from flowengine.server.application import address_of
-from flowengine.server.problems import Refused, status_of
+from flowengine.server.problems import RequestRefused, status_of
 from flowengine.server.streams import HEARTBEAT_SECONDS, SEND_SECONDS
-from flowengine.server.talks import Arriving, Talk
+from flowengine.server.talks import ArrivingPart, Talk
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -90,12 +90,12 @@ class _Door:
         try:
             principal = await self._application.admit(request)
             if request.method != self._method:
-                raise Refused(
+                raise RequestRefused(
                     405, f"use {self._method} for this path", headers={"allow": self._method}
                 )
             response = await self._answer(self._application, principal, request)
         except FlowEngineError as error:
-            if isinstance(error, Refused):
+            if isinstance(error, RequestRefused):
                 await self._application.note(request, None, error.status, error.message)
             response = _refusal(error)
         await response(scope, receive, send)
@@ -118,7 +118,7 @@ async def _chat(application: Application, principal: Any, request: Request) -> A
 
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
-        raise Refused(415, "the body is JSON", hint="send application/json")
+        raise RequestRefused(415, "the body is JSON", hint="send application/json")
     try:
         asked = _Asked.model_validate_json(await request.body())
     except ValidationError as error:
@@ -224,16 +224,16 @@ class _Turn:
         """Yield the pieces of the answer: text, and calls that have ended."""
         talk, until = self._talk, time.monotonic() + LONGEST_SECONDS
         async for part in talk.follow(self._shown, self._message, until):
-            for text in self._arriving(part) if isinstance(part, Arriving) else self._of(part):
+            for text in self._arriving(part) if isinstance(part, ArrivingPart) else self._of(part):
                 self._has_text = True
                 yield {"content": text}
-            if not isinstance(part, Arriving) and part.kind == "tool_result":
+            if not isinstance(part, ArrivingPart) and part.kind == "tool_result":
                 yield {_TOOLS: [self._tool(part)]}
         for text in self._last():
             yield {"content": f"\n\n{text}" if self._has_text else text}
             self._has_text = True
 
-    def _arriving(self, arriving: Arriving) -> Iterator[str]:
+    def _arriving(self, arriving: ArrivingPart) -> Iterator[str]:
         part = arriving.part
         if part["part"] == "text" and part["text"]:
             yield from self._piece(part["address"], part["text"])
@@ -350,5 +350,5 @@ def _problem(error: FlowEngineError) -> dict[str, Any]:
 
 
 def _refusal(error: FlowEngineError) -> JSONResponse:
-    headers = error.headers if isinstance(error, Refused) else None
+    headers = error.headers if isinstance(error, RequestRefused) else None
     return JSONResponse({"error": _problem(error)}, status_of(error), headers)

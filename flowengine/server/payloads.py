@@ -9,27 +9,27 @@ from __future__ import annotations
 from typing import Any
 
 from flowengine.errors import NotAllowed
-from flowengine.server.calls import Call
+from flowengine.server.calls import ApiCall
 from flowengine.server.rights import Right
 
 
-def decode(call: Call) -> Any:
+def decode(call: ApiCall) -> Any:
     """Return payloads as JSON. No payload names the flow to which it belongs."""
     _check(call, Right.CONTENT)
     return {"payloads": call.engine.decode_payloads(_given(call), call.namespace)}
 
 
-def encode(call: Call) -> Any:
+def encode(call: ApiCall) -> Any:
     """Return payloads as workers send them. They can be sent to executions of any flow."""
     _check(call, Right.OPERATE)
     return {"payloads": call.engine.encode_payloads(_given(call), call.namespace)}
 
 
-def _given(call: Call) -> list[dict[str, Any]]:
+def _given(call: ApiCall) -> list[dict[str, Any]]:
     return [payload.model_dump() for payload in call.body.payloads]
 
 
-def _check(call: Call, right: Right) -> None:
+def _check(call: ApiCall, right: Right) -> None:
     """Check that the user has a right on all flows.
 
     Raises:

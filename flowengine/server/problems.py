@@ -35,7 +35,7 @@ _STATUSES: dict[type[FlowEngineError], int] = {
 _TIMES = ("at", "sent", "expired_at")
 
 
-class Refused(FlowEngineError):
+class RequestRefused(FlowEngineError):
     """A request that HTTP itself, or the guard in front of the API, refuses.
 
     Args:
@@ -60,7 +60,7 @@ class Refused(FlowEngineError):
 
 def status_of(error: FlowEngineError) -> int:
     """Return the HTTP status of an error."""
-    if isinstance(error, Refused):
+    if isinstance(error, RequestRefused):
         return error.status
     return next((_STATUSES[cls] for cls in type(error).__mro__ if cls in _STATUSES), 500)
 
@@ -74,7 +74,7 @@ def problem_of(error: FlowEngineError, surface: Surface = "http") -> dict[str, A
         "type": "about:blank",
         "title": phrase,
         "status": status,
-        "code": code if isinstance(error, Refused) else type(error).__name__,
+        "code": code if isinstance(error, RequestRefused) else type(error).__name__,
         "detail": error.message,
     }
     if (hint := error.hint_for(surface)) is not None:
@@ -92,7 +92,7 @@ def problem_of(error: FlowEngineError, surface: Surface = "http") -> dict[str, A
 
 def problem_response(error: FlowEngineError) -> Response:
     """Return the answer to a request that failed."""
-    headers = error.headers if isinstance(error, Refused) else {}
+    headers = error.headers if isinstance(error, RequestRefused) else {}
     return Response(as_json(problem_of(error)), status_of(error), headers, MEDIA_TYPE)
 
 

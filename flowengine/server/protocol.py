@@ -285,9 +285,9 @@ class LimitedProtocol(_LimitedReader, H11Protocol):
         self._connections.note(self.client[0] if self.client else "", status, why)
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or not cycle.response_started or cycle.response_complete:
-            from flowengine.server.problems import MEDIA_TYPE, Refused, as_json, problem_of
+            from flowengine.server.problems import MEDIA_TYPE, RequestRefused, as_json, problem_of
 
-            body = as_json(problem_of(Refused(status, why)))
+            body = as_json(problem_of(RequestRefused(status, why)))
             lines = (
                 b"HTTP/1.1 %d %s" % (status, _PHRASES[status]),
                 b"content-type: " + MEDIA_TYPE.encode(),

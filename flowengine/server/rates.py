@@ -8,7 +8,7 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from flowengine.server.problems import Refused
+from flowengine.server.problems import RequestRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ class Rates:
             token: The name of the credential.
 
         Raises:
-            Refused: The allowance is used up (RFC 6585, 4).
+            RequestRefused: The allowance is used up (RFC 6585, 4).
         """
         with self._lock:
             now, identity = self._now(), (user, token)
@@ -57,4 +57,4 @@ class Rates:
                 self._left.popitem(last=False)
         if is_over:
             wait = max(1, math.ceil((1 - left) / self._rate))
-            raise Refused(429, "too many requests", headers={"retry-after": str(wait)})
+            raise RequestRefused(429, "too many requests", headers={"retry-after": str(wait)})

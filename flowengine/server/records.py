@@ -73,7 +73,7 @@ CREATE TABLE IF NOT EXISTS uploads (
 """
 
 
-class Token(NamedTuple):
+class AccessToken(NamedTuple):
     """A token, without its secret."""
 
     name: str
@@ -100,7 +100,7 @@ class Token(NamedTuple):
         return "expired" if self.expires_at is not None and self.expires_at <= now else "open"
 
 
-class Session(NamedTuple):
+class SignedInSession(NamedTuple):
     """A browser that is signed in."""
 
     token: str
@@ -118,7 +118,7 @@ class SignedIn(NamedTuple):
     issuer: str
 
 
-class Upload(NamedTuple):
+class StoredUpload(NamedTuple):
     """A file that a user has uploaded."""
 
     name: str
@@ -126,7 +126,7 @@ class Upload(NamedTuple):
     sha256: str
 
 
-class Kept(NamedTuple):
+class KeyedRequest(NamedTuple):
     """A request with an idempotency key."""
 
     seed: str
@@ -162,7 +162,7 @@ def server_folder(location: str) -> str:
     return folder
 
 
-class Records:
+class ServerRecords:
     """The data of one server, shared by its threads and by `flowengine tokens`.
 
     Args:
@@ -248,7 +248,7 @@ class Records:
             ) from None
         return f"{_PREFIX}{id}_{secret}"
 
-    def find_token(self, text: str, now: int) -> Token | None:
+    def find_token(self, text: str, now: int) -> AccessToken | None:
         """Return the token that a caller presents if it is valid, and note its use."""
         id, _, secret = text.removeprefix(_PREFIX).partition("_")
         rows = self._read("SELECT hash, * FROM tokens WHERE id = ?", (id,))
@@ -262,17 +262,17 @@ class Records:
             self._write("UPDATE tokens SET used_at = ? WHERE id = ?", (now, id))
         return token
 
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> list[AccessToken]:
         """Return all tokens, oldest first, also those that are no longer valid."""
         return [_token(row) for row in self._read("SELECT * FROM tokens ORDER BY created_at, name")]
 
-    def token_named(self, name: str, now: int) -> Token | None:
+    def token_named(self, name: str, now: int) -> AccessToken | None:
         """Return a token by its name, if it is valid."""
         rows = self._read("SELECT * FROM tokens WHERE name = ?", (name,))
         token = _token(rows[0]) if rows else None
         return token if token is not None and token.status(now) == "open" else None
 
-    def revoke_token(self, name: str, now: int) -> Token:
+    def revoke_token(self, name: str, now: int) -> AccessToken:
         """Revoke a token. It is refused from the next request on.
 
         Raises:
@@ -317,13 +317,13 @@ class Records:
         )
         return SignedIn(rows[0][0], tuple(json.loads(rows[0][1])), rows[0][2]) if rows else None
 
-    def find_session(self, secret: str, now: int) -> Session | None:
+    def find_session(self, secret: str, now: int) -> SignedInSession | None:
         """Return the session of a cookie, unless it has ended."""
         rows = self._read(
             "SELECT token, form_token FROM sessions WHERE hash = ? AND expires_at > ?",
             (_digest(secret), now),
         )
-        return Session(*rows[0]) if rows else None
+        return SignedInSession(*rows[0]) if rows else None
 
     def end_session(self, secret: str) -> None:
         """End a session: the user has signed out."""
@@ -385,7 +385,7 @@ class Records:
 
     # Idempotency
 
-    def begin_answer(self, user: str, key: str, request: bytes, now: int) -> Kept:
+    def begin_answer(self, user: str, key: str, request: bytes, now: int) -> KeyedRequest:
         """Note that a request with an idempotency key is being answered, or return its answer.
 
         A request that a killed server left unanswered begins again, with the same seed.
@@ -425,7 +425,7 @@ class Records:
                     "UPDATE answers SET boot = ? WHERE user = ? AND key = ?",
                     (self._boot, user, key),
                 )
-            return Kept(found, status, body)
+            return KeyedRequest(found, status, body)
 
     def end_answer(self, user: str, key: str, status: int, body: bytes) -> None:
         """Keep the answer to a request with an idempotency key."""
@@ -456,14 +456,14 @@ class Records:
                 hint="an upload is held for a week",
             )
 
-    def end_upload(self, user: str, file: Upload, now: int) -> None:
+    def end_upload(self, user: str, file: StoredUpload, now: int) -> None:
         """Record a file that a user has uploaded."""
         self._write(
             "INSERT OR REPLACE INTO uploads VALUES (?, ?, ?, ?, ?)",
             (user, file.sha256, file.name, file.size, now),
         )
 
-    def upload(self, user: str, sha256: str) -> Upload:
+    def upload(self, user: str, sha256: str) -> StoredUpload:
         """Return a file that a user has uploaded.
 
         Raises:
@@ -478,7 +478,7 @@ class Records:
                 hint="upload it: POST /v1/artifacts?name=NAME",
             )
         name, size = found[0]
-        return Upload(name, size, sha256)
+        return StoredUpload(name, size, sha256)
 
     # Internals
 
@@ -491,14 +491,14 @@ class Records:
             return cursor.fetchall()
 
 
-def _token(row: tuple[Any, ...]) -> Token:
+def _token(row: tuple[Any, ...]) -> AccessToken:
     _, name, user, _, role, flows, content, created, by, expires, used, revoked = row
-    return Token(
+    return AccessToken(
         name, user, role, json.loads(flows), bool(content), created, by, expires, used, revoked
     )
 
 
-def token_view(token: Token, now: int) -> Mapping[str, Any]:
+def token_view(token: AccessToken, now: int) -> Mapping[str, Any]:
     """Return a token as `flowengine tokens list --json` and the API return it."""
     from flowengine.kernel.notation.times import format_time
 

@@ -107,7 +107,7 @@ class AllEvents(TypedDict):
     """Pass it as `after` to get the events that follow."""
 
 
-class Graph(TypedDict):
+class DrawnGraph(TypedDict):
     """The graph of a flow in the node-link format of networkx, and a picture of it."""
 
     title: str

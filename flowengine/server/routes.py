@@ -79,15 +79,15 @@ ROUTES = (
     ),
     Route(
         "POST", "/v1/flows", Right.ADMINISTER, flows.deploy, responses.DeployedFlow,
-        models.FlowBody, status=201,
+        models.FlowTextBody, status=201,
     ),
     Route(
         "POST", "/v1/flows/check", Right.SEE, flows.check_flow, responses.CheckedFlow,
-        models.FlowBody,
+        models.FlowTextBody,
     ),
     Route("GET", "/v1/flows/{flow}", Right.SEE, flows.show_flow, responses.FlowItem),
     Route(
-        "GET", "/v1/flows/{flow}/graph", Right.SEE, flows.flow_graph, responses.Graph,
+        "GET", "/v1/flows/{flow}/graph", Right.SEE, flows.flow_graph, responses.DrawnGraph,
         query=models.GraphQuery,
     ),
     Route(
@@ -144,7 +144,7 @@ ROUTES = (
         query=models.AllEventsQuery, streams=True,
     ),
     Route(
-        "GET", f"{_EXECUTION}/graph", Right.SEE, executions.graph, responses.Graph,
+        "GET", f"{_EXECUTION}/graph", Right.SEE, executions.graph, responses.DrawnGraph,
         query=models.GraphQuery,
     ),
     Route(

@@ -18,7 +18,7 @@ from flowengine.server.application import LARGEST_BODY, Application
 from flowengine.server.guard import Hosts
 from flowengine.server.protocol import Connections, LimitedProtocol, ProtocolLimits
 from flowengine.server.rates import PER_MINUTE
-from flowengine.server.records import Records, server_folder
+from flowengine.server.records import ServerRecords, server_folder
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -103,7 +103,7 @@ def serve(
         pages: Returns the routes of the page.
     """
     check(serving)
-    records = Records(server_folder(engine.store.location))
+    records = ServerRecords(server_folder(engine.store.location))
     try:
         token, token_file = records.local_token()
         listening = _listen(serving)
@@ -112,7 +112,7 @@ def serve(
 
         async def run() -> None:
             application = Application(engine, records, hosts, token, pages, serving.per_minute)
-            server = Server(application, serving)
+            server = BoundedServer(application, serving)
             server.on_ready = lambda: on_ready(Ready(_url(serving, port), token_file))
             await server.serve(sockets=[listening])
 
@@ -121,7 +121,7 @@ def serve(
         records.close()
 
 
-class Server(uvicorn.Server):
+class BoundedServer(uvicorn.Server):
     """uvicorn's server with deadlines and bounds. It ends its streams first when it stops.
 
     Args:

@@ -12,7 +12,7 @@ from flowengine.server.routes import find_route
 
 if TYPE_CHECKING:
     from flowengine.server.application import Application
-    from flowengine.server.calls import Call
+    from flowengine.server.calls import ApiCall
     from flowengine.server.rights import Principal
 
 DECIDED = ("approval", "ask", "question")
@@ -77,5 +77,5 @@ def open_questions(found: Mapping[str, Any], decided: Collection[str] = ()) -> l
     return [wait for wait in waits if wait["kind"] in DECIDED and wait["id"] not in decided]
 
 
-def _status(call: Call) -> str:
+def _status(call: ApiCall) -> str:
     return call.engine.summary(call.path["execution"])["status"]

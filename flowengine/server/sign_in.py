@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from flowengine.server.host_secrets import host_secret
-from flowengine.server.oidc import Named, answer_of
-from flowengine.server.problems import Refused
+from flowengine.server.oidc import TokenUser, answer_of
+from flowengine.server.problems import RequestRefused
 
 if TYPE_CHECKING:
-    from flowengine.server.oidc import Provider
+    from flowengine.server.oidc import OidcProvider
     from flowengine.sign_in_rules import OidcSignIn
 
 COOKIE = "flowengine_sign_in"
@@ -57,7 +57,7 @@ class CodeFlow:
 
     def __init__(
         self,
-        provider: Provider,
+        provider: OidcProvider,
         rules: OidcSignIn,
         ask: Callable[[str, Mapping[str, str], Mapping[str, str]], Any] | None = None,
         now: Callable[[], float] = time.monotonic,
@@ -77,7 +77,7 @@ class CodeFlow:
             following: The path to show then.
 
         Raises:
-            Refused: The provider cannot be read (503).
+            RequestRefused: The provider cannot be read (503).
         """
         address = self._provider.endpoint("authorization_endpoint")
         state, browser, nonce, verifier = (secrets.token_urlsafe(_BYTES) for _ in range(4))
@@ -99,7 +99,7 @@ class CodeFlow:
         }
         return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(asked)}", browser
 
-    def finish(self, given: Mapping[str, str], browser: str) -> tuple[Named, str]:
+    def finish(self, given: Mapping[str, str], browser: str) -> tuple[TokenUser, str]:
         """Return the user whom the provider names, and the path to show.
 
         Args:
@@ -107,18 +107,18 @@ class CodeFlow:
             browser: The secret in its cookie.
 
         Raises:
-            Refused: The browser did not begin this sign-in, or the provider names no user.
+            RequestRefused: The browser did not begin this sign-in, or the provider names no user.
         """
         with self._lock:
             begun = self._begun.pop(given.get("state", ""), None)
         if begun is None or self._now() - begun.at > SECONDS:
-            raise Refused(401, _UNKNOWN, hint=_AGAIN)
+            raise RequestRefused(401, _UNKNOWN, hint=_AGAIN)
         if not hmac.compare_digest(begun.browser, _digest(browser)):
-            raise Refused(401, "another browser began this sign-in", hint=_AGAIN)
+            raise RequestRefused(401, "another browser began this sign-in", hint=_AGAIN)
         if given.get("iss", self._rules.issuer) != self._rules.issuer:
-            raise Refused(401, "another provider answered", hint=_AGAIN)
+            raise RequestRefused(401, "another provider answered", hint=_AGAIN)
         if "error" in given or not given.get("code"):
-            raise Refused(401, "the provider did not sign you in", hint=_AGAIN)
+            raise RequestRefused(401, "the provider did not sign you in", hint=_AGAIN)
         token = self._token(begun, given["code"])
         named = self._provider.named_by(token, audience=self._rules.client, nonce=begun.nonce)
         return named, begun.following
@@ -127,7 +127,7 @@ class CodeFlow:
         """Return the token with which the provider names the user.
 
         Raises:
-            Refused: It gives none for this code (401), or does not answer (503).
+            RequestRefused: It gives none for this code (401), or does not answer (503).
         """
         fields = {
             "grant_type": "authorization_code",
@@ -144,9 +144,11 @@ class CodeFlow:
             answer = self._ask(address, fields, {"accept": "application/json"})
             token = answer["id_token"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            raise Refused(401, "the provider does not accept this sign-in", hint=_AGAIN) from None
+            raise RequestRefused(
+                401, "the provider does not accept this sign-in", hint=_AGAIN
+            ) from None
         if not isinstance(token, str):
-            raise Refused(401, "the provider does not accept this sign-in", hint=_AGAIN)
+            raise RequestRefused(401, "the provider does not accept this sign-in", hint=_AGAIN)
         return token
 
 

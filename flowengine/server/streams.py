@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.sdk.threads import on_thread
-from flowengine.server.changes import Alert, Changes
+from flowengine.server.changes import Alert, StoreChanges
 from flowengine.server.events import shown_to, view_of
 from flowengine.server.problems import as_json
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flowengine.arriving_replies import ReplyReader
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import StoreEvent
-    from flowengine.server.calls import Call
+    from flowengine.server.calls import ApiCall
 
 RECENT_BYTES = 8 * 1024 * 1024
 """Size of the newest events of an execution that are kept in memory."""
@@ -181,7 +181,7 @@ class _Source(NamedTuple):
     """Returns the part of an event that the reader sees. Empty: nothing."""
 
 
-class Streams:
+class EventStreams:
     """The open streams of a server.
 
     Args:
@@ -189,7 +189,7 @@ class Streams:
         changes: Those of its store.
     """
 
-    def __init__(self, engine: Engine, changes: Changes) -> None:
+    def __init__(self, engine: Engine, changes: StoreChanges) -> None:
         self._engine = engine
         self._changes = changes
         self._feeds: dict[str | None, _Feed] = {}
@@ -202,7 +202,7 @@ class Streams:
         """Number of open streams."""
         return sum(feed.readers for feed in self._feeds.values())
 
-    async def response(self, call: Call, last: str | None) -> EventSourceResponse:
+    async def response(self, call: ApiCall, last: str | None) -> EventSourceResponse:
         """Return the stream of the events of an execution, or of all executions.
 
         Args:
@@ -255,7 +255,7 @@ class Streams:
             lambda event: event.piece,
         )
 
-    def _of_all(self, call: Call) -> _Source:
+    def _of_all(self, call: ApiCall) -> _Source:
         engine, shown = self._engine, shown_to(call)
 
         def feed() -> _Feed:

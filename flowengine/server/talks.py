@@ -23,7 +23,7 @@ from flowengine.server.streams import LISTEN_SECONDS
 if TYPE_CHECKING:
     from flowengine.metachain.agent_events import StreamPart
     from flowengine.server.application import Application
-    from flowengine.server.calls import Call
+    from flowengine.server.calls import ApiCall
     from flowengine.server.rights import Principal
 
 _EVENTS = f"{EXECUTION}/events"
@@ -32,7 +32,7 @@ _DECISION = "/v1/approvals/{approval}/decision"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 
 
-class Arriving(NamedTuple):
+class ArrivingPart(NamedTuple):
     """A part of a reply that a model is writing."""
 
     part: Mapping[str, Any]
@@ -77,7 +77,7 @@ class Talk:
     async def read(self) -> AgentParts:
         """Return the actions of the agents. Needs the right to content."""
 
-        def read(call: Call) -> AgentParts:
+        def read(call: ApiCall) -> AgentParts:
             return agent_parts(call.engine, call.path["execution"])
 
         ids = {"execution": self.execution}
@@ -104,7 +104,7 @@ class Talk:
 
     async def follow(
         self, shown: int, message: str | None, until: float
-    ) -> AsyncIterator[StreamPart | Arriving]:
+    ) -> AsyncIterator[StreamPart | ArrivingPart]:
         """Yield the actions of the agents until the execution ends or needs its user.
 
         Args:
@@ -116,8 +116,8 @@ class Talk:
         await self.read()  # checks the right to content
         replies = self._application.arriving_replies(self.execution)
 
-        def arrived() -> Iterator[Arriving]:
-            return map(Arriving, () if replies is None else replies.read())
+        def arrived() -> Iterator[ArrivingPart]:
+            return map(ArrivingPart, () if replies is None else replies.read())
 
         try:
             while time.monotonic() < until and not self._application.is_closing:

@@ -22,7 +22,7 @@ from flowengine.engines.results import ENDED
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotAllowed, NotFound
 from flowengine.sdk.tool_calls import ApprovalResponse
 from flowengine.server.application import address_of
-from flowengine.server.problems import Refused, status_of
+from flowengine.server.problems import RequestRefused, status_of
 from flowengine.server.routes import find_route
 from flowengine.server.settling import EXECUTION
 from flowengine.server.streams import LONGEST_SECONDS, SEND_SECONDS
@@ -31,7 +31,7 @@ from flowengine.tool_environment.journal import TASK
 
 if TYPE_CHECKING:
     from flowengine.server.application import Application
-    from flowengine.server.calls import Call
+    from flowengine.server.calls import ApiCall
     from flowengine.server.rights import Principal
 
 PATH = "/tools"
@@ -128,7 +128,7 @@ class _Client:
         self._open[principal.user] += 1
         try:
             if self._open[principal.user] > MOST_OF_USER:
-                raise Refused(429, f"{principal.user} has {MOST_OF_USER} connections")
+                raise RequestRefused(429, f"{principal.user} has {MOST_OF_USER} connections")
             self._sent = dict(asked.after)
             await self._serve(asked)
         except FlowEngineError as error:
@@ -159,21 +159,21 @@ class _Client:
         """Return the first message.
 
         Raises:
-            Refused: It is late, or another one.
+            RequestRefused: It is late, or another one.
         """
         try:
             text = await asyncio.wait_for(self._socket.receive_text(), FIRST_SECONDS)
             asked = _Open.model_validate_json(text)
         except TimeoutError:
-            raise Refused(408, "the first message did not arrive in time") from None
+            raise RequestRefused(408, "the first message did not arrive in time") from None
         except (ValidationError, KeyError):  # KeyError: it is not text
-            raise Refused(
+            raise RequestRefused(
                 400,
                 "the first message is not valid",
                 hint='{"type": "open", "token": …, "execution": …} or with "task"',
             ) from None
         if (asked.execution is None) == (asked.task is None):
-            raise Refused(400, "the first message names either 'execution' or 'task'")
+            raise RequestRefused(400, "the first message names either 'execution' or 'task'")
         return asked
 
     async def _identified(self, asked: _Open) -> Principal:
@@ -227,7 +227,7 @@ class _Client:
             self._ended.add(execution)
         return bool(messages)
 
-    def _read(self, call: Call) -> tuple[str, bool, list[dict[str, Any]]]:
+    def _read(self, call: ApiCall) -> tuple[str, bool, list[dict[str, Any]]]:
         """Return an execution's id, whether it has ended, and its new messages."""
         engine, id = call.engine, call.path["execution"]
         has_ended = engine.summary(id)["status"] in ENDED

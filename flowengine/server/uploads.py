@@ -21,12 +21,12 @@ from flowengine.durable_files import make_folder
 from flowengine.errors import NotAllowed
 from flowengine.kept_files import clean_name
 from flowengine.sdk.threads import on_thread
-from flowengine.server.records import Records, Upload
+from flowengine.server.records import ServerRecords, StoredUpload
 from flowengine.server.rights import Principal, Right
 from flowengine.upload_rules import UploadRules
 
 if TYPE_CHECKING:
-    from flowengine.server.calls import Call
+    from flowengine.server.calls import ApiCall
 
 _FILE = frozenset({"name", "size", "sha256"})
 _PIECE = 1024 * 1024
@@ -38,7 +38,7 @@ class TakesFiles(PathRoute):
     """A path whose forms have files, and are therefore as large as an upload."""
 
 
-async def received(records: Records, parts: AsyncIterator[bytes]) -> Path:
+async def received(records: ServerRecords, parts: AsyncIterator[bytes]) -> Path:
     """Write a body to a temporary file, whose size the guard in front has bounded.
 
     Args:
@@ -64,7 +64,7 @@ async def received(records: Records, parts: AsyncIterator[bytes]) -> Path:
     return Path(file.name)
 
 
-def _incoming(records: Records) -> str:
+def _incoming(records: ServerRecords) -> str:
     """Return the directory of files that are being received, without those of dead servers."""
     folder = os.path.join(records.folder, "incoming")
     make_folder(folder, synced=False)
@@ -89,7 +89,7 @@ def check_may_upload(principal: Principal) -> None:
         )
 
 
-def upload(call: Call) -> Any:
+def upload(call: ApiCall) -> Any:
     """Keep a file, to be named in later requests of the same user. The body is its content."""
     name, path = clean_name(call.query.name), call.body
     rules = call.engine.settings.uploads or UploadRules()
@@ -97,12 +97,12 @@ def upload(call: Call) -> Any:
     with path.open("rb") as file:
         rules.check(name, file.read(8))
     call.records.check_uploads(user, path.stat().st_size, now)
-    kept = Upload(*call.engine.store.hold_artifact(path, name))
+    kept = StoredUpload(*call.engine.store.hold_artifact(path, name))
     call.records.end_upload(user, kept, now)
     return kept._asdict()
 
 
-def with_files(call: Call, value: Any) -> Any:
+def with_files(call: ApiCall, value: Any) -> Any:
     """Return a value with each `{name, size, sha256}` replaced by the file that a flow receives.
 
     Raises:
@@ -119,7 +119,7 @@ def with_files(call: Call, value: Any) -> Any:
 
 
 @contextmanager
-def attached(call: Call, digests: Sequence[str]) -> Iterator[list[str]]:
+def attached(call: ApiCall, digests: Sequence[str]) -> Iterator[list[str]]:
     """Return paths of uploaded files with their names, in the block only.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import UsageError
 from flowengine.telemetry.conventions import CAPTURE_CONTENT, ENDPOINTS
-from flowengine.telemetry.spans import Span, Tracer
+from flowengine.telemetry.spans import ExecutionTracer, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ def export_traces(
         UsageError: The packages of the extra `telemetry` are not installed.
     """
     try:
-        from flowengine.telemetry.sdk import Pipeline
+        from flowengine.telemetry.sdk import SpanPipeline
     except ImportError as error:
         raise UsageError(
             f"traces need the SDK of OpenTelemetry: {error}",
@@ -68,8 +68,8 @@ def export_traces(
         ) from error
     if content is None:
         content = os.environ.get(CAPTURE_CONTENT, "").lower() == "true"
-    pipeline = Pipeline(exporter)
-    end = engine.subscribe(Live(engine, pipeline.export, content=content))
+    pipeline = SpanPipeline(exporter)
+    end = engine.subscribe(LiveSpans(engine, pipeline.export, content=content))
     engine.carry_traces(True)
 
     def close() -> None:
@@ -84,14 +84,14 @@ def _nothing() -> None:
     """End no export."""
 
 
-class Live:
+class LiveSpans:
     """Makes spans from the updates of an engine."""
 
     def __init__(self, engine: Traced, export: Callable[[Span], None], *, content: bool) -> None:
         self._engine = engine
         self._export = export
         self._content = content
-        self._traced: dict[str, tuple[Tracer, list[StepSpec]]] = {}
+        self._traced: dict[str, tuple[ExecutionTracer, list[StepSpec]]] = {}
         """The tracer of each execution driven here, and the steps of its flow. A flow changes only
         while no process drives the execution."""
 
@@ -112,7 +112,7 @@ class Live:
         """Begin to trace an execution. Another process may have driven its first steps."""
         if execution in self._traced:
             return
-        tracer = Tracer(self._engine.store.execution(execution), content=self._content)
+        tracer = ExecutionTracer(self._engine.store.execution(execution), content=self._content)
         self._traced[execution] = tracer, self._engine.flow_of(execution).compiled["steps"]
         for update, flow in self._engine.past_updates(execution, until=seq) if seq else ():
             for _ in tracer.take(update, flow["steps"]):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.notation.times import parse_time
 from flowengine.telemetry import conventions as names
-from flowengine.telemetry.export import Live
+from flowengine.telemetry.export import LiveSpans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
     from opentelemetry.sdk.metrics.export import MetricReader
 
-    from flowengine.telemetry.source import Measured
+    from flowengine.telemetry.source import MeasuredEngine
     from flowengine.telemetry.spans import Span
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 EXPORTER = "OTEL_METRICS_EXPORTER"
 
 
-def export_metrics_if_wanted(engine: Measured) -> Callable[[], None]:
+def export_metrics_if_wanted(engine: MeasuredEngine) -> Callable[[], None]:
     """Export metrics if environment variables ask for them and the SDK is installed.
 
     Returns:
@@ -43,7 +43,9 @@ def export_metrics_if_wanted(engine: Measured) -> Callable[[], None]:
     return export_metrics(engine)
 
 
-def export_metrics(engine: Measured, reader: MetricReader | None = None) -> Callable[[], None]:
+def export_metrics(
+    engine: MeasuredEngine, reader: MetricReader | None = None
+) -> Callable[[], None]:
     """Export metrics of the executions that an engine drives, and of its store.
 
     Args:
@@ -78,7 +80,7 @@ def export_metrics(engine: Measured, reader: MetricReader | None = None) -> Call
         metrics.set_meter_provider(provider)  # for the metrics of environments
     meter = provider.get_meter("flowengine")
     observed = _Observed(meter, engine)
-    end = engine.subscribe(Live(engine, _Recorded(meter).take, content=False))
+    end = engine.subscribe(LiveSpans(engine, _Recorded(meter).take, content=False))
 
     def close() -> None:
         end()
@@ -165,7 +167,7 @@ class _Observed:
         is_open: Whether the store can be read.
     """
 
-    def __init__(self, meter: Meter, engine: Measured) -> None:
+    def __init__(self, meter: Meter, engine: MeasuredEngine) -> None:
         self.is_open = True
         due = "Executions that can continue and that no process runs"
         oldest = "How long the oldest of them has been able to continue"
@@ -199,7 +201,7 @@ class _Observed:
         return observe
 
 
-def oldest_approval(engine: Measured) -> float:
+def oldest_approval(engine: MeasuredEngine) -> float:
     """Return for how many seconds the oldest open approval has been open. 0: there is none."""
     waits = engine.waits(kinds=("approval", "ask"), limit=1).items
     return max(0.0, time.time() - parse_time(waits[0]["since"]) / 1000) if waits else 0.0

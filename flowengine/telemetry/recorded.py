@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.telemetry.spans import Span, Tracer
+from flowengine.telemetry.spans import ExecutionTracer, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flowengine.telemetry.source import Recorded
+    from flowengine.telemetry.source import ExecutionSource
 
 
-def recorded_spans(engine: Recorded, execution: str, *, content: bool = False) -> Iterator[Span]:
+def recorded_spans(
+    engine: ExecutionSource, execution: str, *, content: bool = False
+) -> Iterator[Span]:
     """Yield the spans of an execution that have ended, the innermost first.
 
     Args:
@@ -27,7 +29,7 @@ def recorded_spans(engine: Recorded, execution: str, *, content: bool = False) -
         NotFound: The store has no such execution.
     """
     record = engine.store.execution(engine.find(execution))
-    tracer = Tracer(record, content=content)
+    tracer = ExecutionTracer(record, content=content)
     for update, flow in engine.past_updates(record.id):
         yield from tracer.take(update, flow["steps"])
     if record.ended_at is not None:

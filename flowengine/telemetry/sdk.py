@@ -31,7 +31,7 @@ KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
 SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
-class Pipeline:
+class SpanPipeline:
     """Exports finished spans in batches, on a thread of the SDK.
 
     Args:

@@ -43,7 +43,7 @@ class TracedFlow(Protocol):
         """The steps, among others."""
 
 
-class Recorded(Protocol):
+class ExecutionSource(Protocol):
     """A store with executions. `flowengine.Engine` is one."""
 
     @property
@@ -62,7 +62,7 @@ class Recorded(Protocol):
         """Replay an execution. See `Engine.past_updates`."""
 
 
-class Traced(Recorded, Protocol):
+class Traced(ExecutionSource, Protocol):
     """An engine that drives executions."""
 
     def subscribe(self, callback: Callable[[Any], None]) -> Callable[[], object]:
@@ -72,7 +72,7 @@ class Traced(Recorded, Protocol):
         """Let tools continue the traces of executions, or not."""
 
 
-class Waits(Protocol):
+class WaitList(Protocol):
     """A page of waits."""
 
     @property
@@ -80,7 +80,7 @@ class Waits(Protocol):
         """The waits."""
 
 
-class Measured(Traced, Protocol):
+class MeasuredEngine(Traced, Protocol):
     """An engine whose store is measured."""
 
     def waited(self) -> list[float]:
@@ -92,5 +92,5 @@ class Measured(Traced, Protocol):
     def quarantined(self) -> int:
         """Return how many executions no worker takes."""
 
-    def waits(self, *, kinds: Iterable[str], limit: int) -> Waits:
+    def waits(self, *, kinds: Iterable[str], limit: int) -> WaitList:
         """Return the oldest open waits."""

@@ -75,7 +75,7 @@ class _Open:
         """Name of the agent that took the first turn inside."""
 
 
-class Tracer:
+class ExecutionTracer:
     """Makes the spans of one execution, each when it ends.
 
     Args:

@@ -1,9 +1,9 @@
 """The conformance suite for environment providers: for the built-in ones and for yours.
 
-Each check takes a `Case` and raises `AssertionError` if the provider breaks the rule that the
-check's docstring states. With pytest:
+Each check takes a `ProviderCase` and raises `AssertionError` if the provider breaks the rule that
+the check's docstring states. With pytest:
 
-    CASE = Case(MyProvider, {"kind": "mine"}, use=lambda resource: resource.ask("anything"))
+    CASE = ProviderCase(MyProvider, {"kind": "mine"}, use=lambda resource: resource.ask("anything"))
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
     def test_my_provider_conforms(check):
@@ -40,7 +40,7 @@ BOUND = 60.0
 """Seconds after which an expected event counts as missing."""
 
 
-class Case(NamedTuple):
+class ProviderCase(NamedTuple):
     """A provider under test."""
 
     provider: Callable[[], Provider[Any]]
@@ -51,13 +51,13 @@ class Case(NamedTuple):
     """Uses a resource, blocking, and raises an error if that fails."""
 
 
-Check = Callable[[Case], None]
+Check = Callable[[ProviderCase], None]
 
 
 class Bench:
     """A manager for one check, in a separate directory."""
 
-    def __init__(self, case: Case, folder: Path) -> None:
+    def __init__(self, case: ProviderCase, folder: Path) -> None:
         self.case = case
         self.folder = folder
         self.manager = EnvironmentManager(folder)
@@ -79,7 +79,7 @@ class Bench:
 
 
 @contextlib.contextmanager
-def _bench(case: Case) -> Iterator[Bench]:
+def _bench(case: ProviderCase) -> Iterator[Bench]:
     provider = case.provider()
     installed = provider.kind in _installed_kinds()
     if not installed:
@@ -100,7 +100,7 @@ def _installed_kinds() -> list[str]:
     return [kind for kind in environment_names() if kind not in registered_providers]
 
 
-def is_whole(case: Case) -> None:
+def is_whole(case: ProviderCase) -> None:
     """A provider has a kind and every method, and its models refuse unknown fields."""
     provider = case.provider()
     check_provider(provider)
@@ -121,7 +121,7 @@ def _faults(bench: Bench, spec: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def opens_what_works(case: Case) -> None:
+def opens_what_works(case: ProviderCase) -> None:
     """The result of `ensure` is healthy and can be used repeatedly."""
     with _bench(case) as bench:
         handle = bench.manager.ensure(bench.spec())
@@ -131,7 +131,7 @@ def opens_what_works(case: Case) -> None:
         assert bench.manager.ensure(bench.spec()) == handle, "it is not healthy after use"
 
 
-def owners_have_their_own(case: Case) -> None:
+def owners_have_their_own(case: ProviderCase) -> None:
     """Two requests never receive the same object, and ending one leaves the other working."""
     with _bench(case) as bench:
         one, other = bench.manager.ensure(bench.spec()), bench.manager.ensure(bench.spec("other"))
@@ -140,7 +140,7 @@ def owners_have_their_own(case: Case) -> None:
         case.use(other.resource)
 
 
-def release_leaves_nothing(case: Case) -> None:
+def release_leaves_nothing(case: ProviderCase) -> None:
     """After `release`, no process is alive, the registry has no entry, and use is refused."""
     with _bench(case) as bench:
         handle = bench.manager.ensure(bench.spec())
@@ -156,7 +156,7 @@ def release_leaves_nothing(case: Case) -> None:
         raise AssertionError("it can be used after release")
 
 
-def released_twice_is_harmless(case: Case) -> None:
+def released_twice_is_harmless(case: ProviderCase) -> None:
     """A second `release` raises nothing, because it may be called for a broken resource."""
     with _bench(case) as bench:
         handle = bench.manager.ensure(bench.spec())
@@ -166,7 +166,7 @@ def released_twice_is_harmless(case: Case) -> None:
         background().run(_bounded(provider.release(resource)))
 
 
-def ended_is_not_healthy(case: Case) -> None:
+def ended_is_not_healthy(case: ProviderCase) -> None:
     """The health check of a released resource returns False or raises, within its time limit."""
     with _bench(case) as bench:
         handle = bench.manager.ensure(bench.spec())
@@ -180,7 +180,7 @@ def ended_is_not_healthy(case: Case) -> None:
         assert not healthy, "a released resource reports that it is healthy"
 
 
-def any_thread_and_loop_will_do(case: Case) -> None:
+def any_thread_and_loop_will_do(case: ProviderCase) -> None:
     """A resource is opened in one loop, used on another thread, and released in a third loop."""
     with _bench(case) as bench:
         handle = asyncio.run(bench.manager.async_ensure(bench.spec()))
@@ -190,7 +190,7 @@ def any_thread_and_loop_will_do(case: Case) -> None:
         bench.check_gone(handle)
 
 
-def many_at_once_do_not_mix(case: Case) -> None:
+def many_at_once_do_not_mix(case: ProviderCase) -> None:
     """Several resources are opened, used and released concurrently."""
     with _bench(case) as bench:
 
@@ -207,7 +207,7 @@ def many_at_once_do_not_mix(case: Case) -> None:
             bench.check_gone(handle)
 
 
-def withdrawn_opening_leaves_nothing(case: Case) -> None:
+def withdrawn_opening_leaves_nothing(case: ProviderCase) -> None:
     """A cancelled `ensure` leaves no process behind, at any moment."""
     with _bench(case) as bench:
         for pause in (0.0, 0.001, 0.01, 0.05):
@@ -230,7 +230,7 @@ async def _cancelled(bench: Bench, pause: float) -> None:
         await bench.manager.async_release(await opening)
 
 
-def comes_again_after_a_wait(case: Case) -> None:
+def comes_again_after_a_wait(case: ProviderCase) -> None:
     """After `suspend`, it is opened again, with a higher generation and the same files."""
     with _bench(case) as bench:
         spec = {**bench.spec(), "on_wait": "release"}
@@ -246,7 +246,7 @@ def comes_again_after_a_wait(case: Case) -> None:
         case.use(again.resource)
 
 
-def what_is_asked_for_stays_as_it_is(case: Case) -> None:
+def what_is_asked_for_stays_as_it_is(case: ProviderCase) -> None:
     """The spec of the caller is not changed."""
     with _bench(case) as bench:
         spec = bench.spec()
@@ -255,7 +255,7 @@ def what_is_asked_for_stays_as_it_is(case: Case) -> None:
         assert spec == before, "the spec was changed"
 
 
-def nothing_is_printed(case: Case) -> None:
+def nothing_is_printed(case: ProviderCase) -> None:
     """Nothing is written to standard output, which belongs to the program."""
     output = io.StringIO()
     with _bench(case) as bench, contextlib.redirect_stdout(output):
@@ -265,7 +265,7 @@ def nothing_is_printed(case: Case) -> None:
     assert not output.getvalue(), f"it printed {output.getvalue()!r}"
 
 
-def loop_stays_responsive(case: Case) -> None:
+def loop_stays_responsive(case: ProviderCase) -> None:
     """No coroutine of the provider blocks the background loop for longer than two seconds."""
     with _bench(case) as bench:
         longest = _Pulse()
@@ -322,7 +322,7 @@ sys.stdin.readline()
 """
 
 
-def killed_process_is_reaped(case: Case) -> None:
+def killed_process_is_reaped(case: ProviderCase) -> None:
     """Remains of a process killed with -9 are ended by the next process that reaps."""
     import json
 
@@ -362,7 +362,7 @@ def _with_path() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
-def _provider(case: Case) -> Provider[Any]:
+def _provider(case: ProviderCase) -> Provider[Any]:
     from flowengine.execution_environment.specs.providers import find_provider
 
     return find_provider(case.spec["kind"])

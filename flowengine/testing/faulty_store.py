@@ -33,25 +33,25 @@ from flowengine.journal.records import (
     Claimed,
     Deployed,
     Due,
-    Entry,
     ExecutionFilter,
-    ExecutionPage,
     ExecutionRecord,
+    ExecutionRecordPage,
     FlowGrant,
+    InboxMessage,
+    JournalEntry,
+    ListedWait,
     Loaded,
-    Message,
     Numbered,
     Outgoing,
     Owner,
     Pruned,
     Scheduled,
-    Sent,
+    SendResult,
+    SignalStart,
     Standing,
-    Start,
+    StoredWaitPage,
     Vote,
-    Wait,
     WaitFilter,
-    WaitPage,
 )
 from flowengine.journal.store import Durability, JournalStore
 
@@ -207,7 +207,7 @@ class FaultyStore(JournalStore):
     def deployed(self, flow: str | None = None) -> list[Deployed]:
         return self._alive.deployed(flow)
 
-    def starts(self, signal: str) -> list[Start]:
+    def starts(self, signal: str) -> list[SignalStart]:
         return self._alive.starts(signal)
 
     def schedules(self, until: int | None = None) -> list[Scheduled]:
@@ -229,7 +229,7 @@ class FaultyStore(JournalStore):
     def load(self, id: str) -> Loaded:
         return self._alive.load(id)
 
-    def events(self, id: str, since: int = 0, limit: int | None = None) -> list[Entry]:
+    def events(self, id: str, since: int = 0, limit: int | None = None) -> list[JournalEntry]:
         return self._alive.events(id, since, limit)
 
     def number_events(self) -> int:
@@ -283,8 +283,8 @@ class FaultyStore(JournalStore):
     def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
         self._write("begin", beginning, files)
 
-    def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
-        sent: Sent = self._write("send", execution, event, at, message_id)
+    def send(self, execution: str, event: bytes, at: int, message_id: str) -> SendResult:
+        sent: SendResult = self._write("send", execution, event, at, message_id)
         return sent
 
     def send_keyed(
@@ -295,8 +295,8 @@ class FaultyStore(JournalStore):
         at: int,
         message_id: str,
         begin: Beginning | None = None,
-    ) -> Sent:
-        sent: Sent = self._write("send_keyed", signal, key, event, at, message_id, begin)
+    ) -> SendResult:
+        sent: SendResult = self._write("send_keyed", signal, key, event, at, message_id, begin)
         return sent
 
     def find_key(self, signal: str, key: str) -> str:
@@ -311,10 +311,10 @@ class FaultyStore(JournalStore):
     def undelivered(self, execution: str) -> list[Outgoing]:
         return self._alive.undelivered(execution)
 
-    def inbox(self, execution: str) -> list[Message]:
+    def inbox(self, execution: str) -> list[InboxMessage]:
         return self._alive.inbox(execution)
 
-    def arrived(self, after: int) -> list[Message]:
+    def arrived(self, after: int) -> list[InboxMessage]:
         return self._alive.arrived(after)
 
     def changes(self) -> int:
@@ -326,7 +326,7 @@ class FaultyStore(JournalStore):
         standing: Standing = self._write("decide", wait, vote)
         return standing
 
-    def wait(self, id: str) -> Wait:
+    def wait(self, id: str) -> ListedWait:
         return self._alive.wait(id)
 
     # -- grants
@@ -345,7 +345,7 @@ class FaultyStore(JournalStore):
         filter: ExecutionFilter = ExecutionFilter(),  # noqa: B008 - it cannot be changed
         after: str | None = None,
         limit: int = 50,
-    ) -> ExecutionPage:
+    ) -> ExecutionRecordPage:
         return self._alive.executions(filter, after, limit)
 
     def waits(
@@ -353,7 +353,7 @@ class FaultyStore(JournalStore):
         filter: WaitFilter = WaitFilter(),  # noqa: B008 - it cannot be changed
         after: str | None = None,
         limit: int = 50,
-    ) -> WaitPage:
+    ) -> StoredWaitPage:
         return self._alive.waits(filter, after, limit)
 
     def find_execution(self, beginning: str) -> str:

@@ -13,10 +13,10 @@ from typing import Any, cast
 from flowengine.flow.compile.last_readers import last_readers
 from flowengine.kernel import Graph
 from flowengine.kernel.graph.compiled import END, END_ALL, FORMAT, OPENING, START, TRIGGER, Plain
-from flowengine.kernel.graph.evaluator import Names
+from flowengine.kernel.graph.evaluator import ReadableNames
 from flowengine.kernel.graph.specs import CompiledFlow
 
-Expression = Callable[[Names], Plain]
+Expression = Callable[[ReadableNames], Plain]
 
 
 class Functions:
@@ -27,7 +27,7 @@ class Functions:
     def __init__(self, functions: list[Expression]) -> None:
         self.functions = functions
 
-    def evaluate(self, expression: int, names: Names) -> Plain:
+    def evaluate(self, expression: int, names: ReadableNames) -> Plain:
         """Return the result of the function."""
         return self.functions[expression](names)
 

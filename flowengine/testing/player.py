@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.results import Update
     from flowengine.flow.models import Loc
-    from flowengine.flow.models.cases import Answer, Case, Decided, Operating
+    from flowengine.flow.models.cases import Answer, Case, CaseDecision, Operating
     from flowengine.kernel.commands import Observation, Run, Stop
     from flowengine.kernel.events import ErrorData, Event
     from flowengine.kernel.graph.specs import CompiledFlow
@@ -55,7 +55,7 @@ MOST_TURNS = 100_000
 """Maximum number of happenings in one case, after which it counts as endless."""
 
 
-class Clock:
+class VirtualClock:
     """Virtual time.
 
     Args:
@@ -105,7 +105,7 @@ class Player(Driver):
     def __init__(
         self, flow: LoadedFlow, case: Case, groups: dict[str, frozenset[str]], folder: str
     ):
-        self.clock = Clock(parse_time(case.at))
+        self.clock = VirtualClock(parse_time(case.at))
         self.began = self.clock.time
         own = {name: frozenset(users) for name, users in case.groups.items()}
         settings = Settings(groups={**groups, **own})
@@ -358,7 +358,7 @@ class Player(Driver):
             delay = record["since"] + parse_duration(decided.after) - self.clock.time
             self._later(max(delay, 0), partial(self._decide, number, record, decided))
 
-    def _decide(self, number: int, record: dict[str, Any], decided: Decided) -> None:
+    def _decide(self, number: int, record: dict[str, Any], decided: CaseDecision) -> None:
         if number not in self.execution.waits:
             return  # it has expired or was withdrawn: the decision is left
         self.scripts.made(record)
@@ -382,7 +382,7 @@ class Player(Driver):
             raise CaseFailed(message, decided.loc)
         self.read_inbox(self.execution)
 
-    def _given(self, record: dict[str, Any], decided: Decided) -> Given:
+    def _given(self, record: dict[str, Any], decided: CaseDecision) -> Given:
         choices = [choice["id"] for choice in record.get("choices") or ()]
         choice = decided.choice
         if choice is None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from flowengine.kernel import Graph
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.graph.evaluator import Names
+from flowengine.kernel.graph.evaluator import ReadableNames
 from flowengine.testing.graphs import Described, X, calls, graph, needs, output_of, step, v, x
 
 NAMES = ["item", "index", "key"]
@@ -222,7 +222,7 @@ class _Draws:
 
     # Expressions
 
-    def condition(self) -> Callable[[Names], bool]:
+    def condition(self) -> Callable[[ReadableNames], bool]:
         number = self.random.randrange(1000)
         return lambda names: (_of(names, "k") + number) % 3 != 0
 
@@ -230,7 +230,7 @@ class _Draws:
         """Return the expression `state.k + more`, or sometimes one without a value."""
         number = self.random.randrange(1000)
 
-        def value(names: Names) -> Any:
+        def value(names: ReadableNames) -> Any:
             if (_of(names, "k") + number) % 8 == 0:
                 raise EvaluationError("drawn to have no value")
             return _of(names, "k") + more
@@ -445,7 +445,7 @@ class _Draws:
         return made
 
 
-def _of(names: Names, key: str) -> Any:
+def _of(names: ReadableNames, key: str) -> Any:
     state: Any = names["state"]
     return state[key]
 

@@ -30,7 +30,7 @@ from flowengine.testing.differences import differences
 from flowengine.testing.expectations import path_of, problems
 from flowengine.testing.player import Player
 from flowengine.testing.rehearsing import rehearsal_of, unadapted
-from flowengine.testing.scripts import Asked, given_to
+from flowengine.testing.scripts import RequestHistory, given_to
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
@@ -44,7 +44,7 @@ PAPERWORK = frozenset({"claimed", "described", "measured", "released", "used", "
 """Events that have no effect on later ones."""
 
 
-class Recorded(NamedTuple):
+class RecordedCase(NamedTuple):
     """A case recorded from an execution."""
 
     case: dict[str, Any]
@@ -53,7 +53,7 @@ class Recorded(NamedTuple):
     """Where a replay of the case diverges from the history. Empty: both are the same."""
 
 
-def record(engine: Engine, execution: str, name: str) -> Recorded:
+def record(engine: Engine, execution: str, name: str) -> RecordedCase:
     """Record the history of an execution so far as a case.
 
     Args:
@@ -85,7 +85,7 @@ def record(engine: Engine, execution: str, name: str) -> Recorded:
 
 def recorded(
     flow: LoadedFlow, graph: Graph, events: Sequence[Any], execution: str, name: str
-) -> Recorded:
+) -> RecordedCase:
     """Record a history as a case.
 
     Args:
@@ -99,11 +99,11 @@ def recorded(
         The case, in the simplest form with the same history.
     """
     mask = Secrets(flow.compiled.get("secrets", {})).mask
-    found: list[Recorded] = []
+    found: list[RecordedCase] = []
     for timed, apart in ((False, 0), (False, 1), (True, 0), (True, 1)):
         tape = _Tape(graph, events, execution, apart)
         case = mask(tape.case(name, timed=timed))
-        found.append(Recorded(case, tape.lost or _apart(flow, events, case)))
+        found.append(RecordedCase(case, tape.lost or _apart(flow, events, case)))
         if not found[-1].differences:
             break
     return found[-1]
@@ -208,7 +208,7 @@ class _Tape:
         self._calls: dict[tuple[int, int], _Call] = {}
         self._measured: dict[tuple[int, int], Run] = {}
         """Attempts whose use is estimated before they begin."""
-        self._asked = Asked()
+        self._asked = RequestHistory()
         self._ends: dict[tuple[int, int], _Ended] = {}
         self._waits: dict[int, tuple[dict[str, Any], int]] = {}
         self._decisions: list[tuple[dict[str, Any], dict[str, Any]]] = []
@@ -511,7 +511,7 @@ def text_of(case: Mapping[str, Any], indent: int = 2) -> str:
     """Return a case as an entry of the list in a file.
 
     Args:
-        case: As `Recorded` has it.
+        case: As `RecordedCase` has it.
         indent: Blanks before its dash.
 
     Returns:

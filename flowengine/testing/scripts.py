@@ -16,7 +16,7 @@ from flowengine.sdk.untrusted import all_unmarked
 
 if TYPE_CHECKING:
     from flowengine.flow.models import Loc
-    from flowengine.flow.models.cases import Case, Decided
+    from flowengine.flow.models.cases import Case, CaseDecision
     from flowengine.kernel.commands import Run
     from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.sdk.rehearsals import Rehearsal
@@ -36,7 +36,7 @@ class CaseFailed(Exception):
         self.loc = loc
 
 
-class Asked:
+class RequestHistory:
     """The requests of each step so far, to reduce the next one to its new part."""
 
     def __init__(self) -> None:
@@ -75,9 +75,9 @@ class Scripts:
         self._flow = flow
         self._answers: dict[str, Iterator[Answer]] = {}
         self._replies: dict[str, Iterator[Reply]] = {}
-        self._asked = Asked()
-        self._decisions: dict[str, Iterator[Decided]] = {}
-        self._next: dict[str, Decided | None] = {}
+        self._asked = RequestHistory()
+        self._decisions: dict[str, Iterator[CaseDecision]] = {}
+        self._next: dict[str, CaseDecision | None] = {}
 
     def answer(self, run: Run, rehearsal: Rehearsal | None = None) -> Answer:
         """Return the scripted result of a call.
@@ -153,7 +153,7 @@ class Scripts:
         names = [run.address, f"{step['id']}/compensate" if undoes else step["id"]]
         return [*names, _called(step["tool"], run)] if "tool" in step else names
 
-    def decision(self, wait: Mapping[str, Any]) -> Decided | None:
+    def decision(self, wait: Mapping[str, Any]) -> CaseDecision | None:
         """Return the next decision on a wait, or None if the case has none.
 
         The same one is returned until it is `made`.

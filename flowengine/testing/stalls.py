@@ -22,7 +22,7 @@ from flowengine.testing.outside import anything
 from flowengine.testing.simulator import Fails, OneOf, Simulator
 
 if TYPE_CHECKING:
-    from flowengine.kernel.graph.evaluator import Names
+    from flowengine.kernel.graph.evaluator import ReadableNames
     from flowengine.kernel.graph.specs import CompiledFlow
 
 CONDITIONS = frozenset({"when", "until", "before", "match"})
@@ -75,7 +75,7 @@ class Open:
         self._choose = choose
         self.given: list[bool] = []
 
-    def evaluate(self, expression: int, names: Names) -> Plain:
+    def evaluate(self, expression: int, names: ReadableNames) -> Plain:
         """Return the value of an expression, or null if it has none."""
         if expression in self._conditions:
             self.given.append(not self._choose(2))
@@ -241,11 +241,11 @@ def refused(text: str) -> tuple[CompiledFlow | None, Sequence[str]]:
         The compiled flow (None if it cannot be compiled), and the codes of its errors.
     """
     from flowengine.flow.compile.compilation import Compilation
-    from flowengine.flow.loading.files import Files
+    from flowengine.flow.loading.files import FlowFiles
     from flowengine.flow.source.diagnostics import Diagnostics
     from flowengine.flow.source.yaml_source import read_text
 
-    files = Files(Diagnostics())
+    files = FlowFiles(Diagnostics())
     first = files.first(read_text(text), ".", None)
     if first is None:
         return None, [one.code for one in files.diagnostics.errors]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flowengine.flow.models.cases import Case
 
 
-class Outcome(NamedTuple):
+class CaseOutcome(NamedTuple):
     """The result of one case."""
 
     name: str
@@ -39,11 +39,11 @@ class Outcome(NamedTuple):
         return not self.problems
 
 
-class Report(NamedTuple):
+class SuiteReport(NamedTuple):
     """The results of the cases of one file."""
 
     cases: Cases
-    outcomes: list[Outcome]
+    outcomes: list[CaseOutcome]
     coverage: Coverage
     imports: list[str]
     """Reducers in Python, as `module:function`: the only imported code of the flow."""
@@ -92,7 +92,7 @@ def _named(folder: str) -> str:
     return "this directory or below it" if folder == "." else f"{folder} or below it"
 
 
-def run_file(path: str, wanted: Callable[[str], bool] | None = None) -> Report:
+def run_file(path: str, wanted: Callable[[str], bool] | None = None) -> SuiteReport:
     """Run the cases of one file.
 
     Args:
@@ -112,7 +112,7 @@ def run_file(path: str, wanted: Callable[[str], bool] | None = None) -> Report:
         for case in cases.model.cases
         if wanted is None or wanted(case.name)
     ]
-    return Report(cases, outcomes, coverage, flow.reducers)
+    return SuiteReport(cases, outcomes, coverage, flow.reducers)
 
 
 def run_case(
@@ -121,7 +121,7 @@ def run_case(
     groups: dict[str, frozenset[str]],
     folder: str,
     coverage: Coverage | None = None,
-) -> Outcome:
+) -> CaseOutcome:
     """Run one case.
 
     Args:
@@ -143,11 +143,11 @@ def run_case(
             name = (error.field or "").split(".")[0]
             loc = (*case.loc, "inputs", name) if name in case.inputs else (*case.loc, "inputs")
             found = [Problem(f"the flow refuses the inputs: {error.message}", loc)]
-            return Outcome(case.name, found, None, [], perf_counter() - began)
+            return CaseOutcome(case.name, found, None, [], perf_counter() - began)
         player.play()
         if coverage is not None:
             coverage.see(player.observations)
         status = player.execution.state["status"]
         path = path_of(player.observations, player.flow.compiled)
         found = list(problems(case, player))
-    return Outcome(case.name, found, status, path, perf_counter() - began)
+    return CaseOutcome(case.name, found, status, path, perf_counter() - began)

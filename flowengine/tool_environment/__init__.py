@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from flowengine.tool_environment.errors import (
         CallError,
         DecisionError,
-        EnvironmentClosed,
         RegistrationError,
         StateError,
+        ToolEnvironmentClosed,
         ToolEnvironmentError,
     )
     from flowengine.tool_environment.local_environment import LocalEnvironment
@@ -70,7 +70,7 @@ _HOMES = {
     "errors": (
         "CallError",
         "DecisionError",
-        "EnvironmentClosed",
+        "ToolEnvironmentClosed",
         "RegistrationError",
         "StateError",
         "ToolEnvironmentError",
@@ -99,7 +99,6 @@ __all__ = [
     "DecisionError",
     "Environment",
     "EnvironmentClient",
-    "EnvironmentClosed",
     "EnvironmentResponse",
     "Image",
     "InstanceRegistry",
@@ -114,6 +113,7 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolContext",
+    "ToolEnvironmentClosed",
     "ToolEnvironmentError",
     "ToolRegistry",
     "ToolResult",

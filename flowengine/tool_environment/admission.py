@@ -14,13 +14,13 @@ from flowengine.sdk.tool_calls import (
     ToolResult,
 )
 from flowengine.sdk.validation_messages import faults
-from flowengine.tool_environment.call import Call, digest_of
+from flowengine.tool_environment.call import AdmittedCall, digest_of
 from flowengine.tool_environment.errors import CallError
-from flowengine.tool_environment.parameters import Arriving
+from flowengine.tool_environment.parameters import ArrivingArguments
 from flowengine.tool_environment.results import response_of
 
 if TYPE_CHECKING:
-    from flowengine.tool_environment.parts import Parts
+    from flowengine.tool_environment.parts import EnvironmentParts
 
 
 class Admission:
@@ -31,11 +31,11 @@ class Admission:
         environment: The environment, for the tools.
     """
 
-    def __init__(self, parts: Parts, environment: Any) -> None:
+    def __init__(self, parts: EnvironmentParts, environment: Any) -> None:
         self._parts = parts
         self._environment = environment
 
-    async def admit(self, given: Any) -> Call | EnvironmentResponse:
+    async def admit(self, given: Any) -> AdmittedCall | EnvironmentResponse:
         """Return a new or known call, or an error response."""
         if isinstance(given, str):
             found = self._parts.calls.get(given)
@@ -48,7 +48,7 @@ class Admission:
             return invalid(call, tool, error.message)
         return self._known(made) or self._made_before(made) or await self.take(made)
 
-    def _known(self, made: ToolCall) -> Call | EnvironmentResponse | None:
+    def _known(self, made: ToolCall) -> AdmittedCall | EnvironmentResponse | None:
         """Return the known call with this id if it is the same, or an error response."""
         found = self._parts.calls.get(made.tool_call_id)
         if found is None:
@@ -64,19 +64,19 @@ class Admission:
             return None
         return error_response(found, "duplicate_call", "another call has this id already")
 
-    async def take(self, made: ToolCall) -> Call | EnvironmentResponse:
+    async def take(self, made: ToolCall) -> AdmittedCall | EnvironmentResponse:
         """Register a call, with a new instance of its tool."""
         parts = self._parts
         definition = await self._parts.registry.find(made.tool_name)
         if definition is None:
             return self._unknown(made)
-        call = Call(made, parts.feed, parts.lock)
+        call = AdmittedCall(made, parts.feed, parts.lock)
         call.definition = definition
         call.instance = self._parts.registry.clone_tool(made.tool_name)
         if call.instance is None:
             return self._unknown(made)
         call.instance.environment = self._environment
-        call.arriving = Arriving(call)
+        call.arriving = ArrivingArguments(call)
         with parts.lock:  # another thread may have registered the same call
             there = parts.calls.get(call.id)
             is_first = there is None or there.may_change
@@ -113,7 +113,7 @@ class Admission:
         )
 
 
-def finalise(call: Call) -> None:
+def finalise(call: AdmittedCall) -> None:
     """Make the arguments of a call final, if they are not yet."""
     if call.is_loading and call.arriving is not None:
         call.arriving.update(call.args, None, is_final=True)
@@ -145,5 +145,5 @@ def invalid(call_id: str, tool: str, message: str, code: str = "invalid") -> Env
     )  # fmt: skip
 
 
-def error_response(call: Call, code: str, message: str) -> EnvironmentResponse:
+def error_response(call: AdmittedCall, code: str, message: str) -> EnvironmentResponse:
     return invalid(call.id, call.tool, f"call '{call.id}': {message}", code)

@@ -10,7 +10,7 @@ from typing import Any
 from flowengine.errors import InputError
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from flowengine.sdk.user_code import (
-    Outcome,
+    CodeOutcome,
     bounded,
     call,
     describe,
@@ -66,7 +66,7 @@ class CallbackAuthority:
             decision = read_decision(outcome.value, "the approval callback")
         return EnvironmentResponse(result=decision.model_copy(update={"by": "callback"}))
 
-    async def _ask(self, callback: Callback, call_: ToolCall) -> Outcome:
+    async def _ask(self, callback: Callback, call_: ToolCall) -> CodeOutcome:
         if self._turns is None:
             return await bounded(self._timeout, call(callback, call_))
         turn = self._turns.queue("", exclusive=True)

@@ -39,7 +39,7 @@ _REPEATED: frozenset[Stage] = frozenset({"parameters_updated", "approval"})
 Stop = Literal["aborted", "timed_out"]
 
 
-current: ContextVar[Call | None] = ContextVar("call", default=None)
+current: ContextVar[AdmittedCall | None] = ContextVar("call", default=None)
 """The call whose tool runs in this context. Calls that the tool makes run within its turn."""
 
 
@@ -54,7 +54,7 @@ class Submitted:
         for future in (self.decided, self.made):
             future.set_running_or_notify_cancel()  # prevents cancellation by a waiting task
 
-    async def is_made(self, call: Call, decision: ApprovalResponse | None) -> bool:
+    async def is_made(self, call: AdmittedCall, decision: ApprovalResponse | None) -> bool:
         """Report the decision to the submitter of the call, and wait until the call is made.
 
         Args:
@@ -86,7 +86,7 @@ class Incoming(Protocol):
         """Wait until no view is in progress."""
 
 
-class Call:
+class AdmittedCall:
     """A call that an environment has admitted.
 
     Args:

@@ -112,7 +112,7 @@ def _refused(code: str, message: str) -> dict[str, Any]:
     return {"type": "refused", "code": code, "message": message}
 
 
-class Following:
+class ClientTask:
     """Runs the client of an environment as a task, on the loop that uses the environment.
 
     Args:

@@ -21,7 +21,7 @@ PRODUCED = 256 * 1024
 """Maximum characters kept of a tool's partial output."""
 
 
-class Progress:
+class ProgressReports:
     """Takes reports on any thread, and publishes them in batches on the loop of the call.
 
     Args:
@@ -95,7 +95,7 @@ class ToolContext:
         state: ToolState,
         resources: Mapping[str, Any],
         processes: Callable[[], Processes],
-        progress: Progress,
+        progress: ProgressReports,
     ) -> None:
         self._produced = produced
         self._progress = progress

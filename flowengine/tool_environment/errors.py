@@ -16,7 +16,7 @@ class ToolEnvironmentError(FlowEngineError):
     code: str = "tool_environment"
 
 
-class EnvironmentClosed(ToolEnvironmentError):
+class ToolEnvironmentClosed(ToolEnvironmentError):
     """The environment was disposed of."""
 
     code = "environment_closed"

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.leak_detection import Started, process_left
+from flowengine.engines.attempts.leak_detection import LeakDetector, process_left
 from flowengine.engines.attempts.processes import ProcessRunner
 from flowengine.sdk import Artifacts, StepContext
 from flowengine.sdk.coroutines import uncut
@@ -19,11 +19,11 @@ from flowengine.sdk.process_tree import Family, mark_of
 from flowengine.sdk.threads import on_thread
 from flowengine.sdk.tool_calls import Ran, ToolResult
 from flowengine.sdk.tool_limits import largest_result
-from flowengine.sdk.user_code import Outcome, bounded, contained, is_coroutine_function, within
+from flowengine.sdk.user_code import CodeOutcome, bounded, contained, is_coroutine_function, within
 from flowengine.sdk.user_code import call as call_plugin
 from flowengine.tool_environment.abort import Aborted
-from flowengine.tool_environment.call import Call, current
-from flowengine.tool_environment.context import Progress, ToolContext
+from flowengine.tool_environment.call import AdmittedCall, current
+from flowengine.tool_environment.context import ProgressReports, ToolContext
 from flowengine.tool_environment.results import (
     Content,
     NoData,
@@ -34,10 +34,12 @@ from flowengine.tool_environment.results import (
 from flowengine.tool_environment.turns import Turns
 
 if TYPE_CHECKING:
-    from flowengine.tool_environment.parts import Parts
+    from flowengine.tool_environment.parts import EnvironmentParts
 
 
-async def execute(parts: Parts, call: Call, args: dict[str, Any], step: StepContext) -> ToolResult:
+async def execute(
+    parts: EnvironmentParts, call: AdmittedCall, args: dict[str, Any], step: StepContext
+) -> ToolResult:
     """Run a call to its end.
 
     Args:
@@ -68,7 +70,7 @@ async def execute(parts: Parts, call: Call, args: dict[str, Any], step: StepCont
         turns.give_back(turn)
 
 
-def _turns(parts: Parts) -> Turns:
+def _turns(parts: EnvironmentParts) -> Turns:
     """Return the queue for a call. A tool that makes calls has its own, which avoids a deadlock."""
     outer = current.get()
     if outer is None or outer.stage != "execution" or parts.calls.get(outer.id) is not outer:
@@ -76,13 +78,13 @@ def _turns(parts: Parts) -> Turns:
     return outer.turns_within(parts.bounds.running)
 
 
-def not_begun(call: Call) -> ToolResult:
+def not_begun(call: AdmittedCall) -> ToolResult:
     """Return the result of a call that was stopped before it started."""
     return result_of(call, call.stop or "aborted", "aborted before it began; nothing was done")
 
 
 async def _with_resources(
-    parts: Parts, call: Call, args: dict[str, Any], step: StepContext
+    parts: EnvironmentParts, call: AdmittedCall, args: dict[str, Any], step: StepContext
 ) -> ToolResult:
     declared = call.options.resources
     if not declared:
@@ -108,10 +110,14 @@ async def _with_resources(
 
 
 async def _run(
-    parts: Parts, call: Call, args: dict[str, Any], step: StepContext, resources: dict[str, Any]
+    parts: EnvironmentParts,
+    call: AdmittedCall,
+    args: dict[str, Any],
+    step: StepContext,
+    resources: dict[str, Any],
 ) -> ToolResult:
     call.move("execution", call=call.view())
-    progress = Progress(
+    progress = ProgressReports(
         lambda report, dropped: call.tell("progress", report=report, dropped=dropped)
     )
     artifacts = step.execution.artifacts
@@ -141,7 +147,7 @@ async def _run(
     return result
 
 
-async def _tell(parts: Parts, which: str, *args: Any) -> None:
+async def _tell(parts: EnvironmentParts, which: str, *args: Any) -> None:
     """Call an execution callback, which cannot affect the call."""
     callback = getattr(parts.callbacks, which)
     if callback is None:
@@ -158,8 +164,8 @@ class _Attempt:
 
     def __init__(
         self,
-        parts: Parts,
-        call: Call,
+        parts: EnvironmentParts,
+        call: AdmittedCall,
         args: dict[str, Any],
         context: ToolContext,
         artifacts: Artifacts,
@@ -169,7 +175,7 @@ class _Attempt:
         self._args = args
         self._context = context
         self._artifacts = artifacts
-        self._started = Started()
+        self._started = LeakDetector()
         self._on_thread = False
         """Whether it runs on a thread, which cannot be stopped."""
 
@@ -240,7 +246,7 @@ class _Attempt:
 
     # Ends
 
-    async def _stop(self, work: asyncio.Future[Outcome]) -> Outcome | None:
+    async def _stop(self, work: asyncio.Future[CodeOutcome]) -> CodeOutcome | None:
         """Stop the tool, and return its outcome, or None if the outcome is unknown."""
         parts = self._parts
         if not await within(parts.bounds.grace, work):
@@ -280,7 +286,7 @@ class _Attempt:
         call, most = self._call, largest_result(self._call.options.limits)
         return content_of(returned, call.tool, self._artifacts, self._parts.mask, most)
 
-    def _ended(self, outcome: Outcome) -> ToolResult:
+    def _ended(self, outcome: CodeOutcome) -> ToolResult:
         parts, call = self._parts, self._call
         if outcome.error is not None:
             return _failed(parts, call, outcome.error, ran="yes")
@@ -290,7 +296,7 @@ class _Attempt:
             return _failed(parts, call, error, ran="yes", text=str(error))
         return result_of(call, "ok", ran="yes", **content.fields())
 
-    def _stopped(self, outcome: Outcome | None) -> ToolResult:
+    def _stopped(self, outcome: CodeOutcome | None) -> ToolResult:
         parts, call = self._parts, self._call
         status = call.stop or "aborted"
         content = Content(None, [], [])
@@ -316,7 +322,12 @@ def _joined(items: list[Any]) -> Any:
 
 
 def _failed(
-    parts: Parts, call: Call, error: BaseException, *, ran: Ran, text: str | None = None
+    parts: EnvironmentParts,
+    call: AdmittedCall,
+    error: BaseException,
+    *,
+    ran: Ran,
+    text: str | None = None,
 ) -> ToolResult:
     message = parts.mask(text or error_text(error))
     partial = parts.mask("".join(call.produced)) if call.produced else None

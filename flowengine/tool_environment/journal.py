@@ -2,8 +2,8 @@
 
 The flow of a tool has two steps. `call` waits for an approval if one is needed, and runs the tool.
 `observe` runs the observers, if any existed when the tool ended. Live objects of a call are runtime
-resources of its execution. The engine stores the arguments with secrets masked. The `Call` has the
-original ones.
+resources of its execution. The engine stores the arguments with secrets masked. The `AdmittedCall`
+has the original ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flowengine.agents.live_functions import LIVE
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal.ports.directory import every_item
 from flowengine.sdk.tool_calls import ApprovalResponse, Image
-from flowengine.tool_environment.call import Call, digest_of
+from flowengine.tool_environment.call import AdmittedCall, digest_of
 from flowengine.tool_environment.tools import has_preview
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 _CHOICES = ("approve", "reject", "respond")
 
 
-class Journal:
+class CallJournal:
     """The executions of one environment.
 
     Args:
@@ -102,7 +102,7 @@ class Journal:
 
     async def make(
         self,
-        call: Call,
+        call: AdmittedCall,
         functions: Sequence[Function],
         answer: CallAnswer,
         refused: Callable[[FlowEngineError], None],
@@ -136,7 +136,7 @@ class Journal:
             return await self._go_on(call, live)
 
     async def _start(
-        self, call: Call, live: Mapping[str, Any], *, asks: bool
+        self, call: AdmittedCall, live: Mapping[str, Any], *, asks: bool
     ) -> ExecutionResult | None:
         assert call.definition is not None
         options, version = call.definition.options, call.definition.version
@@ -163,7 +163,7 @@ class Journal:
                 raise
             return await self._go_on(call, live)
 
-    async def _go_on(self, call: Call, live: Mapping[str, Any]) -> ExecutionResult | None:
+    async def _go_on(self, call: AdmittedCall, live: Mapping[str, Any]) -> ExecutionResult | None:
         """Resume the execution of a call, as soon as no other process holds it.
 
         While another process waits for its approval, the approvers of this one are asked as well.
@@ -191,17 +191,17 @@ class Journal:
             if asking is not None:
                 asking.cancel()
 
-    async def withdraw(self, call: Call) -> ExecutionResult:
+    async def withdraw(self, call: AdmittedCall) -> ExecutionResult:
         """Cancel the execution of a call that has not started, and return its state."""
         with suppress(Conflict):  # it has ended
             await self.engine.cancel_async(call.execution)
         return self.engine.result(call.execution)
 
-    def has_begun(self, call: Call) -> bool:
+    def has_begun(self, call: AdmittedCall) -> bool:
         """Return whether any process has started the tool of a call."""
         return _has_begun(self.engine.show(call.execution))
 
-    def late_result(self, call: Call) -> Mapping[str, Any] | None:
+    def late_result(self, call: AdmittedCall) -> Mapping[str, Any] | None:
         """Return the result of a tool that was stopped because its execution was cancelled.
 
         It is in the journal, without an effect. None: the tool did not run, or left no result.
@@ -210,7 +210,7 @@ class Journal:
         made = (event["value"] for event in events if event["type"] == "succeeded")
         return next((value["result"] for value in made if isinstance(value, dict)), None)
 
-    def decided(self, call: Call) -> ApprovalResponse | None:
+    def decided(self, call: AdmittedCall) -> ApprovalResponse | None:
         """Return the latest decision about the approval of a call, if any."""
         for event in reversed(list(self.engine.events(call.execution))):
             if event["type"] == "decided" and event["choice"] in _CHOICES:
@@ -240,7 +240,7 @@ class Journal:
             newest = max(newest, state, key=lambda kept: kept["number"])
         return newest
 
-    def _kept(self, call: Call) -> tuple[str, Mapping[str, Any] | None]:
+    def _kept(self, call: AdmittedCall) -> tuple[str, Mapping[str, Any] | None]:
         """Return the execution id of a call, and the inputs if the execution exists."""
         if self.is_kept:
             return self._find(call.id, call.number)

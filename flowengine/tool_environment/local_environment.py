@@ -22,18 +22,18 @@ from flowengine.tool_environment.admission import (
     validated,
 )
 from flowengine.tool_environment.authority import Callback, CallbackAuthority, check_callback
-from flowengine.tool_environment.call import Call
-from flowengine.tool_environment.clients import Following
+from flowengine.tool_environment.call import AdmittedCall
+from flowengine.tool_environment.clients import ClientTask
 from flowengine.tool_environment.errors import (
     CallError,
-    EnvironmentClosed,
     RegistrationError,
+    ToolEnvironmentClosed,
 )
 from flowengine.tool_environment.feed import Feed, Message
-from flowengine.tool_environment.journal import Journal
+from flowengine.tool_environment.journal import CallJournal
 from flowengine.tool_environment.observers import Observers, check_observer
-from flowengine.tool_environment.parts import CallBounds, Parts
-from flowengine.tool_environment.pipeline import Pipeline
+from flowengine.tool_environment.parts import CallBounds, EnvironmentParts
+from flowengine.tool_environment.pipeline import CallPipeline
 from flowengine.tool_environment.questions import AutoApprove, Questions
 from flowengine.tool_environment.registry import InstanceRegistry, ToolRegistry, tool_registry
 from flowengine.tool_environment.resources import Resources
@@ -95,7 +95,7 @@ class LocalEnvironment(BaseEnvironment):
         known_tools = _built_in() if registry is None else registry
         self.registry: InstanceRegistry = known_tools.create_instance_registry(self)
         self.observers = Observers()
-        self._parts = Parts(
+        self._parts = EnvironmentParts(
             execution_id=self.execution_id,
             bounds=bounds,
             secrets=known,
@@ -104,16 +104,16 @@ class LocalEnvironment(BaseEnvironment):
             observers=self.observers,
             resources=Resources(environments or {}, self.execution_id, manager),
             turns=Turns(bounds.running),
-            journal=Journal(self.execution_id, engine, bounds.question, known.references),
+            journal=CallJournal(self.execution_id, engine, bounds.question, known.references),
         )
         self.authority: Any = CallbackAuthority()
         self._questions = Questions(
             self._parts, lambda: self.authority, self._has_client, auto_approve, may_decide
         )
-        self._pipeline = Pipeline(self._parts, self._questions)
+        self._pipeline = CallPipeline(self._parts, self._questions)
         self._admission = Admission(self._parts, self)
         self._closed = False
-        self._following: Following | None = None
+        self._following: ClientTask | None = None
 
     # Configuration
 
@@ -205,7 +205,7 @@ class LocalEnvironment(BaseEnvironment):
         Raises:
             RegistrationError: It has no `follow`.
         """
-        following = None if client is None else Following(self, client)
+        following = None if client is None else ClientTask(self, client)
         if self._following is not None:
             self._following.stop()
         self.client, self._following = client, following
@@ -294,7 +294,7 @@ class LocalEnvironment(BaseEnvironment):
             The `ApprovalResponse`, or an error.
 
         Raises:
-            EnvironmentClosed: The environment was disposed of.
+            ToolEnvironmentClosed: The environment was disposed of.
         """
         taken = await self._admit(call)
         if isinstance(taken, EnvironmentResponse):
@@ -316,7 +316,7 @@ class LocalEnvironment(BaseEnvironment):
             The `ToolResult`, or an error. A repeated call receives the same response.
 
         Raises:
-            EnvironmentClosed: The environment was disposed of.
+            ToolEnvironmentClosed: The environment was disposed of.
             CancelledError: The awaiting task was cancelled.
         """
         taken = await self._admit(call)
@@ -425,19 +425,19 @@ class LocalEnvironment(BaseEnvironment):
 
     # Internals
 
-    async def _admit(self, given: Any) -> Call | EnvironmentResponse:
+    async def _admit(self, given: Any) -> AdmittedCall | EnvironmentResponse:
         self._check_open()
         if self._following is not None:
             self._following.start()
         return await self._admission.admit(given)
 
-    def _open_calls(self) -> list[Call]:
+    def _open_calls(self) -> list[AdmittedCall]:
         with self._parts.lock:
             return [call for call in self._parts.calls.values() if not call.response.done()]
 
     def _check_open(self) -> None:
         if self._closed:
-            raise EnvironmentClosed("the tool environment was disposed of; make a new one")
+            raise ToolEnvironmentClosed("the tool environment was disposed of; make a new one")
 
     def _has_client(self) -> bool:
         return self._following is not None and self._following.decides

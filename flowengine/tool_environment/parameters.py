@@ -9,7 +9,7 @@ from typing import Any
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk.user_code import bounded, call
-from flowengine.tool_environment.call import Call
+from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.errors import CallError
 from flowengine.tool_environment.tools import Tool
 
@@ -21,14 +21,14 @@ LARGEST = 16 * 1024 * 1024
 """Maximum characters of the arguments of one call."""
 
 
-class Arriving:
+class ArrivingArguments:
     """The arguments of one call while they arrive.
 
     Args:
         call: The call.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: AdmittedCall) -> None:
         self._call = call
         self._pieces: list[str] = []
         self._size = 0

@@ -11,9 +11,9 @@ from typing import Any
 
 from flowengine.sdk.tool_calls import ToolCall
 from flowengine.secrets import Secrets
-from flowengine.tool_environment.call import Call
+from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.feed import Feed
-from flowengine.tool_environment.journal import Journal
+from flowengine.tool_environment.journal import CallJournal
 from flowengine.tool_environment.observers import Observers
 from flowengine.tool_environment.registry import InstanceRegistry
 from flowengine.tool_environment.resources import Resources
@@ -47,7 +47,7 @@ class Callbacks:
 
 
 @dataclass
-class Parts:
+class EnvironmentParts:
     """The parts of an environment."""
 
     execution_id: str
@@ -58,10 +58,10 @@ class Parts:
     observers: Observers
     resources: Resources
     turns: Turns
-    journal: Journal
+    journal: CallJournal
     callbacks: Callbacks = field(default_factory=Callbacks)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    calls: OrderedDict[str, Call] = field(default_factory=OrderedDict)
+    calls: OrderedDict[str, AdmittedCall] = field(default_factory=OrderedDict)
     background: set[asyncio.Task[Any]] = field(default_factory=set)
     states: dict[str, ToolState] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ class Parts:
         """Return plain data with the values of secrets replaced."""
         return self.secrets.mask(value)
 
-    def shown(self, call: Call) -> ToolCall:
+    def shown(self, call: AdmittedCall) -> ToolCall:
         """Return a call in its current state, with secrets masked."""
         view = call.view()
         return view.model_copy(update={"args": self.mask(view.args)})
@@ -87,7 +87,7 @@ class Parts:
                 found = self.states[tool] = ToolState(tool, kept["values"], kept["number"])
             return found
 
-    def remember(self, call: Call) -> None:
+    def remember(self, call: AdmittedCall) -> None:
         """Store a call, and discard the oldest one if it has ended."""
         with self.lock:
             self.calls[call.id] = call

@@ -13,7 +13,7 @@ from flowengine.sdk import StepContext
 from flowengine.sdk.previews import call_preview
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolResult
 from flowengine.sdk.user_code import bounded, describe
-from flowengine.tool_environment.call import Call, Submitted
+from flowengine.tool_environment.call import AdmittedCall, Submitted
 from flowengine.tool_environment.execution import execute, not_begun
 from flowengine.tool_environment.journal import Function, approval_of
 from flowengine.tool_environment.observers import observe
@@ -24,13 +24,13 @@ from flowengine.tool_environment.signatures import ArgumentFault
 
 if TYPE_CHECKING:
     from flowengine.engines.results import ExecutionResult
-    from flowengine.tool_environment.parts import Parts
+    from flowengine.tool_environment.parts import EnvironmentParts
     from flowengine.tool_environment.questions import Questions
 
 _Result = TypeVar("_Result")
 
 
-class Pipeline:
+class CallPipeline:
     """Runs the calls of one environment.
 
     Args:
@@ -38,11 +38,11 @@ class Pipeline:
         questions: Requests decisions about calls.
     """
 
-    def __init__(self, parts: Parts, questions: Questions) -> None:
+    def __init__(self, parts: EnvironmentParts, questions: Questions) -> None:
         self._parts = parts
         self._questions = questions
 
-    def start(self, call: Call) -> asyncio.Future[EnvironmentResponse]:
+    def start(self, call: AdmittedCall) -> asyncio.Future[EnvironmentResponse]:
         """Run a call with final arguments in a task, unless a task does already.
 
         Args:
@@ -57,7 +57,7 @@ class Pipeline:
             return asyncio.wrap_future(call.response)
         return call.work
 
-    async def approve(self, call: Call) -> EnvironmentResponse:
+    async def approve(self, call: AdmittedCall) -> EnvironmentResponse:
         """Request a decision about a call that is made later, and return it."""
         if call.submitted is None:
             call.submitted = Submitted()
@@ -69,7 +69,7 @@ class Pipeline:
         await asyncio.wait([decided, ended], return_when=asyncio.FIRST_COMPLETED)
         return await (decided if decided.done() else ended)
 
-    async def run(self, call: Call) -> EnvironmentResponse:
+    async def run(self, call: AdmittedCall) -> EnvironmentResponse:
         """Run a call with final arguments, and return a response in every case.
 
         Args:
@@ -98,7 +98,7 @@ class Pipeline:
             if response is not None:
                 self._finish(call, response)
 
-    async def _result(self, call: Call) -> ToolResult:
+    async def _result(self, call: AdmittedCall) -> ToolResult:
         parts, journal = self._parts, self._parts.journal
         call.masked = parts.mask(copy(call.args))
         decision = None
@@ -124,7 +124,7 @@ class Pipeline:
 
     # The steps of its execution
 
-    def _functions(self, call: Call) -> tuple[Function, Function, Function]:
+    def _functions(self, call: AdmittedCall) -> tuple[Function, Function, Function]:
         """Return the functions of the call, with only plain data as input and output."""
 
         async def run(*, step_of_call: StepContext, **given: Any) -> dict[str, Any]:
@@ -139,7 +139,9 @@ class Pipeline:
 
         return run, tell, preview
 
-    async def _run(self, call: Call, step: StepContext, given: dict[str, Any]) -> dict[str, Any]:
+    async def _run(
+        self, call: AdmittedCall, step: StepContext, given: dict[str, Any]
+    ) -> dict[str, Any]:
         """Run the tool (first step)."""
         edited = None if call.decision is None else call.decision.args
         args = unmasked(given if edited is None else edited, call.masked, call.args)
@@ -167,12 +169,12 @@ class Pipeline:
             "is_observed": bool(observers),
         }
 
-    def _state_of(self, call: Call) -> Any:
+    def _state_of(self, call: AdmittedCall) -> Any:
         """Return the changed state of a call's tool for later processes, if any."""
         parts = self._parts
         return parts.mask(parts.state_of(call.tool).to_keep()) if parts.journal.is_kept else None
 
-    async def _observe(self, call: Call, result: Any) -> dict[str, Any]:
+    async def _observe(self, call: AdmittedCall, result: Any) -> dict[str, Any]:
         """Run the current observers (second step, if there were any)."""
         parts = self._parts
         made = ToolResult(**result, replayed=call.stage != "observers")
@@ -181,7 +183,7 @@ class Pipeline:
         ))  # fmt: skip
         return {name: answer.model_dump() for name, answer in found.items()}
 
-    def _read(self, call: Call, result: ExecutionResult) -> ToolResult:
+    def _read(self, call: AdmittedCall, result: ExecutionResult) -> ToolResult:
         """Return the result of a call from its execution."""
         if result.outputs is not None:
             found = result.outputs["made"]
@@ -214,7 +216,7 @@ class Pipeline:
         replayed = call.replayed and call.stage not in {"execution", "observers"}
         return made.model_copy(update={"replayed": replayed})
 
-    def _fault(self, call: Call) -> str | None:
+    def _fault(self, call: AdmittedCall) -> str | None:
         """Return the fault of the final arguments, if any."""
         assert call.definition is not None
         if call.arriving is not None and call.arriving.fault is not None:
@@ -227,7 +229,7 @@ class Pipeline:
 
     # The end
 
-    def _finish(self, call: Call, response: EnvironmentResponse) -> None:
+    def _finish(self, call: AdmittedCall, response: EnvironmentResponse) -> None:
         call.move("result", result=response.tool_result, call=call.view())
         call.response.set_result(response)
         arriving = call.arriving
@@ -236,11 +238,11 @@ class Pipeline:
         else:
             call.forget()
 
-    def abandon(self, call: Call) -> None:
+    def abandon(self, call: AdmittedCall) -> None:
         """End a call that was never executed, as aborted."""
         self._finish(call, response_of(not_begun(call)))
 
-    async def _dispose(self, call: Call) -> None:
+    async def _dispose(self, call: AdmittedCall) -> None:
         """Dispose of the instance of a call, while its result is already available."""
         parts = self._parts
         if call.arriving is not None:
@@ -252,7 +254,7 @@ class Pipeline:
         call.forget()
 
 
-async def _in_context(call: Call, work: Coroutine[Any, Any, _Result]) -> _Result:
+async def _in_context(call: AdmittedCall, work: Coroutine[Any, Any, _Result]) -> _Result:
     """Run a part of a call in the context of its caller instead of the engine's."""
     return await asyncio.get_running_loop().create_task(work, context=call.context)
 
@@ -265,13 +267,13 @@ def _with_feedback(result: ToolResult, decision: ApprovalResponse | None) -> Too
     )
 
 
-def _stopped(call: Call, *, began: bool) -> ToolResult:
+def _stopped(call: AdmittedCall, *, began: bool) -> ToolResult:
     if not began:
         return not_begun(call)
     message = "aborted while it ran: it may have acted in part"
     return result_of(call, call.stop or "aborted", message, ran="maybe")
 
 
-def _internal(call: Call, message: str) -> ToolResult:
+def _internal(call: AdmittedCall, message: str) -> ToolResult:
     began = call.replayed or call.stage in {"execution", "observers"}
     return result_of(call, "error", message, ran="maybe" if began else "no")

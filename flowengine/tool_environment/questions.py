@@ -17,14 +17,14 @@ from flowengine.tool_environment.authority import (
     no,
     parse_decision,
 )
-from flowengine.tool_environment.call import Call
+from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.errors import DecisionError
 from flowengine.tool_environment.signatures import ArgumentFault
 from flowengine.tool_environment.tools import ToolOptions
 
 if TYPE_CHECKING:
     from flowengine.errors import FlowEngineError
-    from flowengine.tool_environment.parts import Parts
+    from flowengine.tool_environment.parts import EnvironmentParts
 
 
 AutoApprove = Literal["nothing", "asking", "everything"]
@@ -45,7 +45,7 @@ class Questions:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: EnvironmentParts,
         authority: Callable[[], Any],
         has_client: Callable[[], bool],
         auto: AutoApprove,
@@ -58,7 +58,7 @@ class Questions:
         self._may_decide = may_decide
         self._warned = False
 
-    def answer(self, call: Call) -> ApprovalResponse | None:
+    def answer(self, call: AdmittedCall) -> ApprovalResponse | None:
         """Return the automatic decision about a call, or None if a decision must be requested."""
         authority, options = self._authority(), call.options
         if options.approval == "none":
@@ -73,7 +73,7 @@ class Questions:
         return decision
 
     async def ask(
-        self, call: Call, asked: ToolCall, preview: Awaitable[Shown]
+        self, call: AdmittedCall, asked: ToolCall, preview: Awaitable[Shown]
     ) -> EnvironmentResponse:
         """Request a decision about a call, and wait for it and until the call is made.
 
@@ -94,13 +94,15 @@ class Questions:
         fields = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
         return EnvironmentResponse(result=decision.model_copy(update=self._parts.mask(fields)))
 
-    def refused(self, call: Call, error: FlowEngineError) -> None:
+    def refused(self, call: AdmittedCall, error: FlowEngineError) -> None:
         """Drop the decision about a call, because it is invalid or another one was made before."""
         decision, call.decision = call.decision, None
         if decision is not None:
             call.refusal = f"the decision of {decision.by} is not valid: {error.message}"
 
-    async def _decision(self, call: Call, preview: Awaitable[Shown]) -> ApprovalResponse | None:
+    async def _decision(
+        self, call: AdmittedCall, preview: Awaitable[Shown]
+    ) -> ApprovalResponse | None:
         """Return the first decision about a call. None: the call must stop."""
         assert call.definition is not None
         question: Future[ApprovalResponse] = Future()
@@ -129,7 +131,7 @@ class Questions:
             return False
         return not self._has_client()
 
-    async def _ask_authority(self, call: Call, preview: Awaitable[Shown]) -> None:
+    async def _ask_authority(self, call: AdmittedCall, preview: Awaitable[Shown]) -> None:
         """Request a decision from the authority, unless only clients or other processes decide."""
         parts, authority = self._parts, self._authority()
         shown = await preview
@@ -156,7 +158,7 @@ class Questions:
         by = decision.by or type(authority).__name__
         call.decide(decision.model_copy(update={"by": by}))
 
-    def _check_edit(self, call: Call, decision: ApprovalResponse) -> None:
+    def _check_edit(self, call: AdmittedCall, decision: ApprovalResponse) -> None:
         """Check edited arguments.
 
         Raises:
@@ -213,7 +215,7 @@ class Questions:
         if not call.decide(decision.model_copy(update={"by": by})):
             raise DecisionError("not_open", f"call '{call_id}' is decided already")
 
-    def _tell(self, call: Call, decision: ApprovalResponse) -> None:
+    def _tell(self, call: AdmittedCall, decision: ApprovalResponse) -> None:
         call.tell(
             "decided",
             decision=decision.decision,

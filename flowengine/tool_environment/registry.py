@@ -91,7 +91,7 @@ class NotDisposed(NamedTuple):
     error: str
 
 
-class Live(NamedTuple):
+class RegisteredTool(NamedTuple):
     """A tool registered in an environment."""
 
     definition: ToolDefinition
@@ -112,7 +112,7 @@ class InstanceRegistry:
         self._environment = environment
         self._known = known
         self._lock = threading.RLock()
-        self._live: dict[str, Live] = {}
+        self._live: dict[str, RegisteredTool] = {}
         self._registering: dict[str, Future[None]] = {}
         """Tools whose `init` is running."""
 
@@ -187,7 +187,7 @@ class InstanceRegistry:
         }
         with self._lock:
             replaced = self._live.pop(name, None)
-            self._live[name] = Live(definition, instance, prepared)
+            self._live[name] = RegisteredTool(definition, instance, prepared)
         return None if replaced is None else replaced.instance
 
     async def find(self, name: str) -> ToolDefinition | None:

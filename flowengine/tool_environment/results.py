@@ -20,7 +20,7 @@ from flowengine.sdk.tool_calls import (
     media_type,
 )
 from flowengine.sdk.user_code import describe
-from flowengine.tool_environment.call import Call
+from flowengine.tool_environment.call import AdmittedCall
 
 LARGEST = 100_000
 """Maximum characters of content sent to a model. Longer content is kept as a file."""
@@ -129,7 +129,12 @@ def error_text(error: BaseException) -> str:
 
 
 def result_of(
-    call: Call, status: Status, message: str | None = None, *, ran: Ran = "no", **fields: Any
+    call: AdmittedCall,
+    status: Status,
+    message: str | None = None,
+    *,
+    ran: Ran = "no",
+    **fields: Any,
 ) -> ToolResult:
     """Return the result of a call.
 

@@ -27,7 +27,7 @@ _LONGEST_SCHEDULE_PAUSE = 60.0
 """Seconds before a schedule is tried again. Later, its time would count as missed."""
 
 
-class Taken(NamedTuple):
+class TakenExecution(NamedTuple):
     """What a worker did with an execution."""
 
     due: Due
@@ -67,7 +67,7 @@ class Worker:
         *,
         at_once: int = AT_ONCE,
         per_flow: int | None = None,
-        tell: Callable[[Taken], None] = lambda taken: None,
+        tell: Callable[[TakenExecution], None] = lambda taken: None,
         tell_start: Callable[[ScheduledStart], None] = lambda start: None,
     ) -> None:
         self.backlog = Backlog(at_once, per_flow)
@@ -161,17 +161,17 @@ class Worker:
             if not self._engine.due(due.execution):
                 return  # another worker was faster
             self.taken += 1
-            self._tell(Taken(due))
+            self._tell(TakenExecution(due))
             result = await self._engine.take_async(due.execution)
             self._pauses.pop(due.execution, None)
             if result is not None:
-                self._tell(Taken(due, result))
+                self._tell(TakenExecution(due, result))
         except Exception as error:  # also of a plug-in: the others go on
             self.refused += 1
             before, _ = self._pauses.get(due.execution, (_FIRST_PAUSE / 2, 0.0))
             pause = min(before * 2, _LONGEST_PAUSE)
             self._pauses[due.execution] = pause, monotonic() + pause
-            self._tell(Taken(due, error=error))
+            self._tell(TakenExecution(due, error=error))
         finally:
             self.backlog.done(due.execution)
             if not self.backlog:

@@ -17,7 +17,7 @@ Format: TypeAlias = Literal["text", "json"]
 STOP = (signal.SIGTERM, signal.SIGINT)
 
 
-class Log:
+class WorkerLog:
     """The log of a worker: one line for each event, on standard error.
 
     Args:
@@ -57,7 +57,7 @@ def _to_standard_error(line: str) -> None:
     sys.stderr.flush()
 
 
-async def until_stopped(work: Callable[[asyncio.Event], Awaitable[None]], log: Log) -> None:
+async def until_stopped(work: Callable[[asyncio.Event], Awaitable[None]], log: WorkerLog) -> None:
     """Run a worker until SIGTERM or SIGINT. A second signal ends the process at once.
 
     Args:

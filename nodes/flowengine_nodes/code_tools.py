@@ -120,7 +120,7 @@ TOOLS: dict[str, Tool] = {
         "flowengine_envs.kinds.python.PythonSandbox",
     ),
     "run_javascript": _code(
-        "JavaScript", "its return value.", "node", "flowengine_envs.kinds.node.Node"
+        "JavaScript", "its return value.", "node", "flowengine_envs.kinds.node.NodeSandbox"
     ),
     "query_database": {
         "description": "Runs one SQL statement in a SQLite database. Gives its rows.",

@@ -41,7 +41,7 @@ class Readable(Protocol):
         """Return the content of a file."""
 
 
-class Folder(Readable, Protocol):
+class ReadableFolder(Readable, Protocol):
     """A place that contains files."""
 
     def write(self, path: str, data: bytes) -> None:
@@ -115,7 +115,7 @@ def read_kept(path: str, limit: int) -> bytes:
     return _Kept(path).read(path, limit)
 
 
-def folder_of(context: StepContext) -> Folder:
+def folder_of(context: StepContext) -> ReadableFolder:
     """Return the directory that a tool works in."""
     resource = context.resources.get(FILES)
     return working_folder(context) if resource is None else _Opened(resource)
@@ -131,7 +131,7 @@ def below(workdir: str) -> Below:
     return Below(workdir, RULE, Refused, ToolError)
 
 
-def glob(folder: Folder, pattern: str, path: str = ".") -> Plain:
+def glob(folder: ReadableFolder, pattern: str, path: str = ".") -> Plain:
     """Find files by their names."""
     return {"files": folder.glob(path, pattern)}
 
@@ -157,14 +157,14 @@ def read_file(
     return {"text": "".join(found[first_line - 1 : last]), **digest(data), "lines": len(found)}
 
 
-def write_file(folder: Folder, path: str, text: str) -> Plain:
+def write_file(folder: ReadableFolder, path: str, text: str) -> Plain:
     """Write a text file in UTF-8, creating its directories. An existing file is replaced."""
     data = text.encode()
     folder.write(path, data)
     return {"path": path, **digest(data)}
 
 
-def edit_file(folder: Folder, path: str, old: str, new: str, all: bool = False) -> Plain:
+def edit_file(folder: ReadableFolder, path: str, old: str, new: str, all: bool = False) -> Plain:
     """Replace a part of a text file, which must occur exactly once unless `all` is set.
 
     Raises:
@@ -183,7 +183,7 @@ class _Edit(NamedTuple):
     times: int
 
 
-def _edited(folder: Folder, path: str, old: str, new: str, *, all: bool) -> _Edit:
+def _edited(folder: ReadableFolder, path: str, old: str, new: str, *, all: bool) -> _Edit:
     text = _text(path, folder.read(path, LARGEST), "utf-8")
     if old not in text and "\r\n" in text:  # models write only one kind of line ends
         old, new = (part.replace("\r\n", "\n").replace("\n", "\r\n") for part in (old, new))
@@ -220,7 +220,7 @@ def preview(context: PreviewContext, tool: str, args: dict[str, Any]) -> str | N
     return _difference(path, _there(folder, path), args["text"])
 
 
-def _previewed(context: PreviewContext) -> Folder:
+def _previewed(context: PreviewContext) -> ReadableFolder:
     if FILES not in context.environments:
         return below(context.workdir)
     if FILES not in context.opened:
@@ -228,7 +228,7 @@ def _previewed(context: PreviewContext) -> Folder:
     return _Opened(context.opened[FILES])
 
 
-def _there(folder: Folder, path: str) -> str | None:
+def _there(folder: ReadableFolder, path: str) -> str | None:
     """Return the text of a file, or None if it does not exist yet."""
     try:
         return _text(path, folder.read(path, COMPARED), "utf-8")
@@ -259,7 +259,7 @@ class _Found(NamedTuple):
 
 
 def search_files(
-    folder: Folder,
+    folder: ReadableFolder,
     text: str,
     path: str = ".",
     pattern: str = "**",
@@ -283,7 +283,7 @@ def search_files(
     return _matches(found, limit, truncated=False)
 
 
-def _searched(folder: Folder, path: str) -> bytes:
+def _searched(folder: ReadableFolder, path: str) -> bytes:
     """Return the content of a file, or nothing if it is not text, too large, or already deleted."""
     try:
         data = folder.read(path, SEARCHED)

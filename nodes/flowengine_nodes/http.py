@@ -29,7 +29,7 @@ from flowengine_nodes.http_bodies import KEY_HEADER, as_data, beginning, decoded
 
 if TYPE_CHECKING:
     from flowengine.sdk.web.redirects import WebRequest
-    from flowengine.sdk.web.responses import Head
+    from flowengine.sdk.web.responses import ResponseHead
     from flowengine.sdk.web.urls import Url
 
 LARGEST_TEXT = 8 * 1024 * 1024
@@ -311,7 +311,7 @@ def _authorization(auth: Mapping[str, str]) -> str:
 # Response
 
 
-def _largest(head: Head) -> int:
+def _largest(head: ResponseHead) -> int:
     return LARGEST_TEXT if is_text(head.headers.get("content-type", "")) else LARGEST_FILE
 
 
@@ -344,7 +344,9 @@ async def _answer(
         }
 
 
-async def _body(file: IO[bytes], head: Head, url: Url, context: StepContext, place: str) -> Plain:
+async def _body(
+    file: IO[bytes], head: ResponseHead, url: Url, context: StepContext, place: str
+) -> Plain:
     if file.tell() == 0:
         return None
     file.seek(0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from flowengine.sdk.web.responses import Head
+from flowengine.sdk.web.responses import ResponseHead
 from flowengine.sdk.web.urls import Url
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class SystemClient:
     @asynccontextmanager
     async def send(
         self, method: str, url: Url, headers: Mapping[str, str], body: bytes = b""
-    ) -> AsyncIterator[tuple[Head, AsyncIterator[bytes]]]:
-        """Send a request, as declared by `flowengine.sdk.web.redirects.Client`."""
+    ) -> AsyncIterator[tuple[ResponseHead, AsyncIterator[bytes]]]:
+        """Send a request, as declared by `flowengine.sdk.web.redirects.RequestSender`."""
         request = httpx2.Request(method, str(url), headers=headers, content=body or None)
         client = httpx2.AsyncClient(
             verify=_trust(), trust_env=not _is_here(url.host), timeout=self._timeout
@@ -45,7 +45,10 @@ class SystemClient:
             async with client:
                 response = await client.send(request, stream=True)
                 try:
-                    yield Head.of(response.status_code, response.headers.raw), response.aiter_raw()
+                    yield (
+                        ResponseHead.of(response.status_code, response.headers.raw),
+                        response.aiter_raw(),
+                    )
                 finally:
                     await response.aclose()
         except httpx2.TimeoutException as error:

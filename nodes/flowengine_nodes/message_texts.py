@@ -31,7 +31,7 @@ ARGS: dict[str, Plain] = {
 """JSON Schema of the arguments of a tool that sends messages."""
 
 
-class Message(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """A message."""
 
     subject: str
@@ -42,7 +42,7 @@ class Message(NamedTuple):
     """Where it can be acted upon."""
 
 
-def message_of(args: Mapping[str, Any]) -> Message:
+def message_of(args: Mapping[str, Any]) -> OutgoingMessage:
     """Return the message that arguments describe.
 
     Args:
@@ -55,11 +55,11 @@ def message_of(args: Mapping[str, Any]) -> Message:
     if approval is not None:
         subject = f"{_WORDS.get(approval.get('why'), 'Approval')}: {approval.get('title') or ''}"
         link = approval.get("link")
-        return Message(_line(subject), printable_lines(_text_of(approval)), link)
+        return OutgoingMessage(_line(subject), printable_lines(_text_of(approval)), link)
     if not args.get("text"):
         raise ValidationError("a message needs a 'text', or the 'approval' of a notification")
     text = printable_lines(args["text"])
-    return Message(_line(str(args.get("subject") or text)), text, None)
+    return OutgoingMessage(_line(str(args.get("subject") or text)), text, None)
 
 
 def _text_of(approval: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from flowengine.sdk import CallSignature, HttpError, Plain, StepContext, StepKind, ValidationError
-from flowengine_nodes.message_texts import ARGS, Message, message_of
+from flowengine_nodes.message_texts import ARGS, OutgoingMessage, message_of
 from flowengine_nodes.tool_schemas import TEXT
 
 LONGEST = 3000
@@ -85,7 +85,7 @@ class Slack(StepKind):
         return None
 
 
-def _text(message: Message) -> str:
+def _text(message: OutgoingMessage) -> str:
     """Return a message in Slack's notation, in which only `&`, `<` and `>` have to be escaped."""
     text = message.text if message.link is None else message.text.replace(message.link, "")
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -21,7 +21,7 @@ from flowengine.sdk import (
     ValidationError,
     printable,
 )
-from flowengine_nodes.message_texts import ARGS, Message, message_of
+from flowengine_nodes.message_texts import ARGS, OutgoingMessage, message_of
 from flowengine_nodes.tool_schemas import TEXT, record
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _server(text: str, security: str) -> _Server:
     return _Server(host, port or _PORTS[security], security)
 
 
-def _mail(settings: Mapping[str, Any], message: Message, key: str) -> EmailMessage:
+def _mail(settings: Mapping[str, Any], message: OutgoingMessage, key: str) -> EmailMessage:
     """Return the message to send.
 
     Raises:

@@ -12,7 +12,7 @@ from flowengine.agents.models.library import load
 from flowengine.agents.models.model_facts import cost_of, facts_of
 from flowengine.agents.models.port import ModelFacts, ModelRequest, Usage
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.agents.reservations import Bounds, bounds_of
+from flowengine.agents.reservations import UsageBounds, bounds_of
 from flowengine.agents.text_calls.records import ToolOffer
 
 SYSTEM: dict[str, Any] = {"role": "system", "content": "You add."}
@@ -30,7 +30,9 @@ ADD = ToolOffer("add", "Adds.", {"type": "object", "properties": {"a": {"type": 
 LAST = {"agent": "a", "model": "m/x", "input": 90, "tokens": 100}
 
 
-def bounds(*messages: dict[str, Any], last: Any = None, facts: Any = None, **more: Any) -> Bounds:
+def bounds(
+    *messages: dict[str, Any], last: Any = None, facts: Any = None, **more: Any
+) -> UsageBounds:
     request = ModelRequest("m/x", list(messages), agent="a", **more)
     model = ScriptedModel([], facts=facts or ModelFacts(longest_reply=1000))
     return asyncio.run(bounds_of(model, request, last or {}))
@@ -127,6 +129,6 @@ def test_nothing_costs_more_than_the_highest_prices_say() -> None:
         if cost is None:
             continue
         compared += 1
-        found = Bounds(sent, sent, 1, reply, facts)
+        found = UsageBounds(sent, sent, 1, reply, facts)
         assert cost <= found.needs()["cost_usd"].most * (1 + 1e-9), (model, usage)
     assert compared > 100

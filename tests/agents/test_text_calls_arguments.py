@@ -9,7 +9,7 @@ import pytest
 
 from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
-from flowengine.agents.text_calls.records import Call, Fault, ToolOffer, Untyped
+from flowengine.agents.text_calls.records import InvalidCall, TextCall, ToolOffer, Untyped
 from tests.agents.add import ADD
 
 WIDE = ToolOffer(
@@ -35,8 +35,8 @@ WIDE = ToolOffer(
 )
 
 
-def wide(name: str, text: str) -> Call | Fault:
-    found, _ = bind(Call("wide", {name: Untyped(text)}), {"wide": WIDE})
+def wide(name: str, text: str) -> TextCall | InvalidCall:
+    found, _ = bind(TextCall("wide", {name: Untyped(text)}), {"wide": WIDE})
     return found
 
 
@@ -70,7 +70,7 @@ def wide(name: str, text: str) -> Call | Fault:
 def test_text_is_typed_by_the_schema(name: str, text: str, value: Any) -> None:
     found = wide(name, text)
 
-    assert isinstance(found, Call)
+    assert isinstance(found, TextCall)
     assert found.arguments == {name: value}
     assert type(found.arguments[name]) is type(value)
 
@@ -97,21 +97,21 @@ def test_text_is_typed_by_the_schema(name: str, text: str, value: Any) -> None:
 def test_text_that_does_not_fit_is_told_with_what_would(name: str, text: str, told: str) -> None:
     found = wide(name, text)
 
-    assert isinstance(found, Fault)
+    assert isinstance(found, InvalidCall)
     assert f"'{name}" in found.message
     assert told in found.message
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
-    found, _ = bind(Call("add", {"a": "x", "c": 1}), {"add": ADD})
+    found, _ = bind(TextCall("add", {"a": "x", "c": 1}), {"add": ADD})
 
-    assert isinstance(found, Fault)
+    assert isinstance(found, InvalidCall)
     assert all(f"'{name}'" in found.message for name in "abc"), found.message
 
 
 @pytest.mark.parametrize("written", [None, "", "  ", "null", "{}", '""', '"{}"'])
 def test_native_arguments_may_be_missing(written: str | None) -> None:
-    assert bind(Call("now", written), {"now": ToolOffer("now")}) == (Call("now", {}), ())
+    assert bind(TextCall("now", written), {"now": ToolOffer("now")}) == (TextCall("now", {}), ())
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_native_arguments_may_be_missing(written: str | None) -> None:
     ],
 )
 def test_native_arguments_are_typed_and_json_in_a_json_string_is_opened(written: str) -> None:
-    found, repairs = bind(Call("add", written), {"add": ADD})
+    found, repairs = bind(TextCall("add", written), {"add": ADD})
 
-    assert found == Call("add", {"a": 1, "b": 2})
-    assert isinstance(found, Call)
+    assert found == TextCall("add", {"a": 1, "b": 2})
+    assert isinstance(found, TextCall)
     assert [type(found.arguments[name]) for name in "ab"] == [int, int]
     assert repairs == ()
 
@@ -147,34 +147,34 @@ def test_native_arguments_are_typed_and_json_in_a_json_string_is_opened(written:
     ],
 )
 def test_odd_native_arguments_are_told(written: str, told: str) -> None:
-    found, _ = bind(Call("add", written), {"add": ADD})
+    found, _ = bind(TextCall("add", written), {"add": ADD})
 
-    assert isinstance(found, Fault)
+    assert isinstance(found, InvalidCall)
     assert found.tool == "add"
     assert told in found.message
 
 
 def test_half_a_surrogate_pair_is_told_for_it_cannot_be_stored() -> None:
     tool = ToolOffer("f", "", {"properties": {"t": {}}})
-    found, _ = bind(Call("f", '{"t": ["\\ud800"]}'), {"f": tool})
+    found, _ = bind(TextCall("f", '{"t": ["\\ud800"]}'), {"f": tool})
 
-    assert isinstance(found, Fault)
+    assert isinstance(found, InvalidCall)
     assert "surrogate" in found.message
 
 
 def test_an_unknown_tool_is_told_with_the_nearest_name() -> None:
-    found, _ = bind(Call("ad", {}), {"add": ADD, "now": ToolOffer("now")})
+    found, _ = bind(TextCall("ad", {}), {"add": ADD, "now": ToolOffer("now")})
 
-    assert isinstance(found, Fault)
+    assert isinstance(found, InvalidCall)
     assert found.tool == "add"
     assert "There is no tool 'ad'. Did you mean add?" in found.message
     assert "add, now" in found.message
 
 
 def test_a_name_without_end_is_told_in_short() -> None:
-    found, _ = bind(Call("x" * 1_000_000, {}), {"add": ADD})
+    found, _ = bind(TextCall("x" * 1_000_000, {}), {"add": ADD})
 
-    assert isinstance(found, Fault)
+    assert isinstance(found, InvalidCall)
     assert len(found.message) < 200
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from flowengine.agents.text_calls.marked_form import MarkedForm, mark_of, marked
 from flowengine.agents.text_calls.reading import read_reply
-from flowengine.agents.text_calls.records import Call, Reading, ToolOffer
+from flowengine.agents.text_calls.records import ParsedReply, TextCall, ToolOffer
 from tests.agents.add import ADD
 
 CODE = ToolOffer(
@@ -21,11 +21,11 @@ TOOLS = [ADD, CODE, NOW]
 FORM = marked("0badcafe")
 
 
-def read(text: str, **more: Any) -> Reading:
+def read(text: str, **more: Any) -> ParsedReply:
     return read_reply(text.replace("MARK", FORM.mark), TOOLS, FORM, **more)
 
 
-def pairs(reading: Reading) -> list[tuple[int, int]]:
+def pairs(reading: ParsedReply) -> list[tuple[int, int]]:
     assert all(call.name == "add" for call in reading.calls)
     assert all(type(value) is int for call in reading.calls for value in call.arguments.values())
     return [(call.arguments["a"], call.arguments["b"]) for call in reading.calls]
@@ -122,18 +122,18 @@ def test_text_between_calls_stays_content() -> None:
 def test_text_arrives_as_it_was_written(reply: str, text: str) -> None:
     reading = read(reply.replace("{}", FORM.write([("code", {"code": text})]), 1))
 
-    assert reading.calls == (Call("code", {"code": text}),), reading
+    assert reading.calls == (TextCall("code", {"code": text}),), reading
 
 
 def test_a_value_that_looks_like_the_end_of_a_value_is_exact() -> None:
     value = "a </parameter> b"
     written = f'<call-MARK tool="code"><parameter name="code">{value}</parameter></call-MARK>'
 
-    assert read(written).calls == (Call("code", {"code": value}),)
+    assert read(written).calls == (TextCall("code", {"code": value}),)
 
 
 def test_a_tool_without_parameters_is_called() -> None:
-    assert read(FORM.write([("now", {})])).calls == (Call("now", {}),)
+    assert read(FORM.write([("now", {})])).calls == (TextCall("now", {}),)
 
 
 def test_nothing_that_the_length_limit_cut_off_is_called() -> None:
@@ -201,7 +201,7 @@ def test_a_mark_that_others_may_know_is_replaced(leaks: bool) -> None:
     ],
 )
 def test_text_that_is_no_call_stays_as_it_is(text: str) -> None:
-    assert read(text) == Reading(content=text.replace("MARK", FORM.mark))
+    assert read(text) == ParsedReply(content=text.replace("MARK", FORM.mark))
 
 
 # Reasoning (M66)

@@ -9,7 +9,7 @@ import pytest
 
 from flowengine.agents.text_calls.marked_form import marked
 from flowengine.agents.text_calls.reading import read_reply
-from flowengine.agents.text_calls.records import Call, ToolOffer
+from flowengine.agents.text_calls.records import TextCall, ToolOffer
 from flowengine.agents.text_calls.requests import faults_told, instructions, request_messages
 from tests.agents.add import ADD
 
@@ -72,7 +72,9 @@ def test_earlier_calls_are_shown_in_the_syntax_that_is_read() -> None:
     messages = request_messages([{"role": "user", "content": "?"}, *asked(1, 2, 1)], [ADD], FORM)
 
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
-    assert read_reply(messages[2]["content"], [ADD], FORM).calls == (Call("add", {"a": 1, "b": 2}),)
+    assert read_reply(messages[2]["content"], [ADD], FORM).calls == (
+        TextCall("add", {"a": 1, "b": 2}),
+    )
     assert messages[3]["content"] == FORM.write_result("add", "3")
     example = FORM.write([("add", {"a": 1, "b": 2})])
     assert example in messages[0]["content"]

@@ -205,18 +205,18 @@ def test_who_could_not_move_an_execution_that_was_held_says_so(
     write(TWICE)
     with Engine("store") as holds:
         holds.run("flow.yaml", id="e")
-        from flowengine.engines.leases import Keeper
+        from flowengine.engines.leases import LeaseKeeper
 
-        acquire, other = Keeper.acquire, holds._host.keeper
+        acquire, other = LeaseKeeper.acquire, holds._host.keeper
 
-        def held(self: Keeper, execution: str) -> int:
+        def held(self: LeaseKeeper, execution: str) -> int:
             lease = (execution, acquire(other, execution))
             try:
                 return acquire(self, execution)
             finally:
                 other.release([lease])
 
-        monkeypatch.setattr(Keeper, "acquire", held)
+        monkeypatch.setattr(LeaseKeeper, "acquire", held)
         code = main(["--store", "store", "upgrade", "other.yaml"])
 
     assert code == Conflict.exit_code

@@ -18,7 +18,7 @@ import pytest
 from flowengine import Engine
 from flowengine.cli.commands import chat as assistant
 from flowengine.cli.driving import dialogue
-from flowengine.cli.driving.chat import Chat, Talk
+from flowengine.cli.driving.chat import Chat, ChatDisplay
 from flowengine.errors import Conflict
 from tests import command_line
 from tests.cli.conftest import CommandLine
@@ -206,7 +206,7 @@ def test_a_reply_is_shown_once_though_its_question_is_stored_before(
     """The display of pieces lags behind the store, which is polled for questions."""
     is_stored, may_show = threading.Event(), threading.Event()
     looks: list[str] = []
-    resume, look, show, part = Engine.resume, Chat._next, Chat._show, Talk._part
+    resume, look, show, part = Engine.resume, Chat._next, Chat._show, ChatDisplay._part
 
     def resumed(engine: Engine, execution: str) -> Any:
         result = resume(engine, execution)
@@ -227,7 +227,7 @@ def test_a_reply_is_shown_once_though_its_question_is_stored_before(
         if is_stored.is_set():
             may_show.set()
 
-    def lagging(talk: Talk, *arguments: Any) -> None:
+    def lagging(talk: ChatDisplay, *arguments: Any) -> None:
         assert may_show.wait(60)
         part(talk, *arguments)
 
@@ -236,7 +236,7 @@ def test_a_reply_is_shown_once_though_its_question_is_stored_before(
         (Engine, "resume", resumed),
         (Chat, "_next", looked),
         (Chat, "_show", shown),
-        (Talk, "_part", lagging),
+        (ChatDisplay, "_part", lagging),
     ):
         monkeypatch.setattr(owner, name, function)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.cli.driving.arriving import Arriving
-from flowengine.cli.driving.chat import Talk
+from flowengine.cli.driving.arriving import ReplyPrinter
+from flowengine.cli.driving.chat import ChatDisplay
 from flowengine.engines.results import Update
 from tests.agents.models.wire import Answer, Wire, serving, streamed
 from tests.cli.conftest import CommandLine
@@ -87,7 +87,7 @@ def test_a_verbose_run_shows_replies_by_lines(
 class Screen:
     def __init__(self) -> None:
         self.text = ""
-        self.replies = Arriving(self.write, self.end_line, self.broke_off)
+        self.replies = ReplyPrinter(self.write, self.end_line, self.broke_off)
 
     def write(self, text: str) -> None:
         self.text += text
@@ -140,7 +140,7 @@ def test_what_a_slow_terminal_missed_of_a_reply_is_told_once(
     session: Any = SimpleNamespace(
         arguments=SimpleNamespace(quiet=False, verbose=False), named={"x"}
     )
-    talk = Talk(session)
+    talk = ChatDisplay(session)
     part = {"address": "a", "part": "text"}
     for update in (
         Update("x", "part", {"address": "a", "part": "start"}),

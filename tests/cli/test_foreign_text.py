@@ -17,8 +17,8 @@ from typing import Any, Literal, NotRequired, get_args, get_origin, get_type_hin
 
 import pytest
 
-from flowengine.cli.driving.progress import Progress
-from flowengine.cli.session import Session
+from flowengine.cli.driving.progress import ProgressDisplay
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal import output
 from flowengine.cli.terminal.output import as_json, err, out
 from flowengine.cli.views.outcome import show_outcome
@@ -162,11 +162,11 @@ class Fake:
         monkeypatch.setattr(EnvironmentManager, "written_one", lambda *a: environment(text))
         gone = environment(text) | {"available": False}
         monkeypatch.setattr(EnvironmentManager, "examine", lambda s: [environment(text), gone])
-        monkeypatch.setattr(Session, "short", lambda self, execution: "01m7")
-        monkeypatch.setattr(Session, "short_wait", lambda self, wait: "a7f3")
+        monkeypatch.setattr(CliSession, "short", lambda self, execution: "01m7")
+        monkeypatch.setattr(CliSession, "short_wait", lambda self, wait: "a7f3")
         compiled = {"steps": [{"id": text, "action": "task"}], "bodies": [{"steps": [0]}]}
         flow = Namespace(host_steps=[text], on_host=text, id=text, compiled=compiled)
-        monkeypatch.setattr(Session, "flow_of", lambda self, execution: flow)
+        monkeypatch.setattr(CliSession, "flow_of", lambda self, execution: flow)
 
 
 VIEWS = [
@@ -239,12 +239,12 @@ def test_no_update_of_an_execution_controls_the_terminal(
         )
         (flowengine.folder / ".flowengine").mkdir(exist_ok=True)
         capsys.readouterr()
-        with Session(arguments) as session:
+        with CliSession(arguments) as session:
             record = Namespace(flow=text, version=text, forked_from=text, created_at=0, ended_at=9)
             session.engine._host.store = Namespace(
                 execution=lambda id, record=record: record, close=lambda: None
             )
-            progress = Progress(session)
+            progress = ProgressDisplay(session)
             for update in updates(text):
                 progress(update)
             wait = made(infos.WaitInfo, text) | {"kind": "approval"}

@@ -17,7 +17,7 @@ import networkx
 import pytest
 
 from flowengine import load
-from flowengine.drawing.layout import Laid, Route, lay_out
+from flowengine.drawing.layout import ArrowRoute, Laid, lay_out
 from flowengine.drawing.picture import draw
 from flowengine.drawing.svg import _curve
 from flowengine.flow.compile import compile_file
@@ -321,7 +321,7 @@ def check_ways(laid: Laid) -> None:
                 assert not inside, (route.arrow, x, y)
 
 
-def curves_of(route: Route) -> Iterator[list[tuple[float, float]]]:
+def curves_of(route: ArrowRoute) -> Iterator[list[tuple[float, float]]]:
     """Yield the pieces of a drawn arrow, each as four control points."""
     numbers = [float(n) for n in re.findall(r"-?[\d.]+", _curve(route, 0, 0))]
     if route.arrow.source == route.arrow.target:

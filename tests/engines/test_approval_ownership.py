@@ -12,7 +12,7 @@ import pytest
 from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict, NotAllowed, UsageError
 from flowengine.journal.encoding import pack
-from flowengine.journal.records import Sent
+from flowengine.journal.records import SendResult
 from flowengine.journal.sqlite.store import SqliteStore
 from tests.engines import world
 
@@ -206,7 +206,7 @@ def test_of_many_who_claim_at_once_one_has_it_and_the_others_are_told(
     seen: dict[tuple[str, str], str] = {}
     send = SqliteStore.send
 
-    def send_together(store: SqliteStore, execution: str, *rest: Any) -> Sent:
+    def send_together(store: SqliteStore, execution: str, *rest: Any) -> SendResult:
         if rest[-1].endswith("hand 0"):  # all have read the wait, none has claimed it
             start.wait(60)
         return send(store, execution, *rest)

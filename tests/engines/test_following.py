@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine, Update
-from flowengine.engines.inspection.backlog import OUTPUT, PARTS, Backlog, Post
+from flowengine.engines.inspection.backlog import OUTPUT, PARTS, Post, UpdateBacklog
 
 FLOW = """\
 flowengine: 1
@@ -198,7 +198,7 @@ def test_updates_can_be_iterated_over_with_the_parts(tmp_path: Path) -> None:
 
 
 def test_a_program_waits_for_a_subscriber_that_is_far_behind() -> None:
-    backlog = Backlog(waits=True)
+    backlog = UpdateBacklog(waits=True)
     full = Update("x", "output", {"address": "a", "stream": "stdout", "text": "x" * OUTPUT})
     backlog.put(full)
     put = threading.Thread(target=backlog.put, args=(full,), daemon=True)
@@ -214,12 +214,12 @@ def piece(text: str, execution: str = "x", address: str = "a") -> Update:
     return Update(execution, "part", {"address": address, "part": "text", "text": text})
 
 
-def taken(backlog: Backlog) -> list[tuple[str, Any]]:
+def taken(backlog: UpdateBacklog) -> list[tuple[str, Any]]:
     return parts(list(iter(backlog.take, None)))
 
 
 def test_pieces_of_one_text_are_put_together_while_many_wait() -> None:
-    backlog = Backlog()
+    backlog = UpdateBacklog()
     for _ in range(PARTS):
         backlog.put(piece("x"))
 
@@ -237,7 +237,7 @@ def test_pieces_of_one_text_are_put_together_while_many_wait() -> None:
 
 @pytest.mark.endurance
 def test_a_long_text_waits_in_pieces_that_do_not_grow_without_end() -> None:
-    backlog = Backlog()
+    backlog = UpdateBacklog()
 
     for _ in range(100_000):
         backlog.put(piece("word "))
@@ -250,7 +250,7 @@ def test_a_long_text_waits_in_pieces_that_do_not_grow_without_end() -> None:
 @pytest.mark.usefixtures("little_room")
 def test_what_comes_before_a_gap_was_told_belongs_to_it() -> None:
     """Otherwise, a slow subscriber would receive alternating pieces and gaps."""
-    backlog = Backlog()
+    backlog = UpdateBacklog()
     full = piece("x" * ROOM)
 
     for _ in range(3):
@@ -265,7 +265,7 @@ def test_what_comes_before_a_gap_was_told_belongs_to_it() -> None:
 
 @pytest.mark.usefixtures("little_room")
 def test_what_another_backlog_has_missed_before_is_in_the_same_gap() -> None:
-    backlog = Backlog()
+    backlog = UpdateBacklog()
     before = Update("x", "missed", {"count": 3})
 
     backlog.put(before)
@@ -278,7 +278,7 @@ def test_what_another_backlog_has_missed_before_is_in_the_same_gap() -> None:
 
 @pytest.mark.usefixtures("little_room")
 def test_each_execution_has_a_gap_of_its_own() -> None:
-    backlog = Backlog()
+    backlog = UpdateBacklog()
     backlog.put(piece("x" * ROOM))
 
     for _ in range(3):
@@ -290,7 +290,7 @@ def test_each_execution_has_a_gap_of_its_own() -> None:
 
 
 def test_where_it_cannot_wait_output_is_missed() -> None:
-    backlog = Backlog()
+    backlog = UpdateBacklog()
     full = Update("x", "output", {"address": "a", "stream": "stdout", "text": "x" * OUTPUT})
 
     for _ in range(3):

@@ -14,7 +14,7 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.executions import replay
 from flowengine.engines.executions.replay import read
-from flowengine.engines.folds import Folds, Row
+from flowengine.engines.folds import FoldRow, Folds
 from flowengine.engines.inspection import marks
 from flowengine.engines.inspection.replayed import Replayed
 from flowengine.errors import StoreError
@@ -280,7 +280,7 @@ def bars(folds: Folds, begun: str) -> list[list[Bar]]:
     return [line.bars for line in timeline(folds, begun, end, "", 0, (0, 0)).lines]
 
 
-def shapes(rows: list[Row]) -> list[Any]:
+def shapes(rows: list[FoldRow]) -> list[Any]:
     """Return rows without the values of their steps, which a page of them does not have."""
     keys = ("address", "step", "kind", "status", "attempts", "started_at", "ended_at")
     return [

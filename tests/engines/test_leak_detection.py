@@ -248,7 +248,7 @@ def test_a_script_that_leaves_nothing_is_not_warned_of(note: Path) -> None:
 def test_a_start_while_the_interpreter_ends_is_no_error() -> None:
     code = """
 import sys
-from flowengine.engines.attempts.leak_detection import Started
+from flowengine.engines.attempts.leak_detection import LeakDetector
 
 class Late:
     def __del__(self, audit=sys.audit, write=sys.__stdout__.write):
@@ -257,7 +257,7 @@ class Late:
         audit("open", "file", "r", 0)
         write("late")
 
-with Started():
+with LeakDetector():
     sys.late = Late()  # the names of sys are the last to go
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -16,7 +16,7 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.infos import Reason
-from flowengine.engines.leases import Keeper
+from flowengine.engines.leases import LeaseKeeper
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.journal.lease_holders import steady_now
 from flowengine.journal.memory.store import MemoryStore
@@ -151,7 +151,7 @@ def test_the_first_two_executions_at_once_are_renewed_by_one_thread() -> None:
             super().renew(owner, until)
 
     both = threading.Barrier(2)
-    keeper = Keeper(Meeting(), 1_000_000)
+    keeper = LeaseKeeper(Meeting(), 1_000_000)
     with ThreadPoolExecutor(2) as pool:
         for call in [pool.submit(keeper.keep) for _ in range(2)]:
             call.result(60)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flowengine import Engine, LoadedFlow, load
-from flowengine.drawing.picture import Arrow, Frame, _past, draw
+from flowengine.drawing.picture import Arrow, ScopeFrame, _past, draw
 from flowengine.engines.inspection.reasons import _shown_address
 from flowengine.flow.structural_hash import structural_hash
 from flowengine.kernel.view import View
@@ -64,7 +64,7 @@ def test_plumbing_that_failed_is_shown(tmp_path: Path) -> None:
     assert addresses(shown) == ["work", "work/left", "work/both"]
 
 
-def ways(frame: Frame) -> set[tuple[str, str, str]]:
+def ways(frame: ScopeFrame) -> set[tuple[str, str, str]]:
     found = {(a.source, a.target, a.label) for a in frame.arrows}
     return found.union(*(ways(box.frame) for box in frame.boxes if box.frame is not None))
 

@@ -13,7 +13,7 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
 from flowengine.engines.temporal import at_work
-from flowengine.engines.temporal.at_work import Attempt, AtWork
+from flowengine.engines.temporal.at_work import AttemptAtWork, AtWork
 from flowengine.engines.temporal.requests import AT_WORK, QUEUE, left_at_work
 
 HEARTBEAT = 0.15
@@ -31,7 +31,7 @@ class Worker:
         self.entered, self.may_end = asyncio.Event(), asyncio.Event()
         self.happened: list[str] = []
 
-    async def stay(self, attempt: Attempt) -> dict[str, Any]:
+    async def stay(self, attempt: AttemptAtWork) -> dict[str, Any]:
         """Be at work until the test goes on."""
         self.entered.set()
         try:

@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine import Engine
 from flowengine.engines.temporal.address import read_address
-from flowengine.engines.temporal.at_work import Attempt
+from flowengine.engines.temporal.at_work import AttemptAtWork
 from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
@@ -343,7 +343,7 @@ def test_attempts_end_before_the_server_gives_them_to_others() -> None:
             if self.answers < 0:
                 raise RPCError("no network", RPCStatusCode.UNAVAILABLE, b"")
 
-    async def stay(_: Attempt) -> dict[str, Any]:
+    async def stay(_: AttemptAtWork) -> dict[str, Any]:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -358,7 +358,7 @@ def test_attempts_end_before_the_server_gives_them_to_others() -> None:
             place=Place("own", None),
             **given,
         )
-        attempt = Attempt(stay)
+        attempt = AttemptAtWork(stay)
         attempts._at_work._attempts.add(attempt)
         watching = asyncio.create_task(attempts.cut_when_alone(heartbeat))
         await service.last.wait()

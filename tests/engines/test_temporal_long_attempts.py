@@ -45,7 +45,7 @@ outputs: {long: "${{ steps.all.output }}"}
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(HEARTBEAT, "3s")  # shorter ones are missed on a busy machine
+    monkeypatch.setenv(HEARTBEAT, "5s")  # shorter ones are missed on a busy machine
 
 
 def runs(address: str, id: str) -> list[list[Any]]:

@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine import Engine
 from flowengine.engines.temporal.address import read_address
-from flowengine.engines.temporal.connection import Connection
+from flowengine.engines.temporal.connection import TemporalConnection
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.journal.records import Scheduled
 from tests.engines import racers, world
@@ -109,10 +109,10 @@ def test_a_request_to_a_lock_that_is_continued_in_another_run_is_repeated(
                 raise RPCError("task in failed state", RPCStatusCode.FAILED_PRECONDITION, b"")
             return {"answer": True}
 
-    async def client(_: Connection) -> Client:
+    async def client(_: TemporalConnection) -> Client:
         return Client()
 
-    monkeypatch.setattr(Connection, "client", client)
+    monkeypatch.setattr(TemporalConnection, "client", client)
     store = TemporalStore(read_address("temporal://127.0.0.1:1/none"))
     assert store.move_schedule(Scheduled("f", "h", "s", 1, 2), 3, None)
     store.close()

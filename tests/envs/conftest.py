@@ -10,12 +10,12 @@ from zlib import crc32
 
 import pytest
 
-from flowengine.execution_environment import Bounds, EnvironmentManager
+from flowengine.execution_environment import EnvironmentManager, TimeBounds
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.kinds import python as python_kind
 from flowengine_envs.kinds import supervised
 from flowengine_envs.kinds.bash import Bash, BashProvider
-from flowengine_envs.kinds.node import Node, NodeProvider
+from flowengine_envs.kinds.node import NodeProvider, NodeSandbox
 from flowengine_envs.kinds.python import Python, PythonSandbox
 from flowengine_envs.kinds.shell import session as shell_session
 from flowengine_envs.kinds.shell.provider import ShellProvider
@@ -124,7 +124,7 @@ def bash(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture(scope="module")
-def node(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def node(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeSandbox]:
     if not has("node"):
         pytest.skip("no Node.js: apt-get install nodejs")
     limits = {"time": 60, "output": "100kB", "memory": "512MiB"}
@@ -135,7 +135,7 @@ def node(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
     """A manager whose environments end with the test."""
-    bounds = Bounds(use=0.5)  # calls that do not end are aborted soon
+    bounds = TimeBounds(use=0.5)  # calls that do not end are aborted soon
     with EnvironmentManager(tmp_path / "environments", bounds=bounds) as made:
         yield made
 

@@ -10,8 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flowengine.sdk.environments import Owner, Provider, Request, Sandbox, Spec, background
-from flowengine.sdk.models import Limits
+from flowengine.sdk.environments import (
+    ProcessIdentity,
+    Provider,
+    Request,
+    Sandbox,
+    Spec,
+    background,
+)
+from flowengine.sdk.models import ResourceLimits
 from flowengine.sdk.sandboxes import with_sandboxes
 from flowengine_envs.kinds.workspace import InWorkspace
 from flowengine_envs.sandboxes.docker.daemon import connect
@@ -43,7 +50,7 @@ def request_for(
     places = [sandbox] if sandbox else []
     made = with_sandboxes(provider.config_model(), places)(**(config or {}))
     rules = provider.policy_model()(**(policy or {}))
-    bounds = Limits(**(limits or {}))
+    bounds = ResourceLimits(**(limits or {}))
     spec = Spec(
         id="spec",
         kind=provider.kind,
@@ -70,7 +77,7 @@ def request_for(
         home=home,
         sandbox=sandbox,
         mounts=mounts or {},
-        owner=Owner(os.getpid(), 0, "boot", "host"),
+        owner=ProcessIdentity(os.getpid(), 0, "boot", "host"),
         manager="manager",
         mark=f"mark:{id}",
         trace=Trace(),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flowengine_envs.link import bootstrap, channel, frames
-from flowengine_envs.link.frames import Message
+from flowengine_envs.link.frames import LinkMessage
 
 PYTHON = "/usr/bin/python3"
 ENV = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
@@ -37,7 +37,7 @@ class Raw:
         self.sealer = frames.Sealer(self.key, frames.TO_SUPERVISOR)
         self._opener = frames.Opener(self.key, frames.TO_ENGINE)
         self._last = 0
-        self._got: list[Message] = []
+        self._got: list[LinkMessage] = []
 
     def __enter__(self) -> Raw:
         return self
@@ -55,7 +55,7 @@ class Raw:
         while view:
             view = view[self.process.stdin.write(view) or 0 :]
 
-    def begin(self, program: bytes | None = None, **hello: Any) -> Message:
+    def begin(self, program: bytes | None = None, **hello: Any) -> LinkMessage:
         self.write((program or bootstrap.supervisor()) + self.key)
         return self.ask("hello", **{**self.hello(), **hello})
 
@@ -81,7 +81,7 @@ class Raw:
         self.write(self.sealer.seal({"id": self._last, "request": request, **fields}, payload))
         return self._last
 
-    def ask(self, request: str, payload: bytes = b"", **fields: Any) -> Message:
+    def ask(self, request: str, payload: bytes = b"", **fields: Any) -> LinkMessage:
         return self.last(self.send(request, payload, **fields))
 
     def python(self, code: str, **fields: Any) -> int:
@@ -110,11 +110,11 @@ class Raw:
         }
         return self.send("run", argv=argv, **{**asked, **fields})
 
-    def last(self, id: int | None, seconds: float = 60) -> Message:
+    def last(self, id: int | None, seconds: float = 60) -> LinkMessage:
         """Wait for the last answer to a request."""
         return self.until(lambda header: header.get("id") == id and header.get("done"), seconds)
 
-    def until(self, wanted: Any, seconds: float = 60) -> Message:
+    def until(self, wanted: Any, seconds: float = 60) -> LinkMessage:
         deadline = time.monotonic() + seconds
         while True:
             for index, message in enumerate(self._got):
@@ -138,7 +138,7 @@ class Raw:
         data = os.read(self.process.stdout.fileno(), 1 << 18)
         assert data, f"the supervisor ended: {self.stderr()}"
         for message in self._opener.feed(data):
-            assert isinstance(message, Message)
+            assert isinstance(message, LinkMessage)
             self._got.append(message)
 
     def stderr(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from flowengine.execution_environment import Bounds, EnvironmentManager
+from flowengine.execution_environment import EnvironmentManager, TimeBounds
 from flowengine.sdk import (
     EnvironmentStartFailed,
     EnvironmentUnavailable,
@@ -356,7 +356,7 @@ def test_a_build_may_take_longer_than_a_start(context: Path, tmp_path: Path, kin
 
     def start(build: str, bound: float) -> None:
         write(context, f"RUN {build}")
-        with EnvironmentManager(tmp_path / "state", bounds=Bounds(start=bound)) as manager:
+        with EnvironmentManager(tmp_path / "state", bounds=TimeBounds(start=bound)) as manager:
             assert manager.ensure(spec).resource.run(["true"]).exit_code == 0
 
     start("true", 60)
@@ -370,7 +370,7 @@ def test_a_build_has_a_bound_of_its_own(context: Path, tmp_path: Path) -> None:
     spec["config"] = {"image": {"build": str(context)}}
 
     with (
-        EnvironmentManager(tmp_path / "state", bounds=Bounds(prepare=1)) as manager,
+        EnvironmentManager(tmp_path / "state", bounds=TimeBounds(prepare=1)) as manager,
         pytest.raises(EnvironmentStartFailed, match=r"image built or fetched\) within 1 s"),
     ):
         manager.ensure(spec)

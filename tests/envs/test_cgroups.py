@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.sdk.environments import background
-from flowengine_envs.sandboxes.cgroups import Group, GroupLimits, Tree, find, find_group
+from flowengine_envs.sandboxes.cgroups import CgroupTree, Group, GroupLimits, find, find_group
 from tests.envs.users import as_ordinary_user
 
 LIMITS = GroupLimits(memory=1 << 20, processes=7, cpus=0.5)
@@ -29,7 +29,9 @@ def test_version_1_has_a_tree_for_each_controller(tmp_path: Path) -> None:
 
     tree = find("\n".join(lines), groups)
 
-    assert tree == Tree(1, {name: tmp_path / name / "own" for name in ("memory", "pids", "cpu")})
+    assert tree == CgroupTree(
+        1, {name: tmp_path / name / "own" for name in ("memory", "pids", "cpu")}
+    )
 
 
 def test_a_container_that_sees_only_its_part_finds_it(tmp_path: Path) -> None:
@@ -37,7 +39,7 @@ def test_a_container_that_sees_only_its_part_finds_it(tmp_path: Path) -> None:
 
     tree = find(lines, "4:memory:/docker/abc\n")
 
-    assert tree == Tree(1, {"memory": tmp_path})
+    assert tree == CgroupTree(1, {"memory": tmp_path})
 
 
 def test_version_2_takes_the_nearest_group_that_hands_on_memory(tmp_path: Path) -> None:
@@ -51,7 +53,7 @@ def test_version_2_takes_the_nearest_group_that_hands_on_memory(tmp_path: Path) 
         mount("cgroup2", "/", tmp_path, "nsdelegate"), "0::/user.slice/app.slice/run.scope\n"
     )
 
-    assert tree == Tree(2, {"memory": own.parent, "pids": own.parent})
+    assert tree == CgroupTree(2, {"memory": own.parent, "pids": own.parent})
 
 
 def test_the_group_of_a_container_is_found_in_both_versions() -> None:
@@ -73,7 +75,7 @@ def test_the_group_of_a_container_is_found_in_both_versions() -> None:
 
 
 def test_what_may_not_be_written_is_not_taken() -> None:
-    def look(folder: Path) -> Tree | None:
+    def look(folder: Path) -> CgroupTree | None:
         folder.chmod(0o500)
         return find(mount("cgroup", "/", folder, "memory"), "4:memory:/\n")
 
@@ -116,7 +118,7 @@ def test_limits_are_written_as_the_version_has_them(
     folder.mkdir()
     for name in files:
         (folder / name).touch()
-    group = Group(Tree(version, dict.fromkeys(("memory", "pids", "cpu"), tmp_path)), "group")
+    group = Group(CgroupTree(version, dict.fromkeys(("memory", "pids", "cpu"), tmp_path)), "group")
 
     group.make(LIMITS)
 
@@ -126,7 +128,7 @@ def test_limits_are_written_as_the_version_has_them(
 
 @pytest.mark.parametrize(("version", "name"), [(1, "memory.oom_control"), (2, "memory.events")])
 def test_kills_for_want_of_memory_are_counted(tmp_path: Path, version: int, name: str) -> None:
-    group = Group(Tree(version, {"memory": tmp_path}), "group")
+    group = Group(CgroupTree(version, {"memory": tmp_path}), "group")
     assert group.memory_kills() == 0
 
     (tmp_path / "group").mkdir()
@@ -136,4 +138,4 @@ def test_kills_for_want_of_memory_are_counted(tmp_path: Path, version: int, name
 
 
 def test_a_group_that_is_gone_is_no_fault(tmp_path: Path) -> None:
-    background().run(Group(Tree(2, {"memory": tmp_path}), "group").remove())
+    background().run(Group(CgroupTree(2, {"memory": tmp_path}), "group").remove())

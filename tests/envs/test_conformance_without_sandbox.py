@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from flowengine.sdk.web.urls import UrlRefused
-from flowengine.testing.environment_conformance import CHECKS, Case, Check
+from flowengine.testing.environment_conformance import CHECKS, Check, ProviderCase
 from flowengine_envs.kinds.files import Files, Folder
 from flowengine_envs.kinds.http import Http, WebClient
 from flowengine_envs.kinds.sqlite import Database, Sqlite
 from flowengine_envs.mcp.provider import Mcp
-from flowengine_envs.mcp.session import Session
+from flowengine_envs.mcp.session import McpSession
 
 SERVER = [sys.executable, str(Path(__file__).with_name("mcp") / "nasty_server.py")]
 
@@ -27,7 +27,7 @@ def write(folder: Folder) -> None:
     assert folder.read("deep/a.txt") == b"a"
 
 
-def call(session: Session) -> None:
+def call(session: McpSession) -> None:
     assert session.call_tool("count").text.isdigit()
 
 
@@ -36,11 +36,11 @@ def ask(client: WebClient) -> None:
         client.send("http://localhost:1/")
 
 
-CASES: dict[str, Case] = {
-    "sqlite": Case(Sqlite, {"kind": "sqlite", "config": {"path": ":memory:"}}, query),
-    "files": Case(Files, {"kind": "files"}, write),
-    "http": Case(Http, {"kind": "http"}, ask),
-    "mcp": Case(Mcp, {"kind": "mcp", "config": {"command": SERVER}}, call),
+CASES: dict[str, ProviderCase] = {
+    "sqlite": ProviderCase(Sqlite, {"kind": "sqlite", "config": {"path": ":memory:"}}, query),
+    "files": ProviderCase(Files, {"kind": "files"}, write),
+    "http": ProviderCase(Http, {"kind": "http"}, ask),
+    "mcp": ProviderCase(Mcp, {"kind": "mcp", "config": {"command": SERVER}}, call),
 }
 
 

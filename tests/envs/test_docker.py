@@ -27,7 +27,7 @@ from flowengine.sdk import (
     ImageUnavailable,
     Refused,
 )
-from flowengine.sdk.environments import Owner, background
+from flowengine.sdk.environments import ProcessIdentity, background
 from flowengine_envs.kinds.bash import Bash, BashProvider
 from flowengine_envs.kinds.docker.provider import DockerProvider
 from flowengine_envs.kinds.python import Python
@@ -516,7 +516,7 @@ def test_nothing_is_left_whichever_way_a_block_is_left(way: str, tmp_path: Path)
 def test_only_containers_of_dead_owners_are_swept(tmp_path: Path) -> None:
     api = connect().api
     labels = request_for(BashProvider(), Docker, tmp_path).labels
-    living = Owner(os.getpid(), 0, "boot", "host")
+    living = ProcessIdentity(os.getpid(), 0, "boot", "host")
     dead = {**labels, "flowengine.pid": "1", "flowengine.host": "gone"}
     foreign = {"flowengine.pid": "1"}
     made = {}

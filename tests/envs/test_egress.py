@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
 from flowengine.sdk.environments import Provider, Sandbox, background
-from flowengine.sdk.models import Policy
+from flowengine.sdk.models import EnvironmentPolicy
 from flowengine_envs.kinds.bash import BashProvider
 from flowengine_envs.kinds.docker.provider import DockerProvider
 from flowengine_envs.kinds.node import NodeProvider
@@ -220,6 +220,23 @@ def test_more_connections_than_are_led_out_at_once(box: Any) -> None:
         "print(answers == [word.upper() for word in words])\n"
     )
     assert python(box, code) == "True\n"
+
+
+@pytest.mark.parametrize("case", ["namespace", "container"], indirect=True)
+def test_more_connections_than_the_supervisor_would_open(
+    box: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Programs that go around the supervisor are refused, and the log says so once."""
+    code = (
+        "links = []\n"
+        "for _ in range(300):\n"
+        "    links.append(socket.socket(socket.AF_UNIX))\n"
+        "    links[-1].connect('/run/flowengine/0')\n"
+        "print(sorted({link.recv(1) for link in links}))\n"
+    )
+    with caplog.at_level(logging.WARNING):
+        assert python(box, code) == "[b'', b'+']\n"
+    assert caplog.text.count("refused, since programs have 200 connections open") == 1
 
 
 def test_a_place_that_does_not_answer(box: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -556,7 +573,7 @@ def test_what_a_killed_engine_left_is_taken_away(tmp_path: Path) -> None:
 )
 def test_what_is_no_place_is_told(place: str, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        Policy(network=["localhost:80", place])
+        EnvironmentPolicy(network=["localhost:80", place])
 
 
 def test_what_cannot_be_held_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from flowengine.sdk import (
     Refused,
     ToolError,
 )
-from flowengine_envs.kinds.files import Changes, Folder
+from flowengine_envs.kinds.files import Folder, FolderChanges
 from tests.deep_folders import make_deep
 
 Open = Callable[..., Folder]
@@ -81,7 +81,7 @@ def test_a_folder_of_its_own_is_empty_and_goes_with_its_scope(
     assert folder.list("*.txt") == ["text.txt"]
     assert folder.read("deep/er/a.bin") == bytes(range(256))
     assert (folder.path / "text.txt").read_text() == "Grüße"
-    assert folder.changes() == folder.write_back() == Changes([], [], [])
+    assert folder.changes() == folder.write_back() == FolderChanges([], [], [])
 
     manager.release_scope("session")
     assert not folder.path.exists()
@@ -95,11 +95,11 @@ def test_the_original_is_unchanged_until_a_step_writes_back(opened: Open, origin
     (folder.path / "b.txt").unlink()
 
     assert everything(original) == before
-    assert folder.changes() == Changes(["new/n.txt"], ["a.txt"], ["b.txt"])
-    assert folder.write_back() == Changes(["new/n.txt"], ["a.txt"], ["b.txt"])
+    assert folder.changes() == FolderChanges(["new/n.txt"], ["a.txt"], ["b.txt"])
+    assert folder.write_back() == FolderChanges(["new/n.txt"], ["a.txt"], ["b.txt"])
     assert everything(original) == everything(folder.path)
     assert everything(original)["a.txt"] == b"other"
-    assert folder.changes() == Changes([], [], [])
+    assert folder.changes() == FolderChanges([], [], [])
 
 
 def test_git_does_not_obey_who_changed_the_copy(
@@ -333,7 +333,7 @@ def test_folders_deeper_than_recursion_are_errors_of_their_own(
     with pytest.raises(LimitExceeded, match="more than 500 deep"):
         folder.write_back()
     remove_tree(folder.path / "d")
-    assert folder.changes() == Changes([], [], [])
+    assert folder.changes() == FolderChanges([], [], [])
 
     os.close(make_deep(original))
     with pytest.raises(EnvironmentStartFailed, match="too deep"):
@@ -371,7 +371,7 @@ def test_coroutines_have_the_same_verbs(opened: Open, original: Path) -> None:
         assert await folder.async_list("*.txt") == ["a.txt", "b.txt"]
         return await folder.async_read("a.txt"), await folder.async_write_back()
 
-    assert asyncio.run(work()) == (b"async", Changes([], ["a.txt"], []))
+    assert asyncio.run(work()) == (b"async", FolderChanges([], ["a.txt"], []))
 
 
 def test_a_folder_that_vanished_is_not_healthy(

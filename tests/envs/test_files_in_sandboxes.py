@@ -94,7 +94,7 @@ def test_a_file_that_grows_while_it_is_read_is_not_read_on(tmp_path: Path) -> No
     first = reading.piece(3)
     with (tmp_path / "log").open("ab") as log:
         log.write(b"67890")
-    with pytest.raises(files.Refused, match="it has 10 bytes, of at most 6") as refused:
+    with pytest.raises(files.PathRefused, match="it has 10 bytes, of at most 6") as refused:
         reading.piece(100)
     reading.close()
 

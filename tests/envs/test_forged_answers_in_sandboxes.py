@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flowengine.sdk import ToolError
 from flowengine.sdk.environments import Sandbox
-from flowengine_envs.kinds.node import Node
+from flowengine_envs.kinds.node import NodeSandbox
 from flowengine_envs.kinds.python import Python, PythonSandbox
 from flowengine_envs.link import code_answers, frames, plain
 from flowengine_envs.sandboxes.host import HostSandbox
@@ -79,7 +79,7 @@ JAVASCRIPT = ["'[]\\n'", '\'{"value": {"$map": 3}}\\n\'', "'['.repeat(100000)"]
 
 
 @pytest.mark.parametrize("forged", JAVASCRIPT)
-def test_a_forged_answer_of_node_is_an_error(node: Node, forged: str) -> None:
+def test_a_forged_answer_of_node_is_an_error(node: NodeSandbox, forged: str) -> None:
     result = node.run(f"require('fs').writeSync(3, {forged}); process.exit(0)")
 
     assert result.error is not None
@@ -174,4 +174,4 @@ def test_any_bytes_are_a_map_or_broken(body: bytes) -> None:
 @sliced(examples=30)
 @given(st.binary(max_size=200))
 def test_any_body_is_a_message_or_unusable(body: bytes) -> None:
-    assert isinstance(frames.message(body), (frames.Message, frames.Unusable))
+    assert isinstance(frames.message(body), (frames.LinkMessage, frames.Unusable))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine_envs.link import frames, plain
-from flowengine_envs.link.frames import Message, Opener, Sealer, Unauthentic, Unusable
+from flowengine_envs.link.frames import LinkMessage, Opener, Sealer, Unauthentic, Unusable
 from tests.sliced_examples import sliced
 
 KEY = os.urandom(frames.KEY)
@@ -31,7 +31,7 @@ def test_a_payload_of_any_size_arrives_whole(size: int, to: bytes) -> None:
 
     [message] = Opener(KEY, to).feed(Sealer(KEY, to).seal({"id": 1, "text": "é"}, payload))
 
-    assert message == Message({"id": 1, "text": "é"}, payload)
+    assert message == LinkMessage({"id": 1, "text": "é"}, payload)
 
 
 @pytest.mark.parametrize("to", [frames.TO_SUPERVISOR, frames.TO_ENGINE])
@@ -51,7 +51,7 @@ def test_a_payload_of_any_size_may_come_byte_by_byte(size: int, to: bytes) -> No
         for message in opener.feed(data[start:end])
     ]
 
-    assert got == [Message({"id": 1, "text": "é"}, payload)]
+    assert got == [LinkMessage({"id": 1, "text": "é"}, payload)]
 
 
 def test_frames_may_be_cut_at_every_byte() -> None:
@@ -61,7 +61,7 @@ def test_frames_may_be_cut_at_every_byte() -> None:
 
     got = list(itertools.chain.from_iterable(opener.feed(bytes([byte])) for byte in data))
 
-    assert got == [Message(*each) for each in sent]
+    assert got == [LinkMessage(*each) for each in sent]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_an_authentic_frame_that_is_no_message_costs_only_itself(body: bytes, re
 
     assert isinstance(unusable, Unusable)
     assert reason in unusable.reason
-    assert message == Message({"id": 2}, b"")
+    assert message == LinkMessage({"id": 2}, b"")
 
 
 def test_a_frame_that_is_too_long_is_passed_over_and_told_by_its_number() -> None:
@@ -123,7 +123,7 @@ def test_a_frame_that_is_too_long_is_passed_over_and_told_by_its_number() -> Non
     got += list(opener.feed(sealer.seal({"id": 8})))
 
     assert got[0] == Unusable(7, f"a frame of over {frames.LARGEST} bytes")
-    assert got[1] == Message({"id": 8}, b"")
+    assert got[1] == LinkMessage({"id": 8}, b"")
 
 
 def test_a_long_frame_of_somebody_else_ends_the_connection() -> None:

@@ -244,7 +244,7 @@ def test_refusals_are_counted_in_both_versions(tmp_path: Path) -> None:
     for version in (1, 2):
         folder = tmp_path / str(version)
         folder.mkdir()
-        group = cgroups.Group(cgroups.Tree(version, {"pids": folder}), "box")
+        group = cgroups.Group(cgroups.CgroupTree(version, {"pids": folder}), "box")
         group.make(GroupLimits(None, 5, None))
         assert group.refused_processes() == 0
         (folder / "box" / "pids.events").write_text("max 3\n")

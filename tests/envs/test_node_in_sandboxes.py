@@ -8,12 +8,12 @@ import pytest
 
 from flowengine.sdk import EnvironmentUnavailable, ValidationError
 from flowengine.sdk.environments import Sandbox
-from flowengine_envs.kinds.node import Node, NodeProvider
+from flowengine_envs.kinds.node import NodeProvider, NodeSandbox
 from tests.envs.enough import enough
 from tests.envs.opening import open_resource
 
 
-def test_what_is_returned_is_the_value(node: Node) -> None:
+def test_what_is_returned_is_the_value(node: NodeSandbox) -> None:
     result = node.run("console.log('out'); console.error('err'); return inputs.a + 1", {"a": 1})
 
     assert (result.value, result.text, result.error, result.exit_code) == (2, "2", None, 0)
@@ -22,7 +22,7 @@ def test_what_is_returned_is_the_value(node: Node) -> None:
 
 
 @pytest.mark.wherever
-def test_values_come_and_go_as_data(node: Node) -> None:
+def test_values_come_and_go_as_data(node: NodeSandbox) -> None:
     given = {"text": "'`${x}", "bytes": b"\x00\xff", "$x": [None, 1.5, {"$bytes": 1}], "n": True}
 
     assert node.run("return inputs", given).value == given
@@ -33,7 +33,7 @@ def test_values_come_and_go_as_data(node: Node) -> None:
 
 
 @pytest.mark.wherever
-def test_common_js_and_modules(node: Node) -> None:
+def test_common_js_and_modules(node: NodeSandbox) -> None:
     node.put("helper.mjs", b"export const value = 5;\n")
     node.put("helper.cjs", b"module.exports = 6;\n")
 
@@ -68,7 +68,7 @@ def test_common_js_and_modules(node: Node) -> None:
     ],
 )
 def test_an_error_has_its_name_message_and_line(
-    node: Node, code: str, told: str, line: int | None, module: bool
+    node: NodeSandbox, code: str, told: str, line: int | None, module: bool
 ) -> None:
     result = node.run(code, module=module)
 
@@ -81,7 +81,7 @@ def test_an_error_has_its_name_message_and_line(
 
 
 @pytest.mark.wherever
-def test_an_end_of_the_process_is_an_error_result(node: Node) -> None:
+def test_an_end_of_the_process_is_an_error_result(node: NodeSandbox) -> None:
     exited = node.run("console.log('a'); process.exit(3)")
     seconds = enough(lambda: node.run("console.log('b')"))
     endless = node.run("console.log('b'); while (true) {}", timeout=seconds)
@@ -100,7 +100,7 @@ def test_an_end_of_the_process_is_an_error_result(node: Node) -> None:
     "code",
     ["const all = []; while (true) all.push(new Array(1e6).fill(1.5))", "Buffer.alloc(4e9, 1)"],
 )
-def test_too_much_memory_is_an_error_result(node: Node, code: str) -> None:
+def test_too_much_memory_is_an_error_result(node: NodeSandbox, code: str) -> None:
     result = node.run(code)
 
     assert result.error is not None
@@ -111,14 +111,14 @@ def test_too_much_memory_is_an_error_result(node: Node, code: str) -> None:
 
 
 @pytest.mark.wherever
-def test_bad_arguments_are_refused(node: Node) -> None:
+def test_bad_arguments_are_refused(node: NodeSandbox) -> None:
     with pytest.raises(ValidationError, match="code must be text"):
         node.run(None)  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="not plain data"):
         node.run("return 1", {"x": object()})
 
 
-def test_what_code_writes_beside_the_result_is_no_result(node: Node) -> None:
+def test_what_code_writes_beside_the_result_is_no_result(node: NodeSandbox) -> None:
     result = node.run("require('fs').writeSync(3, 'garbage\\n{\"error\": 1}\\n'); return 7")
 
     assert result.value == 7

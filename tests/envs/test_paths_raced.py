@@ -27,7 +27,7 @@ from flowengine.sdk.path_walk import DirectoryEntry, LeadsOut, walked
 from flowengine.sdk.read_folders import UnreadableFolder, read_folder
 from flowengine_envs.kinds.python import Python, PythonSandbox
 from flowengine_envs.workspaces import files
-from flowengine_envs.workspaces.files import Refused, Workspace
+from flowengine_envs.workspaces.files import PathRefused, Workspace
 from tests.envs.opening import opened
 
 TRIES = 15
@@ -224,7 +224,7 @@ def of_tree(folder: Path, closed: ExitStack) -> list[Callable[[], object]]:
     ]
 
 
-REFUSALS = (OSError, StepError, Refused, UnreadableFolder)
+REFUSALS = (OSError, StepError, PathRefused, UnreadableFolder)
 
 
 def escapes(workspace: Path, outside: Path, verbs: list[Callable[[], object]]) -> set[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost
-from flowengine.testing.environment_conformance import CHECKS, Case, Check
+from flowengine.testing.environment_conformance import CHECKS, Check, ProviderCase
 from flowengine_envs.kinds.shell.provider import ShellProvider
 from flowengine_envs.kinds.shell.session import Shell
 from flowengine_envs.sandboxes.processes import has
@@ -24,7 +24,7 @@ def use(shell: Shell) -> None:
 @pytest.mark.endurance
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_it_conforms(check: Check) -> None:
-    check(Case(ShellProvider, {"kind": "shell", "provider": "host"}, use))
+    check(ProviderCase(ShellProvider, {"kind": "shell", "provider": "host"}, use))
 
 
 def test_a_lost_terminal_is_replaced_and_files_stay(manager: EnvironmentManager) -> None:

@@ -23,7 +23,7 @@ from flowengine.sdk import (
     Refused,
     ValidationError,
 )
-from flowengine_envs.kinds.sqlite import Database, Done, SqlError
+from flowengine_envs.kinds.sqlite import Database, SqlError, StatementEffect
 
 Open = Callable[..., Database]
 
@@ -65,12 +65,12 @@ def test_rows_are_maps_and_parameters_are_bound(opened: Open) -> None:
     database = opened(path=":memory:")
     database.execute("create table t (a, b)")
 
-    assert database.execute("insert into t values (?, ?)", [1, "x"]) == Done(1, 1)
+    assert database.execute("insert into t values (?, ?)", [1, "x"]) == StatementEffect(1, 1)
     database.execute("insert into t values (:n, :text)", {"n": 2, "text": "'; drop table t--"})
 
     assert database.query("select a from t where a = ?", [1]) == [{"a": 1}]
     assert database.query("select b from t where a = :n", {"n": 2}) == [{"b": "'; drop table t--"}]
-    assert database.execute("update t set b = 'z'") == Done(2, 2)
+    assert database.execute("update t set b = 'z'") == StatementEffect(2, 2)
 
 
 def test_an_exception_in_a_transaction_takes_all_of_it_back(opened: Open) -> None:

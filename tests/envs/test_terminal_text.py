@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine_envs.inside.terminal.transcript import Records, Transcript
+from flowengine_envs.inside.terminal.transcript import Transcript, TranscriptFiles
 from flowengine_envs.link.terminal_text import clean, masked
 
 
@@ -49,7 +49,7 @@ def test_a_transcript_keeps_the_beginning_and_the_end() -> None:
 
 
 def test_records_are_bounded(tmp_path: Path) -> None:
-    records = Records(str(tmp_path), limit=2000)
+    records = TranscriptFiles(str(tmp_path), limit=2000)
     for number in range(100):
         records.add({"id": number}, b"x" * (10 * number))
 
@@ -71,6 +71,6 @@ def test_a_record_follows_no_link(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "raw.log").symlink_to(target)
 
-    Records(str(folder)).add({"id": 1}, b"x")
+    TranscriptFiles(str(folder)).add({"id": 1}, b"x")
 
     assert target.read_text() == "mine"

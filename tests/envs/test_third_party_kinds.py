@@ -8,7 +8,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.execution_environment import register_provider, unregister_provider
-from flowengine.testing.environment_conformance import CHECKS, Case, Check
+from flowengine.testing.environment_conformance import CHECKS, Check, ProviderCase
 from flowengine_envs.sandboxes.processes import has
 from tests.envs import counters
 from tests.envs.counters import Counter, Counters
@@ -24,7 +24,7 @@ def count(resource: Counter) -> int:
     return resource.lines("lines.txt")
 
 
-CASE = Case(Counters, {"kind": "counter", "provider": "namespace"}, use=count)
+CASE = ProviderCase(Counters, {"kind": "counter", "provider": "namespace"}, use=count)
 
 
 @needs_bwrap

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from flowengine_envs.inside.keepers import Launch
-from flowengine_envs.inside.loop import Loop, close_quietly
-from flowengine_envs.inside.programs import Programs
+from flowengine_envs.inside.loop import EventLoop, close_quietly
+from flowengine_envs.inside.programs import ProgramStarter
 from flowengine_envs.inside.terminal.tmux import Tmux
 
 
@@ -20,7 +20,7 @@ class Started:
     led: Tmux
 
     def __init__(self) -> None:
-        self.loop = Loop()
+        self.loop = EventLoop()
 
     def start(self, task: Launch, fds: Mapping[int, int], ended: Callable[..., None]) -> Any:
         self.source, self.sink = os.dup(fds[0]), os.dup(fds[1])
@@ -41,7 +41,7 @@ def test_tmux_is_told_nothing_before_it_has_a_window(tmp_path: Path) -> None:
     answers: list[bytes] = []
     ended: list[Any] = []
     led = tmux.led = Tmux(
-        cast(Programs, tmux),
+        cast(ProgramStarter, tmux),
         str(tmp_path),
         {},
         "/",

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.execution_environment import Capacity, EnvironmentManager
-from flowengine.execution_environment.bookkeeping.capacity import PlaceClaim, Places, Turn
+from flowengine.execution_environment.bookkeeping.capacity import CapacityTurn, PlaceClaim, Places
 from flowengine.sdk import EnvironmentBusy, EnvironmentClosed
 from tests.execution_environment.toy import SPEC, FakeClock, Heard, Toy, until
 from tests.sliced_examples import sliced
@@ -182,13 +182,13 @@ def test_nor_do_they_where_what_they_share_was_open_and_is_closed(make: Make, to
 def test_places_are_served_in_order_and_none_is_lost(steps: list[tuple[int, int]]) -> None:
     """Random requests, releases and withdrawals with limits per kind, per owner and overall."""
     places = Places(Capacity(whole=3, owner=2, kinds={"k": 1}))
-    had: list[Turn] = []
-    line: list[Turn] = []
+    had: list[CapacityTurn] = []
+    line: list[CapacityTurn] = []
     for action, number in steps:
         if action <= 1:
             kind = "k" if action else "m"
             wanted = [PlaceClaim(kind if i == 0 else "m", "s", f"o{number}") for i in range(number)]
-            turn = Turn(wanted, lambda: None)
+            turn = CapacityTurn(wanted, lambda: None)
             assert places.possible(turn)
             line.append(turn)
             places.ask(turn)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowengine.sdk.environments import Request
-from flowengine.testing.environment_conformance import CHECKS, Case, Check
+from flowengine.testing.environment_conformance import CHECKS, Check, ProviderCase
 from tests.execution_environment import third_party
 from tests.execution_environment.third_party import Calculator, Calculators
 
@@ -17,7 +17,7 @@ def add(resource: Calculator) -> None:
     assert resource.add(2, 3) == 5
 
 
-CASE = Case(Calculators, {"kind": "calculator"}, add)
+CASE = ProviderCase(Calculators, {"kind": "calculator"}, add)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -89,7 +89,7 @@ def test_the_suite_finds_what_is_broken(broken: Callable[[], Any], check: str, t
     by_name = {each.__name__: each for each in CHECKS}
 
     with pytest.raises(Exception, match=told):
-        by_name[check](Case(broken, {"kind": "calculator"}, add))
+        by_name[check](ProviderCase(broken, {"kind": "calculator"}, add))
 
 
 def test_the_provider_is_as_short_as_promised() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.execution_environment import Bounds, EnvironmentManager, SpecInvalid
+from flowengine.execution_environment import EnvironmentManager, SpecInvalid, TimeBounds
 from flowengine.sdk import (
     EnvironmentClosed,
     EnvironmentLost,
@@ -130,7 +130,7 @@ def test_an_opening_that_nobody_waits_for_is_stopped(manager: EnvironmentManager
 def test_what_comes_when_nobody_waits_any_more_is_closed(
     make: Make, toy: Toy, clock: FakeClock
 ) -> None:
-    manager = make(clock=clock, bounds=Bounds(start=0.05))
+    manager = make(clock=clock, bounds=TimeBounds(start=0.05))
     made: list[Thing] = []
     go = asyncio.Event()
     closed = threading.Event()
@@ -256,7 +256,7 @@ async def never(request: Request) -> Any:
 def test_a_provider_that_misbehaves_is_contained(
     make: Make, toy: Toy, clock: FakeClock, open: Callable[[Request], Any]
 ) -> None:
-    manager = make(clock=clock, bounds=Bounds(start=0.1))
+    manager = make(clock=clock, bounds=TimeBounds(start=0.1))
     toy.open = open
 
     with ThreadPoolExecutor(1) as pool:
@@ -340,7 +340,7 @@ def test_what_cannot_be_closed_is_set_aside_and_tried_again(
         begun.set()
         await asyncio.Event().wait()
 
-    bounds = Bounds(release=0.5, retries=(10, 20))
+    bounds = TimeBounds(release=0.5, retries=(10, 20))
     manager = make(clock=clock, bounds=bounds)
     heard = Heard(manager)
     handle = manager.ensure(SPEC)
@@ -368,7 +368,7 @@ def test_what_cannot_be_closed_is_set_aside_and_tried_again(
 
 
 def test_after_the_last_try_it_is_reported(make: Make, toy: Toy, clock: FakeClock) -> None:
-    manager = make(clock=clock, bounds=Bounds(retries=(1, 1)))
+    manager = make(clock=clock, bounds=TimeBounds(retries=(1, 1)))
     heard = Heard(manager)
     handle = manager.ensure(SPEC)
     toy.close = stuck
@@ -409,7 +409,7 @@ def test_a_call_that_runs_ends_before_its_environment_is_given_back(
 
 
 def test_a_call_without_end_is_cut_off_at_the_bound(make: Make, toy: Toy) -> None:
-    manager = make(bounds=Bounds(use=0.05))
+    manager = make(bounds=TimeBounds(use=0.05))
     resource = manager.ensure(SPEC).resource
     begun = threading.Event()
     with ThreadPoolExecutor(1) as pool:

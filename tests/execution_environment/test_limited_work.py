@@ -9,11 +9,11 @@ from functools import partial
 
 import pytest
 
-from flowengine.execution_environment.clock import SystemClock, within
+from flowengine.execution_environment.clock import SystemTimerClock, within
 from flowengine.sdk.user_code import bounded
 
 
-@pytest.mark.parametrize("limited", [partial(within, SystemClock(), 9), partial(bounded, 9)])
+@pytest.mark.parametrize("limited", [partial(within, SystemTimerClock(), 9), partial(bounded, 9)])
 def test_work_that_a_loop_that_ends_never_began_is_closed(
     limited: Callable[[Awaitable[None]], Awaitable[object]],
 ) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from flowengine.execution_environment import (
-    Bounds,
     EnvironmentManager,
     SpecInvalid,
+    TimeBounds,
     UnknownEnvironment,
 )
 from flowengine.sdk import EnvironmentClosed, EnvironmentStartFailed
@@ -269,7 +269,7 @@ async def says_no() -> bool:
 def test_a_check_that_fails_in_any_way_means_unhealthy(
     make: Make, toy: Toy, check: Callable[[], Any]
 ) -> None:
-    manager = make(bounds=Bounds(check=0.05))
+    manager = make(bounds=TimeBounds(check=0.05))
     manager.ensure(SPEC, holder="a")
     toy.things[0].healthy = check
 
@@ -324,7 +324,7 @@ def test_what_others_hold_is_drained_and_not_torn_away(
 def test_draining_ends_at_its_bound(make: Make, toy: Toy, clock: FakeClock) -> None:
     from flowengine.sdk import EnvironmentLost
 
-    manager = make(clock=clock, bounds=Bounds(drain=60))
+    manager = make(clock=clock, bounds=TimeBounds(drain=60))
     heard = Heard(manager)
     a = manager.ensure(SPEC)
     resource = a.resource

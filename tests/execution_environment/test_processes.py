@@ -117,8 +117,8 @@ def test_the_interpreters_end_releases_everything_quietly(tmp_path: Path, end: s
 @pytest.mark.endurance
 def test_what_never_ends_does_not_keep_the_process(tmp_path: Path) -> None:
     program = """
-        from flowengine.execution_environment import Bounds
-        m = EnvironmentManager(sys.argv[1], bounds=Bounds(use=0.1, release=0.1))
+        from flowengine.execution_environment import TimeBounds
+        m = EnvironmentManager(sys.argv[1], bounds=TimeBounds(use=0.1, release=0.1))
         async def stubborn(thing):
             while True:
                 try:

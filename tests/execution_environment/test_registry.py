@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from flowengine.execution_environment import (
-    Bounds,
     EnvironmentManager,
+    TimeBounds,
     register_provider,
     unregister_provider,
 )
@@ -468,7 +468,7 @@ def test_a_closed_manager_touches_its_folder_no_more(
 
     monkeypatch.setattr(Boxes, "sweep", lambda _, is_dead: sweep(is_dead))
     (tmp_path / "environments").mkdir()  # a new folder would need no sweep
-    manager = make(bounds=Bounds(sweep=60 if ends else 0.1))
+    manager = make(bounds=TimeBounds(sweep=60 if ends else 0.1))
     manager.ensure({"kind": "box", "config": {"folder": str(tmp_path)}})
     assert begun.wait(60)
     if ends:

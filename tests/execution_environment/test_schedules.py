@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from flowengine.execution_environment import (
-    Bounds,
     Capacity,
     EnvironmentManager,
     Handle,
+    TimeBounds,
     register_provider,
     unregister_provider,
 )
@@ -48,7 +48,7 @@ class Schedules(RuleBasedStateMachine):
             self.folder.name,
             clock=self.clock,
             capacity=Capacity(whole=3, wait=5),
-            bounds=Bounds(drain=30, retries=(10, 10)),
+            bounds=TimeBounds(drain=30, retries=(10, 10)),
         )
         self.heard = Heard(self.manager)
         self.held: dict[int, Handle] = {}

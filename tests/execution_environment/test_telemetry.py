@@ -20,7 +20,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 reader = InMemoryMetricReader()
 metrics.set_meter_provider(MeterProvider([reader]))
 
-from flowengine.execution_environment import Bounds, EnvironmentManager, register_provider
+from flowengine.execution_environment import TimeBounds, EnvironmentManager, register_provider
 from flowengine.sdk import EnvironmentFailure, EnvironmentStartFailed
 from flowengine_envs.kinds.files import Files
 
@@ -53,7 +53,7 @@ def measured():
 
 register_provider(Stubborn())
 register_provider(Broken())
-manager = EnvironmentManager("environments", bounds=Bounds(retries=(600.0,)))  # not meanwhile
+manager = EnvironmentManager("environments", bounds=TimeBounds(retries=(600.0,)))  # not meanwhile
 whose = {"scope": "session", "owner_id": "ana"}
 first = manager.ensure({"kind": "files", **whose})
 manager.ensure({"kind": "files", **whose})

@@ -96,9 +96,9 @@ class Toy(Provider[Any]):
         return ToyConfig
 
     def policy_model(self) -> Any:
-        from flowengine.sdk.models import Policy
+        from flowengine.sdk.models import EnvironmentPolicy
 
-        class ToyPolicy(Policy):
+        class ToyPolicy(EnvironmentPolicy):
             allow: list[str] | None = None
 
         return ToyPolicy

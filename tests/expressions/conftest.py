@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.flow.expressions import CelEvaluator, Checked, Names, Note, check
+from flowengine.flow.expressions import CelEvaluator, CheckedExpression, DeclaredNames, Note, check
 
 SCHEMA: dict[str, Any] = {
     "properties": {
@@ -66,7 +66,7 @@ SCHEMA: dict[str, Any] = {
     },
 }
 
-NAMES = Names(
+NAMES = DeclaredNames(
     SCHEMA,
     hidden={
         "steps.later": Note("E304", "'later' cannot have run yet", "name an earlier step"),
@@ -110,7 +110,7 @@ Complain = Callable[..., list[tuple[str, str]]]
 
 
 @pytest.fixture
-def names() -> Names:
+def names() -> DeclaredNames:
     return NAMES
 
 
@@ -123,7 +123,7 @@ def values() -> dict[str, Any]:
 def evaluate() -> Evaluate:
     """Check an expression, fail on problems, and return its value."""
 
-    def run(source: str, values: dict[str, Any] = VALUES, names: Names = NAMES) -> Any:
+    def run(source: str, values: dict[str, Any] = VALUES, names: DeclaredNames = NAMES) -> Any:
         checked = check(source, names)
         assert not [one for one in checked.problems if not one.warning], checked.problems
         return CelEvaluator([checked.placed(3, 7)], "flow.yaml").evaluate(0, values)
@@ -132,17 +132,17 @@ def evaluate() -> Evaluate:
 
 
 @pytest.fixture
-def untyped() -> Names:
+def untyped() -> DeclaredNames:
     """The same names without types, so that all checks happen at run time."""
-    return Names({"properties": {root: {} for root in SCHEMA["properties"]}})
+    return DeclaredNames({"properties": {root: {} for root in SCHEMA["properties"]}})
 
 
 @pytest.fixture
 def complain() -> Complain:
     """Check an expression, and return its problems as (code, marked text)."""
 
-    def run(source: str, want: Any = "any", names: Names = NAMES) -> list[tuple[str, str]]:
-        checked: Checked = check(source, names, want)
+    def run(source: str, want: Any = "any", names: DeclaredNames = NAMES) -> list[tuple[str, str]]:
+        checked: CheckedExpression = check(source, names, want)
         return [
             (problem.code, source[problem.offset : problem.offset + problem.length])
             for problem in checked.problems

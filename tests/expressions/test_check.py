@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.flow.expressions import Checked, Names, Note, check
+from flowengine.flow.expressions import CheckedExpression, DeclaredNames, Note, check
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from flowengine.flow.expressions import Checked, Names, Note, check
     ],
 )
 def test_a_wrong_name_is_marked_with_a_suggestion(
-    names: Names, source: str, code: str, marked: str, hint: str
+    names: DeclaredNames, source: str, code: str, marked: str, hint: str
 ) -> None:
     (problem,) = check(source, names).problems
     assert problem.code == code
@@ -41,10 +41,10 @@ def test_a_wrong_name_is_marked_with_a_suggestion(
 
 
 def test_what_was_right_elsewhere_is_checked_against_the_names_of_its_place() -> None:
-    def seen(type_: str, name: str = "count") -> Names:
+    def seen(type_: str, name: str = "count") -> DeclaredNames:
         properties = {name: {"type": type_}, "other": {}}
         inputs = {"type": "object", "properties": properties, "additionalProperties": False}
-        return Names({"type": "object", "properties": {"inputs": inputs}})
+        return DeclaredNames({"type": "object", "properties": {"inputs": inputs}})
 
     number, text = (
         check("inputs.count + inputs.count", seen(word)) for word in ("integer", "string")
@@ -136,7 +136,9 @@ def test_operands_and_arguments_of_wrong_types_are_marked(
         ("'" + "x" * 20_000 + "'", "'", "tool"),
     ],
 )
-def test_broken_syntax_is_marked(names: Names, source: str, marked: str, hint: str | None) -> None:
+def test_broken_syntax_is_marked(
+    names: DeclaredNames, source: str, marked: str, hint: str | None
+) -> None:
     (problem,) = check(source, names).problems
     assert problem.code == "E302"
     assert source[problem.offset : problem.offset + problem.length] == marked
@@ -188,7 +190,7 @@ def test_a_part_of_a_text_is_text(complain: Any, source: str, code: str | None) 
     assert complain(source, "text") == ([(code, source)] if code else [])
 
 
-def test_list_in_a_text_suggests_json(names: Names) -> None:
+def test_list_in_a_text_suggests_json(names: DeclaredNames) -> None:
     (problem,) = check("inputs.numbers", names, "text").problems
     assert problem.hint == "write json(…)"
 
@@ -227,7 +229,7 @@ def test_integers_compare_with_numbers_and_anything_with_null(complain: Any, sou
     ],
 )
 def test_reaching_into_what_may_be_null_is_a_warning(
-    names: Names, source: str, warned: bool
+    names: DeclaredNames, source: str, warned: bool
 ) -> None:
     problems = check(source, names).problems
     assert [(one.code, one.warning) for one in problems] == [("W305", True)] * warned
@@ -263,18 +265,18 @@ def test_reaching_into_what_may_be_null_is_a_warning(
         ("sum([inputs.level, inputs.amount])", {"type": "number"}),
     ],
 )
-def test_the_type_of_the_value_is_known(names: Names, source: str, schema: Any) -> None:
+def test_the_type_of_the_value_is_known(names: DeclaredNames, source: str, schema: Any) -> None:
     assert check(source, names).schema == schema
 
 
-def test_a_map_literal_has_a_closed_type(names: Names) -> None:
+def test_a_map_literal_has_a_closed_type(names: DeclaredNames) -> None:
     schema = check("{'who': inputs.name, 'n': inputs.count + 1}", names).schema
-    inner = Names({"properties": {"x": schema}})
+    inner = DeclaredNames({"properties": {"x": schema}})
     assert check("x.n + 1", inner).problems == []
     assert check("x.m", inner).problems[0].code == "E301"
 
 
-def test_references_are_the_paths_that_are_named(names: Names) -> None:
+def test_references_are_the_paths_that_are_named(names: DeclaredNames) -> None:
     source = (
         "inputs.order.lines.filter(l, l.price > inputs.amount).size() > 0 "
         "&& steps.fetch.output.rows[inputs.count].a == 1 && steps.fetch.status == 'succeeded'"
@@ -288,9 +290,9 @@ def test_references_are_the_paths_that_are_named(names: Names) -> None:
     ]
 
 
-def test_the_path_is_told_of_an_expression_that_is_one(names: Names) -> None:
+def test_the_path_is_told_of_an_expression_that_is_one(names: DeclaredNames) -> None:
     assert check("steps.draft.output", names).path == ("steps", "draft", "output")
-    assert check("secrets.API_KEY", names) == Checked(
+    assert check("secrets.API_KEY", names) == CheckedExpression(
         record={"node": ["path", "secrets", ["API_KEY"]], "at": [0, 0, "secrets.API_KEY"]},
         schema={"x-secret": True},
         references=[("secrets", "API_KEY")],
@@ -300,7 +302,7 @@ def test_the_path_is_told_of_an_expression_that_is_one(names: Names) -> None:
     assert check("inputs.count + 1", names).path is None
 
 
-def test_the_item_of_a_loop_hides_a_name_outside(names: Names) -> None:
+def test_the_item_of_a_loop_hides_a_name_outside(names: DeclaredNames) -> None:
     checked = check("inputs.order.lines.map(inputs, inputs.price)", names)
     assert checked.problems == []
     assert check("inputs.numbers.map(result, result + 1)", names).problems == []
@@ -313,12 +315,12 @@ def test_references_in_schemas_are_followed() -> None:
             "children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}},
         "$ref": "#/$defs/node",
     }  # fmt: skip
-    names = Names({"properties": {"inputs": {"properties": {"tree": tree}}}})
+    names = DeclaredNames({"properties": {"inputs": {"properties": {"tree": tree}}}})
     assert check("inputs.tree.children[0].children[1].name + 'x'", names).problems == []
     (problem,) = check("inputs.tree.children[0].nme", names).problems
     assert problem.code == "E301"
     kept = check("inputs.tree.children[0]", names).schema
-    again = Names({"properties": {"steps": kept}})
+    again = DeclaredNames({"properties": {"steps": kept}})
     assert check("steps.children[0].name + 1", again).problems[0].code == "E311"
 
 
@@ -327,7 +329,7 @@ def test_parts_of_a_schema_are_put_together() -> None:
         "$defs": {"base": {"type": "object", "properties": {"id": {"type": "string"}}}},
         "allOf": [{"$ref": "#/$defs/base"}, {"properties": {"n": {"type": "integer"}}}],
     }
-    names = Names({"properties": {"x": whole, "odd": {"$ref": "#/$defs/none"}}})
+    names = DeclaredNames({"properties": {"x": whole, "odd": {"$ref": "#/$defs/none"}}})
     assert check("x.id + string(x.n + 1)", names).problems == []
     assert check("x.idd", names).problems[0].code == "E301"
     assert check("odd.any.thing + 1", names).problems == []
@@ -343,7 +345,7 @@ def test_parts_of_a_schema_are_put_together() -> None:
     ],
 )
 def test_what_may_be_of_several_types_is_checked_at_run_time(schema: Any) -> None:
-    names = Names({"properties": {"x": schema}})
+    names = DeclaredNames({"properties": {"x": schema}})
     assert check("x + 1", names).problems == []
     assert check("x == null ? 1 : 2", names).problems == []
 
@@ -352,7 +354,7 @@ def test_what_may_be_of_several_types_is_checked_at_run_time(schema: Any) -> Non
 def test_one_of_several_shapes_needs_the_name_in_one_of_them(word: str) -> None:
     circle = {"type": "object", "properties": {"kind": {"const": "circle"}, "r": {}}}
     square = {"type": "object", "properties": {"kind": {"const": "square"}, "side": {}}}
-    names = Names({"properties": {"shape": {word: [circle, square]}}})
+    names = DeclaredNames({"properties": {"shape": {word: [circle, square]}}})
     assert check("shape.kind == 'circle' && shape.r > 1", names, "bool").problems == []
     assert check("shape.sides", names).problems[0].code == "E301"
 
@@ -362,7 +364,9 @@ def test_a_path_into_what_arrived_has_to_fit_every_source() -> None:
         "write": {"type": "object", "properties": {"text": {"type": "string"}, "n": {}}},
         "rewrite": {"type": "object", "properties": {"text": {"type": "string"}}},
     }
-    names = Names({"properties": {"join": {"properties": {"output": {"x-sources": sources}}}}})
+    names = DeclaredNames(
+        {"properties": {"join": {"properties": {"output": {"x-sources": sources}}}}}
+    )
     assert check("join.output.text + '.'", names).problems == []
     assert check("join.output.text + 1", names).problems[0].code == "E311"
     (problem,) = check("join.output.n", names).problems
@@ -371,7 +375,7 @@ def test_a_path_into_what_arrived_has_to_fit_every_source() -> None:
 
 
 def test_open_and_closed_maps() -> None:
-    names = Names({"properties": {
+    names = DeclaredNames({"properties": {
         "open": {"properties": {"a": {}}, "additionalProperties": True},
         "typed": {"additionalProperties": {"type": "integer"}},
         "pattern": {"properties": {"a": {}}, "patternProperties": {"^x": {}},
@@ -384,7 +388,9 @@ def test_open_and_closed_maps() -> None:
 
 def test_a_hidden_name_says_why() -> None:
     note = Note("E308", "several arrivals are merged here", "write join.outputs")
-    names = Names({"properties": {"join": {"properties": {"outputs": {}}}}}, {"join.output": note})
+    names = DeclaredNames(
+        {"properties": {"join": {"properties": {"outputs": {}}}}}, {"join.output": note}
+    )
     (problem,) = check("join.output.text", names).problems
     assert (problem.code, problem.message, problem.hint) == note[:3]
     assert problem.length == len("join.output")
@@ -396,7 +402,9 @@ def test_positions_count_characters_not_bytes(complain: Any) -> None:
     assert complain("'a'\n  + // é\n  inputs.count") == [("E311", "+")]
 
 
-def test_blanks_and_comments_inside_an_expression_do_not_change_its_record(names: Names) -> None:
+def test_blanks_and_comments_inside_an_expression_do_not_change_its_record(
+    names: DeclaredNames,
+) -> None:
     tidy = check("inputs.count + 1 > 2 && size(inputs.name) == 3", names, "bool").record
     other = check("(inputs.count+1)>2 // why\n  &&size( inputs . name )==3", names, "bool").record
     assert {**tidy, "at": []} == {**other, "at": []}

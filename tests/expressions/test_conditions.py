@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.flow.expressions import CelEvaluator, Names, cel, check
+from flowengine.flow.expressions import CelEvaluator, DeclaredNames, cel, check
 from flowengine.flow.expressions.paths import NoValue
 from flowengine.flow.expressions.program import build
 from flowengine.kernel.graph.compiled import EvaluationError
 from tests.sliced_examples import sliced
 
-NAMES = Names({"properties": {"x": {}, "y": {}}})
+NAMES = DeclaredNames({"properties": {"x": {}, "y": {}}})
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
@@ -72,7 +72,7 @@ def test_types_are_told_as_by_the_library(name: str, op: str, x: Any) -> None:
 
 
 def test_a_name_of_the_flow_is_no_type() -> None:
-    names = Names({"properties": {"x": {}, "map": {}}})
+    names = DeclaredNames({"properties": {"x": {}, "map": {}}})
     assert not check("x == map", names, "bool").problems
     record = check("type(x) == type(map)", names, "bool").record
     assert CelEvaluator([record], "f").evaluate(0, {"x": {}, "map": {"a": 1}}) is True

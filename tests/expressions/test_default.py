@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from flowengine.flow.expressions import Names
+from flowengine.flow.expressions import DeclaredNames
 from flowengine.kernel.graph.compiled import EvaluationError
 
 OUTPUT = {"type": "object", "properties": {
     "report": {"type": "object", "properties": {"title": {"type": "string"}}},
     "score": {"type": "number"}}}  # fmt: skip
 STEP = {"properties": {"output": OUTPUT, "status": {"type": "string"}}}
-TYPED = Names({"properties": {"steps": {"properties": {"x": STEP}}, "inputs": {}}})
-UNTYPED = Names({"properties": {"steps": {}, "inputs": {}}})
+TYPED = DeclaredNames({"properties": {"steps": {"properties": {"x": STEP}}, "inputs": {}}})
+UNTYPED = DeclaredNames({"properties": {"steps": {}, "inputs": {}}})
 
 STATES: dict[str, Any] = {
     "skipped": {"status": "skipped", "output": None},
@@ -35,17 +35,17 @@ def seen(state: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
 @pytest.mark.parametrize("names", [TYPED, UNTYPED], ids=["typed", "untyped"])
 class TestNothingThere:
-    def test_default_takes_the_next(self, evaluate: Any, names: Names, state: Any) -> None:
+    def test_default_takes_the_next(self, evaluate: Any, names: DeclaredNames, state: Any) -> None:
         values = seen(state)
         assert evaluate("default(steps.x.output.report.title, 'none')", values, names) == "none"
         assert evaluate("default(steps.x.output.score, 1.5) + 1.0", values, names) == 2.5
         assert evaluate("default(steps.x.output.report, {})", values, names) == {}
 
-    def test_has_is_false_below_it(self, evaluate: Any, names: Names, state: Any) -> None:
+    def test_has_is_false_below_it(self, evaluate: Any, names: DeclaredNames, state: Any) -> None:
         assert evaluate("has(steps.x.output.report.title)", seen(state), names) is False
 
     def test_reaching_in_without_default_fails(
-        self, evaluate: Any, names: Names, state: Any
+        self, evaluate: Any, names: DeclaredNames, state: Any
     ) -> None:
         with pytest.raises(EvaluationError, match=r"is null|has no"):
             evaluate("steps.x.output.report.title", seen(state), names)
@@ -53,7 +53,7 @@ class TestNothingThere:
             evaluate("steps.x.output.report.title + '!'", seen(state), names)
 
     def test_what_is_not_needed_does_not_fail(
-        self, evaluate: Any, names: Names, state: Any
+        self, evaluate: Any, names: DeclaredNames, state: Any
     ) -> None:
         source = "steps.x.status == 'done' && steps.x.output.report.title + '' == 'a'"
         assert evaluate(source, seen(state), names) is False
@@ -62,7 +62,7 @@ class TestNothingThere:
 
 
 @pytest.mark.parametrize("names", [TYPED, UNTYPED], ids=["typed", "untyped"])
-def test_a_value_that_is_there_is_taken(evaluate: Any, names: Names) -> None:
+def test_a_value_that_is_there_is_taken(evaluate: Any, names: DeclaredNames) -> None:
     values = seen({"status": "succeeded", "output": {"report": {"title": ""}, "score": 0.0}})
     assert evaluate("default(steps.x.output.report.title, 'none')", values, names) == ""
     assert evaluate("default(steps.x.output.score, 7.0)", values, names) == 0

@@ -33,9 +33,9 @@ SOURCES = [
 CODE = """
 import json, sys
 import msgpack
-from flowengine.flow.expressions import CelEvaluator, Names, check
+from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
 x = {"c": 3, "b": 2, "a": 1, **{f"key{n}": n for n in range(50)}}
-names = Names({"properties": {"x": {}}})
+names = DeclaredNames({"properties": {"x": {}}})
 found = []
 for source in json.load(sys.stdin):
     checked = check(source, names)

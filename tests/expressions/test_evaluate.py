@@ -10,7 +10,7 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from flowengine.flow.expressions import CelEvaluator, Names, cel, check
+from flowengine.flow.expressions import CelEvaluator, DeclaredNames, cel, check
 from flowengine.kernel.graph.compiled import EvaluationError
 
 
@@ -30,7 +30,7 @@ def test_a_path_hands_over_what_is_stored(evaluate: Any, values: Any) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("value", [b"\x00\xff", 2**70, {"b": 1, "a": [2**65]}], ids=repr)
 def test_values_pass_through_whole(evaluate: Any, source: str, value: Any) -> None:
-    names = Names({"properties": {"inputs": {}}})
+    names = DeclaredNames({"properties": {"inputs": {}}})
     values = {"inputs": {"list": [value], "none": None, "x": value}}
     found = evaluate(source, values, names)
     assert found == value
@@ -87,7 +87,7 @@ def msgpack_or_repr(value: Any) -> Any:
         ("{inputs.name: 1, 'b': 2}", {"Ada": 1, "b": 2}),
     ],
 )
-def test_value(evaluate: Any, untyped: Names, source: str, value: Any) -> None:
+def test_value(evaluate: Any, untyped: DeclaredNames, source: str, value: Any) -> None:
     assert evaluate(source) == value
     if "/ 2.0" not in source and "double" not in source and "price" not in source:
         assert evaluate(source, names=untyped) == value
@@ -127,7 +127,7 @@ def test_value(evaluate: Any, untyped: Names, source: str, value: Any) -> None:
     ],
 )
 def test_an_expression_without_value_says_why_and_where(
-    evaluate: Any, untyped: Names, source: str, message: str
+    evaluate: Any, untyped: DeclaredNames, source: str, message: str
 ) -> None:
     with pytest.raises(EvaluationError) as caught:
         evaluate(source, names=untyped)
@@ -161,7 +161,7 @@ def test_one_condition_that_decides_makes_up_for_one_that_fails(evaluate: Any) -
         evaluate("[0, 1].exists(n, 1 / n == 2)")
 
 
-def test_a_condition_gives_a_bool_or_fails(names: Names, values: Any) -> None:
+def test_a_condition_gives_a_bool_or_fails(names: DeclaredNames, values: Any) -> None:
     record = check("inputs.any.text", names, "bool").record
     with pytest.raises(EvaluationError, match="a condition must be true or false, not text"):
         CelEvaluator([record], "f").evaluate(0, values)
@@ -186,7 +186,7 @@ def test_no_text_of_a_template(value: Any, hint: str) -> None:
     assert str(caught.value).startswith("f.yaml:4:2: ")
 
 
-def test_records_are_plain_data(names: Names, values: Any) -> None:
+def test_records_are_plain_data(names: DeclaredNames, values: Any) -> None:
     sources = [
         "inputs.name", "inputs.numbers.map(n, n + 1)", "default(inputs.note, b'x')", "5u",
         "inputs.order.lines[state.level].price > 1.0 ? {'a': 1} : {}",
@@ -199,7 +199,7 @@ def test_records_are_plain_data(names: Names, values: Any) -> None:
         assert before.evaluate(number, values) == after.evaluate(number, values)
 
 
-def test_paths_and_simple_conditions_need_no_library(names: Names) -> None:
+def test_paths_and_simple_conditions_need_no_library(names: DeclaredNames) -> None:
     sources = [
         "inputs.name", "default(steps.draft.output.text, inputs.name)", "inputs.amount > 500",
         "steps.fetch.status == 'succeeded' && !inputs.urgent", "steps.fetch.output.rows[0].a",

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from flowengine.flow.expressions import CelEvaluator, Names, check
+from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
 from flowengine.kernel.graph.compiled import EvaluationError
 
-NAMES = Names({"properties": {"text": {"type": "string"}, "list": {}, "x": {}}})
+NAMES = DeclaredNames({"properties": {"text": {"type": "string"}, "list": {}, "x": {}}})
 DEEP: dict[str, Any] = {}
 for _ in range(5000):
     DEEP = {"in": DEEP}

@@ -6,7 +6,7 @@ import pytest
 
 from flowengine.errors import FlowFileError, InputError
 from flowengine.flow.compile import compile_text
-from flowengine.flow.expressions import CelEvaluator, Names, check
+from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.validation import validate
@@ -43,7 +43,7 @@ NOT_TIMES = [
 
 def value(source: str, text: str) -> object:
     """Return the result of an expression for a text."""
-    checked = check(source, Names({"properties": {"t": {"type": "string"}}}))
+    checked = check(source, DeclaredNames({"properties": {"t": {"type": "string"}}}))
     assert checked.problems == []
     return CelEvaluator([checked.record], "test").evaluate(0, {"t": text})
 
@@ -78,5 +78,5 @@ def test_what_is_not_a_time_is_refused_everywhere(text: str) -> None:
 def test_a_timestamp_is_also_made_of_seconds_and_of_a_timestamp() -> None:
     assert value("timestamp(0)", "") == "1970-01-01T00:00:00Z"
     assert value("timestamp(timestamp(t)) < timestamp(2000000000)", "2016-12-05T21:29:29Z") is True
-    checked = check("timestamp(true)", Names({"properties": {}}))
+    checked = check("timestamp(true)", DeclaredNames({"properties": {}}))
     assert [problem.code for problem in checked.problems] == ["E311"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Owner, Vote
+from flowengine.journal.records import Append, ClosedWait, ExecutionHead, NewExecution, Owner, Vote
 from flowengine.journal.sqlite import schema
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.kernel.notation.ids import wait_id
@@ -27,7 +27,7 @@ def make(folder: Path) -> None:
     new = NewExecution("orders", "1", HASH, 1_700_000_000_000, {"team": "a"}, "user:ana")
     store.commit([Append(ENDED, 0, 0, [(1, b"started"), (2, b"done")], new=new)])
     store.put_artifact(ENDED, b"content\n", "report.txt")
-    head = Head("succeeded", 3, outputs=b"\x81\xa4done\xc3")
+    head = ExecutionHead("succeeded", 3, outputs=b"\x81\xa4done\xc3")
     store.commit([Append(ENDED, 0, 2, head=head)])
 
     new = NewExecution("orders", "1", HASH, 1_700_000_000_001, owner=owner.id)
@@ -39,7 +39,7 @@ def make(folder: Path) -> None:
     store.commit([Append(WAITING, 1, 0, first, new=new, opened=asked, keys=[("paid", "7")])])
     store.decide(wait_id(WAITING, 0), Vote("user:ana", 7, True, b"yes"))
     store.send(WAITING, b"signal", 8, "m1")
-    head = Head("waiting", 9, due=1_800_000_000_000)
+    head = ExecutionHead("waiting", 9, due=1_800_000_000_000)
     closed = [ClosedWait(0, "decided", 9, b"result")]
     tail = [(8, b"decided"), (9, b"waiting")]
     store.commit([Append(WAITING, 1, 2, tail, head=head, closed=closed, snapshot=(2, b"state"))])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.errors import NotFound, StoreError
-from flowengine.journal.records import Append, Head, NewExecution
+from flowengine.journal.records import Append, ExecutionHead, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.kept_files import clean_name
 
@@ -30,7 +30,7 @@ def begin(store: SqliteStore, id: str) -> None:
 
 
 def end(store: SqliteStore, id: str) -> None:
-    assert store.commit([Append(id, 0, 1, head=Head("succeeded", 1))]) == [None]
+    assert store.commit([Append(id, 0, 1, head=ExecutionHead("succeeded", 1))]) == [None]
 
 
 def files(store: SqliteStore) -> list[Path]:

@@ -14,7 +14,7 @@ import pytest
 
 from flowengine.errors import StoreError, UsageError
 from flowengine.journal.memory.store import MemoryStore
-from flowengine.journal.records import Append, Beginning, Claim, NewExecution
+from flowengine.journal.records import Append, Beginning, LockOperation, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import Durability, JournalStore
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
@@ -147,7 +147,7 @@ def test_at_no_moment_is_an_execution_there_without_its_first_event(tmp_path: Pa
                 assert len(other.claims("l")) == len(there)
 
         store._database.connection().set_trace_callback(look)
-        claim = Claim("l", 0, 1, granted=b"granted")
+        claim = LockOperation("l", 0, 1, granted=b"granted")
         new = NewExecution("orders", None, "f", 0)
         store.begin(Beginning("e1", new, [], b"started", [claim]), [(b"content", "a.txt")])
         look("COMMIT")

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.errors import NotFound, StoreError
-from flowengine.journal.records import Append, Head, ListPart, NewExecution, Vote
+from flowengine.journal.records import Append, ExecutionHead, ListPart, NewExecution, Vote
 from flowengine.journal.sqlite import database, schema
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import JournalStore
@@ -107,7 +107,7 @@ def test_a_group_that_does_not_fit_leaves_nothing_of_itself(path: Path) -> None:
     connection = store._database.connection()
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages + 3}")
-    small = Append("e1", 0, 1, [(1, payload(1))], head=Head("waiting", 5))
+    small = Append("e1", 0, 1, [(1, payload(1))], head=ExecutionHead("waiting", 5))
     large = Append("e2", 0, 1, [(1, b"x" * 100_000)])
 
     with pytest.raises(StoreError, match="is full"):
@@ -251,7 +251,7 @@ def test_a_store_that_is_gone_is_noticed_at_the_next_commit(
     for attempt in range(2):
         with pytest.raises(StoreError, match=r"was (deleted or moved|replaced by another) while"):
             append(one, 2 + attempt)
-    two = Append("e2", 0, 1, [(0, payload(1))], head=Head("failed", 0))
+    two = Append("e2", 0, 1, [(0, payload(1))], head=ExecutionHead("failed", 0))
     with pytest.raises(StoreError, match="nothing since then was saved"):
         group.commit([two])
     with pytest.raises(StoreError, match=r"was (deleted or moved|replaced by another) while"):

@@ -25,14 +25,14 @@ from flowengine.journal.records import (
     ENDED,
     Append,
     Beginning,
-    Claim,
     ClosedWait,
     ExecutionFilter,
-    Head,
+    ExecutionHead,
     ListPart,
+    LockOperation,
     NewExecution,
     Owner,
-    Sent,
+    SendResult,
     Vote,
     WaitFilter,
 )
@@ -144,7 +144,9 @@ class StoresAgree(RuleBasedStateMachine):
             signals,
         )
         how = st.sampled_from(["decided", "expired", "withdrawn"])
-        heads = st.none() | st.builds(lambda status: Head(status, self.now, self.now), statuses)
+        heads = st.none() | st.builds(
+            lambda status: ExecutionHead(status, self.now, self.now), statuses
+        )
         return {
             "events": some(st.just((self.now, b"event"))),
             "head": data.draw(heads),
@@ -207,7 +209,7 @@ class StoresAgree(RuleBasedStateMachine):
     )
     def claim(self, id: str, unit: int, permits: int, then: Any) -> None:
         if id in self.lengths.keys() - self.ended:  # ended executions make no claims
-            claim = Claim("lock", unit, permits, then, b"granted", b"cancel")
+            claim = LockOperation("lock", unit, permits, then, b"granted", b"cancel")
             epoch = self.epochs.get(id, 1)
             self.commit([Append(id, epoch, self.lengths[id], claims=[claim])])
             self.both(lambda store: store.claims("lock"))
@@ -219,7 +221,7 @@ class StoresAgree(RuleBasedStateMachine):
         sent = self.both(
             lambda store: store.send_keyed(*signal, b"keyed", self.now, message, begin)
         )
-        if isinstance(sent, Sent) and sent.began:
+        if isinstance(sent, SendResult) and sent.began:
             self.lengths[id] = self.epochs[id] = 0
 
     @rule(id=ids, number=numbers, by=people, approves=st.booleans())

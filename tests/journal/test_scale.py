@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.journal.records import Append, ExecutionFilter, Head, NewExecution, WaitFilter
+from flowengine.journal.records import (
+    Append,
+    ExecutionFilter,
+    ExecutionHead,
+    NewExecution,
+    WaitFilter,
+)
 from flowengine.journal.sqlite.store import SqliteStore
 
 SHORT, LONG = 1_000, 10_000
@@ -30,7 +36,9 @@ def fill(path: Path, count: int) -> SqliteStore:
         }
         new = NewExecution(f"flow{n % 3}", None, "f", n, {"team": str(n % 4)})
         appends.append(
-            Append(f"e{n}", 0, 0, [(n, b"x")], new, Head("waiting", n, due=n), opened=[record])
+            Append(
+                f"e{n}", 0, 0, [(n, b"x")], new, ExecutionHead("waiting", n, due=n), opened=[record]
+            )
         )
     assert store.commit(appends) == [None] * count
     return store

@@ -10,7 +10,7 @@ from flowengine.errors import FlowFileError
 from flowengine.flow.compile import compile_text
 from flowengine.flow.compile.compilation import Compilation
 from flowengine.flow.expressions import CelEvaluator
-from flowengine.flow.loading.files import Files
+from flowengine.flow.loading.files import FlowFiles
 from flowengine.flow.models import GeneratedBody
 from flowengine.flow.source.diagnostics import Diagnostics
 from flowengine.flow.source.yaml_source import read_text
@@ -134,7 +134,7 @@ outputs: {outcome: "${{ steps.run.outcome }}"}
 
 def compiled(outcome: str) -> tuple[CompiledFlow, list[str]]:
     """Compile a flow whose `child` declares an outcome, as generated flows do."""
-    files = Files(Diagnostics())
+    files = FlowFiles(Diagnostics())
     first = files.first(read_text(TEXT, "flow.yaml"), ".", None)
     assert first is not None
     first.flows["child"].outcome = outcome

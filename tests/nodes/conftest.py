@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine.engines.attempts.outcome import AttemptFailed
-from flowengine.engines.attempts.runner import Runner
+from flowengine.engines.attempts.runner import TaskRunner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph.compiled import SecretText
@@ -44,11 +44,11 @@ class Bench:
 
     def runner(
         self, kind: str, task: dict[str, Any], input: dict[str, Any], secrets: dict[str, Any]
-    ) -> Runner:
+    ) -> TaskRunner:
         step: StepSpec = {"id": "s", "action": "task", "kind": kind, "task": task}
         step["input"] = _compiled(input)
         flow: CompiledFlow = {"id": "flow", "steps": [step], "secrets": secrets}
-        return Runner(flow)
+        return TaskRunner(flow)
 
     def do(
         self,

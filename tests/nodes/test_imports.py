@@ -77,12 +77,12 @@ def test_what_every_execution_needs_loads_nothing_that_only_some_steps_need() ->
 
 def test_quick_step_needs_no_event_loop_and_no_schema_library() -> None:
     loaded = loaded_by(
-        "from flowengine.engines.attempts.runner import Runner\n"
+        "from flowengine.engines.attempts.runner import TaskRunner\n"
         "from flowengine.kernel.commands import Run\n"
         "from flowengine.sdk import ExecutionContext\n"
         "schema = {'type': 'object', 'properties': {'text': {'type': 'string'}}}\n"
         "step = {'kind': 'std', 'task': {'tool': 'print', 'schema': schema}}\n"
-        "call = Runner({'id': 'f', 'steps': [step]}).quick(0)\n"
+        "call = TaskRunner({'id': 'f', 'steps': [step]}).quick(0)\n"
         "run = Run(1, 1, 0, 's', {'text': 'hi'}, {'args': {'text': 'hi'}}, None)\n"
         "call(ExecutionContext('e', 'f', '1', '.', None, lambda *said: None), run)\n"
     )

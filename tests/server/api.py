@@ -16,7 +16,7 @@ from flowengine.page.site import PAGES, Site
 from flowengine.server.ag_ui.http import ag_ui_routes
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
-from flowengine.server.records import Records
+from flowengine.server.records import ServerRecords
 from flowengine.server.rights import LOCAL as CREDENTIAL
 from flowengine.server.rights import Access
 from flowengine.server.routes import ROUTES
@@ -70,7 +70,7 @@ class Api:
     ) -> None:
         self.folder = folder
         self.engine = engine or Engine(folder / "store", durability="none", user=OWNER)
-        self.records = Records(str(folder / "server"))
+        self.records = ServerRecords(str(folder / "server"))
         self.flows = []
         for number, text in enumerate(flows):
             path = folder / f"flow{number}.yaml"
@@ -80,7 +80,7 @@ class Api:
         self._hosts = Hosts(frozenset({HOST}), pages)
         self.application = self.new_application(self.records)
 
-    def new_application(self, records: Records) -> Application:
+    def new_application(self, records: ServerRecords) -> Application:
         """Return a server over the store."""
         return Application(
             self.engine,

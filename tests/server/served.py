@@ -19,7 +19,7 @@ from flowengine.server.guard import Hosts
 from flowengine.server.mcp.http import mcp_routes
 from flowengine.server.openai_chat import openai_routes
 from flowengine.server.protocol import ProtocolLimits
-from flowengine.server.running import Server, Serving
+from flowengine.server.running import BoundedServer, Serving
 from flowengine.server.tool_socket import tool_routes
 from tests.server.api import LOCAL, Api
 
@@ -56,7 +56,7 @@ class Served:
                 *tool_routes(it),
             ],
         )
-        self.server = Server(self.application, serving)
+        self.server = BoundedServer(self.application, serving)
         self.server.on_ready = self.ready.set
         await self.server.serve(sockets=[self._listening])
 

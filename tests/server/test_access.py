@@ -13,7 +13,7 @@ import pytest
 from flowengine import Engine
 from flowengine.errors import UsageError
 from flowengine.server import application
-from flowengine.server.records import STRANGERS, Records
+from flowengine.server.records import STRANGERS, ServerRecords
 from flowengine.server.routes import ROUTES, Route
 from tests.server.api import LOCAL, OWNER, Api
 
@@ -149,7 +149,7 @@ def test_each_route_for_each_role(api: Api, route: Route) -> None:
 
 @pytest.mark.parametrize("damage", [b"", b" \n", b"fe_\n", b"\xff\x00"])
 def test_a_damaged_token_file_gives_nobody_access(tmp_path: Path, damage: bytes) -> None:
-    with closing(Records(str(tmp_path))) as records:
+    with closing(ServerRecords(str(tmp_path))) as records:
         first, path = records.local_token()
         assert records.local_token() == (first, path)
         Path(path).write_bytes(damage)

@@ -16,7 +16,7 @@ from flowengine import UsageError
 from flowengine.hook_rules import HookEntry, read_hooks
 from flowengine.server import hooks
 from flowengine.server.identity import FAILURES
-from flowengine.server.problems import Refused
+from flowengine.server.problems import RequestRefused
 from flowengine.settings import load_settings
 from tests.server.api import Api
 from tests.server.conftest import SETTINGS
@@ -125,10 +125,10 @@ def test_published_examples_are_accepted_and_changed_ones_are_not(
         wrong.append(({**headers, name: value[:-2] + "AA"}, body, now))
         wrong.append(({**headers, name: "ä"}, body, now))
     for given, text, at in wrong:
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             hooks.verified(hook, given, text.encode(), at)
     monkeypatch.setenv("HOOK_SECRET", WHSEC[:-4] + "AAAA")
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         hooks.verified(hook, headers, body.encode(), now)
 
 
@@ -185,7 +185,7 @@ def test_a_secret_that_is_no_key_makes_no_signature_valid(
         "x-sig": made.hex(),
     }
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         hooks.verified(hook, headers, body, time.time())
 
     assert refused.value.status == 503

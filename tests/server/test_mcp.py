@@ -11,7 +11,7 @@ import pytest
 
 from flowengine.flow.models.types import ID
 from flowengine.server.mcp import calls, tools
-from flowengine.server.mcp.calls import Progress, read_progress
+from flowengine.server.mcp.calls import CallProgress, read_progress
 from flowengine.server.mcp.questions import LONGEST, question_of
 from flowengine.server.mcp.tools import STATUS
 from tests.server.api import EXPENSE, OWNER, PARCEL, Api
@@ -324,12 +324,12 @@ def test_a_forged_state_gives_nothing(api: Api) -> None:
         return sam(talk, []).structured_content
 
     passed = (wait,)
-    assert call("expense", Progress(hidden, passed).sealed())["error"]["status"] == 404
-    assert "next" in call("expense", Progress(execution, passed).sealed())
+    assert call("expense", CallProgress(hidden, passed).sealed())["error"]["status"] == 404
+    assert "next" in call("expense", CallProgress(execution, passed).sealed())
     other = sam.call("expense", {"amount": 1}).structured_content["execution"]
     assert (
         "of another execution"
-        in call("expense", Progress(other, passed).sealed())["error"]["detail"]
+        in call("expense", CallProgress(other, passed).sealed())["error"]["detail"]
     )
     for text in ("", "[]", "{", '{"execution": 1, "passed": []}', "[" * 5000, '{"execution": "a"}'):
         assert "requestState" in call("expense", text)["error"]["detail"]
@@ -338,13 +338,13 @@ def test_a_forged_state_gives_nothing(api: Api) -> None:
     owner = Mcp(api, MODES[1], wait_seconds=0)
 
     async def talk(client: Client) -> Any:
-        state = Progress(execution).sealed()
+        state = CallProgress(execution).sealed()
         return await client.session.call_tool(
             "add", {"a": 1}, request_state=state, allow_input_required=True
         )
 
     assert "another tool" in owner(talk).structured_content["error"]["detail"]
-    assert read_progress(Progress("a", ("b",)).sealed()) == Progress("a", ("b",))
+    assert read_progress(CallProgress("a", ("b",)).sealed()) == CallProgress("a", ("b",))
 
 
 def test_questions_that_do_not_fit_a_form_are_answered_elsewhere() -> None:

@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from flowengine.server import sign_in
-from flowengine.server.oidc import Provider
-from flowengine.server.problems import Refused
+from flowengine.server.oidc import OidcProvider
+from flowengine.server.problems import RequestRefused
 from flowengine.sign_in_rules import OidcSignIn
 from tests.server.api import HOST, Api
 from tests.server.conftest import SETTINGS
@@ -210,12 +210,12 @@ def test_a_refusal_of_the_user_is_no_guess_and_says_so(api: Api) -> None:
 
 
 def test_without_a_client_or_a_provider_there_is_no_sign_in(issuer: str) -> None:
-    down = Provider(OidcSignIn("http://127.0.0.1:9", AUDIENCE, client=CLIENT))
+    down = OidcProvider(OidcSignIn("http://127.0.0.1:9", AUDIENCE, client=CLIENT))
     flow = sign_in.CodeFlow(down, OidcSignIn("http://127.0.0.1:9", AUDIENCE, client=CLIENT))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         flow.begin("http://testserver/sign-in/callback", "/")
     assert refused.value.status == 503
     plain = {"issuer": issuer, "authorization_endpoint": "http://evil.example/a"}
-    open_one = Provider(OidcSignIn(issuer, AUDIENCE, client=CLIENT), lambda url: plain)
-    with pytest.raises(Refused):
+    open_one = OidcProvider(OidcSignIn(issuer, AUDIENCE, client=CLIENT), lambda url: plain)
+    with pytest.raises(RequestRefused):
         open_one.endpoint("authorization_endpoint")

@@ -21,8 +21,8 @@ from jwt.algorithms import ECAlgorithm
 
 from flowengine.errors import UsageError
 from flowengine.server.identity import FAILURES
-from flowengine.server.oidc import Provider
-from flowengine.server.problems import Refused
+from flowengine.server.oidc import OidcProvider
+from flowengine.server.problems import RequestRefused
 from flowengine.settings import load_settings
 from flowengine.sign_in_rules import OidcSignIn
 from tests.server.api import Api
@@ -183,7 +183,7 @@ def test_forged_tokens_are_refused(api: Api, monkeypatch: pytest.MonkeyPatch) ->
         )
         assert answer.status_code == 401, number
         assert "www-authenticate" in answer.headers
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         api.application.identity.of("Bearer é.é.é", "10.0.0.1")
 
 
@@ -209,18 +209,18 @@ def test_the_owner_of_the_server_has_no_rights_through_the_provider(api: Api) ->
 
 def test_keys_are_replaced_without_a_request_for_each_token(issuer: str) -> None:
     now = [0.0]
-    provider = Provider(OidcSignIn(issuer, AUDIENCE), now=lambda: now[0])
+    provider = OidcProvider(OidcSignIn(issuer, AUDIENCE), now=lambda: now[0])
     assert provider.named_by(token()).user == "ben"
     Idp.published = ["one", "two"]
     for _ in range(20):
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             provider.named_by(token("two"))  # at most one look in a minute
     assert len(Idp.asked) == 2
     now[0] += 61
     assert provider.named_by(token("two")).user == "ben"
     Idp.published = ["two"]
     now[0] += 3601
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         provider.named_by(token())  # the provider has withdrawn it
 
 
@@ -231,12 +231,12 @@ def test_a_provider_that_cannot_be_read_lets_no_one_in_and_keeps_known_keys(issu
     def read(url: str) -> Any:
         raise answers[0]
 
-    provider = Provider(OidcSignIn(issuer, AUDIENCE), read, lambda: now[0])
-    with pytest.raises(Refused) as refused:
+    provider = OidcProvider(OidcSignIn(issuer, AUDIENCE), read, lambda: now[0])
+    with pytest.raises(RequestRefused) as refused:
         provider.named_by(token())
     assert refused.value.status == 503
-    other = Provider(OidcSignIn(f"{issuer}/", AUDIENCE), now=lambda: now[0])
-    with pytest.raises(Refused) as refused:  # the document is of another issuer
+    other = OidcProvider(OidcSignIn(f"{issuer}/", AUDIENCE), now=lambda: now[0])
+    with pytest.raises(RequestRefused) as refused:  # the document is of another issuer
         other.named_by(token())
     assert refused.value.status == 503
 

@@ -15,7 +15,7 @@ from flowengine.engines.inspection import glance
 from flowengine.journal.ports.history import HistoryPort
 from flowengine.page.approval_views import closed_as
 from flowengine.page.readable import as_text, beginning, duration
-from flowengine.page.site import PAGES, Page
+from flowengine.page.site import PAGES, PageRoute
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES
 
@@ -214,7 +214,7 @@ def test_a_session_ends_with_its_token(api: Api, ben: Browser) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.method} {page.path}")
-def test_each_page_for_each_role(api: Api, page: Page) -> None:
+def test_each_page_for_each_role(api: Api, page: PageRoute) -> None:
     assert {(one.method, one.path) for one in PAGES} == ALLOWED.keys()
     method, path = page.method, page.path
     execution, wait = waiting(api)

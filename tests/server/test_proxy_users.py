@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine.errors import UsageError
-from flowengine.server.problems import Refused
+from flowengine.server.problems import RequestRefused
 from flowengine.server.rates import Rates
 from flowengine.settings import load_settings
 from tests.server.api import Api
@@ -81,9 +81,9 @@ def test_two_users_in_one_request_are_refused(api: Api) -> None:
     from flowengine.server.identity import Identity  # a client cannot send both with this library
 
     identity: Identity = api.application.identity
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         identity.of_proxy({"x-user": ["ben", "ada"], "x-proof": [SECRET]}, "10.0.0.1")
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         identity.of_proxy({"x-user": ["ben"], "x-proof": [SECRET, SECRET]}, "10.0.0.1")
 
 
@@ -156,18 +156,18 @@ def test_each_identity_has_its_own_allowance() -> None:
     rates = Rates(60, lambda: now[0])
     for _ in range(20):
         rates.take("user:ben", "a")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         rates.take("user:ben", "a")
     assert (refused.value.status, refused.value.headers) == (429, {"retry-after": "1"})
     rates.take("user:ben", "b")
     now[0] += 1
     rates.take("user:ben", "a")
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         rates.take("user:ben", "a")
     now[0] += 1000  # no more than the maximum is saved up
     for _ in range(20):
         rates.take("user:ben", "a")
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         rates.take("user:ben", "a")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.server.records import Records
+from flowengine.server.records import ServerRecords
 from tests.server.api import LOCAL, Api
 
 START = {"flow": "expense", "inputs": {"amount": 80}}
@@ -86,7 +86,7 @@ def test_a_server_that_was_killed_before_it_answered_starts_nothing_twice(
     assert send()[0] == 409  # this server may still be at work on it
     [begun] = {one["execution"] for one in api.engine.executions().items} - {old}
     api.records.close()
-    api.records = api.application.records = Records(api.records.folder)
+    api.records = api.application.records = ServerRecords(api.records.folder)
     api.application.identity._records = api.records
 
     assert send() == (201, {"execution": begun})

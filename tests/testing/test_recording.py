@@ -14,7 +14,7 @@ from flowengine.engines.flows import load
 from flowengine.errors import Conflict, NotFound
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from flowengine.testing.outside import deciding
-from flowengine.testing.recording import Recorded, record, recorded, text_of
+from flowengine.testing.recording import RecordedCase, record, recorded, text_of
 from flowengine.testing.simulator import Fails, Simulator
 from flowengine.testing.suite import run_file
 from tests.engines import flows, world
@@ -33,7 +33,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     stage.close()
 
 
-def same(engine: Engine, execution: str) -> Recorded:
+def same(engine: Engine, execution: str) -> RecordedCase:
     """Record an execution, and check that the case reproduces its history."""
     recorded = record(engine, execution, "recorded")
     assert recorded.differences == [], text_of(recorded.case)

@@ -12,12 +12,12 @@ import pytest
 
 from flowengine import Engine
 from flowengine.tool_environment import (
-    EnvironmentClosed,
     RegistrationError,
     StateError,
     Tool,
     ToolCall,
     ToolContext,
+    ToolEnvironmentClosed,
     tool,
 )
 from flowengine.tool_environment.call import STAGES as ORDER
@@ -301,7 +301,7 @@ def test_the_end_aborts_what_runs_and_withdraws_what_waits(tmp_path: Path) -> No
             env.register_tool(echo),
             env.register_request_tool_call(arriving),
         ):
-            with pytest.raises(EnvironmentClosed):
+            with pytest.raises(ToolEnvironmentClosed):
                 await use
         assert count.n == 0
 
@@ -313,10 +313,10 @@ def test_async_with_is_the_end_as_well() -> None:
         env = await made(echo)
         async with env:
             pass
-        with pytest.raises(EnvironmentClosed) as raised:
+        with pytest.raises(ToolEnvironmentClosed) as raised:
             await env.execute_tool(call("echo", text="a"))
         assert raised.value.code == "environment_closed"
-        with pytest.raises(EnvironmentClosed):
+        with pytest.raises(ToolEnvironmentClosed):
             async with env:
                 pass
 

@@ -16,7 +16,7 @@ from flowengine.errors import Conflict, InputError, LeaseLost
 from flowengine.flow.schedules import NoSchedule
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.worker import loop, wakeups
-from flowengine.worker.loop import Taken, Worker
+from flowengine.worker.loop import TakenExecution, Worker
 from tests.engines import child, world
 from tests.engines.test_leases import SLOW
 
@@ -29,13 +29,13 @@ class Stage:
     """A worker on the running loop, and its log."""
 
     def __init__(self, engine: Engine, **options: Any) -> None:
-        self.told: list[Taken] = []
+        self.told: list[TakenExecution] = []
         self.stopping = asyncio.Event()
         self.changed = asyncio.Event()
         self.worker = Worker(engine, tell=self._tell, **options)
         self.drain = BOUND
 
-    def _tell(self, taken: Taken) -> None:
+    def _tell(self, taken: TakenExecution) -> None:
         self.told.append(taken)
         self.changed.set()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from flowengine.engines.engine import Engine
 from flowengine.worker import backlog
 from flowengine.worker.loop import Worker
-from flowengine.worker.service import Log, until_stopped
+from flowengine.worker.service import WorkerLog, until_stopped
 from tests.engines import child
 
 
@@ -31,5 +31,5 @@ async def _work(store: str, at_once: int) -> None:
     async with Engine(store, durability="process", linger=0) as engine:
         worker = Worker(engine, at_once=at_once)
         await until_stopped(
-            lambda stopping: worker.work(stopping, drain=60), Log("json", lambda: 0)
+            lambda stopping: worker.work(stopping, drain=60), WorkerLog("json", lambda: 0)
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from flowengine.sdk.visible_text import one_line
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import checked_url, is_file
-from flowengine_envs.browser.approvals import Planned
+from flowengine_envs.browser.approvals import PlannedAction
 from flowengine_envs.browser.elements import find, usable
 from flowengine_envs.browser.loading import Acting, load
 from flowengine_envs.browser.reasons import ActionFailed, reason_of
@@ -48,7 +48,7 @@ _HELD = """element => {
 }"""
 
 
-class Field(NamedTuple):
+class ActionField(NamedTuple):
     """A field of an action."""
 
     type: Literal["string", "number", "integer", "boolean", "list"]
@@ -61,7 +61,7 @@ class Action(NamedTuple):
     """A browser action."""
 
     about: str
-    fields: Mapping[str, Field]
+    fields: Mapping[str, ActionField]
     run: Callable[..., Awaitable[Any]]
     on_element: bool = False
     """Whether it takes `ref` or `selector`. `run` receives the element as its second argument."""
@@ -96,8 +96,8 @@ class Action(NamedTuple):
 
 
 _ELEMENT = {
-    "ref": Field("string", "Reference of the element in the last observation, such as e5."),
-    "selector": Field("string", "CSS selector of the element, instead of a reference."),
+    "ref": ActionField("string", "Reference of the element in the last observation, such as e5."),
+    "selector": ActionField("string", "CSS selector of the element, instead of a reference."),
 }
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
@@ -158,9 +158,11 @@ async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:
 
 def _planned(
     acting: Acting, name: str, fields: Mapping[str, Any], element: Locator | None
-) -> Planned:
+) -> PlannedAction:
     seconds = acting.action_timeout
-    return Planned(name, fields, element, acting.page, seconds, acting.uploads, acting.approved)
+    return PlannedAction(
+        name, fields, element, acting.page, seconds, acting.uploads, acting.approved
+    )
 
 
 async def _navigate(acting: Acting, url: str) -> None:
@@ -371,15 +373,15 @@ async def _evaluate(acting: Acting, code: str) -> Any:
     return await acting.page.evaluate(code)
 
 
-_TEXT = Field("string", "The text.", required=True)
-_SUBMIT = Field("boolean", "Whether to press Enter afterwards.")
+_TEXT = ActionField("string", "The text.", required=True)
+_SUBMIT = ActionField("boolean", "Whether to press Enter afterwards.")
 _INDEX = "Number of the tab in the list of tabs, from 0."
 
 ACTIONS: dict[str, Action] = {
     "navigate": Action(
         "Open an address.",
         {
-            "url": Field(
+            "url": ActionField(
                 "string", "An http or https address, or file:///workspace/….", required=True
             )
         },
@@ -391,8 +393,8 @@ ACTIONS: dict[str, Action] = {
     "click": Action(
         "Click an element.",
         {
-            "button": Field("string", "Of the mouse.", choices=("left", "middle", "right")),
-            "double": Field("boolean", "Whether twice."),
+            "button": ActionField("string", "Of the mouse.", choices=("left", "middle", "right")),
+            "double": ActionField("boolean", "Whether twice."),
         },
         _click,
         on_element=True,
@@ -408,19 +410,19 @@ ACTIONS: dict[str, Action] = {
     ),
     "press": Action(
         "Press a key.",
-        {"key": Field("string", "Enter, Escape, Tab, ArrowDown, Control+A, …", required=True)}
+        {"key": ActionField("string", "Enter, Escape, Tab, ArrowDown, Control+A, …", required=True)}
         | _ELEMENT,
         _press,
     ),
     "select": Action(
         "Choose options of a list.",
-        {"values": Field("list", "Their values or labels.", required=True)},
+        {"values": ActionField("list", "Their values or labels.", required=True)},
         _select,
         on_element=True,
     ),
     "check": Action(
         "Check a box or choose a radio button.",
-        {"checked": Field("boolean", "False unchecks it.")},
+        {"checked": ActionField("boolean", "False unchecks it.")},
         _check,
         on_element=True,
     ),
@@ -429,8 +431,8 @@ ACTIONS: dict[str, Action] = {
         "Scroll the page; with an element alone, until it can be seen; with an element and a "
         "direction or pixels, the list or area that it is in.",
         {
-            "direction": Field("string", "", choices=("up", "down", "left", "right")),
-            "pixels": Field("integer", "How far; default: most of the window."),
+            "direction": ActionField("string", "", choices=("up", "down", "left", "right")),
+            "pixels": ActionField("integer", "How far; default: most of the window."),
             **_ELEMENT,
         },
         _scroll,
@@ -438,15 +440,15 @@ ACTIONS: dict[str, Action] = {
     "drag": Action(
         "Drag an element to another one.",
         {
-            "to_ref": Field("string", "Reference of the other one."),
-            "to_selector": Field("string", "Its selector, instead of a reference."),
+            "to_ref": ActionField("string", "Reference of the other one."),
+            "to_selector": ActionField("string", "Its selector, instead of a reference."),
         },
         _drag,
         on_element=True,
     ),
     "upload": Action(
         "Give files of the workspace to a field for files.",
-        {"paths": Field("list", "Paths in the workspace.", required=True)},
+        {"paths": ActionField("list", "Paths in the workspace.", required=True)},
         _upload,
         on_element=True,
         hidden=True,
@@ -454,10 +456,10 @@ ACTIONS: dict[str, Action] = {
     "wait_for": Action(
         "Wait until something appears or is gone.",
         {
-            "text": Field("string", "A text of the page."),
-            "selector": Field("string", "Selector of an element."),
-            "seconds": Field("number", "How long at most, up to 30; alone: how long."),
-            "gone": Field("boolean", "Whether to wait until it is gone."),
+            "text": ActionField("string", "A text of the page."),
+            "selector": ActionField("string", "Selector of an element."),
+            "seconds": ActionField("number", "How long at most, up to 30; alone: how long."),
+            "gone": ActionField("boolean", "Whether to wait until it is gone."),
         },
         _wait_for,
         navigates=True,
@@ -467,22 +469,22 @@ ACTIONS: dict[str, Action] = {
     "reload": Action("Load the page again.", {}, _reload, navigates=True, leaves=True),
     "new_tab": Action(
         "Open a new tab.",
-        {"url": Field("string", "What to open in it.")},
+        {"url": ActionField("string", "What to open in it.")},
         _new_tab,
         navigates=True,
     ),
     "switch_tab": Action(
         "Make another tab the active one.",
-        {"index": Field("integer", _INDEX, required=True)},
+        {"index": ActionField("integer", _INDEX, required=True)},
         _switch_tab,
     ),
-    "close_tab": Action("Close a tab.", {"index": Field("integer", _INDEX)}, _close_tab),
+    "close_tab": Action("Close a tab.", {"index": ActionField("integer", _INDEX)}, _close_tab),
     "answer_dialog": Action(
         "Say how dialogs of the next action are answered, one after the other; others are "
         "dismissed.",
         {
-            "accept": Field("boolean", "Whether it is accepted."),
-            "text": Field("string", "What a prompt is answered."),
+            "accept": ActionField("boolean", "Whether it is accepted."),
+            "text": ActionField("string", "What a prompt is answered."),
         },
         _answer_dialog,
     ),
@@ -491,12 +493,12 @@ ACTIONS: dict[str, Action] = {
     ),
     "screenshot": Action(
         "Take a picture of the page.",
-        {"full_page": Field("boolean", "Whether of all of it, not only of the window.")},
+        {"full_page": ActionField("boolean", "Whether of all of it, not only of the window.")},
         _screenshot,
     ),
     "evaluate": Action(
         "Run JavaScript on the page, where the policy allows it.",
-        {"code": Field("string", "An expression or a function.", required=True)},
+        {"code": ActionField("string", "An expression or a function.", required=True)},
         _evaluate,
     ),
 }

@@ -2,9 +2,9 @@
 
     policy: {ask: [password, upload, new_host]}
 
-Before an action begins, `Guard.check` predicts its effects. Effects that cannot be predicted, such
-as a script that submits a form, are stopped when they happen: requests by `Guard.watch`,
-connections by the proxy, which calls `Guard.judge`.
+Before an action begins, `ApprovalGuard.check` predicts its effects. Effects that cannot be
+predicted, such as a script that submits a form, are stopped when they happen: requests by
+`ApprovalGuard.watch`, connections by the proxy, which calls `ApprovalGuard.judge`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from flowengine_envs.network.rules import Rules
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Locator, Page, Route
 
-    from flowengine_envs.browser.uploads import Upload
+    from flowengine_envs.browser.uploads import FileUpload
 
 PASSWORD, UPLOAD, NEW_HOST = "password", "upload", "new_host"
 NOT_APPROVED = "is a new host that was not approved (policy: ask: new_host)"
@@ -58,7 +58,7 @@ class Unapproved(ActionFailed):
         self.proposed = proposed
 
 
-class Planned(NamedTuple):
+class PlannedAction(NamedTuple):
     """An action about to be performed."""
 
     name: str
@@ -69,12 +69,12 @@ class Planned(NamedTuple):
     page: Page
     seconds: float
     """Seconds that the page may take for it."""
-    uploads: Sequence[Upload]
+    uploads: Sequence[FileUpload]
     approved: Mapping[str, Any] | None
     """The approval given for it."""
 
 
-class Guard:
+class ApprovalGuard:
     """Approvals required in one environment, and those given.
 
     Args:
@@ -100,7 +100,7 @@ class Guard:
 
     # Before an action
 
-    async def check(self, planned: Planned) -> None:
+    async def check(self, planned: PlannedAction) -> None:
         """Predict the effects of an action, and allow it only with any required approval.
 
         Raises:
@@ -126,7 +126,7 @@ class Guard:
             self.hosts.add(host)
         self._released = origins
 
-    async def _found(self, planned: Planned) -> tuple[dict[str, Any] | None, frozenset[str]]:
+    async def _found(self, planned: PlannedAction) -> tuple[dict[str, Any] | None, frozenset[str]]:
         """Return the effects to approve, and the origins that may then receive a password."""
         name, on = planned.name, await self._touched(planned)
         why: list[str] = []
@@ -156,7 +156,7 @@ class Guard:
         found: dict[str, Any] = {"action": action, "target": target, "digest": _digest(target)}
         return (found | {"browser": self.opening} if on is not None else found), origins
 
-    async def _touched(self, planned: Planned) -> Touched | None:
+    async def _touched(self, planned: PlannedAction) -> Touched | None:
         """Return the element that an action touches, if it matters."""
         name, fields = planned.name, planned.fields
         enters = fields.get("submit") or (name == "type" and "\n" in fields.get("text", ""))
@@ -223,7 +223,7 @@ class Guard:
             await route.abort("aborted")  # The page stays as before the form was submitted.
 
 
-async def _entered(planned: Planned) -> list[str]:
+async def _entered(planned: PlannedAction) -> list[str]:
     """Return the password that an action enters, if any."""
     if planned.element is None or planned.name not in {"fill", "type"}:
         return []

@@ -66,7 +66,7 @@ _ARGUMENTS = (
 )
 
 
-class Surroundings(Protocol):
+class ProfileServices(Protocol):
     """The process and its services for a profile."""
 
     converter: Converter

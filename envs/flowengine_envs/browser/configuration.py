@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from flowengine.sdk.models import Config, Duration, NetworkPlace, Policy, Size
+from flowengine.sdk.models import Config, Duration, EnvironmentPolicy, NetworkPlace, Size
 from flowengine_envs.browser import installation
 from flowengine_envs.kinds.configurations import OwnPrograms
 
@@ -73,7 +73,7 @@ class BrowserConfig(OwnPrograms):
         return installation.folders(self.program)
 
 
-class BrowserPolicy(Policy):
+class BrowserPolicy(EnvironmentPolicy):
     """`policy:` of the kind `browser`."""
 
     network: Literal["none", "any", "public"] | list[NetworkPlace] | None = "public"

@@ -13,7 +13,7 @@ from flowengine_envs.browser.observation_text import (
     text_beside_content,
     with_short_names,
 )
-from flowengine_envs.browser.outline import Line, Outline
+from flowengine_envs.browser.outline import Outline, OutlineLine
 
 _MOST = 20
 """Maximum number of places and passages shown at once."""
@@ -204,7 +204,7 @@ def _dedented(outline: Outline, numbers: Sequence[int]) -> Iterator[str]:
         yield "  " * min(line.depth - least, _DEEPEST) + one_line(line.text)
 
 
-def _named(line: Line) -> str:
+def _named(line: OutlineLine) -> str:
     ref = f" [ref={line.ref}]" if line.ref else ""
     return f"{line.role} {one_line(line.words, 80)}{ref}"
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Page
 
-    from flowengine_envs.browser.approvals import Guard
-    from flowengine_envs.browser.session import Session, TabState
-    from flowengine_envs.browser.uploads import Upload
+    from flowengine_envs.browser.approvals import ApprovalGuard
+    from flowengine_envs.browser.session import BrowserSession, TabState
+    from flowengine_envs.browser.uploads import FileUpload
 
 _ERROR_PAGE = 2.0
 """Seconds for Chromium's own error page."""
@@ -44,7 +44,7 @@ class Navigation(ActionFailed):
 class Acting:
     """The context of a running action."""
 
-    session: Session
+    session: BrowserSession
     tab: TabState
     workspace: Path
     action_timeout: float
@@ -55,7 +55,7 @@ class Acting:
     """The approval given for this action."""
     full_page: bool = False
     """Whether the observation shows the whole page."""
-    uploads: Sequence[Upload] = ()
+    uploads: Sequence[FileUpload] = ()
     """The files of an upload, as read before approval was requested."""
     notes: list[str] = field(default_factory=list)
     """Remarks about it, in the project's own words."""
@@ -63,7 +63,7 @@ class Acting:
     """The browser's messages about an invalid value that was filled in."""
 
     @property
-    def guard(self) -> Guard:
+    def guard(self) -> ApprovalGuard:
         """The approvals of the environment."""
         return self.session.guard
 

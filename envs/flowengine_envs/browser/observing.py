@@ -15,12 +15,12 @@ from flowengine_envs.browser.markdown import Markdown
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.observation_text import first_lines
 from flowengine_envs.browser.page_text import PageText
-from flowengine_envs.browser.page_tree import Tree, read_tree
+from flowengine_envs.browser.page_tree import PageTree, read_tree
 from flowengine_envs.browser.reasons import reason_of
 
 if TYPE_CHECKING:
     from flowengine_envs.browser.configuration import BrowserConfig
-    from flowengine_envs.browser.session import Session, TabState
+    from flowengine_envs.browser.session import BrowserSession, TabState
 
 MOST = 45.0
 """Seconds for all parts of an observation, if the page responds."""
@@ -39,7 +39,7 @@ class _Missing(NamedTuple):
 
 
 async def observe(
-    session: Session, config: BrowserConfig, *, full_page: bool, answers: bool | None = None
+    session: BrowserSession, config: BrowserConfig, *, full_page: bool, answers: bool | None = None
 ) -> WebObservation:
     """Return the observation of the active tab.
 
@@ -78,13 +78,13 @@ async def observe(
         picture = await _part(_full_picture(tab, text.height), until)
         if text.height > HIGHEST:
             notes.append(f"The page is {text.height} pixels high; {HIGHEST} of them are shown.")
-    if isinstance(tree, Tree) and tree.left_out:
+    if isinstance(tree, PageTree) and tree.left_out:
         notes.append(f"Frames that do not answer are not in the tree: {tree.left_out}.")
     missing = {"text": read, "accessibility tree": tree, "screenshot": picture}
     errors = [f"{of}: {why.reason}" for of, why in missing.items() if isinstance(why, _Missing)]
     if found.error:
         errors.append(f"text: {found.error}")
-    shown = tree.text if isinstance(tree, Tree) else ""
+    shown = tree.text if isinstance(tree, PageTree) else ""
     return WebObservation(
         content=found.text,
         url=url,
@@ -102,7 +102,9 @@ async def observe(
     )
 
 
-async def _lost(session: Session, tab: TabState, answers: bool | None) -> WebObservation | None:
+async def _lost(
+    session: BrowserSession, tab: TabState, answers: bool | None
+) -> WebObservation | None:
     """Return an observation that states why the tab cannot be observed, or None."""
     if tab.crashed:
         await session.remove(tab)
@@ -119,7 +121,7 @@ async def _lost(session: Session, tab: TabState, answers: bool | None) -> WebObs
     return None
 
 
-async def complete(session: Session, seen: WebObservation, **more: Any) -> WebObservation:
+async def complete(session: BrowserSession, seen: WebObservation, **more: Any) -> WebObservation:
     """Return an observation with other events since the last one."""
     return replace(
         seen,

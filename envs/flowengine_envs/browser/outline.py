@@ -41,7 +41,7 @@ _LOWEST = 99
 _MOST_WORDS = 10
 
 
-class Line(NamedTuple):
+class OutlineLine(NamedTuple):
     """A line of a tree."""
 
     text: str
@@ -72,7 +72,7 @@ class Outline:
     """
 
     def __init__(self, tree: str) -> None:
-        self.lines: list[Line] = []
+        self.lines: list[OutlineLine] = []
         self._ends: list[int] = []
         self._children: dict[int, list[int]] = {}
         open_lines: list[tuple[int, int]] = []  # indentation and number of each ancestor
@@ -97,7 +97,7 @@ class Outline:
         """Return the line with a reference."""
         return next((at for at, line in enumerate(self.lines) if line.ref == ref), None)
 
-    def path(self, at: int) -> list[Line]:
+    def path(self, at: int) -> list[OutlineLine]:
         """Return the named ancestors of a line, the outermost first."""
         found = []
         while (at := self.lines[at].parent) >= 0:
@@ -226,15 +226,15 @@ class Outline:
         return any(line.words and not line.control and line.words not in names for line in others)
 
 
-def _line(text: str, depth: int, parent: int) -> Line:
+def _line(text: str, depth: int, parent: int) -> OutlineLine:
     parts = _LINE.fullmatch(text)
     if parts is None:
-        return Line(text, depth, parent, "", text, "", False, 0)
+        return OutlineLine(text, depth, parent, "", text, "", False, 0)
     role, states = parts["role"], parts["states"]
     ref, level = _REFERENCE.search(states), _LEVEL.search(states)
     control = role in _CONTROLS or "[cursor=pointer]" in states
     words = f"{parts['name'] or ''}{parts['text'].strip(' :')}"
-    return Line(
+    return OutlineLine(
         text,
         depth,
         parent,

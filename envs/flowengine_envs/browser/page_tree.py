@@ -17,7 +17,7 @@ _SOON = 2.0
 _MOST_FRAMES = 50
 
 
-class Tree(NamedTuple):
+class PageTree(NamedTuple):
     """Roles, names and states, with references."""
 
     text: str
@@ -25,7 +25,7 @@ class Tree(NamedTuple):
     """Number of frames left out because they do not respond."""
 
 
-async def read_tree(page: Page, seconds: float) -> Tree:
+async def read_tree(page: Page, seconds: float) -> PageTree:
     """Return the tree of a page.
 
     Args:
@@ -40,21 +40,21 @@ async def read_tree(page: Page, seconds: float) -> Tree:
     """
     frames = page.frames[1 : _MOST_FRAMES + 1]
     if not frames:
-        return Tree(await _snapshot(page, seconds))
+        return PageTree(await _snapshot(page, seconds))
     try:
         return await _with_frames(page, frames, min(_SOON, seconds))
     except faults.TimeoutError:  # The page itself takes longer.
         return await _with_frames(page, frames, seconds - _SOON)
 
 
-async def _with_frames(page: Page, frames: Sequence[Frame], seconds: float) -> Tree:
+async def _with_frames(page: Page, frames: Sequence[Frame], seconds: float) -> PageTree:
     """Return the tree without frames that do not respond in this time.
 
     All frames are queried at once, so stuck frames cost this time only once.
     """
     answers = asyncio.gather(*(_answers(frame) for frame in frames))
     text, answered = await asyncio.gather(_snapshot(page, seconds), answers)
-    return Tree(text, answered.count(False))
+    return PageTree(text, answered.count(False))
 
 
 async def _snapshot(page: Page, seconds: float) -> str:

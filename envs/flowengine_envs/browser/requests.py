@@ -27,7 +27,7 @@ _UNTOLD = ("net::ERR_ABORTED", "net::ERR_TUNNEL_CONNECTION_FAILED")
 """Failures that are not reported: requests that the page cancelled or the proxy refused."""
 
 
-class Requests:
+class TabRequests:
     """The requests of one tab.
 
     Args:

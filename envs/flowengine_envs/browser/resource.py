@@ -15,7 +15,7 @@ from flowengine.sdk import EnvironmentFailure, EnvironmentLost, EnvironmentUnava
 from flowengine.sdk.environments import Request, Screen
 from flowengine_envs.browser.actions import ACTIONS, do
 from flowengine_envs.browser.addresses import shown_url
-from flowengine_envs.browser.approvals import Guard, Unapproved
+from flowengine_envs.browser.approvals import ApprovalGuard, Unapproved
 from flowengine_envs.browser.changes import is_same_page
 from flowengine_envs.browser.finding import elements, search_text
 from flowengine_envs.browser.loading import Acting, Navigation
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
     from playwright.async_api import BrowserContext, Page
 
-    from flowengine_envs.browser.session import Session
+    from flowengine_envs.browser.session import BrowserSession
 
 STATE = "browser.json"
 """File of the home directory with cookies, storage and address, between two openings."""
@@ -59,9 +59,9 @@ class Browser(Verbs):
         self.workspace = request.workspace
         """Directory of downloads and uploads."""
         self._config = request.config
-        self._guard = Guard(request.policy)
+        self._guard = ApprovalGuard(request.policy)
         self._line = asyncio.Lock()
-        self._session: Session | None = None
+        self._session: BrowserSession | None = None
         self._shown: WebObservation | None = None
         """The last observation that a model received."""
         self._again = ""
@@ -118,7 +118,7 @@ class Browser(Verbs):
         """The live browser. See `page`."""
         return self._live().browser
 
-    def _live(self) -> Session:
+    def _live(self) -> BrowserSession:
         self.check_open()
         assert self._session is not None
         return self._session
@@ -262,7 +262,7 @@ class Browser(Verbs):
         acting.notes.append("The page before did not answer, and was closed.")
         return "navigate", {"url": address}
 
-    async def _acting(self, session: Session) -> Acting:
+    async def _acting(self, session: BrowserSession) -> Acting:
         config = self._config
         return Acting(
             session,
@@ -284,7 +284,7 @@ class Browser(Verbs):
         return self._within(seconds) + _SPARE
 
     async def _seen(
-        self, session: Session, acting: Acting, error: str, value: Any
+        self, session: BrowserSession, acting: Acting, error: str, value: Any
     ) -> WebObservation:
         """Return the observation after an action."""
         try:
@@ -319,7 +319,9 @@ class Browser(Verbs):
         except Exception as failed:
             return await self._lost(session, failed)
 
-    async def _lost(self, session: Session, error: Exception | None = None) -> WebObservation:
+    async def _lost(
+        self, session: BrowserSession, error: Exception | None = None
+    ) -> WebObservation:
         """Return an observation that the browser has ended or cannot be observed."""
         if error is not None and not await session.has_ended():
             why = f"the page cannot be observed: {error}"[:500]
@@ -376,7 +378,7 @@ def _write(path: Path, text: str) -> None:
     new.replace(path)
 
 
-def _blocked(session: Session) -> list[str]:
+def _blocked(session: BrowserSession) -> list[str]:
     """Return the hosts requested since the last observation that must not be reached."""
     refused = [text for text in session.refused() if not text.startswith(_CHROMIUMS_OWN)]
     return [*dict.fromkeys(refused)][:_MOST_BLOCKED]

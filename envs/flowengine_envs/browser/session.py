@@ -13,13 +13,13 @@ from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.long_messages import is_cut
 from flowengine_envs.browser.observation import DialogShown, Tab
 from flowengine_envs.browser.page_text import read_page
-from flowengine_envs.browser.requests import Requests
+from flowengine_envs.browser.requests import TabRequests
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, CDPSession, Dialog, Page
 
-    from flowengine_envs.browser.approvals import Guard
-    from flowengine_envs.browser.chromium import Surroundings
+    from flowengine_envs.browser.approvals import ApprovalGuard
+    from flowengine_envs.browser.chromium import ProfileServices
     from flowengine_envs.browser.downloads import Downloads
     from flowengine_envs.browser.files import WorkspaceFiles
     from flowengine_envs.browser.markdown import Converter
@@ -46,7 +46,7 @@ class TabState:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.crashed = False
-        self.requests = Requests(page)
+        self.requests = TabRequests(page)
         self._session: CDPSession | None = None
         self._opening = asyncio.Lock()
         page.on("crash", self._crash)
@@ -115,7 +115,7 @@ class TabState:
         self.requests.forget()
 
 
-class Session:
+class BrowserSession:
     """An open profile.
 
     Args:
@@ -129,11 +129,11 @@ class Session:
 
     def __init__(
         self,
-        place: Surroundings,
+        place: ProfileServices,
         context: BrowserContext,
         downloads: Downloads,
         most: int,
-        guard: Guard,
+        guard: ApprovalGuard,
         files: WorkspaceFiles | None = None,
     ) -> None:
         self.guard = guard

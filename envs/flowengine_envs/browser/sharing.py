@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Request
 from flowengine_envs.browser import faults
-from flowengine_envs.browser.approvals import NEW_HOST, Guard
+from flowengine_envs.browser.approvals import NEW_HOST, ApprovalGuard
 from flowengine_envs.browser.chromium import Chromium, Profile, not_started
 from flowengine_envs.browser.downloads import Downloads
 from flowengine_envs.browser.files import WorkspaceFiles
-from flowengine_envs.browser.session import Session
+from flowengine_envs.browser.session import BrowserSession
 
 _INSIDE_EXECUTION = frozenset({"action_call", "region", "execution"})
 
@@ -44,7 +44,9 @@ class _Group:
 _groups: dict[_Key, _Group] = {}
 
 
-async def open_session(request: Request, state: dict[str, Any] | None, guard: Guard) -> Session:
+async def open_session(
+    request: Request, state: dict[str, Any] | None, guard: ApprovalGuard
+) -> BrowserSession:
     """Open a profile with a blank tab, in a running process or a new one.
 
     Args:
@@ -67,7 +69,7 @@ async def open_session(request: Request, state: dict[str, Any] | None, guard: Gu
         await context.grant_permissions([*config.permissions])  # All others are denied.
         downloads = Downloads(request.workspace, place.arriving, config.downloads)
         files = WorkspaceFiles(request.workspace)
-        session = Session(place, context, downloads, config.tabs, guard, files)
+        session = BrowserSession(place, context, downloads, config.tabs, guard, files)
         session.add(await context.new_page())
         return session
     except faults.Error as error:

@@ -15,7 +15,7 @@ LARGEST = 50 * 1024 * 1024
 """Maximum bytes of all files of an upload."""
 
 
-class Upload(NamedTuple):
+class FileUpload(NamedTuple):
     """A file that was read."""
 
     path: str
@@ -35,7 +35,7 @@ class Upload(NamedTuple):
         return {"path": self.path, "size": len(self.data), "sha256": digest}
 
 
-async def read_uploads(workspace: Path, paths: Iterable[object]) -> list[Upload]:
+async def read_uploads(workspace: Path, paths: Iterable[object]) -> list[FileUpload]:
     """Read files of the workspace.
 
     Args:
@@ -58,5 +58,5 @@ async def read_uploads(workspace: Path, paths: Iterable[object]) -> list[Upload]
         total += len(data)
         if total > LARGEST:
             raise ActionFailed(f"the files have more than {LARGEST:,} bytes")
-        files.append(Upload(path, data))
+        files.append(FileUpload(path, data))
     return files

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Request, Sandbox, background
 from flowengine_envs.browser import faults
-from flowengine_envs.browser.approvals import Guard
+from flowengine_envs.browser.approvals import ApprovalGuard
 from flowengine_envs.browser.downloads import Downloads
 from flowengine_envs.browser.markdown import Converter, Markdown
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.resource import Browser
-from flowengine_envs.browser.session import Session
+from flowengine_envs.browser.session import BrowserSession
 from flowengine_envs.workspaces.own_folder import OWN
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ class Adopted:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
-    async def session(self, request: Request, around: _Around, downloads: Downloads) -> Session:
+    async def session(
+        self, request: Request, around: _Around, downloads: Downloads
+    ) -> BrowserSession:
         """Return a session around them."""
         page, context = self._page, self._context
         if page is not None:
@@ -65,7 +67,9 @@ class Adopted:
             context = await self._browser.new_context(accept_downloads=True)
             around.closes = True
         around.browser = context.browser
-        session = Session(around, context, downloads, request.config.tabs, Guard(request.policy))
+        session = BrowserSession(
+            around, context, downloads, request.config.tabs, ApprovalGuard(request.policy)
+        )
         if page is None:
             page = context.pages[0] if context.pages else await context.new_page()
         session.add(page)

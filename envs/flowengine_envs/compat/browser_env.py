@@ -16,9 +16,9 @@ from urllib.parse import quote
 from pydantic import Field
 
 from flowengine.sdk import ValidationError, browser_tools
-from flowengine.sdk.browser_tools import Picture
+from flowengine.sdk.browser_tools import ToolPicture
 from flowengine.sdk.environments import Request, Sandbox, background
-from flowengine.sdk.models import Limits
+from flowengine.sdk.models import ResourceLimits
 from flowengine.sdk.untrusted import marked
 from flowengine_envs.browser.files import ROOT
 from flowengine_envs.browser.observation import WebObservation
@@ -79,7 +79,7 @@ class BrowserEnv(Unmanaged[Browser]):
         network: str | Sequence[str] = "public",
         provider: str = "namespace",
         config: Mapping[str, Any] | None = None,
-        limits: Limits | None = None,
+        limits: ResourceLimits | None = None,
     ) -> None:
         if provider not in _SANDBOXES:
             raise ValidationError(f"provider is 'namespace' or 'host', not {provider!r}")
@@ -89,7 +89,7 @@ class BrowserEnv(Unmanaged[Browser]):
         self._folder = workspace
         self._network = network if isinstance(network, str) else [*network]
         self._given = dict(config or {})
-        self._bounds = limits or Limits()
+        self._bounds = limits or ResourceLimits()
         self._adopted: Adopted | None = None
         if page is not None or context is not None or browser is not None:
             self._adopted = Adopted(page, context, browser)
@@ -149,11 +149,11 @@ class BrowserEnv(Unmanaged[Browser]):
         """The live page of the active tab."""
         return self.resource.page
 
-    async def use(self, tool: str, arguments: Mapping[str, Any]) -> str | Picture:
+    async def use(self, tool: str, arguments: Mapping[str, Any]) -> str | ToolPicture:
         """Call one of the `std.browser_…` tools, for any event loop. The text is for a model."""
         return await background().wait(self._use(tool, arguments))
 
-    async def _use(self, tool: str, arguments: Mapping[str, Any]) -> str | Picture:
+    async def _use(self, tool: str, arguments: Mapping[str, Any]) -> str | ToolPicture:
         return await browser_tools.call(await self._ready(), tool, self._as_seen(arguments))
 
     async def _step(self, action: Mapping[str, Any] | str) -> WebObservation:
@@ -190,7 +190,7 @@ class BrowserEnv(Unmanaged[Browser]):
     def _policy(self) -> dict[str, Any]:
         return {"network": self._network}
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> ResourceLimits:
         return self._bounds
 
     def _provider(self) -> BrowserProvider:  # type: ignore[override]
@@ -210,7 +210,7 @@ class _Adopting(BrowserProvider):
         return browser
 
 
-def _shown(seen: WebObservation, offset: int = 0) -> Picture:
+def _shown(seen: WebObservation, offset: int = 0) -> ToolPicture:
     content = seen.content[offset : offset + _SHOWN]
     end = offset + len(content)
     text = "\n".join(
@@ -223,11 +223,11 @@ def _shown(seen: WebObservation, offset: int = 0) -> Picture:
     }
     if end < len(seen.content):
         fields |= {"total": len(seen.content), "next_offset": end}
-    return Picture(json.dumps(fields, ensure_ascii=False), seen.screenshot or None)
+    return ToolPicture(json.dumps(fields, ensure_ascii=False), seen.screenshot or None)
 
 
 @with_env(KEY, _DECLARE)
-def visit_url(url: str, env: BrowserEnv) -> Picture:
+def visit_url(url: str, env: BrowserEnv) -> ToolPicture:
     """Open a web page in the browser.
 
     Args:
@@ -241,7 +241,7 @@ def visit_url(url: str, env: BrowserEnv) -> Picture:
 
 
 @with_env(KEY, _DECLARE)
-def click(selector: str, env: BrowserEnv) -> Picture:
+def click(selector: str, env: BrowserEnv) -> ToolPicture:
     """Click an element of the page.
 
     Args:
@@ -255,7 +255,7 @@ def click(selector: str, env: BrowserEnv) -> Picture:
 
 
 @with_env(KEY, _DECLARE)
-def fill(selector: str, text: str, env: BrowserEnv, submit: bool = False) -> Picture:
+def fill(selector: str, text: str, env: BrowserEnv, submit: bool = False) -> ToolPicture:
     """Replace the text of a field on the page.
 
     Args:
@@ -272,7 +272,7 @@ def fill(selector: str, text: str, env: BrowserEnv, submit: bool = False) -> Pic
 
 
 @with_env(KEY, _DECLARE)
-def read_on(offset: int, env: BrowserEnv) -> Picture:
+def read_on(offset: int, env: BrowserEnv) -> ToolPicture:
     """Continue reading the text of the page.
 
     Args:
@@ -309,7 +309,7 @@ def _function(name: str) -> Callable[..., Any]:
     tool: Any = browser_tools.TOOLS[name]
     fields, required = tool["args"]["properties"], tool["args"]["required"]
 
-    async def call(env: BrowserEnv, **given: Any) -> str | Picture:
+    async def call(env: BrowserEnv, **given: Any) -> str | ToolPicture:
         return await env.use(name, {key: one for key, one in given.items() if one is not None})
 
     place = inspect.Parameter.POSITIONAL_OR_KEYWORD

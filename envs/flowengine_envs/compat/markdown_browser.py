@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from flowengine.sdk import Plain, ValidationError
 from flowengine.sdk.environments import Sandbox, background
-from flowengine.sdk.models import Limits
+from flowengine.sdk.models import ResourceLimits
 from flowengine_envs.compat.unmanaged import Unmanaged
 from flowengine_envs.documents.opened import OpenedDocument
 from flowengine_envs.documents.page_text import Page
@@ -66,7 +66,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         *,
         network: str | Sequence[str] = "public",
         provider: str = "namespace",
-        limits: Limits | None = None,
+        limits: ResourceLimits | None = None,
         vision_model: str | None = None,
         state: Mapping[str, Plain] | None = None,
     ) -> None:
@@ -78,7 +78,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         self.downloads_folder = downloads_folder
         self._sandbox = _SANDBOXES[provider]
         self._network = network if isinstance(network, str) else [*network]
-        self._bounds = limits or Limits()
+        self._bounds = limits or ResourceLimits()
         self._vision_model = vision_model
         self._at: OpenedDocument | None = None
         self._address = ""
@@ -105,7 +105,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
 
         Raises:
             UrlRefused: The policy forbids it.
-            Unreadable: It cannot be read.
+            UnreadableDocument: It cannot be read.
             HttpError: The request failed.
         """
         return self._run(lambda: self._visit(path_or_url)).shown
@@ -168,7 +168,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             verb: `visit_page`, `page_down`, …
             args: Its arguments.
         """
-        verbs: dict[str, Callable[..., Coroutine[Any, Any, Seen]]] = {
+        verbs: dict[str, Callable[..., Coroutine[Any, Any, ReaderView]]] = {
             "visit_page": self._visit,
             "page_down": self._down,
             "page_up": self._up,
@@ -196,7 +196,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
     def _policy(self) -> dict[str, Any]:
         return {"network": self._network}
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> ResourceLimits:
         return self._bounds
 
     async def _open(self, address: str, page: int = 1) -> OpenedDocument:
@@ -224,7 +224,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             pages = Pages(document.markdown, self.viewport_size, LONGEST_PAGE)
             pages.more, opened.pages = opened.pages.more, pages
 
-    async def _visit(self, address: str) -> Seen:
+    async def _visit(self, address: str) -> ReaderView:
         if not isinstance(address, str):
             raise ValidationError(f"an address is text, not {address!r:.50}")
         if "://" not in address:
@@ -250,43 +250,43 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
                 return self._at, _CHANGED
         return self._at, ""
 
-    async def _down(self) -> Seen:
+    async def _down(self) -> ReaderView:
         return await self._moved(lambda pages: pages.current + 1, lambda pages: pages.down())
 
-    async def _up(self) -> Seen:
+    async def _up(self) -> ReaderView:
         return await self._moved(lambda pages: pages.current, lambda pages: pages.up())
 
-    async def _to(self, number: int) -> Seen:
+    async def _to(self, number: int) -> ReaderView:
         return await self._moved(lambda pages: number, lambda pages: pages.go_to(number))
 
-    async def _moved(self, to: Callable[[Pages], int], move: Callable[[Pages], str]) -> Seen:
+    async def _moved(self, to: Callable[[Pages], int], move: Callable[[Pages], str]) -> ReaderView:
         at, note = await self._resumed()
         if at is None:
-            return Seen(None, _NOWHERE)
+            return ReaderView(None, _NOWHERE)
         try:
             await self._reach(at, to(at.pages))
             move(at.pages)
         except (NoSuchPage, TypeError) as error:
             known = f"pages are 1 to {len(at.pages)}"
             outcome = str(error) if isinstance(error, NoSuchPage) else known
-            return Seen(None, _lines(note, outcome))
+            return ReaderView(None, _lines(note, outcome))
         return _seen(at, note)
 
-    async def _search(self, text: str) -> Seen:
+    async def _search(self, text: str) -> ReaderView:
         at, note = await self._resumed()
         if at is None:
-            return Seen(None, _NOWHERE)
+            return ReaderView(None, _NOWHERE)
         resource = await self._ready()
         text = text or at.pages.searched
         found = await resource._call(lambda: at.find(text)) if text else None
         if found is None:
             outcome = f"{text!r} was not found" if text else "there is nothing more to find"
-            return Seen(None, _lines(note, outcome))
+            return ReaderView(None, _lines(note, outcome))
         return _seen(at, note, f"Found on page {at.pages.current}")
 
-    async def _back(self) -> Seen:
+    async def _back(self) -> ReaderView:
         if not self._history:
-            return Seen(None, "there is no page before")
+            return ReaderView(None, "there is no page before")
         place = self._history[-1]
         at = await self._open(place.address, place.page)
         self._history.pop()
@@ -308,7 +308,7 @@ def _lines(*parts: str) -> str:
     return "\n".join(filter(None, parts))
 
 
-class Seen(NamedTuple):
+class ReaderView(NamedTuple):
     """The view of a reader after a move."""
 
     page: Page | None
@@ -333,8 +333,8 @@ class Seen(NamedTuple):
         return self.page.as_text(_lines(self.remark, self.note))
 
 
-def _seen(at: OpenedDocument, note: str = "", remark: str = "") -> Seen:
+def _seen(at: OpenedDocument, note: str = "", remark: str = "") -> ReaderView:
     pages = at.pages
     text = pages.content(pages.current)
     page = Page(at.visit, pages.current, len(pages), text, more=pages.more)
-    return Seen(page, note, remark)
+    return ReaderView(page, note, remark)

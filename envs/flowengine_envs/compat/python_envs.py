@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from flowengine.sdk import EnvironmentLost, Refused, ValidationError
 from flowengine.sdk.environments import background
-from flowengine.sdk.models import Config, Duration, Limits
+from flowengine.sdk.models import Config, Duration, ResourceLimits
 from flowengine_envs.compat.unmanaged import Unmanaged
 from flowengine_envs.kinds.bash import SHELL
 from flowengine_envs.kinds.python import Python, PythonSandbox
@@ -55,7 +55,7 @@ class LocalConfig(Config):
     """Directory on this machine that code reads and writes, created if it does not exist."""
     timeout: Duration = 30.0
     """Default and maximum seconds of a call."""
-    limits: Limits = Field(default_factory=Limits)
+    limits: ResourceLimits = Field(default_factory=ResourceLimits)
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the code, which inherits none from this process."""
 
@@ -200,7 +200,7 @@ class _Env(Unmanaged[PythonSandbox]):
     def _config(self) -> dict[str, Any]:
         return {"env": self.config.env}
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> ResourceLimits:
         return self.config.limits.model_copy(update={"time": self.config.timeout})
 
 

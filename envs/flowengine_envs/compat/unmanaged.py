@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from flowengine.sdk import EnvironmentClosed
 from flowengine.sdk.environments import Provider, Request, Resource, Sandbox, Spec, background
-from flowengine.sdk.models import Limits
+from flowengine.sdk.models import ResourceLimits
 from flowengine.sdk.process_end import close_at_exit, forget
 from flowengine.sdk.process_identity import this_process
 from flowengine.sdk.sandboxes import with_sandboxes
@@ -87,8 +87,8 @@ class Unmanaged(Generic[_Live]):
     def _policy(self) -> dict[str, Any]:
         return {}
 
-    def _limits(self) -> Limits:
-        return Limits()
+    def _limits(self) -> ResourceLimits:
+        return ResourceLimits()
 
     def _from_workspace(self, path: str) -> str:
         """Return a path relative to the workspace, for the resource.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowengine_envs.documents.markdown import Span, Writer
+from flowengine_envs.documents.markdown import TextSpan, Writer
 
 _LONGEST = 100
 """Characters of the commented text that are quoted."""
@@ -55,7 +55,7 @@ def leave_out(out: Writer, count: int) -> None:
     out.note(f"comments left out: {count:,} (config: comments)")
 
 
-class Comments:
+class WordComments:
     """The comments of a Word document.
 
     Args:
@@ -81,9 +81,9 @@ class Comments:
             if len(self._quotes[id]) <= _LONGEST:
                 self._quotes[id] += text
 
-    def mark(self, id: str) -> Span:
+    def mark(self, id: str) -> TextSpan:
         """Return the mark that follows the commented text."""
-        return Span(f"[^{_label(id)}]" if id in self._quotes else "", raw=True)
+        return TextSpan(f"[^{_label(id)}]" if id in self._quotes else "", raw=True)
 
     def footnote(self, id: str, author: str, text: str) -> str:
         """Return a comment as a footnote, with its author, the commented text and its text."""

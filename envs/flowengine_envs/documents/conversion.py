@@ -61,7 +61,7 @@ class Stretch(NamedTuple):
 WHOLE = Stretch()
 
 
-class Unreadable(StepError):
+class UnreadableDocument(StepError):
     """A file cannot be read.
 
     Its type contains the reason for handlers: `Damaged`, `UnsupportedFormat`.
@@ -122,7 +122,7 @@ class Conversion(Supervised):
             The document.
 
         Raises:
-            Unreadable: It cannot be read. The message contains the reason.
+            UnreadableDocument: It cannot be read. The message contains the reason.
             LimitExceeded: It exceeds a limit. The message names the limit.
             EnvironmentLost: The sandbox has ended.
         """
@@ -215,7 +215,7 @@ class Conversion(Supervised):
             reason = f": {last_line(result)}" if result.stderr.strip() else ""
             self._server += 1
             how = f"the process that read it ended with {result.exit_code}{reason}"
-            raise Unreadable(_about(name, how), type="Damaged", retryable=False) from None
+            raise UnreadableDocument(_about(name, how), type="Damaged", retryable=False) from None
         if isinstance(answer, Document):
             return answer
         message, kind = str(answer.get("message", "")), str(answer.get("type", ""))
@@ -223,7 +223,7 @@ class Conversion(Supervised):
             raise self._out_of_memory(name)
         if kind == "LimitReached":
             raise self._exceeded(name, message, str(answer.get("limit")), answer.get("allowed"))
-        raise Unreadable(
+        raise UnreadableDocument(
             _about(name, message), type=kind if kind in FAULTS else "Damaged", retryable=False
         )
 

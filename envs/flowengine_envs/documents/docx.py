@@ -10,11 +10,11 @@ from typing import Any
 
 from flowengine_envs.documents import charts, diagrams, html, mail
 from flowengine_envs.documents.archives import parse_xml, readable, title_of
-from flowengine_envs.documents.comments import Comments, leave_out
+from flowengine_envs.documents.comments import WordComments, leave_out
 from flowengine_envs.documents.document import ConversionLimits, Damaged, Table, Unreadable
 from flowengine_envs.documents.formats import detect, encoding_of
 from flowengine_envs.documents.markdown import (
-    Span,
+    TextSpan,
     Writer,
     hidden_note,
     image,
@@ -130,7 +130,7 @@ class Word:
         found = [] if root is None else [*root.iterchildren(f"{W}comment")]
         self._remarks = {one.get(f"{W}id", ""): one for one in found}
         self._wants_comments = comments
-        self._comments = Comments([*self._remarks] if comments else [])
+        self._comments = WordComments([*self._remarks] if comments else [])
 
     def _xml(self, name: str) -> Any:
         part = self._related.get(name)
@@ -226,7 +226,7 @@ class Word:
         for text in texts:
             self._out.item(0, text)
 
-    def _spans(self, parent: Any, link: str = "") -> Iterator[Span]:
+    def _spans(self, parent: Any, link: str = "") -> Iterator[TextSpan]:
         for child in parent:
             if child.tag == f"{W}r":
                 yield from self._run(child, link)
@@ -239,7 +239,7 @@ class Word:
                     yield from self._spans(content, link)
             elif child.tag in {f"{MATH}oMath", f"{MATH}oMathPara"}:
                 formula = latex(child)
-                yield Span(f"${formula}$" if formula else "", raw=True)
+                yield TextSpan(f"${formula}$" if formula else "", raw=True)
             else:
                 self._limit_of_comment(child)
 
@@ -250,7 +250,7 @@ class Word:
         elif element.tag == f"{W}commentRangeEnd":
             self._comments.end(element.get(f"{W}id", ""))
 
-    def _run(self, run: Any, link: str) -> Iterator[Span]:
+    def _run(self, run: Any, link: str) -> Iterator[TextSpan]:
         look = run.find(f"{W}rPr")
         if self._styles.is_hidden(run, look):
             self._hidden += bool("".join(text.text or "" for text in run.iter(f"{W}t")).strip())
@@ -261,14 +261,14 @@ class Word:
             name = child.tag.removeprefix(W) if isinstance(child.tag, str) else ""
             if name == "t" and child.text:
                 self._comments.take(child.text)
-                yield Span(child.text, bold, italic, code, strike, link, script=script)
+                yield TextSpan(child.text, bold, italic, code, strike, link, script=script)
             elif sign := _sign(child, name):
-                yield Span(sign, link=link)
+                yield TextSpan(sign, link=link)
             elif name == "ruby":
                 yield from self._ruby(child, link)
             elif name in {"footnoteReference", "endnoteReference"}:
                 mark = "e" if name == "endnoteReference" else ""
-                yield Span(f"[^{mark}{child.get(f'{W}id')}]", raw=True)
+                yield TextSpan(f"[^{mark}{child.get(f'{W}id')}]", raw=True)
             elif name == "commentReference":
                 yield self._comments.mark(child.get(f"{W}id", ""))
             elif name in {"drawing", "pict", "object"}:
@@ -277,18 +277,18 @@ class Word:
                 for choice in child.iterchildren(f"{_COMPATIBLE}Choice"):
                     yield from self._drawing(choice, link)
 
-    def _ruby(self, ruby: Any, link: str) -> Iterator[Span]:
+    def _ruby(self, ruby: Any, link: str) -> Iterator[TextSpan]:
         """Yield a text, followed by its reading."""
         for base in ruby.iterchildren(f"{W}rubyBase"):
             yield from self._spans(base, link)
         for reading in ruby.iterchildren(f"{W}rt"):
-            yield from [Span("("), *self._spans(reading, link), Span(")")]
+            yield from [TextSpan("("), *self._spans(reading, link), TextSpan(")")]
 
-    def _drawing(self, drawing: Any, link: str) -> Iterator[Span]:
+    def _drawing(self, drawing: Any, link: str) -> Iterator[TextSpan]:
         boxes = [box for box in drawing.iter(f"{W}txbxContent") if _is_outermost(box, drawing)]
         self._boxes += boxes
         for path in drawing.iter(f"{_VML}textpath"):
-            yield Span(path.get("string", ""))
+            yield TextSpan(path.get("string", ""))
         self._diagrams += diagrams.texts(drawing, self._part)
         for chart in drawing.iter(f"{_CHART}chart"):
             relation = self._part.rels.get(chart.get(f"{_RELATION}id", ""))
@@ -446,7 +446,7 @@ def _sign(element: Any, name: str) -> str:
 
 
 def _script(look: Any) -> str:
-    """Return whether a run is above or below the line, as in `Span.script`."""
+    """Return whether a run is above or below the line, as in `TextSpan.script`."""
     found = None if look is None else look.find(f"{W}vertAlign")
     value = "" if found is None else found.get(f"{W}val", "")
     return {"superscript": "^", "subscript": "_"}.get(value, "")

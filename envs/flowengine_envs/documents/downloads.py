@@ -17,10 +17,10 @@ from typing import NamedTuple
 from flowengine.sdk import Timeout
 from flowengine.sdk.web import redirects
 from flowengine.sdk.web.redirects import WebRequest
-from flowengine.sdk.web.responses import BadAnswer, Head, Interrupted
+from flowengine.sdk.web.responses import BadAnswer, ConnectionInterrupted, ResponseHead
 from flowengine.sdk.web.urls import Url, UrlRefused
 from flowengine_envs.network.file_names import offered
-from flowengine_envs.network.http import Client
+from flowengine_envs.network.http import HttpClient
 
 SECONDS = 120.0
 """Seconds for a download with its redirects, if the spec sets no limit."""
@@ -44,7 +44,7 @@ _AT_ONCE = 5
 
 
 @dataclass
-class Download:
+class DownloadedFile:
     """A file, with the server's response headers."""
 
     url: Url
@@ -85,7 +85,7 @@ class Downloader:
 
     def __init__(
         self,
-        client: Client,
+        client: HttpClient,
         limits: DownloadLimits,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -93,7 +93,9 @@ class Downloader:
         self._limits = limits
         self._pause = pause
 
-    async def get(self, url: Url, to: Path, headers: Mapping[str, str] | None = None) -> Download:
+    async def get(
+        self, url: Url, to: Path, headers: Mapping[str, str] | None = None
+    ) -> DownloadedFile:
         """Download a file. A response of any status counts as one.
 
         Args:
@@ -114,7 +116,7 @@ class Downloader:
         try:
             async with asyncio.timeout(self._limits.seconds):
                 while not isinstance(
-                    found := await self._tried(chain, to, headers or {}), Download
+                    found := await self._tried(chain, to, headers or {}), DownloadedFile
                 ):
                     redirects.follow(chain, found)
                 return found
@@ -128,7 +130,7 @@ class Downloader:
 
     async def _tried(
         self, chain: list[Url], to: Path, headers: Mapping[str, str]
-    ) -> Download | Url:
+    ) -> DownloadedFile | Url:
         """Send a request, and repeat it after a transient error."""
         for number in range(REQUESTS):
             last = number == REQUESTS - 1
@@ -139,7 +141,7 @@ class Downloader:
             except TimeoutError:
                 raise
             except (OSError, BadAnswer) as error:
-                if last or not isinstance(error, Interrupted):
+                if last or not isinstance(error, ConnectionInterrupted):
                     raise redirects.failed(chain, error) from None
                 wait = 0.0
             await self._pause(min(max(wait, _PAUSES[number]), _LONGEST_PAUSE))
@@ -147,7 +149,7 @@ class Downloader:
 
     async def _asked(
         self, chain: list[Url], to: Path, headers: Mapping[str, str]
-    ) -> tuple[Download | Url, float | None]:
+    ) -> tuple[DownloadedFile | Url, float | None]:
         """Send one request. Return its result, and the pause after which to repeat it, if any."""
         request = WebRequest(_ACCEPTED, headers, lambda _: self._limits.bytes)
         try:
@@ -169,7 +171,7 @@ class Downloader:
         return found, _retry_after(head) if head.status in _PASSING else None
 
 
-def _download(chain: list[Url], head: Head, size: int, digest: str) -> Download:
+def _download(chain: list[Url], head: ResponseHead, size: int, digest: str) -> DownloadedFile:
     url, headers = chain[-1], head.headers
     media_type = headers.get("content-type", "")
     path = url.target.partition("?")[0]
@@ -177,10 +179,10 @@ def _download(chain: list[Url], head: Head, size: int, digest: str) -> Download:
     notes = [each.note for each in chain if each.note]
     if len(chain) > 1:
         notes.append(f"redirected from {chain[0]}")
-    return Download(url, head.status, media_type, name, size, digest, notes)
+    return DownloadedFile(url, head.status, media_type, name, size, digest, notes)
 
 
-def _refresh(path: Path, head: Head) -> str:
+def _refresh(path: Path, head: ResponseHead) -> str:
     """Return the address that a page immediately refreshes to."""
     if "html" not in head.headers.get("content-type", ""):
         return ""
@@ -191,7 +193,7 @@ def _refresh(path: Path, head: Head) -> str:
     return html.unescape(found[2].decode("utf-8", "replace"))
 
 
-def _retry_after(head: Head) -> float:
+def _retry_after(head: ResponseHead) -> float:
     try:
         return max(0.0, float(head.headers.get("retry-after", "0")))
     except ValueError:

@@ -17,7 +17,7 @@ from flowengine_envs.documents.flat_html import paragraphs
 from flowengine_envs.documents.html_main import put_first
 from flowengine_envs.documents.html_tables import TableText, spans_of
 from flowengine_envs.documents.markdown import (
-    Span,
+    TextSpan,
     Writer,
     fenced,
     hidden_note,
@@ -134,7 +134,7 @@ def convert_text(text: str, out: Writer, base: str = "", address: Address | None
     if title is not None and title.text and not out.document.title:
         out.document.title = " ".join(title.text.split())
     main = put_first(root)
-    Page(out, lru_cache(address or (lambda url: _resolved(base, url))), main).walk(root)
+    HtmlPage(out, lru_cache(address or (lambda url: _resolved(base, url))), main).walk(root)
 
 
 Address = Callable[[str], str]
@@ -147,7 +147,7 @@ def _resolved(base: str, url: str) -> str:
         return ""
 
 
-class Page:
+class HtmlPage:
     """A page that is being converted.
 
     Args:
@@ -162,7 +162,7 @@ class Page:
         self._is_beside = False
         """Whether the next block is the first one outside the main content."""
         self._address = address
-        self._text: list[Span] = []
+        self._text: list[TextSpan] = []
         self._looks: dict[str, int] = dict.fromkeys(("bold", "italic", "code", "strike"), 0)
         self._links: list[str] = []
         self._scripts: list[str] = []
@@ -223,7 +223,7 @@ class Page:
         name = name_of(element)
         if name == "math":
             formula = latex(element)
-            self._text.append(Span(f"${formula}$" if formula else "", raw=True))
+            self._text.append(TextSpan(f"${formula}$" if formula else "", raw=True))
         elif name == "svg":
             self._add(f" {' '.join(self._words(element))} ")
         return name in {"math", "svg"}
@@ -248,7 +248,7 @@ class Page:
         looks = self._looks
         link = self._links[-1] if self._links else ""
         bold, italic = looks["bold"] > 0, looks["italic"] > 0
-        span = Span(text, bold, italic, looks["code"] > 0, looks["strike"] > 0, link)
+        span = TextSpan(text, bold, italic, looks["code"] > 0, looks["strike"] > 0, link)
         self._text.append(span._replace(script=self._scripts[-1]) if self._scripts else span)
 
     def _start(self, tag: str, element: Any) -> None:
@@ -270,7 +270,7 @@ class Page:
         elif tag in _SCRIPTS:
             self._scripts.append(_SCRIPTS[tag])
         elif tag == "br":
-            self._text.append(Span("\n"))
+            self._text.append(TextSpan("\n"))
         elif tag == "img":
             self._image(element)
         elif tag == "input":

@@ -24,7 +24,7 @@ _SCRIPT = re.compile(r"[\w+\-\u2212\u2013=().,*/\u2032 ]{1,20}")
 _ORDINALS = frozenset(("st", "nd", "rd", "th", "e", "er", "re", "ème", "ère", "o", "a", "tm", "sm"))
 
 
-class Span(NamedTuple):
+class TextSpan(NamedTuple):
     """Text with uniform formatting. A line break is a separate span, or part of the text."""
 
     text: str
@@ -43,7 +43,7 @@ class Full(Exception):
     """The document has reached its maximum length. Its text so far is kept."""
 
 
-def inline(spans: Iterable[Span], line_break: str = "  \n") -> str:
+def inline(spans: Iterable[TextSpan], line_break: str = "  \n") -> str:
     """Return spans as Markdown, with white space collapsed.
 
     Args:
@@ -61,7 +61,7 @@ def inline(spans: Iterable[Span], line_break: str = "  \n") -> str:
     return text.replace(_BREAK, line_break)
 
 
-def _scripted(spans: Iterable[Span]) -> Iterator[Span]:
+def _scripted(spans: Iterable[TextSpan]) -> Iterator[TextSpan]:
     """Mark superscript and subscript, so that `10⁶` does not become `106`.
 
     Marks of footnotes, ordinals (`1st`), links and whole sentences are left unchanged.
@@ -79,7 +79,7 @@ def _scripted(spans: Iterable[Span]) -> Iterator[Span]:
             yield same[0]._replace(text=f"{before}{script}{shown}{after}")
 
 
-def _collapsed(spans: Iterable[Span]) -> Iterator[Span]:
+def _collapsed(spans: Iterable[TextSpan]) -> Iterator[TextSpan]:
     """Collapse white space, including that across spans."""
     space = True
     for span in spans:
@@ -93,12 +93,12 @@ def _collapsed(spans: Iterable[Span]) -> Iterator[Span]:
             yield span._replace(text=text)
 
 
-def _of_one_look(spans: Iterable[Span]) -> Iterator[Iterator[Span]]:
+def _of_one_look(spans: Iterable[TextSpan]) -> Iterator[Iterator[TextSpan]]:
     looks = groupby(spans, lambda span: (span.bold, span.italic, span.code, span.strike, span.raw))
     return (same for _, same in looks)
 
 
-def _look(spans: Sequence[Span]) -> str:
+def _look(spans: Sequence[TextSpan]) -> str:
     """Return spans with the same formatting. Marks must be next to the text to be recognized."""
     first = spans[0]
     text = "".join(span.text for span in spans)
@@ -139,14 +139,14 @@ def target(url: str) -> str:
     return quote(url, safe="!#$%&'*+,/:;=?@[]~-._|{}^").replace("|", "%7C")
 
 
-def image(alt: str, url: str) -> Span:
+def image(alt: str, url: str) -> TextSpan:
     """Return an image. Embedded ones have no address."""
     text = " ".join(alt.split())
     if len(text) > _LONGEST_ALT:  # it is only read by machines, and could hide instructions
         text = f"{text[:_LONGEST_ALT]}…"
     shown = text.replace("[", "\\[").replace("]", "\\]")
     where = target(url)
-    return Span(f"![{shown}]({where})" if shown or where else "", raw=True)
+    return TextSpan(f"![{shown}]({where})" if shown or where else "", raw=True)
 
 
 def plain(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from flowengine_envs.documents.conversion import Unreadable
+from flowengine_envs.documents.conversion import UnreadableDocument
 from flowengine_envs.documents.document import Document
 from flowengine_envs.documents.pages import Pages
 from flowengine_envs.documents.visits import Visit
@@ -38,7 +38,7 @@ class OpenedDocument:
         """Convert until a page is complete, or until the end.
 
         Raises:
-            Unreadable: The document has changed, or `Documents.visit` raised this error.
+            UnreadableDocument: The document has changed, or `Documents.visit` raised this error.
         """
         while self.pages.more and len(self.pages) <= page:
             await self._read_on()
@@ -68,7 +68,7 @@ class OpenedDocument:
             found = await self._convert(before)
             if found.sha256 != known.sha256:
                 message = f"{self.visit.address}: it has changed since it was opened: open it again"
-                raise Unreadable(message, type="Damaged", retryable=False)
+                raise UnreadableDocument(message, type="Damaged", retryable=False)
             if self.describe is not None:
                 await self.describe(found)
             known.pictures |= found.pictures

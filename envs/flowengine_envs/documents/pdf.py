@@ -22,9 +22,9 @@ from flowengine_envs.documents.document import (
 from flowengine_envs.documents.markdown import Writer, line_of_part
 from flowengine_envs.documents.pdf_annotations import Annotations
 from flowengine_envs.documents.pdf_grids import read_lines, words_apart
-from flowengine_envs.documents.pdf_order import Line, count_sizes, ordered, with_headings
-from flowengine_envs.documents.pdf_tables import Row, find_rows, find_tables, key_of
-from flowengine_envs.documents.pdf_tags import Marks, Structure, Tags
+from flowengine_envs.documents.pdf_order import PdfLine, count_sizes, ordered, with_headings
+from flowengine_envs.documents.pdf_tables import TableRow, find_rows, find_tables, key_of
+from flowengine_envs.documents.pdf_tags import MarkedTexts, Structure, Tags
 from flowengine_envs.documents.pdfium import Pdfium, has_unknown_fonts
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class _Pages:
         if fresh:
             self._out.paragraph("Links: " + " ".join(f"<{link}>" for link in fresh))
 
-    def _write(self, page: PageObject, at: int, lines: list[Line], known: Structure) -> None:
+    def _write(self, page: PageObject, at: int, lines: list[PdfLine], known: Structure) -> None:
         """Write the lines of a page, with headings and tables."""
         headings = {_comparable(heading): level for heading, level in known.headings}
         headings |= self._headings.get(at, {})
@@ -222,7 +222,7 @@ class _Pages:
         if picture:
             self._out.document.pictures[line_of_part("page", number)] = picture
 
-    def _read(self, page: PageObject, number: int) -> tuple[list[Line], Structure]:
+    def _read(self, page: PageObject, number: int) -> tuple[list[PdfLine], Structure]:
         """Return the lines of a page with its drawn tables, or the structure of its tags."""
         lines, known = self._read_by_tags(page) if self._tags else (read_lines(page), _UNKNOWN)
         if not has_unknown_fonts(page):
@@ -234,30 +234,30 @@ class _Pages:
             self._out.note(f"page {number}: only a part of its text can be decoded")
         return (decoded, _UNKNOWN) if decoded else (lines, known)
 
-    def _read_by_tags(self, page: PageObject) -> tuple[list[Line], Structure]:
+    def _read_by_tags(self, page: PageObject) -> tuple[list[PdfLine], Structure]:
         """Return the lines of a page and its tagged structure.
 
         Many programs tag a table as paragraphs.
         """
-        marks = Marks()
+        marks = MarkedTexts()
         with words_apart(page):
             text = page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
         marks.texts = {mark: one.translate(_LIGATURES) for mark, one in marks.texts.items()}
         known = self._tags.structure(page, marks)
-        return [Line(line) for line in text.splitlines()] if known.tables else read_lines(
+        return [PdfLine(line) for line in text.splitlines()] if known.tables else read_lines(
             page
         ), known
 
-    def _decoded(self, number: int) -> list[Line]:
+    def _decoded(self, number: int) -> list[PdfLine]:
         """Return the lines of a page from the library with more fonts, or none if it fails."""
         try:
-            return [Line(line) for line in self._pdfium.text(number).splitlines()]
+            return [PdfLine(line) for line in self._pdfium.text(number).splitlines()]
         except MemoryError:
             raise
         except Exception:  # of the library, so the result of the other one is used
             return []
 
-    def _ordered(self, lines: list[Line], rows: Collection[str]) -> list[Line]:
+    def _ordered(self, lines: list[PdfLine], rows: Collection[str]) -> list[PdfLine]:
         """Return lines in reading order. Without an outline, large lines become headings."""
         count_sizes(lines, self._sizes)
         read = ordered(lines, rows)
@@ -279,8 +279,8 @@ class _Pages:
         self,
         text: str,
         headings: dict[str, int],
-        tables: list[list[Row]],
-        rows: dict[str, list[Row]],
+        tables: list[list[TableRow]],
+        rows: dict[str, list[TableRow]],
     ) -> None:
         """Write the text of a page, with its headings and tables."""
         lines: list[str] = []
@@ -338,11 +338,11 @@ def _entries(outline: Any, level: int) -> Iterator[tuple[Any, int]]:
             yield from _entries(entry, level + 1)
 
 
-def _letters(lines: list[Line]) -> int:
+def _letters(lines: list[PdfLine]) -> int:
     return sum(len(key_of(_plain(line))) for line in lines)
 
 
-def _plain(line: Line) -> str:
+def _plain(line: PdfLine) -> str:
     return "\n".join(cell for row in line.rows for cell in row) if line.rows else line.text
 
 
@@ -385,7 +385,7 @@ def _heading(line: str, rest: deque[str], headings: dict[str, int]) -> tuple[str
     return first, 0
 
 
-def _begun(rest: deque[str], tables: list[list[Row]]) -> list[Row]:
+def _begun(rest: deque[str], tables: list[list[TableRow]]) -> list[TableRow]:
     """Remove the lines of a table from the front of others, if the next table begins there."""
     first = key_of(rest[0])
     for at, table in enumerate(tables):
@@ -399,7 +399,7 @@ def _begun(rest: deque[str], tables: list[list[Row]]) -> list[Row]:
     return []
 
 
-def _row(rest: deque[str], rows: dict[str, list[Row]]) -> str:
+def _row(rest: deque[str], rows: dict[str, list[TableRow]]) -> str:
     """Remove the lines with the cells of a row from the front of others, and return them joined."""
     for row in rows.get(key_of(rest[0]), ()):
         if lines := _lines_of(rest, row.key):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine_envs.documents.pdf_order import Line, width_of
+from flowengine_envs.documents.pdf_order import PdfLine, width_of
 from flowengine_envs.documents.pdf_spacing import apart, spaced, with_gaps
 from flowengine_envs.documents.pdf_tables import looks_like_number
 
@@ -63,7 +63,7 @@ class _Piece(NamedTuple):
     size: float = 0.0
 
 
-def read_lines(page: PageObject) -> list[Line]:
+def read_lines(page: PageObject) -> list[PdfLine]:
     """Return the lines of a page in drawing order, with its ruled tables.
 
     Args:
@@ -72,7 +72,7 @@ def read_lines(page: PageObject) -> list[Line]:
     grids: list[_Grid] = []
     with _prepared(page, grids) as is_ready:
         if not is_ready:
-            return [Line(line) for line in page.extract_text().splitlines()]
+            return [PdfLine(line) for line in page.extract_text().splitlines()]
         pieces: list[_Piece] = []
 
         def piece(
@@ -212,13 +212,13 @@ class _Grid:
                 found[row] = lines
         return found
 
-    def line(self, rows: list[list[str]]) -> Line:
+    def line(self, rows: list[list[str]]) -> PdfLine:
         """Return its rows as a line."""
         left, right, top, low = (
             *(self._across[0], self._across[-1]),
             *(self._down[0], self._down[-1]),
         )
-        return Line("", left, low, 1.0, right, rows, high=top - low)
+        return PdfLine("", left, low, 1.0, right, rows, high=top - low)
 
     def _cell(self, piece: _Piece, split: Container[_Cell] = ()) -> _Cell | None:
         """Return the cell in which a text begins."""
@@ -316,17 +316,17 @@ def _is_of_numbers(column: Sequence[_Piece], baselines: Sequence[float]) -> bool
     )
 
 
-def _lines(pieces: Sequence[_Piece], grids: Iterable[_Grid]) -> list[Line]:
+def _lines(pieces: Sequence[_Piece], grids: Iterable[_Grid]) -> list[PdfLine]:
     """Return the lines of texts, with each table at the place of its first text."""
     table: dict[int, int] = {}
     """Number of a text → the first text of its table."""
-    tables: dict[int, Line] = {}
+    tables: dict[int, PdfLine] = {}
     for grid in grids:
         rows, taken = grid.rows((at, one) for at, one in enumerate(pieces) if at not in table)
         if rows:
             tables[min(taken)] = grid.line(rows)
             table |= dict.fromkeys(taken, min(taken))
-    lines: list[Line] = []
+    lines: list[PdfLine] = []
     open_line: list[_Piece] = []
 
     def end() -> None:
@@ -350,7 +350,7 @@ def _lines(pieces: Sequence[_Piece], grids: Iterable[_Grid]) -> list[Line]:
     return [line for line in lines if line.text.strip() or line.rows]
 
 
-def _line(pieces: Sequence[_Piece]) -> Line:
+def _line(pieces: Sequence[_Piece]) -> PdfLine:
     """Return a line of texts that were drawn consecutively."""
     shown = [piece for piece in pieces if piece.text.strip()] or [*pieces]
     first, last = shown[0], shown[-1]
@@ -359,7 +359,7 @@ def _line(pieces: Sequence[_Piece]) -> Line:
         size = 0.0
     text = "".join(piece.text for piece in pieces)
     end = max(last.x + width_of(last.text, last.size), first.x)
-    return Line(text, first.x, first.y, size, end)
+    return PdfLine(text, first.x, first.y, size, end)
 
 
 def _grids(operations: Iterable[tuple[Any, bytes]]) -> list[_Grid]:

@@ -40,7 +40,7 @@ _LEVELS = ((1.6, 1), (1.3, 2), (1.12, 3))
 """Ratio of a heading's size to that of the text, and the heading's level."""
 
 
-class Line(NamedTuple):
+class PdfLine(NamedTuple):
     """A line of text, or a table."""
 
     text: str
@@ -61,7 +61,7 @@ class Line(NamedTuple):
 class _Block:
     """Lines that continue each other."""
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Sequence[PdfLine]) -> None:
         self.lines = [*lines]
         self.left = min(line.x for line in lines)
         self.right = max(line.end for line in lines)
@@ -99,7 +99,7 @@ def width_of(text: str, size: float) -> float:
     return size * (narrow * _NARROW + (len(text.rstrip()) - narrow) * _WIDTH)
 
 
-def ordered(lines: Sequence[Line], rows: Collection[str] = ()) -> list[Line]:
+def ordered(lines: Sequence[PdfLine], rows: Collection[str] = ()) -> list[PdfLine]:
     """Return the lines of a page in reading order.
 
     Args:
@@ -117,17 +117,17 @@ def ordered(lines: Sequence[Line], rows: Collection[str] = ()) -> list[Line]:
     chains = _chains(_blocks(joined))
     if len(chains) < 2:
         return joined
-    found: list[Line] = []
+    found: list[PdfLine] = []
     before: _Block | None = None
     for block in _cut([block for chain in chains for block in chain]):
         if before is not None and not block.continues(before):
-            found.append(Line(""))
+            found.append(PdfLine(""))
         found += block.lines
         before = block
     return found
 
 
-def with_headings(lines: Sequence[Line], sizes: Counter[float]) -> list[Line]:
+def with_headings(lines: Sequence[PdfLine], sizes: Counter[float]) -> list[PdfLine]:
     """Return lines with the levels of those that are headings by their size.
 
     Args:
@@ -135,7 +135,7 @@ def with_headings(lines: Sequence[Line], sizes: Counter[float]) -> list[Line]:
         sizes: Font size → number of characters known so far.
     """
     (body, _), *_rest = sizes.most_common(1) or [(0.0, 0)]
-    found: list[Line] = []
+    found: list[PdfLine] = []
     for at, line in enumerate(lines):
         level = _level(line, body)
         if level == _LEVELS[-1][1] and not _is_above(line, lines[at + 1 : at + 3]):
@@ -156,21 +156,21 @@ def with_headings(lines: Sequence[Line], sizes: Counter[float]) -> list[Line]:
     return [*lines] if is_odd or too_long else found
 
 
-def count_sizes(lines: Sequence[Line], sizes: Counter[float]) -> None:
+def count_sizes(lines: Sequence[PdfLine], sizes: Counter[float]) -> None:
     """Count the characters of each size of font."""
     for line in lines:
         if line.rows is None and line.size:
             sizes[round(line.size, 1)] += len(line.text.strip())
 
 
-def _level(line: Line, body: float) -> int:
+def _level(line: PdfLine, body: float) -> int:
     letters = sum(map(str.isalpha, line.text))
     if line.rows is not None or not body or letters < 3 or letters * 2 < len(line.text.strip()):
         return 0
     return next((level for ratio, level in _LEVELS if line.size >= ratio * body), 0)
 
 
-def _is_above(line: Line, following: Sequence[Line]) -> bool:
+def _is_above(line: PdfLine, following: Sequence[PdfLine]) -> bool:
     """Return whether a line is a small heading, with text close below it, and not in a margin."""
     below = next((one for one in following if one.text.strip() or one.rows), None)
     if below is None:
@@ -179,7 +179,7 @@ def _is_above(line: Line, following: Sequence[Line]) -> bool:
     return 0 < step <= _NEAR_HEADING * line.size and below.x < line.end and line.x < below.end
 
 
-def _flows(line: Line, following: Line, step: float = _LINE_STEP) -> bool:
+def _flows(line: PdfLine, following: PdfLine, step: float = _LINE_STEP) -> bool:
     """Return whether a line continues the one before it."""
     if line.rows is not None or following.rows is not None:
         return False
@@ -192,8 +192,8 @@ def _flows(line: Line, following: Line, step: float = _LINE_STEP) -> bool:
     )
 
 
-def _blocks(lines: Sequence[Line]) -> list[_Block]:
-    groups: list[list[Line]] = []
+def _blocks(lines: Sequence[PdfLine]) -> list[_Block]:
+    groups: list[list[PdfLine]] = []
     for line in lines:
         if groups and _flows(groups[-1][-1], line):
             groups[-1].append(line)
@@ -296,7 +296,7 @@ def _parted(blocks: Sequence[_Block], *, by_height: bool) -> list[list[_Block]]:
     return groups
 
 
-def _marked(lines: Sequence[Line]) -> list[Line]:
+def _marked(lines: Sequence[PdfLine]) -> list[PdfLine]:
     """Return lines with the marks of lists before their items."""
     marks = [at for at, line in enumerate(lines) if looks_like_mark(line.text.strip())]
     found = dict(enumerate(lines))
@@ -317,7 +317,7 @@ def _marked(lines: Sequence[Line]) -> list[Line]:
     return [*found.values()]
 
 
-def _joined(lines: Sequence[Line], rows: Collection[str]) -> list[Line]:
+def _joined(lines: Sequence[PdfLine], rows: Collection[str]) -> list[PdfLine]:
     """Return lines with labels joined to their values, and the cells of rows joined."""
     prose = {id(line) for block in _blocks(lines) if block.is_prose for line in block.lines}
     free = [at for at, line in enumerate(lines) if line.rows is None and id(line) not in prose]
@@ -341,7 +341,9 @@ def _joined(lines: Sequence[Line], rows: Collection[str]) -> list[Line]:
     ]
 
 
-def _runs(lines: Sequence[Line], row: Sequence[int], rows: Collection[str]) -> Iterator[list[int]]:
+def _runs(
+    lines: Sequence[PdfLine], row: Sequence[int], rows: Collection[str]
+) -> Iterator[list[int]]:
     """Yield the lines of a row that belong together, but were not drawn consecutively."""
     if key_of("".join(lines[at].text for at in row)) in rows:
         runs = [[*row]]
@@ -357,7 +359,7 @@ def _runs(lines: Sequence[Line], row: Sequence[int], rows: Collection[str]) -> I
             yield run
 
 
-def _is_value(label: Line, value: Line, *, alone: bool) -> bool:
+def _is_value(label: PdfLine, value: PdfLine, *, alone: bool) -> bool:
     """Return whether a text is the value of a label on its left."""
     name, text = label.text.strip(), value.text.strip()
     if not alone or len(name) > _LONGEST_LABEL or text.endswith(":") or value.x < label.x:
@@ -365,6 +367,6 @@ def _is_value(label: Line, value: Line, *, alone: bool) -> bool:
     return name.endswith(":") or (looks_like_number(text) and not looks_like_number(name))
 
 
-def _one(run: Sequence[Line]) -> Line:
+def _one(run: Sequence[PdfLine]) -> PdfLine:
     text = "  ".join(line.text.strip() for line in run)
     return run[0]._replace(text=text, end=max(line.end for line in run))

@@ -19,7 +19,7 @@ _FEWEST_ROWS = 3
 _WIDEST = 2_000
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of a table."""
 
     cells: list[str]
@@ -48,7 +48,7 @@ def looks_like_mark(text: str) -> bool:
     return _MARKS.fullmatch(text) is not None
 
 
-def find_tables(layout: str) -> list[list[Row]]:
+def find_tables(layout: str) -> list[list[TableRow]]:
     """Return the tables of a page.
 
     Args:
@@ -57,16 +57,16 @@ def find_tables(layout: str) -> list[list[Row]]:
     return [rows for lines in _groups(layout.splitlines()) if (rows := _rows(lines))]
 
 
-def find_rows(layout: str) -> dict[str, list[Row]]:
+def find_rows(layout: str) -> dict[str, list[TableRow]]:
     """Return the lines of a page that have several cells, by the key of their first cell.
 
     Programs that draw a table cell by cell put each cell on a separate line.
     """
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[TableRow]] = {}
     for line in layout.splitlines():
         cells = _GAP.findall(line[:_WIDEST])
         if len(cells) > 1:
-            row = Row(cells, key_of("".join(cells)))
+            row = TableRow(cells, key_of("".join(cells)))
             found.setdefault(key_of(cells[0]), []).append(row)
     return found
 
@@ -84,7 +84,7 @@ def _groups(lines: Iterable[str]) -> Iterator[list[list[_Cell]]]:
             group = []
 
 
-def _rows(lines: list[list[_Cell]]) -> list[Row]:
+def _rows(lines: list[list[_Cell]]) -> list[TableRow]:
     """Return lines as the rows of a table, or none if their gaps do not match."""
     columns = _columns(lines)
     if len(columns) < 2:
@@ -95,7 +95,7 @@ def _rows(lines: list[list[_Cell]]) -> list[Row]:
         for cell in line:
             at = next(at for at, end in enumerate(columns) if cell.start < end)
             cells[at] = f"{cells[at]} {cell.text}".strip()
-        rows.append(Row(cells, key_of("".join(cell.text for cell in line))))
+        rows.append(TableRow(cells, key_of("".join(cell.text for cell in line))))
     return rows if _is_table([row.cells for row in rows]) else []
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine_envs.documents.pdf_tables import Row, key_of
+from flowengine_envs.documents.pdf_tables import TableRow, key_of
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
@@ -31,10 +31,10 @@ class Structure(NamedTuple):
 
     headings: list[tuple[str, int]]
     """Texts with their levels."""
-    tables: list[list[Row]]
+    tables: list[list[TableRow]]
 
 
-class Marks:
+class MarkedTexts:
     """Collects the marked texts of a page while its text is extracted."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Tags:
         """Whether there are any tags."""
         return bool(self._parents)
 
-    def structure(self, page: PageObject, marks: Marks) -> Structure:
+    def structure(self, page: PageObject, marks: MarkedTexts) -> Structure:
         """Return the structure of the text of a page.
 
         Args:
@@ -92,7 +92,7 @@ class Tags:
         except Exception:  # of the library, so it is plain text without tags
             return Structure([], [])
 
-    def _structure(self, page: PageObject, marks: Marks) -> Structure:
+    def _structure(self, page: PageObject, marks: MarkedTexts) -> Structure:
         elements = object_of(self._parents.get(int(page.get("/StructParents", -1)))) or []
         headings: dict[int, tuple[str, int]] = {}
         tables: dict[int, dict[int, tuple[Any, dict[int, str]]]] = {}
@@ -114,12 +114,12 @@ class Tags:
         found = [self._rows(rows.values()) for rows in tables.values()]
         return Structure([*headings.values()], [rows for rows in found if _is_table(rows)])
 
-    def _rows(self, rows: Iterable[tuple[Any, Mapping[int, str]]]) -> list[Row]:
+    def _rows(self, rows: Iterable[tuple[Any, Mapping[int, str]]]) -> list[TableRow]:
         """Return the rows of a table with spanned cells empty, or [] if it is invalid.
 
         Some programs omit cells without text. The next cell is then placed below its header.
         """
-        made: list[Row] = []
+        made: list[TableRow] = []
         headers: dict[str, int] = {}
         """Id of a header cell → its column."""
         reaching: dict[int, int] = {}
@@ -140,7 +140,7 @@ class Tags:
                 cells += [" ".join(left.pop(id(cell), "").split()), *[""] * (wide - 1)]
             if left or len(cells) > _MOST_COLUMNS:
                 return []  # read as plain text
-            made.append(Row(cells, key_of("".join(texts.values()))))
+            made.append(TableRow(cells, key_of("".join(texts.values()))))
         return made
 
     def _cells(self, row: Any) -> Iterator[Any]:
@@ -156,7 +156,7 @@ class Tags:
         return str(self._roles.get(name, name)).removeprefix("/")
 
 
-def _is_table(rows: Sequence[Row]) -> bool:
+def _is_table(rows: Sequence[TableRow]) -> bool:
     """Return whether rows are a table, and not a frame around other content."""
     return len(rows) > 1 and any(len(row.cells) > 1 for row in rows)
 

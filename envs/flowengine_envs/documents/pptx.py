@@ -10,7 +10,7 @@ from flowengine_envs.documents import charts, diagrams
 from flowengine_envs.documents.archives import parse_xml, readable, title_of
 from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged, Unreadable
-from flowengine_envs.documents.markdown import Full, Span, Writer, image, inline, target
+from flowengine_envs.documents.markdown import Full, TextSpan, Writer, image, inline, target
 from flowengine_envs.documents.word_formulas import MATH, latex
 
 _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
@@ -125,10 +125,10 @@ def _related(part: Any, kind: str) -> Iterator[Any]:
             yield parse_xml(relation.target_part.blob)
 
 
-def _title(frame: Any) -> Iterator[Span]:
+def _title(frame: Any) -> Iterator[TextSpan]:
     for paragraph in frame.paragraphs:
         yield from _spans(paragraph)
-        yield Span("\n")
+        yield TextSpan("\n")
 
 
 def _in_order(shapes: Any) -> list[Any]:
@@ -219,7 +219,7 @@ def _text(shape: Any, out: Writer) -> None:
             out.paragraph(text)
 
 
-def _spans(paragraph: Any) -> Iterator[Span]:
+def _spans(paragraph: Any) -> Iterator[TextSpan]:
     from pptx.text.text import _Run
 
     for child in paragraph._p:
@@ -228,14 +228,14 @@ def _spans(paragraph: Any) -> Iterator[Span]:
             look = child.find(f"{_DRAWING}rPr")
             link = _address(look, paragraph.part)
             bold, italic = (look is not None and look.get(name) == "1" for name in ("b", "i"))
-            yield Span(run.text, bold, italic, link=link, script=_script(look))
+            yield TextSpan(run.text, bold, italic, link=link, script=_script(look))
         elif child.tag == f"{_DRAWING}br":
-            yield Span("\n")
+            yield TextSpan("\n")
         elif child.tag == f"{_DRAWING}fld":
-            yield Span(child.findtext(f"{_DRAWING}t") or "")
+            yield TextSpan(child.findtext(f"{_DRAWING}t") or "")
         else:
             for formula in child.iter(f"{MATH}oMath"):
-                yield Span(f"${latex(formula)}$", raw=True)
+                yield TextSpan(f"${latex(formula)}$", raw=True)
 
 
 def _address(look: Any, part: Any) -> str:
@@ -247,7 +247,7 @@ def _address(look: Any, part: Any) -> str:
 
 
 def _script(look: Any) -> str:
-    """Return whether a run is above or below the line, as in `Span.script`."""
+    """Return whether a run is above or below the line, as in `TextSpan.script`."""
     raised = 0 if look is None else int(look.get("baseline", "0").rstrip("%").partition(".")[0])
     return "^" if raised > 0 else "_" if raised < 0 else ""
 

@@ -21,7 +21,7 @@ from flowengine_envs.documents.conversion import (
     WHOLE,
     Conversion,
     Stretch,
-    Unreadable,
+    UnreadableDocument,
     exceeded,
 )
 from flowengine_envs.documents.document import Document
@@ -34,7 +34,7 @@ from flowengine_envs.link.call_limits import TIMEOUT
 from flowengine_envs.link.channel import Channel
 from flowengine_envs.network.connections import Network
 from flowengine_envs.network.file_names import unused
-from flowengine_envs.network.http import Client
+from flowengine_envs.network.http import HttpClient
 from flowengine_envs.network.rules import Rules
 
 _NOT_KEPT = frozenset({"html", "text"})
@@ -71,7 +71,7 @@ class Documents(Conversion):
     ) -> None:
         super().__init__(request, sandbox, channel, added)
         self._rules = rules
-        self._client = Client(Network(rules))
+        self._client = HttpClient(Network(rules))
         self._downloads = str(request.config.downloads)
         self._keeping = asyncio.Lock()
         self._recent: OrderedDict[str, OpenedDocument] = OrderedDict()
@@ -99,8 +99,8 @@ class Documents(Conversion):
             UrlRefused: The address must not be reached.
             HttpError: The server did not respond.
             Timeout: The server did not respond in time.
-            Unreadable: It cannot be read. A download is kept, and the error's `data` contains its
-                path.
+            UnreadableDocument: It cannot be read. A download is kept, and the error's `data`
+                contains its path.
             LimitExceeded: It exceeds a limit.
             EnvironmentLost: The sandbox has ended.
         """
@@ -166,7 +166,7 @@ class Documents(Conversion):
             The page. If the text is not found, the page with the given number.
 
         Raises:
-            Unreadable: The page does not exist, or `visit` raised this error.
+            UnreadableDocument: The page does not exist, or `visit` raised this error.
         """
         key = f"{lines} {characters} {source if isinstance(source, str) else _digest(source)}"
         known = self._recent.get(key) if page > 1 or find or isinstance(source, bytes) else None
@@ -180,7 +180,7 @@ class Documents(Conversion):
         await known.reach(page)
         if not 1 <= page <= len(pages):
             message = f"{visit.address}: there is no page {page}: pages are 1 to {len(pages)}"
-            raise Unreadable(message, type="NoSuchPage", retryable=False)
+            raise UnreadableDocument(message, type="NoSuchPage", retryable=False)
         found = await known.page_with(find, page) if find else None
         number = found or page
         text = pages.content(number)
@@ -234,14 +234,14 @@ class Documents(Conversion):
         try:
             read = self._converted(path, password=password, timeout=timeout, stretch=stretch)
             return Visit(await read, path)
-        except Unreadable as error:
+        except UnreadableDocument as error:
             if error.name == "NoSuchFile" and looks_like_host(path):
                 return None
             raise
 
     async def _download(
         self, url: Url, to: Path, headers: Mapping[str, str] | None
-    ) -> downloads.Download:
+    ) -> downloads.DownloadedFile:
         limits = downloads.DownloadLimits(
             self.request.config.bytes, self.limits.time or downloads.SECONDS
         )
@@ -252,7 +252,7 @@ class Documents(Conversion):
 
     async def _read_download(
         self,
-        found: downloads.Download,
+        found: downloads.DownloadedFile,
         path: Path,
         password: str,
         timeout: float | None,
@@ -266,7 +266,7 @@ class Documents(Conversion):
                 *(path, found.name, found.media_type, password, base, timeout),
                 WHOLE if failed else stretch,  # it must be kept to continue reading
             )
-        except (Unreadable, LimitExceeded) as error:
+        except (UnreadableDocument, LimitExceeded) as error:
             document, unreadable = Document("unknown", notes=[error.message]), error
         if not failed and document.format not in _NOT_KEPT:
             kept = await self._keep(path, found.name)

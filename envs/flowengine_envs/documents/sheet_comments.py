@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import zipfile
 
 
-class Comments:
+class SheetComments:
     """The comments of a workbook.
 
     Args:

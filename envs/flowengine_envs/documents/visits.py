@@ -12,7 +12,7 @@ from flowengine.sdk.visible_text import one_line
 from flowengine.sdk.web.urls import Url, read_url, scheme_of
 from flowengine_envs.documents.document import Document
 from flowengine_envs.documents.formats import SUFFIXES
-from flowengine_envs.documents.markdown import Span, inline, target
+from flowengine_envs.documents.markdown import TextSpan, inline, target
 
 _HOST = re.compile(r"(?:localhost|[^\s/:@]+\.[^\W\d_][^\W_-]+)(?::\d{1,5})?", re.IGNORECASE)
 _MOST_ENTRIES = 1_000
@@ -76,7 +76,7 @@ def listing(path: str, entries: Sequence[Mapping[str, Any]]) -> Document:
         name = str(each["path"]).rpartition("/")[2]
         mark, size = ("/", "") if each["kind"] == "folder" else ("", f" ({each['size']:,} bytes)")
         where = target(f"./{folder}{name}{mark}")
-        lines.append(f"- {inline([Span(f'{one_line(name)}{mark}', link=where)])}{size}")
+        lines.append(f"- {inline([TextSpan(f'{one_line(name)}{mark}', link=where)])}{size}")
     document = Document("folder", "\n".join(lines), title=folder or "./")
     if len(shown) > _MOST_ENTRIES:
         document.truncated = True

@@ -104,7 +104,7 @@ class Styles:
         return Style(heading, is_quote, is_code, list_, level, bool(hides), is_title)
 
 
-class Level(NamedTuple):
+class ListLevel(NamedTuple):
     """How the items of one level of a list are numbered."""
 
     format: str
@@ -127,7 +127,7 @@ class Numbering:
     """
 
     def __init__(self, root: Any) -> None:
-        self._levels: dict[str, dict[int, Level]] = {}
+        self._levels: dict[str, dict[int, ListLevel]] = {}
         """List → its levels."""
         self._described: dict[str, str] = {}
         """List → its description, by which it is counted."""
@@ -190,10 +190,10 @@ class Numbering:
         return _NUMBER.sub(number, level.text).strip()
 
 
-def _level(level: Any) -> Level:
+def _level(level: Any) -> ListLevel:
     at = _number(level.get(f"{W}ilvl", "0"))
     text = level.find(f"{W}lvlText")
-    return Level(
+    return ListLevel(
         _value(level, "numFmt") or "decimal",
         f"%{at + 1}." if text is None else text.get(f"{W}val", ""),
         _number(_value(level, "start") or "1"),

@@ -18,7 +18,7 @@ from flowengine_envs.documents.archives import open_archive, readable
 from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer
-from flowengine_envs.documents.sheet_comments import Comments
+from flowengine_envs.documents.sheet_comments import SheetComments
 
 _MOST_ROWS = 1_048_576
 _MIDNIGHT = datetime.time()
@@ -52,7 +52,7 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
         formulas = opened.enter_context(_opened(data, data_only=False)) if lacking else None
         out.document.title = book.properties.title or ""
         remarks = Remarks(out, comments)
-        on_cells = Comments(archive, remarks)
+        on_cells = SheetComments(archive, remarks)
         for number, (sheet, path) in enumerate(sheets, 1):
             hidden = "" if sheet.sheet_state == "visible" else " (hidden)"
             out.part("sheet", number, sheet.title, hidden)

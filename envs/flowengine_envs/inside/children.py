@@ -8,7 +8,7 @@ from collections.abc import Container
 from contextlib import suppress
 
 from flowengine_envs.inside.killing import kill_below
-from flowengine_envs.inside.loop import Loop
+from flowengine_envs.inside.loop import EventLoop
 
 
 class Children:
@@ -18,7 +18,7 @@ class Children:
         keepers: Processes that are not strangers.
     """
 
-    def __init__(self, loop: Loop, keepers: Container[int]) -> None:
+    def __init__(self, loop: EventLoop, keepers: Container[int]) -> None:
         self._keepers = keepers
         self._source, sink = os.pipe()
         for fd in (self._source, sink):

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from flowengine_envs.inside import keepers
-from flowengine_envs.inside.loop import Outbox, Timer, close_quietly
+from flowengine_envs.inside.loop import Outbox, ScheduledCall, close_quietly
 from flowengine_envs.inside.output import Capture, OutputLimits
-from flowengine_envs.inside.programs import Ended, Programs
+from flowengine_envs.inside.programs import ProgramEnd, ProgramStarter
 
 STREAMS = {1: "stdout", 2: "stderr"}
 RESULT = 3
@@ -51,17 +51,17 @@ class RunningCommand:
     """
 
     def __init__(
-        self, programs: Programs, task: CommandTask, output: OutputLimits, name: str, say: Say
+        self, programs: ProgramStarter, task: CommandTask, output: OutputLimits, name: str, say: Say
     ) -> None:
         loop = programs.loop
         self._loop = loop
         self._task = task
         self._say = say
         self._stopped: str | None = None
-        self._ended: Ended | None = None
+        self._ended: ProgramEnd | None = None
         self._result = bytearray()
         self._done = False
-        self._timer: Timer | None = None
+        self._timer: ScheduledCall | None = None
         source, feed = os.pipe()
         os.set_blocking(feed, False)
         self._input = Outbox(loop, feed, partial(self._close_input, now=True))
@@ -132,7 +132,7 @@ class RunningCommand:
     def _pass_on(self, stream: str, data: bytes) -> None:
         self._say({"stream": stream}, data)
 
-    def _has_ended(self, ended: Ended) -> None:
+    def _has_ended(self, ended: ProgramEnd) -> None:
         self._ended = ended
         self._close_input(now=True)
         if self._timer is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowengine_envs.inside.loop import Outbox
 from flowengine_envs.link.frames import PIECE
-from flowengine_envs.workspaces.files import Draft, Reading, Refused, Workspace, place_of
+from flowengine_envs.workspaces.files import Draft, PathRefused, Reading, Workspace, place_of
 
 Say = Callable[..., None]
 
@@ -45,7 +45,7 @@ class FileRequests:
             if not last:
                 return
             draft.finish()
-        except Refused as error:
+        except PathRefused as error:
             draft.drop()
             self._fault(request, error.kind, error.reason)
         else:
@@ -80,7 +80,7 @@ class FileRequests:
                 return
             try:
                 data = reading.piece(PIECE)
-            except Refused as error:
+            except PathRefused as error:
                 self._end(id)
                 self._fault(id, error.kind, error.reason)
                 return

@@ -24,7 +24,7 @@ from typing import Any
 from flowengine_envs.inside import system
 from flowengine_envs.inside.forwarding import Forwarding
 from flowengine_envs.inside.killing import kill_everything
-from flowengine_envs.inside.loop import Loop
+from flowengine_envs.inside.loop import EventLoop
 from flowengine_envs.inside.quota import Quota
 from flowengine_envs.link import parts
 from flowengine_envs.workspaces.files import Workspace
@@ -54,7 +54,7 @@ def main(number: int) -> None:
         hard = resource.getrlimit(limit)[1]
         most = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(limit, (most, most))
-    loop = Loop()
+    loop = EventLoop()
     Forwarding(loop, options["forwards"])
     quota = Quota(loop, lambda: True, _stop_full, tuple)
     if options["quota"] is not None:

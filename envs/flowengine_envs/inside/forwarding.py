@@ -16,10 +16,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Optional
 
-from flowengine_envs.inside.loop import Call, Loop
+from flowengine_envs.inside.loop import Call, EventLoop
 from flowengine_envs.link.words import MOST, REACHED
 
 _READ = 64 * 1024
+_WAITING = 1_024
+"""Number of connections that wait to be accepted. Beyond it, a program tries again after 1 s."""
 
 
 class Forwarding:
@@ -33,7 +35,7 @@ class Forwarding:
         OSError: It cannot listen on one of the addresses.
     """
 
-    def __init__(self, loop: Loop, places: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, loop: EventLoop, places: Sequence[Mapping[str, Any]]) -> None:
         self._loop = loop
         self._accepting: dict[socket.socket, Call] = {}
         self._open: set[_Connection] = set()
@@ -79,7 +81,7 @@ class _Connection:
     """A program's connection and the engine's socket connected to it."""
 
     def __init__(
-        self, loop: Loop, inside: socket.socket, outside: socket.socket, closed: Any
+        self, loop: EventLoop, inside: socket.socket, outside: socket.socket, closed: Any
     ) -> None:
         self._loop = loop
         self._inside = inside
@@ -134,7 +136,7 @@ class _Way:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         source: socket.socket,
         sink: socket.socket,
         ended: Call,
@@ -187,7 +189,7 @@ def _listen(host: str, port: int) -> Optional[socket.socket]:  # noqa: UP045
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        listening.listen(MOST)
+        listening.listen(_WAITING)
     except OSError as error:
         listening.close()
         if error.errno == errno.EADDRNOTAVAIL:

@@ -7,14 +7,14 @@ import os
 import struct
 from collections.abc import Callable
 
-from flowengine_envs.inside.loop import Loop
+from flowengine_envs.inside.loop import EventLoop
 
 OPENED, CLOSED, MADE = 0x20, 0x08, 0x100
 _EVENT = struct.Struct("iIII")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Folder:
+class WatchedFolder:
     """Reports events in a directory.
 
     Args:
@@ -24,7 +24,7 @@ class Folder:
         OSError: The system cannot watch it.
     """
 
-    def __init__(self, loop: Loop, path: str, on_event: Callable[[int, str], None]) -> None:
+    def __init__(self, loop: EventLoop, path: str, on_event: Callable[[int, str], None]) -> None:
         self._loop = loop
         self._on_event = on_event
         self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, NoReturn
 from flowengine_envs.inside import fork_servers, system
 from flowengine_envs.inside.fork_servers import ForkServer, close_all_but, high, standing
 from flowengine_envs.inside.killing import kill_below
-from flowengine_envs.inside.loop import Loop, Outbox, close_quietly
+from flowengine_envs.inside.loop import EventLoop, Outbox, close_quietly
 from flowengine_envs.link import parts
 
 RECORD = struct.Struct(">cii")
@@ -70,7 +70,7 @@ class Keeper:
         entrances: Lets it join the control groups of programs.
     """
 
-    def __init__(self, loop: Loop, entrances: system.Entrances) -> None:
+    def __init__(self, loop: EventLoop, entrances: system.Entrances) -> None:
         self._loop = loop
         self._data = b""
         self._socket, theirs = socket.socketpair()

@@ -19,7 +19,7 @@ from typing import Any
 Call = Callable[[], None]
 
 
-class Timer:
+class ScheduledCall:
     """A scheduled call that can be cancelled."""
 
     def __init__(self, at: float, call: Call) -> None:
@@ -32,12 +32,12 @@ class Timer:
         self.cancelled = True
 
 
-class Loop:
+class EventLoop:
     """Calls back when descriptors are ready and timers expire."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._timers: list[tuple[float, int, Timer]] = []
+        self._timers: list[tuple[float, int, ScheduledCall]] = []
         self._numbers = itertools.count()
         self._stopped = False
 
@@ -81,7 +81,7 @@ class Loop:
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
-    def after(self, seconds: float, call: Call) -> Timer:
+    def after(self, seconds: float, call: Call) -> ScheduledCall:
         """Call a function once after a delay.
 
         Args:
@@ -91,7 +91,7 @@ class Loop:
         Returns:
             The timer, which can be cancelled.
         """
-        timer = Timer(time.monotonic() + seconds, call)
+        timer = ScheduledCall(time.monotonic() + seconds, call)
         heapq.heappush(self._timers, (timer.at, next(self._numbers), timer))
         return timer
 
@@ -142,7 +142,7 @@ class Outbox:
     FULL = 1024 * 1024
     """Pending bytes above which producers should stop."""
 
-    def __init__(self, loop: Loop, fd: int, failed: Call) -> None:
+    def __init__(self, loop: EventLoop, fd: int, failed: Call) -> None:
         self._loop = loop
         self._fd = fd
         self._failed = failed

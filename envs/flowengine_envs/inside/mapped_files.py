@@ -13,8 +13,8 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from flowengine_envs.inside import system
-from flowengine_envs.inside.loop import Loop
-from flowengine_envs.workspaces.disk_usage import Look, Usage
+from flowengine_envs.inside.loop import EventLoop
+from flowengine_envs.workspaces.disk_usage import DiskUsage, Look
 
 _ANSWER = struct.Struct(">qqd")
 _PATIENCE = 10.0
@@ -24,13 +24,13 @@ _PATIENCE = 10.0
 class MappedFiles:
     """Usage of removed files that are mapped."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
         self._source = -1
         self._began = 0.0
         self.child = 0
         """Process id of the running scan, or 0."""
-        self.usage = Usage(0, 0)
+        self.usage = DiskUsage(0, 0)
         """Their size, excluding everything that the last scan of files counted."""
         self.cost = 0.0
         """CPU seconds used to report them."""
@@ -43,7 +43,7 @@ class MappedFiles:
             pids: The processes.
         """
         if not pids:
-            self.usage, self.cost = Usage(0, 0), 0.0
+            self.usage, self.cost = DiskUsage(0, 0), 0.0
             return
         if self.child:
             if time.monotonic() < self._began + _PATIENCE:
@@ -68,7 +68,7 @@ class MappedFiles:
         answer = os.read(self._source, _ANSWER.size)
         if len(answer) == _ANSWER.size:
             size, entries, self.cost = _ANSWER.unpack(answer)
-            self.usage = Usage(size, entries)
+            self.usage = DiskUsage(size, entries)
         self._forget()
 
     def _forget(self) -> None:

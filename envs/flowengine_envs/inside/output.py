@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from flowengine_envs.inside.loop import Call, Loop
+from flowengine_envs.inside.loop import Call, EventLoop
 
 READ = 256 * 1024
 
@@ -44,7 +44,7 @@ class Capture:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         fd: int,
         limits: OutputLimits,
         name: str,

@@ -12,7 +12,7 @@ from flowengine_envs.inside import keepers
 from flowengine_envs.inside.children import end_strangers
 from flowengine_envs.inside.keepers import Keeper, Launch
 from flowengine_envs.inside.killing import kill_below, signal_below
-from flowengine_envs.inside.loop import Loop, Timer
+from flowengine_envs.inside.loop import EventLoop, ScheduledCall
 from flowengine_envs.inside.system import Entrances, KilledFirst
 
 _SPARE = 2
@@ -21,7 +21,7 @@ _REAPING = 10.0
 """Seconds after which the end of a program is reported although killed processes remain."""
 
 
-class Ended(NamedTuple):
+class ProgramEnd(NamedTuple):
     """How a program ended."""
 
     exit_code: Optional[int]  # noqa: UP045
@@ -31,7 +31,7 @@ class Ended(NamedTuple):
     """Number of the error that prevented its start."""
 
 
-class Programs:
+class ProgramStarter:
     """Starts programs.
 
     Args:
@@ -39,7 +39,7 @@ class Programs:
         entrances: Lets them join their control groups.
     """
 
-    def __init__(self, loop: Loop, killed_first: KilledFirst, entrances: Entrances) -> None:
+    def __init__(self, loop: EventLoop, killed_first: KilledFirst, entrances: Entrances) -> None:
         self.loop = loop
         self._killed_first = killed_first
         self._entrances = entrances
@@ -54,8 +54,8 @@ class Programs:
         return {*self.keepers, *servers}
 
     def start(
-        self, task: Launch, fds: Mapping[int, int], ended: Callable[[Ended], None]
-    ) -> Program:
+        self, task: Launch, fds: Mapping[int, int], ended: Callable[[ProgramEnd], None]
+    ) -> SupervisedProgram:
         """Start a program.
 
         Args:
@@ -65,7 +65,7 @@ class Programs:
         Returns:
             The program.
         """
-        return Program(self, task, fds, ended)
+        return SupervisedProgram(self, task, fds, ended)
 
     def keeper(self) -> tuple[Keeper, bool]:
         """Return a free keeper, and whether it is new."""
@@ -93,21 +93,21 @@ class Programs:
             self._free.remove(keeper)
 
 
-class Program:
+class SupervisedProgram:
     """A program that runs below a keeper.
 
     Args:
         programs: The object that started it.
-        fds: As for `Programs.start`.
+        fds: As for `ProgramStarter.start`.
         ended: Called once, when it has ended or could not be started.
     """
 
     def __init__(
         self,
-        programs: Programs,
+        programs: ProgramStarter,
         task: Launch,
         fds: Mapping[int, int],
-        ended: Callable[[Ended], None],
+        ended: Callable[[ProgramEnd], None],
     ) -> None:
         self._programs = programs
         self._task = task
@@ -116,8 +116,8 @@ class Program:
         self._keeper: Optional[Keeper] = None  # noqa: UP045
         self.pid: Optional[int] = None  # noqa: UP045
         """Process id of the program itself, once it is known."""
-        self.ended: Optional[Ended] = None  # noqa: UP045
-        self._reaping: Optional[Timer] = None  # noqa: UP045
+        self.ended: Optional[ProgramEnd] = None  # noqa: UP045
+        self._reaping: Optional[ScheduledCall] = None  # noqa: UP045
         """Set while the processes that it left are killed and reaped."""
         self._begin()
 
@@ -152,7 +152,7 @@ class Program:
             keeper, new = self._programs.keeper()
         except OSError as error:
             self._close_fds()
-            failed = Ended(None, None, error.errno)
+            failed = ProgramEnd(None, None, error.errno)
             self._programs.loop.after(0, lambda: self._end(failed))
             return
         self._keeper = keeper
@@ -167,7 +167,7 @@ class Program:
             self.pid = value
         elif kind == keepers.FAILED:
             self._free_keeper()
-            self._end(Ended(None, None, value))
+            self._end(ProgramEnd(None, None, value))
         elif kind == keepers.ENDED:
             if extra:
                 self._free_keeper()
@@ -192,7 +192,7 @@ class Program:
             self._begin()
         else:
             self._close_fds()
-            self._end(Ended(None, int(signal.SIGKILL)))
+            self._end(ProgramEnd(None, int(signal.SIGKILL)))
             self._report()
 
     def _close_fds(self) -> None:
@@ -200,12 +200,12 @@ class Program:
         while self._fds:
             os.close(self._fds.popitem()[1])
 
-    def _end(self, ended: Ended) -> None:
+    def _end(self, ended: ProgramEnd) -> None:
         if self.ended is None:
             self.ended = ended
             self._ended(ended)
 
-    def _kill_rest(self, ended: Ended) -> None:
+    def _kill_rest(self, ended: ProgramEnd) -> None:
         """Kill the processes that the program has left, and report its end once they are reaped.
 
         Until then they count against the limit on processes, so another program might not start.
@@ -223,7 +223,7 @@ class Program:
             self._ended(self.ended)
 
 
-def _decode(status: int) -> Ended:
+def _decode(status: int) -> ProgramEnd:
     if os.WIFSIGNALED(status):
-        return Ended(None, os.WTERMSIG(status))
-    return Ended(os.WEXITSTATUS(status), None)
+        return ProgramEnd(None, os.WTERMSIG(status))
+    return ProgramEnd(os.WEXITSTATUS(status), None)

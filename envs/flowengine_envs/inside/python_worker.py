@@ -52,10 +52,10 @@ def main(number: int) -> None:
     """
     high = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _HIGH)
     os.close(number)
-    Worker(socket.socket(fileno=high)).serve()
+    NamespaceWorker(socket.socket(fileno=high)).serve()
 
 
-class Worker:
+class NamespaceWorker:
     """One namespace and the calls that use it.
 
     Args:
@@ -285,7 +285,7 @@ def _take_over(pipes: list[int]) -> None:
 class _Stream(io.RawIOBase):
     """Standard output or error, whose target depends on the writing thread."""
 
-    def __init__(self, worker: Worker, fd: int) -> None:
+    def __init__(self, worker: NamespaceWorker, fd: int) -> None:
         self._worker = worker
         self._fd = fd
 
@@ -317,7 +317,7 @@ class _Whole(io.BufferedWriter):
         return size
 
 
-def _mark_threads(worker: Worker) -> None:
+def _mark_threads(worker: NamespaceWorker) -> None:
     """Record for each thread the call in which it was started."""
     start = threading.Thread.start
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Optional
 
 from flowengine_envs.inside import killing, system
-from flowengine_envs.inside.loop import Loop
+from flowengine_envs.inside.loop import EventLoop
 from flowengine_envs.inside.mapped_files import MappedFiles
 from flowengine_envs.workspaces import disk_usage
 from flowengine_envs.workspaces.disk_pace import GLANCE, Pace
@@ -41,7 +41,7 @@ class Quota:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         busy: Callable[[], bool],
         stop: Callable[[], None],
         own: Callable[[], Collection[int]],

@@ -42,15 +42,15 @@ from flowengine_envs.inside.children import Children
 from flowengine_envs.inside.commands import CommandTask, RunningCommand, Say
 from flowengine_envs.inside.file_requests import FileRequests
 from flowengine_envs.inside.forwarding import Forwarding
-from flowengine_envs.inside.loop import Loop, Outbox
+from flowengine_envs.inside.loop import EventLoop, Outbox
 from flowengine_envs.inside.output import OutputLimits
-from flowengine_envs.inside.programs import Programs
+from flowengine_envs.inside.programs import ProgramStarter
 from flowengine_envs.inside.quota import Quota
 from flowengine_envs.inside.terminal.command import Busy, Gone, NoCommand
 from flowengine_envs.inside.terminal.requests import TerminalRequests
 from flowengine_envs.inside.worker import Job, PythonWorker, WorkerPlan
 from flowengine_envs.link import frames
-from flowengine_envs.workspaces.files import Refused, Workspace
+from flowengine_envs.workspaces.files import PathRefused, Workspace
 
 _READ = 1 << 18
 _LARGEST_CODE = 16 * 1024 * 1024
@@ -76,7 +76,7 @@ def main(number: int) -> None:
         if not part:
             return
         key += part
-    Server(source, sink, key, killed_first, entrances).serve()
+    SupervisorServer(source, sink, key, killed_first, entrances).serve()
 
 
 def _identity(path: str) -> list[int]:
@@ -98,7 +98,7 @@ class _Fault(Exception):
         self.kind = kind
 
 
-class Server:
+class SupervisorServer:
     """Handles the requests of one engine.
 
     Args:
@@ -117,8 +117,8 @@ class Server:
         killed_first: system.KilledFirst,
         entrances: system.Entrances,
     ) -> None:
-        self._loop = Loop()
-        self._programs = Programs(self._loop, killed_first, entrances)
+        self._loop = EventLoop()
+        self._programs = ProgramStarter(self._loop, killed_first, entrances)
         self._source = source
         self._opener = frames.Opener(key, frames.TO_SUPERVISOR)
         self._sealer = frames.Sealer(key, frames.TO_ENGINE)
@@ -187,7 +187,7 @@ class Server:
             print(f"supervisor: {error}", file=sys.stderr)  # noqa: T201 - the sandbox's log
             self._end()
 
-    def _take(self, message: frames.Message) -> None:
+    def _take(self, message: frames.LinkMessage) -> None:
         header = message.header
         id = header.get("id")
         if not isinstance(id, int):
@@ -202,7 +202,7 @@ class Server:
             request(id, header, message.payload)
         except _Fault as error:
             self._fault(id, error.kind, str(error))
-        except Refused as error:
+        except PathRefused as error:
             self._fault(id, error.kind, error.reason)
         except Busy as error:
             self._fault(id, "busy", str(error))

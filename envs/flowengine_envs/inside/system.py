@@ -94,7 +94,7 @@ class Entrances:
             os.write(fd, b"0")
 
 
-class Process(NamedTuple):
+class LivingProcess(NamedTuple):
     """A living process."""
 
     pid: int
@@ -103,7 +103,7 @@ class Process(NamedTuple):
     """Clock ticks since boot."""
 
 
-def process(pid: int) -> Process | None:
+def process(pid: int) -> LivingProcess | None:
     """Return a process, or None if it has ended or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -113,10 +113,10 @@ def process(pid: int) -> Process | None:
         return None
     if fields[0] in {b"Z", b"X"}:
         return None
-    return Process(pid, int(fields[1]), int(fields[19]))
+    return LivingProcess(pid, int(fields[1]), int(fields[19]))
 
 
-def processes() -> Iterator[Process]:
+def processes() -> Iterator[LivingProcess]:
     """Yield all visible living processes."""
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -135,17 +135,17 @@ def children() -> list[int]:
         return [each.pid for each in processes() if each.parent == own]
 
 
-def descendants(root: int, without: Container[int] = ()) -> list[Process]:
+def descendants(root: int, without: Container[int] = ()) -> list[LivingProcess]:
     """Return the living descendants of a process, without itself.
 
     Args:
         root: The process.
         without: Processes to omit with all their descendants.
     """
-    children: dict[int, list[Process]] = {}
+    children: dict[int, list[LivingProcess]] = {}
     for each in processes():
         children.setdefault(each.parent, []).append(each)
-    found: list[Process] = []
+    found: list[LivingProcess] = []
     parents = [root]
     while parents:
         below = [each for each in children.pop(parents.pop(), []) if each.pid not in without]
@@ -155,7 +155,7 @@ def descendants(root: int, without: Container[int] = ()) -> list[Process]:
 
 
 def ticks() -> int:
-    """Return the current time in the unit of `Process.started`."""
+    """Return the current time in the unit of `LivingProcess.started`."""
     import time
 
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))

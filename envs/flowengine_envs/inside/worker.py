@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, Optional
 from flowengine_envs.inside import system
 from flowengine_envs.inside.commands import STREAMS, Say
 from flowengine_envs.inside.keepers import Launch
-from flowengine_envs.inside.loop import Call, Loop, Outbox, Timer
+from flowengine_envs.inside.loop import Call, EventLoop, Outbox, ScheduledCall
 from flowengine_envs.inside.output import Capture, OutputLimits
-from flowengine_envs.inside.programs import Ended, Programs
+from flowengine_envs.inside.programs import ProgramEnd, ProgramStarter
 from flowengine_envs.link import bootstrap, code_answers
 from flowengine_envs.link.parts import Parts, TooLong, part
 from flowengine_envs.workspaces.files import Workspace
@@ -71,7 +71,7 @@ class PythonWorker:
         workspace: Working directory of the code.
     """
 
-    def __init__(self, programs: Programs, plan: WorkerPlan, workspace: Workspace) -> None:
+    def __init__(self, programs: ProgramStarter, plan: WorkerPlan, workspace: Workspace) -> None:
         self._programs = programs
         self._loop = programs.loop
         self._plan = plan
@@ -184,7 +184,7 @@ class PythonWorker:
         else:
             self._end(call, found)
 
-    def _lost(self, ended: Ended, words: str) -> None:
+    def _lost(self, ended: ProgramEnd, words: str) -> None:
         broken = None if self._process is None else self._process.broken
         self._process = None
         restarted, self._restarted = self._restarted, []
@@ -216,7 +216,7 @@ class _Call:
     """A running job."""
 
     def __init__(
-        self, loop: Loop, job: Job, number: int, process: _Process, *, fresh: bool
+        self, loop: EventLoop, job: Job, number: int, process: _Process, *, fresh: bool
     ) -> None:
         self.job = job
         self.token = os.urandom(8).hex()
@@ -228,7 +228,7 @@ class _Call:
         self._ticks = system.ticks()
         self._stopped: Optional[str] = None  # noqa: UP045
         self._late_bytes = 0
-        self._timers: list[Timer] = []
+        self._timers: list[ScheduledCall] = []
         self.captures: dict[str, Capture] = {}
         sinks = []
         for stream in STREAMS.values():
@@ -316,7 +316,9 @@ class _Call:
 class _Process:
     """A worker process and the socket to it."""
 
-    def __init__(self, programs: Programs, plan: WorkerPlan, answered: Any, lost: Any) -> None:
+    def __init__(
+        self, programs: ProgramStarter, plan: WorkerPlan, answered: Any, lost: Any
+    ) -> None:
         loop = programs.loop
         self._loop = loop
         self._answered = answered
@@ -400,7 +402,7 @@ class _Process:
         if not data:
             self._loop.forget(self._errors)
 
-    def _ended(self, ended: Ended) -> None:
+    def _ended(self, ended: ProgramEnd) -> None:
         self._outbox.close()
         self._read_words()
         for fd in (self._control.fileno(), self._errors):

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from flowengine.sdk.models import Config, Policy, Secret
+from flowengine.sdk.models import Config, EnvironmentPolicy, Secret
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -75,7 +75,7 @@ class PythonConfig(Programs):
     """Behavior of a call while another one runs."""
 
 
-class BashPolicy(Policy):
+class BashPolicy(EnvironmentPolicy):
     """`policy:` of the kind `bash`."""
 
     allow: list[Annotated[str, Field(min_length=1)]] | None = None

@@ -45,7 +45,7 @@ _MOST = 1_000_000
 """Maximum number of files in a copy that is compared with the original."""
 
 
-class Changes(NamedTuple):
+class FolderChanges(NamedTuple):
     """Differences between a copy and its original: sorted relative paths."""
 
     added: list[str]
@@ -133,7 +133,7 @@ class Folder(Resource):
     list = blocking(_list)
     async_list = awaitable(_list)
 
-    async def _changes(self) -> Changes:
+    async def _changes(self) -> FolderChanges:
         """Return how the copy differs from its original. Without an original, nothing differs.
 
         Raises:
@@ -141,13 +141,13 @@ class Folder(Resource):
                 deep.
         """
         if self.original is None:
-            return Changes([], [], [])
+            return FolderChanges([], [], [])
         return await asyncio.to_thread(_compare, self.original, self.path)
 
     changes = blocking(_changes)
     async_changes = awaitable(_changes)
 
-    async def _write_back(self) -> Changes:
+    async def _write_back(self) -> FolderChanges:
         """Write the copy's changes back to the original, file by file.
 
         Settings that name programs, such as `.vscode` and `.envrc`, are left out. With them, code
@@ -303,26 +303,26 @@ def _files(root: Path) -> set[str]:
     )
 
 
-def _compare(original: Path, copy: Path) -> Changes:
+def _compare(original: Path, copy: Path) -> FolderChanges:
     old, new = _files(original), _files(copy)
-    return Changes(
+    return FolderChanges(
         sorted(new - old),
         sorted(path for path in new & old if not are_equal((original, copy), path)),
         sorted(old - new),
     )
 
 
-def _without_obeyed(changes: Changes, original: Path, copy: Path) -> Changes:
+def _without_obeyed(changes: FolderChanges, original: Path, copy: Path) -> FolderChanges:
     """Move changes that programs of this machine would obey to `left_out`."""
     added, changed, removed = (
         [path for path in each if not is_kept_back(path, original, copy)]
         for each in (changes.added, changes.changed, changes.removed)
     )
     left_out = {*changes.added, *changes.changed, *changes.removed} - {*added, *changed, *removed}
-    return Changes(added, changed, removed, tuple(sorted(left_out)))
+    return FolderChanges(added, changed, removed, tuple(sorted(left_out)))
 
 
-def _bring(copy: Below, original: Path, changes: Changes) -> None:
+def _bring(copy: Below, original: Path, changes: FolderChanges) -> None:
     target = Below(original, f"the original is {original}")
     for path in (*changes.added, *changes.changed):
         target.write(path, copy.read(path, _LARGEST))

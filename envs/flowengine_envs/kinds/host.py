@@ -21,8 +21,8 @@ from typing import Any
 
 from flowengine.sdk import (
     Command,
+    CommandEnvironment,
     Completed,
-    Environment,
     EnvironmentUnavailable,
     Plain,
     StepContext,
@@ -36,7 +36,7 @@ from flowengine_envs.workspaces.files import Workspace
 from flowengine_envs.workspaces.outside_files import OutsideFiles
 
 
-class HostCommands(Environment):
+class HostCommands(CommandEnvironment):
     """Runs commands on this machine."""
 
     async def run(self, context: StepContext, command: Command) -> dict[str, Plain]:

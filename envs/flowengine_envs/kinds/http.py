@@ -30,7 +30,7 @@ from flowengine.sdk.web.redirects import WebRequest
 from flowengine.sdk.web.responses import BadAnswer, TooLarge
 from flowengine.sdk.web.urls import Url, UrlRefused, read_url
 from flowengine_envs.network.connections import Network
-from flowengine_envs.network.http import Client
+from flowengine_envs.network.http import HttpClient
 from flowengine_envs.network.rules import Rules
 
 SECONDS = 60.0
@@ -47,7 +47,7 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
-class Response(NamedTuple):
+class HttpResponse(NamedTuple):
     """A server's response."""
 
     status: int
@@ -70,7 +70,7 @@ class WebClient(Resource):
     def __init__(self, request: Request, rules: Rules) -> None:
         super().__init__(request)
         self._rules = rules
-        self._client = Client(Network(rules))
+        self._client = HttpClient(Network(rules))
         self._seconds = request.limits.time or SECONDS
         self._largest = int(request.limits.output or LARGEST)
 
@@ -80,7 +80,7 @@ class WebClient(Resource):
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
-    ) -> Response:
+    ) -> HttpResponse:
         """Send a request and return the response, with any status.
 
         Redirects of GET and HEAD are followed. `headers` are not sent to another server. Any other
@@ -128,10 +128,10 @@ class WebClient(Resource):
     send = blocking(_send)
     async_send = awaitable(_send)
 
-    async def _response(self, chain: list[Url], request: WebRequest) -> Response:
+    async def _response(self, chain: list[Url], request: WebRequest) -> HttpResponse:
         async with redirects.followed(self._client, chain, request) as (head, pieces):
             body = b"" if request.method == "HEAD" else b"".join([piece async for piece in pieces])
-            return Response(head.status, head.headers, str(chain[-1]), body)
+            return HttpResponse(head.status, head.headers, str(chain[-1]), body)
 
 
 def _checked(headers: Mapping[str, Any]) -> Mapping[str, str]:

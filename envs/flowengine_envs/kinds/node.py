@@ -34,7 +34,7 @@ _HEAP_SHARE = 0.75
 """Share of the memory limit that the code's heap may use."""
 
 
-class Node(Supervised):
+class NodeSandbox(Supervised):
     """Runs JavaScript. Files persist between calls, but names do not."""
 
     flags: Sequence[str] = ()
@@ -153,7 +153,7 @@ class Node(Supervised):
         )
 
 
-class NodeProvider(SupervisedProvider[Node]):
+class NodeProvider(SupervisedProvider[NodeSandbox]):
     """Opens Node runners."""
 
     kind = "node"
@@ -181,7 +181,7 @@ class NodeProvider(SupervisedProvider[Node]):
                 "newer: apt-get install nodejs"
             )
 
-    async def ensure(self, request: Request) -> Node:
+    async def ensure(self, request: Request) -> NodeSandbox:
         """Open a runner and determine the version of Node.js.
 
         Returns:
@@ -190,7 +190,7 @@ class NodeProvider(SupervisedProvider[Node]):
         Raises:
             EnvironmentUnavailable: Node.js is missing or too old.
         """
-        node = await self.open(request, Node)
+        node = await self.open(request, NodeSandbox)
         try:
             await _check_version(node, request)
         except BaseException:
@@ -198,7 +198,9 @@ class NodeProvider(SupervisedProvider[Node]):
             raise
         return node
 
-    async def run(self, resource: Node, context: StepContext, command: Command) -> dict[str, Plain]:
+    async def run(
+        self, resource: NodeSandbox, context: StepContext, command: Command
+    ) -> dict[str, Plain]:
         """Run the code of a step, with `env` as its `inputs`."""
         files = StepFiles(resource, context)
         code = code_of(command, "node")
@@ -209,7 +211,7 @@ class NodeProvider(SupervisedProvider[Node]):
         return await step_result(files, command, result)
 
 
-async def _check_version(node: Node, request: Request) -> None:
+async def _check_version(node: NodeSandbox, request: Request) -> None:
     wanted, own = request.config.min_version, node.interpreter
     program = own or request.config.node
     done = await node.program([program, "--version"], timeout=20)

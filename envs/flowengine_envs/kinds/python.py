@@ -14,7 +14,7 @@ from flowengine_envs.kinds.results import (
     CodeError,
     CodeResult,
     OnOutput,
-    Streams,
+    OutputStreams,
     last_line,
     limit_met,
 )
@@ -83,7 +83,7 @@ class PythonSandbox(Supervised):
         seconds = self.call_limits.seconds(timeout)
         await self.cancelled_calls_ended()
         await self._plan()
-        streams = Streams(on_output)
+        streams = OutputStreams(on_output)
         counted = Counted(self.sandbox)
         began = time.monotonic()
         answer = await self._channel.request(
@@ -257,7 +257,7 @@ async def _check_version(python: PythonSandbox, request: Request) -> None:
 
 
 def _result(
-    answer: dict[str, Any], streams: Streams, error: CodeError | None, duration: float
+    answer: dict[str, Any], streams: OutputStreams, error: CodeError | None, duration: float
 ) -> CodeResult:
     captured = answer.get("streams") or {"stdout": {}, "stderr": {}}
     lost = answer.get("lost") is not None

@@ -158,7 +158,7 @@ class ContainerResult(NamedTuple):
     """The limit of the environment that made it fail."""
 
 
-class Streams:
+class OutputStreams:
     """Collects the output of one call as it arrives.
 
     Args:

@@ -95,7 +95,7 @@ class Rows(list[dict[str, Plain]]):
     """The limit that was reached, with its value."""
 
 
-class Done(NamedTuple):
+class StatementEffect(NamedTuple):
     """Effect of a statement."""
 
     changed: int
@@ -153,7 +153,7 @@ class Database(Resource):
     query = blocking(_query)
     async_query = awaitable(_query)
 
-    async def _execute(self, sql: str, params: Parameters = ()) -> Done:
+    async def _execute(self, sql: str, params: Parameters = ()) -> StatementEffect:
         """Run one statement and return its effect.
 
         Args:
@@ -170,9 +170,9 @@ class Database(Resource):
             LimitExceeded: It took too long.
         """
 
-        def execute() -> Done:
+        def execute() -> StatementEffect:
             cursor = self._connection.execute(sql, params)
-            done = Done(cursor.rowcount, cursor.lastrowid)
+            done = StatementEffect(cursor.rowcount, cursor.lastrowid)
             cursor.close()
             return done
 

@@ -22,7 +22,7 @@ from flowengine.sdk.environments import Capabilities, Provider, Request, Sandbox
 from flowengine_envs.kinds.results import (
     CommandResult,
     OnOutput,
-    Streams,
+    OutputStreams,
     limit_met,
     names_refused_size,
 )
@@ -196,7 +196,7 @@ class Supervised(InWorkspace):
             preload: For a fork server, the modules that it imports before it forks.
         """
         self.call_limits.check_words(argv, env or {})
-        streams = Streams(on_output)
+        streams = OutputStreams(on_output)
         seconds = self.call_limits.seconds(timeout)
         counted = Counted(self.sandbox)
         began = time.monotonic()
@@ -362,7 +362,9 @@ def _facts(request: Request, sandbox: Sandbox, folders: Iterable[str]) -> dict[s
     }
 
 
-def _command_result(answer: dict[str, Any], streams: Streams, duration: float) -> CommandResult:
+def _command_result(
+    answer: dict[str, Any], streams: OutputStreams, duration: float
+) -> CommandResult:
     captured = answer["streams"]
     stderr = streams.text("stderr", captured["stderr"])
     exit_code = answer["exit_code"]

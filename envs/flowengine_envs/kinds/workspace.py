@@ -19,7 +19,7 @@ from flowengine_envs.workspaces.files import LISTED, is_listable
 from flowengine_envs.workspaces.own_folder import OWN
 
 if TYPE_CHECKING:
-    from flowengine.sdk.models import Limits
+    from flowengine.sdk.models import ResourceLimits
 
 LARGEST_READ = 256 * 1024 * 1024
 """Bytes of a file that `get` reads into memory, unless the caller sets a limit."""
@@ -67,7 +67,7 @@ class InWorkspace(Resource):
     def __init__(self, request: Request) -> None:
         super().__init__(request)
         self.request = request
-        self.limits: Limits = request.limits
+        self.limits: ResourceLimits = request.limits
         self.workspace = request.workspace
         """Directory on the host. Programs can create links in it, so read it only with `get`."""
         self.call_limits = CallLimits(self.name, request.limits)

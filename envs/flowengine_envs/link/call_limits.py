@@ -11,7 +11,7 @@ from flowengine_envs.workspaces import disk_usage
 
 if TYPE_CHECKING:
     from flowengine.sdk.environments import Sandbox
-    from flowengine.sdk.models import Limits
+    from flowengine.sdk.models import ResourceLimits
 
 OUTPUT = 100_000
 """Bytes kept of each stream of a call, if the spec sets no limit."""
@@ -70,7 +70,7 @@ class CallLimits:
         limits: The limits of the spec.
     """
 
-    def __init__(self, name: str, limits: Limits) -> None:
+    def __init__(self, name: str, limits: ResourceLimits) -> None:
         self._name = name
         self._limits = limits
         self._spent = 0.0

@@ -280,7 +280,7 @@ class Channel:
             while data := await self._output.read(_READ):
                 self._received += 1
                 for each in self._opener.feed(data):
-                    if isinstance(each, frames.Message):
+                    if isinstance(each, frames.LinkMessage):
                         self._take(each)
                     else:
                         self._give_up(each)
@@ -303,7 +303,7 @@ class Channel:
                 pings += 1
                 self.tell("ping")
 
-    def _take(self, message: frames.Message) -> None:
+    def _take(self, message: frames.LinkMessage) -> None:
         header = message.header
         if "late" in header:
             if self._late is not None:

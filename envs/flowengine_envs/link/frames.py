@@ -43,7 +43,7 @@ class Unauthentic(Exception):
     """Bytes that the other side did not send, or not now. The connection is unusable."""
 
 
-class Message(NamedTuple):
+class LinkMessage(NamedTuple):
     """A header and its payload."""
 
     header: dict[str, Any]
@@ -107,7 +107,7 @@ class Opener:
         self._buffer = bytearray()
         self._long: _LongFrame | None = None
 
-    def feed(self, data: bytes) -> Iterator[Message | Unusable]:
+    def feed(self, data: bytes) -> Iterator[LinkMessage | Unusable]:
         """Process bytes, and yield complete frames.
 
         Args:
@@ -181,7 +181,7 @@ class _LongFrame:
         self.kept = bytearray()
 
 
-def message(body: bytes) -> Message | Unusable:
+def message(body: bytes) -> LinkMessage | Unusable:
     """Read a body.
 
     Args:
@@ -201,11 +201,11 @@ def message(body: bytes) -> Message | Unusable:
         return Unusable(None, f"a header that is not JSON: {error}")
     if not isinstance(header, dict):
         return Unusable(None, "a header that is no object")
-    return Message(header, body[4 + length :])
+    return LinkMessage(header, body[4 + length :])
 
 
 def _id_of(start: bytes) -> int | None:
     """Return the id of a message from its beginning."""
     found = message(start)
-    id = found.header.get("id") if isinstance(found, Message) else None
+    id = found.header.get("id") if isinstance(found, LinkMessage) else None
     return id if isinstance(id, int) else None

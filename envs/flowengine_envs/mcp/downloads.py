@@ -58,7 +58,7 @@ _SECONDS = 30
 """Seconds within which npm must report its registries."""
 
 
-class Download(NamedTuple):
+class ProgramDownload(NamedTuple):
     """A command that downloads the program that it runs."""
 
     program: str
@@ -97,7 +97,7 @@ def fetches(command: Any, args: Any = ()) -> bool | None:
     return None if found == "" else found is not None
 
 
-def download_of(config: Any) -> Download | None:
+def download_of(config: Any) -> ProgramDownload | None:
     """Return the download of a server's command. None: it runs an installed program.
 
     Args:
@@ -110,11 +110,11 @@ def download_of(config: Any) -> Download | None:
     program = os.path.basename(command[0])
     for name in _VARIABLES[ecosystem]:
         if isinstance(declared := config.env.get(name), str):
-            return Download(program, _places([declared]), {})
+            return ProgramDownload(program, _places([declared]), {})
     for url in map(_without_login, _configured(ecosystem)):
         if found := _places([url]):
-            return Download(program, found, dict.fromkeys(_GIVEN[ecosystem], url))
-    return Download(program, _places(_public(ecosystem)), {})
+            return ProgramDownload(program, found, dict.fromkeys(_GIVEN[ecosystem], url))
+    return ProgramDownload(program, _places(_public(ecosystem)), {})
 
 
 def _ecosystem(words: Sequence[str]) -> str | None:

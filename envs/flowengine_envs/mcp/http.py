@@ -12,7 +12,7 @@ from flowengine_envs.mcp.messages import (
     BROKEN,
     CLOSED,
     TOO_LARGE,
-    Requests,
+    PendingRequests,
     broken_answer,
     too_large,
     too_many,
@@ -142,7 +142,7 @@ def _checked(asked: dict[str, Any], body: bytes) -> bytes:
     """Return the body of an answer, or an error answer if it does not match the request."""
     from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
-    requests = Requests()
+    requests = PendingRequests()
     requests.sent(JSONRPCRequest(jsonrpc="2.0", id=asked["id"], method=asked["method"]))
     message = next(iter(requests.received(body)), None)
     if isinstance(message, JSONRPCResponse | JSONRPCError):

@@ -42,7 +42,7 @@ _VARIANTS = {"JSONRPCResponse": "result", "JSONRPCError": "error"}
 _LAST = re.compile(_ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
 
 
-class Requests:
+class PendingRequests:
     """The pending requests of both sides."""
 
     def __init__(self) -> None:

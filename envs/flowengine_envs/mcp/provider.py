@@ -16,9 +16,9 @@ from flowengine_envs.kinds.traces import Traces
 from flowengine_envs.link.call_limits import DISK
 from flowengine_envs.mcp.downloads import fetches
 from flowengine_envs.mcp.sandboxed import HOST, SandboxedServer, text_of
-from flowengine_envs.mcp.session import Connection, Session
+from flowengine_envs.mcp.session import ConnectionSettings, McpSession
 from flowengine_envs.mcp.several import Sessions
-from flowengine_envs.mcp.stdio import Server
+from flowengine_envs.mcp.stdio import StdioServer
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -35,7 +35,7 @@ _SECONDS = 300.0
 """Seconds of a call, if the spec sets no `time`."""
 
 
-class Mcp(Provider[Session | Sessions]):
+class Mcp(Provider[McpSession | Sessions]):
     """Opens sessions, over the standard streams of a process (`command`) or over HTTP (`url`)."""
 
     kind = "mcp"
@@ -132,12 +132,12 @@ class Mcp(Provider[Session | Sessions]):
         for config in [spec.config, *spec.config.servers.values()]:
             _check_words(spec, config)
 
-    async def ensure(self, request: Request) -> Session | Sessions:
+    async def ensure(self, request: Request) -> McpSession | Sessions:
         """Connect to the server, or to all of them, before the deadline."""
         config = request.config
         if not config.servers:
             return await _session(request, config)
-        opened: dict[str, Session] = {}
+        opened: dict[str, McpSession] = {}
         request = request._replace(trace=Traces(request.trace))
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -151,11 +151,11 @@ class Mcp(Provider[Session | Sessions]):
             raise error from None
         return Sessions(request, {name: opened[name] for name in config.servers})
 
-    async def health_check(self, resource: Session | Sessions) -> bool:
+    async def health_check(self, resource: McpSession | Sessions) -> bool:
         """Return whether the server responds."""
         return await resource.ping()
 
-    async def release(self, resource: Session | Sessions) -> None:
+    async def release(self, resource: McpSession | Sessions) -> None:
         """End the session, and the server's processes."""
         await resource.close()
 
@@ -178,7 +178,7 @@ def _not_of_library(record: logging.LogRecord) -> bool:
     return os.sep + os.path.join("mcp", "client") + os.sep not in record.pathname
 
 
-async def _keep(opened: dict[str, Session], name: str, opening: Awaitable[Session]) -> None:
+async def _keep(opened: dict[str, McpSession], name: str, opening: Awaitable[McpSession]) -> None:
     opened[name] = await opening
 
 
@@ -187,7 +187,7 @@ def _changed(tell: Changes, server: str, **names: Sequence[str]) -> None:
     tell(**{how: [f"{server}.{name}" for name in each] for how, each in names.items()})
 
 
-async def _session(request: Request, config: Any, server: str = "") -> Session:
+async def _session(request: Request, config: Any, server: str = "") -> McpSession:
     """Return a session with one server, which must respond before the deadline."""
     if server:
         id = f"{request.id}-{server}"
@@ -196,7 +196,7 @@ async def _session(request: Request, config: Any, server: str = "") -> Session:
         request = request._replace(id=id, mark=mark, changed=changed)
     # It may query a package manager for its registries.
     connection = await asyncio.to_thread(_connection, request, config)
-    session = Session(request, config, connection, server)
+    session = McpSession(request, config, connection, server)
     now = asyncio.get_running_loop().time()
     # Before the deadline, which leaves time to report the server's output and to end it.
     until = request.deadline - min(_LAST_SECONDS, 0.25 * (request.deadline - now))
@@ -227,18 +227,20 @@ def _check_words(spec: Spec, config: Any) -> None:
             )
 
 
-def _connection(request: Request, config: Any) -> Connection:
+def _connection(request: Request, config: Any) -> ConnectionSettings:
     return _http(request, config) if config.command is None else _process(request, config)
 
 
-def _process(request: Request, config: Any) -> Connection:
+def _process(request: Request, config: Any) -> ConnectionSettings:
     """Return the connection for starting a server and using its standard streams."""
     largest = request.limits.output or _LARGEST
-    server = Server(SandboxedServer(request, config), largest=largest)
-    return Connection(lambda: server, server.last_output, again=False, final=lambda: server.ended)
+    server = StdioServer(SandboxedServer(request, config), largest=largest)
+    return ConnectionSettings(
+        lambda: server, server.last_output, again=False, final=lambda: server.ended
+    )
 
 
-def _http(request: Request, config: Any) -> Connection:
+def _http(request: Request, config: Any) -> ConnectionSettings:
     """Return the connection to a server over HTTP."""
     headers = {name: text_of(value) for name, value in config.headers.items()}
     # A small response must not become a large one.
@@ -270,4 +272,4 @@ def _http(request: Request, config: Any) -> Connection:
         refused = clients[0].refused if clients else None
         return refused is not None and 400 <= refused < 500 and refused not in _PASSING
 
-    return Connection(transport, last_output, again=True, final=final)
+    return ConnectionSettings(transport, last_output, again=True, final=final)

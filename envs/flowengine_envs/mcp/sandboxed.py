@@ -16,7 +16,7 @@ from flowengine.sdk.process_tree import Family
 from flowengine_envs.kinds.one_program import start_program
 from flowengine_envs.kinds.supervised import SEARCH
 from flowengine_envs.link.call_limits import DISK
-from flowengine_envs.mcp.downloads import Download, download_of
+from flowengine_envs.mcp.downloads import ProgramDownload, download_of
 from flowengine_envs.sandboxes.mounts import identities
 
 HOST = "host"
@@ -40,7 +40,7 @@ class SandboxedServer:
         self._config = config
         self._on_host = request.spec.provider == HOST
         self._folder, self._path = "", SEARCH
-        self._download: Download | None = None if self._on_host else download_of(config)
+        self._download: ProgramDownload | None = None if self._on_host else download_of(config)
         self._request = self._here(request) if self._on_host else self._inside(request)
         assert self._request.sandbox is not None
         self._sandbox: Sandbox = self._request.sandbox(self._request)
@@ -151,7 +151,7 @@ class SandboxedServer:
         spec = spec._replace(config=config, policy=policy)
         return request._replace(spec=spec, config=config, policy=policy)
 
-    def _reaching(self, download: Download, request: Request) -> Any:
+    def _reaching(self, download: ProgramDownload, request: Request) -> Any:
         """Return a policy that allows downloading the server, unless the spec sets one."""
         policy, missing = request.policy, download.missing(request.policy.network)
         if policy.network is None:

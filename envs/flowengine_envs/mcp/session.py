@@ -48,7 +48,7 @@ _UNREADABLE = "Failed to parse"
 """Its message for an invalid event, before long details."""
 
 
-class ToolResult(NamedTuple):
+class McpToolResult(NamedTuple):
     """The answer of a tool. A tool error is also an answer."""
 
     content: list[dict[str, Plain]]
@@ -63,7 +63,7 @@ class ToolResult(NamedTuple):
         return "\n".join(str(part["text"]) for part in self.content if part.get("type") == "text")
 
 
-class Connection(NamedTuple):
+class ConnectionSettings(NamedTuple):
     """The settings of a connection, and of every reconnection."""
 
     transport: Callable[[], Any]
@@ -76,7 +76,7 @@ class Connection(NamedTuple):
     """Returns whether another attempt to connect would fail in the same way."""
 
 
-class Session(Resource):
+class McpSession(Resource):
     """A session with a server: tools, resources and prompts.
 
     Args:
@@ -87,7 +87,7 @@ class Session(Resource):
     """
 
     def __init__(
-        self, request: Request, config: Any, connection: Connection, server: str = ""
+        self, request: Request, config: Any, connection: ConnectionSettings, server: str = ""
     ) -> None:
         super().__init__(request)
         self.name += f", server '{server}'" if server else ""
@@ -159,7 +159,7 @@ class Session(Resource):
         digest: str | None = None,
         approved: Approved | None = None,
         traceparent: str | None = None,
-    ) -> ToolResult:
+    ) -> McpToolResult:
         """Call a tool once.
 
         It is never retried automatically. If the server is lost during the call, the tool may have
@@ -190,7 +190,7 @@ class Session(Resource):
             f"tool {name}",
             timeout,
         )
-        result = ToolResult(_plain(answer.content), answer.structured_content, answer.is_error)
+        result = McpToolResult(_plain(answer.content), answer.structured_content, answer.is_error)
         if result.is_error and (hint := network_hint(self._network, result.text)):
             result.content.append({"type": "text", "text": hint})
         return result

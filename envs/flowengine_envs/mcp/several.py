@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
 from flowengine.sdk.offered_tools import OfferedTool
-from flowengine_envs.mcp.session import Session, ToolResult
+from flowengine_envs.mcp.session import McpSession, McpToolResult
 from flowengine_envs.mcp.tool_list import Approved, nearest
 
 
@@ -20,7 +20,7 @@ class Sessions(Resource):
         servers: The open sessions by the names of the servers.
     """
 
-    def __init__(self, request: Request, servers: Mapping[str, Session]) -> None:
+    def __init__(self, request: Request, servers: Mapping[str, McpSession]) -> None:
         super().__init__(request)
         self.servers = servers
         """The session of each server."""
@@ -58,8 +58,8 @@ class Sessions(Resource):
         digest: str | None = None,
         approved: Approved | None = None,
         traceparent: str | None = None,
-    ) -> ToolResult:
-        """Call a tool once, as `Session.call_tool` does.
+    ) -> McpToolResult:
+        """Call a tool once, as `McpSession.call_tool` does.
 
         Args:
             name: `server.tool`.
@@ -91,7 +91,7 @@ class Sessions(Resource):
             traceparent=traceparent,
         )
 
-    approved = staticmethod(Session.approved)
+    approved = staticmethod(McpSession.approved)
 
     def tool_text(self, name: str) -> str | None:
         """Return a server's last description of a tool. None: it has not been read yet."""

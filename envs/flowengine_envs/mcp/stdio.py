@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk.environments import Program
-from flowengine_envs.mcp.messages import ENDS, TOO_LARGE, Requests
+from flowengine_envs.mcp.messages import ENDS, TOO_LARGE, PendingRequests
 from flowengine_envs.mcp.sandboxed import SandboxedServer
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _LINE = 2000
 _BLOCK = 1 << 16
 
 
-class Server:
+class StdioServer:
     """One run of a server: an asynchronous context with the two streams of the session.
 
     Args:
@@ -46,7 +46,7 @@ class Server:
         self._largest = largest
         self._process: Program | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._requests = Requests()
+        self._requests = PendingRequests()
         self.errors: deque[str] = deque(maxlen=_TAIL)
         """The last lines of its error stream."""
 

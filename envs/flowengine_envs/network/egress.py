@@ -43,9 +43,11 @@ _KEPT = 1_000
 """Number of refused connections that are remembered."""
 _MOST_LOGGED = 50
 """Number of hosts of refused connections that the log names."""
+_MOST_ACCEPTED = 2 * MOST
+"""Number of connections to the sockets of a sandbox. The supervisor opens half as many."""
 
 
-class Destination(NamedTuple):
+class AllowedDestination(NamedTuple):
     """An allowed place."""
 
     host: str
@@ -55,7 +57,7 @@ class Destination(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-def destinations(spec: Spec) -> list[Destination]:
+def destinations(spec: Spec) -> list[AllowedDestination]:
     """Return the places that a spec may reach, if its policy names places.
 
     Args:
@@ -100,9 +102,9 @@ def _is_destination(text: str) -> bool:
     return not text.startswith(("*.", "[")) and ":" in text
 
 
-def _destination(text: str) -> Destination:
+def _destination(text: str) -> AllowedDestination:
     host, _, port = text.rpartition(":")
-    return Destination(host.lower(), int(port))
+    return AllowedDestination(host.lower(), int(port))
 
 
 def _is_name(host: str) -> bool:
@@ -140,6 +142,8 @@ class Egress:
         ]
         self._count = 0
         self._logged: set[str] = set()
+        self._is_full = False
+        """Whether a connection was refused because too many are open."""
 
     def _free_ports(self, number: int) -> list[int]:
         used = {place.port for place in self.places}
@@ -177,6 +181,16 @@ class Egress:
         if refusal.host not in self._logged and len(self._logged) < _MOST_LOGGED:
             self._logged.add(refusal.host)
             self._request.log.warning("policy.network: %s", refusal.reason)
+
+    def _refuse_more(self, place: AllowedDestination) -> None:
+        if not self._is_full:
+            self._is_full = True
+            self._request.log.warning(
+                "policy.network: %s: refused, since programs have %d connections open without the "
+                "supervisor; further refusals are not logged",
+                place,
+                _MOST_ACCEPTED,
+            )
 
     @property
     def hosts(self) -> dict[str, str]:
@@ -249,14 +263,15 @@ class Egress:
             self.folder = None
 
     async def _answer(
-        self, place: Destination, inward: asyncio.StreamReader, inside: asyncio.StreamWriter
+        self, place: AllowedDestination, inward: asyncio.StreamReader, inside: asyncio.StreamWriter
     ) -> None:
         writers = [inside]
         with self._accepted.connection():
             try:
                 # Programs inside can connect to the sockets without the supervisor, which limits
                 # connections.
-                if len(self._accepted) > 2 * MOST:
+                if len(self._accepted) > _MOST_ACCEPTED:
+                    self._refuse_more(place)
                     return
                 outward, outside = await self._network.connect(place.host, place.port)
                 writers.append(outside)

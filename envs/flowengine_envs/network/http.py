@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpcore2
 
-from flowengine.sdk.web.responses import BadAnswer, Head, Interrupted
+from flowengine.sdk.web.responses import BadAnswer, ConnectionInterrupted, ResponseHead
 from flowengine.sdk.web.urls import Url
 from flowengine_envs.network.connections import Network
 
@@ -27,7 +27,7 @@ SILENCE = 30.0
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
-class Client:
+class HttpClient:
     """Sends requests, each over a new connection.
 
     Args:
@@ -42,7 +42,7 @@ class Client:
     @asynccontextmanager
     async def send(
         self, method: str, url: Url, headers: Mapping[str, str], body: bytes = b""
-    ) -> AsyncIterator[tuple[Head, AsyncIterator[bytes]]]:
+    ) -> AsyncIterator[tuple[ResponseHead, AsyncIterator[bytes]]]:
         """Send a request.
 
         Args:
@@ -82,7 +82,7 @@ class Client:
                     extensions={"timeout": timeout},
                 ) as answer,
             ):
-                yield Head.of(answer.status, answer.headers), answer.aiter_stream()
+                yield ResponseHead.of(answer.status, answer.headers), answer.aiter_stream()
         except httpcore2.TimeoutException as error:
             raise TimeoutError(_reason(error, "it fell silent")) from None
         except httpcore2.ProtocolError as error:
@@ -90,7 +90,7 @@ class Client:
         except httpcore2.ConnectError as error:
             raise ConnectionError(_reason(error, "the connection failed")) from None
         except httpcore2.NetworkError as error:
-            raise Interrupted(_reason(error, "the connection broke off")) from None
+            raise ConnectionInterrupted(_reason(error, "the connection broke off")) from None
 
 
 @cache

@@ -31,7 +31,7 @@ class GroupLimits(NamedTuple):
     cpus: float | None
 
 
-class Tree(NamedTuple):
+class CgroupTree(NamedTuple):
     """The directories in which groups can be created."""
 
     version: int
@@ -46,7 +46,7 @@ class Group:
         tree: Where it is created.
     """
 
-    def __init__(self, tree: Tree, name: str) -> None:
+    def __init__(self, tree: CgroupTree, name: str) -> None:
         self._tree = tree
         self.folders = sorted({str(folder / name) for folder in tree.folders.values()})
         """Directories to remove at the end."""
@@ -173,19 +173,19 @@ def find_group(mounts: str, groups: str, controller: str) -> Path | None:
     return None
 
 
-def tree() -> Tree | None:
+def tree() -> CgroupTree | None:
     """Return where this process can create groups, or None."""
     return _tree(os.geteuid())
 
 
 @lru_cache
-def _tree(_user: int) -> Tree | None:
+def _tree(_user: int) -> CgroupTree | None:
     with suppress(OSError):
         return find(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
     return None
 
 
-def find(mounts: str, groups: str) -> Tree | None:
+def find(mounts: str, groups: str) -> CgroupTree | None:
     """Return where a process can create groups, or None.
 
     Args:
@@ -204,7 +204,7 @@ def find(mounts: str, groups: str) -> Tree | None:
     }
     folders = {controller: place for controller, place in folders.items() if _writable(place)}
     if folders:
-        return Tree(1, folders)
+        return CgroupTree(1, folders)
     if unified is not None and "" in own:
         return _find_unified(unified[1], _place(*unified, own[""]))
     return None
@@ -226,14 +226,14 @@ def _mounted(mounts: str) -> tuple[dict[str, tuple[str, Path]], tuple[str, Path]
     return mounted, unified
 
 
-def _find_unified(top: Path, own: Path) -> Tree | None:
+def _find_unified(top: Path, own: Path) -> CgroupTree | None:
     for folder in (own, *own.parents):
         if not folder.is_relative_to(top):
             return None
         with suppress(OSError):
             handed_on = (folder / "cgroup.subtree_control").read_text().split()
             if "memory" in handed_on and _writable(folder) and _writable(folder / "cgroup.procs"):
-                return Tree(2, {each: folder for each in CONTROLLERS if each in handed_on})
+                return CgroupTree(2, {each: folder for each in CONTROLLERS if each in handed_on})
     return None
 
 

@@ -16,10 +16,10 @@ from flowengine.sdk.environments import VARIABLE, Axis, Capabilities, Program, R
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.link.call_limits import MEMORY
 from flowengine_envs.sandboxes.cgroups import Group
-from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
+from flowengine_envs.sandboxes.processes import PATH, ProcessSandbox, defaults, has, held_by_group
 
 
-class HostSandbox(Processes):
+class HostSandbox(ProcessSandbox):
     """Programs on this machine."""
 
     name: ClassVar[str] = "host"

@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Spec
 from flowengine_envs.link.call_limits import MEMORY, PROCESSES
-from flowengine_envs.network.egress import INSIDE, Destination, Egress, destinations
+from flowengine_envs.network.egress import INSIDE, AllowedDestination, Egress, destinations
 from flowengine_envs.sandboxes import kernel_resources, landlock, started, syscalls
 from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.installations import installation
 from flowengine_envs.sandboxes.mounts import Mount, check_all, mounts, warn_of_new
-from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
+from flowengine_envs.sandboxes.processes import PATH, ProcessSandbox, defaults, has, held_by_group
 
 USER = 1000
 SCRATCH = 256 * 1024 * 1024
@@ -73,7 +73,7 @@ _TELLTALE = ("keys", "key-users", "sched_debug", "timer_list")
 """Entries of `/proc` that reveal users and processes outside."""
 
 
-class Namespace(Processes):
+class Namespace(ProcessSandbox):
     """Programs in separate namespaces."""
 
     name: ClassVar[str] = "namespace"
@@ -299,7 +299,7 @@ async def _stderr(program: Program) -> str:
     return stderr.decode(errors="replace").strip()
 
 
-def _low(reached: Sequence[Destination]) -> bool:
+def _low(reached: Sequence[AllowedDestination]) -> bool:
     """Return whether the supervisor must listen on ports below those of ordinary users."""
     return any(place.port < _UNPRIVILEGED for place in reached)
 
@@ -406,7 +406,7 @@ def _forbids_namespaces() -> bool:
 _works: dict[tuple[str, int, bool], bool] = {}
 
 
-async def _trial(bwrap: str, reached: Sequence[Destination]) -> str | None:
+async def _trial(bwrap: str, reached: Sequence[AllowedDestination]) -> str | None:
     """Return why no sandbox can be created, or None if one was."""
     key = (bwrap, os.getuid(), _low(reached))
     if _works.get(key):

@@ -26,13 +26,13 @@ _ENTER = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 97; shift; done; shift
 """Joins the control groups before `--` and becomes the program after it."""
 
 
-class Processes(Sandbox):
+class ProcessSandbox(Sandbox):
     """A sandbox whose programs are processes of this machine."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
         self._open = False
-        self._programs: list[started.Started] = []
+        self._programs: list[started.StartedProgram] = []
         tree, name = cgroups.tree(), f"flowengine-{request.id}"
         self._group = None if tree is None else cgroups.Group(tree, name)
         """Contains the programs."""
@@ -124,7 +124,7 @@ class Processes(Sandbox):
         cwd: str,
         group: cgroups.Group | None,
         fds: Sequence[int],
-    ) -> started.Started:
+    ) -> started.StartedProgram:
         """Start a process of this machine, in a control group and its own session."""
         if not self._open:
             raise self._ended()

@@ -41,7 +41,7 @@ class _Streams(SubprocessStreamProtocol):
                 pipe.resume_reading()
 
 
-class Started:
+class StartedProgram:
     """A program that leads a session, with its streams.
 
     Args:
@@ -92,12 +92,12 @@ class Started:
         self.family.signal(signal.SIGKILL)
 
 
-async def start(*argv: str, mark: tuple[str, str] | None = None, **options: Any) -> Started:
+async def start(*argv: str, mark: tuple[str, str] | None = None, **options: Any) -> StartedProgram:
     """Start a program in its own session. If the caller is cancelled, the program is killed.
 
     Args:
         argv: The program and its arguments.
-        mark: As for `Started`. The caller sets the variable.
+        mark: As for `StartedProgram`. The caller sets the variable.
         options: Those of `asyncio.create_subprocess_exec`.
 
     Returns:
@@ -114,10 +114,10 @@ async def start(*argv: str, mark: tuple[str, str] | None = None, **options: Any)
         )
     )
     try:
-        return Started(*await asyncio.shield(starting), mark)
+        return StartedProgram(*await asyncio.shield(starting), mark)
     except asyncio.CancelledError:
         with suppress(OSError):
-            program = Started(*await starting, mark)
+            program = StartedProgram(*await starting, mark)
             program.kill()
             await program.wait()
         raise

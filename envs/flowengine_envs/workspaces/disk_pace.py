@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 
-from flowengine_envs.workspaces.disk_usage import Usage, most_entries
+from flowengine_envs.workspaces.disk_usage import DiskUsage, most_entries
 
 GLANCE = 0.02
 """Seconds between checks of the file system's free space."""
@@ -40,7 +40,7 @@ class Pace:
         """Record the free space before a measurement."""
         self._free = self._left()
 
-    def ends(self, usage: Usage, cost: float) -> None:
+    def ends(self, usage: DiskUsage, cost: float) -> None:
         """Record a measurement.
 
         Args:

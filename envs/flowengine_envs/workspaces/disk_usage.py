@@ -30,7 +30,7 @@ _AT_ONCE = 1000
 """Entries of a directory counted in one step."""
 
 
-class Usage(NamedTuple):
+class DiskUsage(NamedTuple):
     """Disk usage."""
 
     size: int
@@ -38,9 +38,9 @@ class Usage(NamedTuple):
     entries: int
     """Files, directories and links: each uses an inode."""
 
-    def also(self, other: Usage) -> Usage:
+    def also(self, other: DiskUsage) -> DiskUsage:
         """Return the sum of both."""
-        return Usage(self.size + other.size, self.entries + other.entries)
+        return DiskUsage(self.size + other.size, self.entries + other.entries)
 
     def part_of(self, quota: int) -> float:
         """Return the usage as a ratio to a quota of bytes.
@@ -57,7 +57,7 @@ def most_entries(quota: int) -> int:
     return max(_FEWEST, quota // _EACH)
 
 
-def measure(roots: Sequence[int], quota: int) -> Usage:
+def measure(roots: Sequence[int], quota: int) -> DiskUsage:
     """Return the total usage of directories. Arguments are those of `Look`."""
     look = Look(roots, quota)
     for _ in look.steps():
@@ -85,9 +85,9 @@ class Look:
         self._entries = 0
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> DiskUsage:
         """Usage counted so far."""
-        return Usage(self._size, self._entries)
+        return DiskUsage(self._size, self._entries)
 
     def steps(self) -> Iterator[None]:
         """Count in steps, between which the caller may do other work."""

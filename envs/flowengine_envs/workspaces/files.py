@@ -27,7 +27,7 @@ _DEPTH = 64
 """Maximum directory depth, because each level needs an open descriptor."""
 
 
-class Refused(Exception):
+class PathRefused(Exception):
     """A path was refused.
 
     Args:
@@ -64,7 +64,7 @@ class Workspace:
             The open file.
 
         Raises:
-            Refused: It leads outside, is not a file, is too large, or cannot be opened.
+            PathRefused: It leads outside, is not a file, is too large, or cannot be opened.
         """
         with _refusing():
             fd = self._open_to_read(self.below(path))
@@ -85,7 +85,7 @@ class Workspace:
             The draft that receives the bytes.
 
         Raises:
-            Refused: It leads outside, is not a file name, or cannot be written.
+            PathRefused: It leads outside, is not a file name, or cannot be written.
         """
         *folders, name = self._named(path)
         with _refusing(), walked(self.fd, "/".join(folders), enter=True, make=True) as place:
@@ -103,7 +103,7 @@ class Workspace:
             path: Relative to the workspace, or absolute below it.
 
         Raises:
-            Refused: It leads outside or cannot be removed.
+            PathRefused: It leads outside or cannot be removed.
         """
         *folders, name = self._named(path)
         with _refusing(), walked(self.fd, "/".join(folders), enter=True) as place:
@@ -124,7 +124,7 @@ class Workspace:
             there are more entries.
 
         Raises:
-            Refused: It leads outside, is not a directory, or its paths are too long in total.
+            PathRefused: It leads outside, is not a directory, or its paths are too long in total.
         """
         below = self.below(path)
         with _refusing():
@@ -145,7 +145,9 @@ class Workspace:
                 )
                 size += len(name)
                 if size > _MOST_BYTES:
-                    raise Refused("too_large", f"its paths have more than {_MOST_BYTES} characters")
+                    raise PathRefused(
+                        "too_large", f"its paths have more than {_MOST_BYTES} characters"
+                    )
                 if len(found) > LISTED:
                     break
         return sorted(found, key=lambda each: str(each["path"]))
@@ -190,26 +192,26 @@ class Workspace:
         finally:
             os.close(fd)
         if not stat.S_ISREG(mode):
-            raise Refused("no_file", f"it is {_kind(mode)}")
+            raise PathRefused("no_file", f"it is {_kind(mode)}")
 
     def below(self, path: str) -> str:
         """Return a path relative to the workspace, without resolving links."""
         if "\0" in path:
-            raise Refused("escape", "it contains a null character")
+            raise PathRefused("escape", "it contains a null character")
         parts = path.split("/")
         if path.startswith("/"):
             root = self.root.split("/")
             if parts[: len(root)] != root:
-                raise Refused("escape", f"it is not below {self.root}")
+                raise PathRefused("escape", f"it is not below {self.root}")
             parts = parts[len(root) :]
         if ".." in parts:
-            raise Refused("escape", "it has '..'")
+            raise PathRefused("escape", "it has '..'")
         return "/".join(part for part in parts if part not in {"", "."}) or "."
 
     def _named(self, path: str) -> list[str]:
         parts = self.below(path).split("/")
         if parts[-1] == "." or path.endswith("/"):
-            raise Refused("no_file", "it is a directory")
+            raise PathRefused("no_file", "it is a directory")
         return parts
 
     def _open(self, below: str, flags: int) -> int:
@@ -244,13 +246,13 @@ class Reading:
         largest: Maximum bytes, also if it grows while being read.
 
     Raises:
-        Refused: It is not a file, or is larger.
+        PathRefused: It is not a file, or is larger.
     """
 
     def __init__(self, fd: int, largest: int) -> None:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            raise Refused("no_file", f"it is {_kind(found.st_mode)}")
+            raise PathRefused("no_file", f"it is {_kind(found.st_mode)}")
         if found.st_size > largest:
             raise _too_large(largest, found.st_size)
         self.mode = stat.S_IMODE(found.st_mode)
@@ -260,7 +262,7 @@ class Reading:
         self._left = largest
 
     def piece(self, size: int) -> bytes:
-        """Return the next bytes, or none at the end. Failures raise `Refused`.
+        """Return the next bytes, or none at the end. Failures raise `PathRefused`.
 
         Args:
             size: Maximum number of bytes.
@@ -277,8 +279,8 @@ class Reading:
         os.close(self._fd)
 
 
-def _too_large(largest: int, size: int) -> Refused:
-    return Refused("too_large", f"it has {size} bytes, of at most {largest}")
+def _too_large(largest: int, size: int) -> PathRefused:
+    return PathRefused("too_large", f"it has {size} bytes, of at most {largest}")
 
 
 class Draft:
@@ -289,7 +291,7 @@ class Draft:
         mode: Its permissions.
 
     Raises:
-        Refused: Something other than a file has this name.
+        PathRefused: Something other than a file has this name.
     """
 
     def __init__(self, folder: int, name: str, mode: int) -> None:
@@ -299,7 +301,7 @@ class Draft:
         with suppress(FileNotFoundError):
             there = os.lstat(name, dir_fd=folder).st_mode
             if not stat.S_ISREG(there):
-                raise Refused(
+                raise PathRefused(
                     "escape" if stat.S_ISLNK(there) else "no_file", f"it is {_kind(there)}"
                 )
         self._draft = f"{_DRAFT}{os.urandom(8).hex()}"
@@ -307,7 +309,7 @@ class Draft:
         self._fd: Optional[int] = os.open(self._draft, flags, 0o600, dir_fd=folder)  # noqa: UP045
 
     def add(self, data: bytes) -> None:
-        """Write the next bytes. Failures raise `Refused`."""
+        """Write the next bytes. Failures raise `PathRefused`."""
         assert self._fd is not None
         part = memoryview(data)
         with _refusing():
@@ -315,7 +317,7 @@ class Draft:
                 part = part[os.write(self._fd, part) :]
 
     def finish(self) -> None:
-        """Move the file into place. Failures raise `Refused`."""
+        """Move the file into place. Failures raise `PathRefused`."""
         assert self._fd is not None
         with _refusing():
             os.fchmod(self._fd, self._mode)
@@ -342,7 +344,7 @@ def _refusing() -> Iterator[None]:
         yield
     except LeadsOut as error:
         how = str(error) or "by '..'"
-        raise Refused("escape", f"it leads out of the workspace {how}") from None
+        raise PathRefused("escape", f"it leads out of the workspace {how}") from None
     except OSError as error:
         kinds = {
             errno.ENOENT: "missing",
@@ -353,7 +355,7 @@ def _refusing() -> Iterator[None]:
             errno.EXDEV: "escape",
         }
         kind = kinds.get(error.errno or 0, "failed")
-        raise Refused(kind, error.strerror or str(error)) from None
+        raise PathRefused(kind, error.strerror or str(error)) from None
 
 
 def _walk(

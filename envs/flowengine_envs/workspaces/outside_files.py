@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from flowengine.sdk import EnvironmentFailure, LimitExceeded, NotAFile, PathEscape
-from flowengine_envs.workspaces.files import Refused, Workspace, place_of
+from flowengine_envs.workspaces.files import PathRefused, Workspace, place_of
 
 _PIECE = 1 << 20
 _FAULTS: dict[str, type[EnvironmentFailure]] = {
@@ -57,7 +57,7 @@ class OutsideFiles:
         place = place_of(path, self._places)
         try:
             return await asyncio.to_thread(work, place)
-        except Refused as refused:
+        except PathRefused as refused:
             error = _FAULTS.get(refused.kind, EnvironmentFailure)
             raise error(f"{self._name}: {path!r}: {refused.reason}") from None
 

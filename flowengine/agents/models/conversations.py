@@ -63,7 +63,7 @@ def answers_first(messages: Iterable[Message]) -> Iterator[Message]:
     yield from later
 
 
-class Conversation:
+class ConversationWriter:
     """Writes the messages of a request.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any
 from flowengine.agents.models import library
 from flowengine.agents.models.conversations import (
     LONGEST_ID,
-    Conversation,
+    ConversationWriter,
     is_strict,
     offered,
     schema_text,
@@ -223,7 +223,7 @@ def _asked(
     }
     if request.longest_reply is not None:
         _bound_reply(request.longest_reply, sent)
-    conversation = Conversation(provider, vision=facts.vision is not False)
+    conversation = ConversationWriter(provider, vision=facts.vision is not False)
     messages = _answer_schema(request, provider, facts, known, sent)
     if calling == "text":
         shown = conversation.with_images(messages)

@@ -23,7 +23,14 @@ from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.examples import example_arguments
 from flowengine.agents.text_calls.marked_form import MarkedForm, mark_of, marked
 from flowengine.agents.text_calls.reading import MAX_CALLS, NOT_MADE, read_reply
-from flowengine.agents.text_calls.records import Call, Ended, Fault, Reading, ToolOffer, object_in
+from flowengine.agents.text_calls.records import (
+    Ended,
+    InvalidCall,
+    ParsedReply,
+    TextCall,
+    ToolOffer,
+    object_in,
+)
 from flowengine.agents.text_calls.requests import MUST_CALL, faults_told
 from flowengine.agents.text_calls.unread import may_hold_call, unread_call
 from flowengine.sdk import Plain
@@ -183,10 +190,10 @@ class _Reader:
         by_name = {tool.name: tool for tool in self.request.tools}
         repairs: list[str] = []
         for call in self.sent.calls[:MAX_CALLS]:
-            made, mended = bind(Call(call.name, call.arguments), by_name, ended=self.ended)
+            made, mended = bind(TextCall(call.name, call.arguments), by_name, ended=self.ended)
             repairs += mended
             id = self._id(call.id)
-            if isinstance(made, Fault):
+            if isinstance(made, InvalidCall):
                 self.faults.append(CallFault(id, call.name, _worded(made, by_name)))
                 self._enter(id, call.name, call.arguments or "{}")
             else:
@@ -202,13 +209,13 @@ class _Reader:
         self._take(reading)
         faults = reading.faults
         if must_call(self.request) and not (reading.calls or faults):
-            faults = (Fault(f"There is no call in your reply. {MUST_CALL}"),)
+            faults = (InvalidCall(f"There is no call in your reply. {MUST_CALL}"),)
         for fault in faults:
             self.faults.append(CallFault(None, fault.tool, faults_told([fault], tools, form)))
         if reading.faults and not self.content:  # some providers reject empty messages
             self.content = reading.faults[0].written
 
-    def _read(self, tools: Sequence[ToolOffer], form: MarkedForm | None) -> Reading:
+    def _read(self, tools: Sequence[ToolOffer], form: MarkedForm | None) -> ParsedReply:
         thought = None if self.sent.reasoning is None else bool(self.reasoning.strip())
         return read_reply(self.content, tools, form, ended=self.ended, thought=thought)
 
@@ -227,13 +234,13 @@ class _Reader:
             return
         if calling == "text":
             message = UNREAD.format(unread.tool, "exactly as shown")
-            fault = Fault(message, unread.tool, unread.written)
+            fault = InvalidCall(message, unread.tool, unread.written)
             text = faults_told([fault], [*tools.values()], form_of(self.request))
         else:  # no example: the tool name may be a quotation, and the model has the schema
             text = UNREAD.format(unread.tool, "by function calling only")
         self.faults.append(CallFault(None, unread.tool, text))
 
-    def _take(self, reading: Reading) -> None:
+    def _take(self, reading: ParsedReply) -> None:
         self.content = reading.content
         self.reasoning = "\n".join(filter(None, [self.reasoning, reading.reasoning]))
         self._tell_repairs(reading.repairs)
@@ -263,7 +270,7 @@ class _Reader:
         return id
 
 
-def _worded(fault: Fault, tools: Mapping[str, ToolOffer]) -> str:
+def _worded(fault: InvalidCall, tools: Mapping[str, ToolOffer]) -> str:
     """Return the fault for a model with function calling, with the schema and an example."""
     tool = tools.get(fault.tool or "")
     if tool is None:

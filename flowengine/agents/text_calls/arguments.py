@@ -7,7 +7,7 @@ from json import dumps
 from typing import Any
 
 from flowengine.agents.text_calls.json_text import MAX_DEPTH, BrokenJson, read_json
-from flowengine.agents.text_calls.records import Call, Ended, Fault, ToolOffer, Untyped
+from flowengine.agents.text_calls.records import Ended, InvalidCall, TextCall, ToolOffer, Untyped
 from flowengine.agents.text_calls.text_values import Misfit, allowed_types, typed
 from flowengine.errors import InputError
 from flowengine.sdk.near_words import nearest
@@ -22,8 +22,8 @@ _OPENED = 2
 
 
 def bind(
-    call: Call, tools: Mapping[str, ToolOffer], *, ended: Ended = "stop"
-) -> tuple[Call | Fault, tuple[str, ...]]:
+    call: TextCall, tools: Mapping[str, ToolOffer], *, ended: Ended = "stop"
+) -> tuple[TextCall | InvalidCall, tuple[str, ...]]:
     """Find the tool of a call, and convert its arguments to fit.
 
     Args:
@@ -39,21 +39,23 @@ def bind(
         return _unknown(call.name, tools), ()
     try:
         arguments, repairs = _opened(call.arguments, complete=ended == "stop")
-        return Call(tool.name, _fitting(arguments, tool, repairs)), tuple(dict.fromkeys(repairs))
+        return TextCall(tool.name, _fitting(arguments, tool, repairs)), tuple(
+            dict.fromkeys(repairs)
+        )
     except BrokenJson as broken:
         message = f"The arguments of {tool.name} cannot be read: {broken.reason}."
     except Misfit as misfit:
         message = f"The arguments of {tool.name} do not fit: {misfit}."
     written = call.arguments[:_SHOWN] if isinstance(call.arguments, str) else ""
-    return Fault(message, tool.name, written), ()
+    return InvalidCall(message, tool.name, written), ()
 
 
-def _unknown(name: str, tools: Mapping[str, ToolOffer]) -> Fault:
+def _unknown(name: str, tools: Mapping[str, ToolOffer]) -> InvalidCall:
     short = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
     close = nearest(short, tools)
     hint = f" Did you mean {close}?" if close else ""
     offer = f"These are on offer: {', '.join(tools)}." if tools else "None is on offer."
-    return Fault(f"There is no tool '{short}'.{hint} {offer}", close)
+    return InvalidCall(f"There is no tool '{short}'.{hint} {offer}", close)
 
 
 def _opened(arguments: Any, *, complete: bool) -> tuple[dict[str, Any], list[str]]:

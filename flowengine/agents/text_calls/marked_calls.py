@@ -12,8 +12,8 @@ from flowengine.agents.text_calls.marked_form import (
     MarkedForm,
     without_line_ends,
 )
-from flowengine.agents.text_calls.records import Call, Fault, Untyped
-from flowengine.agents.text_calls.source import Source
+from flowengine.agents.text_calls.records import InvalidCall, TextCall, Untyped
+from flowengine.agents.text_calls.source import ReplySource
 
 SHOWN = 300
 _SPACE = re.compile(r"\s*")
@@ -25,11 +25,11 @@ class ReadCall:
     """A call, or the fault in its place."""
 
     end: int
-    item: Call | Fault
+    item: TextCall | InvalidCall
     repairs: list[str] = field(default_factory=list)
 
 
-def read_call(source: Source, start: int, form: MarkedForm) -> ReadCall:
+def read_call(source: ReplySource, start: int, form: MarkedForm) -> ReadCall:
     """Read the call at an opening tag.
 
     Args:
@@ -47,7 +47,7 @@ class _Broken(Exception):
 
 
 class _Call:
-    def __init__(self, source: Source, start: int, form: MarkedForm) -> None:
+    def __init__(self, source: ReplySource, start: int, form: MarkedForm) -> None:
         self.source = source
         self.start = start
         self.form = form
@@ -68,7 +68,7 @@ class _Call:
             cut = broken.cut and self.end == len(self.source.text)
             return ReadCall(self.end, self._fault(str(broken), cut=cut))
 
-    def _made(self) -> Call:
+    def _made(self) -> TextCall:
         source = self.source
         head = self.form.head.match(source.text, self.start, self.inside)
         if head is None:
@@ -79,7 +79,7 @@ class _Call:
         if not self.closed and not source.complete:
             raise _Broken("it has no end", cut=True)
         body = source.text[head.end() : self.inside].strip()
-        call = Call(self.name, self._arguments(body))
+        call = TextCall(self.name, self._arguments(body))
         if not self.closed:
             self.repairs.append(f"the missing end of a call of {self.name} was added")
         return call
@@ -103,13 +103,13 @@ class _Call:
             raise _Broken(reason, cut=not self.closed)
         return arguments
 
-    def _fault(self, reason: str, *, cut: bool) -> Fault:
+    def _fault(self, reason: str, *, cut: bool) -> InvalidCall:
         call = f"A call of {self.name}" if self.name else "A call"
         message = f"{call} cannot be read, and was not made: {reason}."
         if cut and not self.source.complete:
             message = f"{call} was cut off by the limit of length, and was not made."
         written = self.source.text[self.start : min(self.end, self.start + SHOWN)]
-        return Fault(message, self.name or None, written)
+        return InvalidCall(message, self.name or None, written)
 
 
 def _skipped(text: str, at: int) -> int:

@@ -19,14 +19,20 @@ from flowengine.agents.text_calls.places import (
     without_wrappers,
 )
 from flowengine.agents.text_calls.reasoning import CLOSINGS, OPENING, STRAY, TAG
-from flowengine.agents.text_calls.records import Call, Ended, Fault, Reading, ToolOffer
-from flowengine.agents.text_calls.source import Source
+from flowengine.agents.text_calls.records import (
+    Ended,
+    InvalidCall,
+    ParsedReply,
+    TextCall,
+    ToolOffer,
+)
+from flowengine.agents.text_calls.source import ReplySource
 
 MAX_CALLS = 1_000
 NOT_MADE = f"The calls after the first {MAX_CALLS:,} were not made."
 MAX_FAULTS = 20
 """Maximum faults in a reply. At this number, or at `MAX_CALLS` calls, reading stops."""
-_MISPLACED = Fault(
+_MISPLACED = InvalidCall(
     "Nothing was called: a call stands inside a line, a quotation or a code fence. Write calls "
     "on separate lines, outside of code fences. If you meant to call nothing, leave it out.",
 )
@@ -39,7 +45,7 @@ def read_reply(
     *,
     ended: Ended = "stop",
     thought: bool | None = None,
-) -> Reading:
+) -> ParsedReply:
     """Read an assistant's reply.
 
     A call counts only in the form shown to the model: with the mark of the conversation, on
@@ -58,8 +64,8 @@ def read_reply(
     """
     if form is None and not TAG.search(text):  # the usual case
         text = text if thought is None else text.lstrip()
-        return Reading("" if says_nothing(text) else text)
-    scan = _Scan(Source(text, ended), form, thought=thought)
+        return ParsedReply("" if says_nothing(text) else text)
+    scan = _Scan(ReplySource(text, ended), form, thought=thought)
     scan.run()
     reading = _bound(scan.items(), {tool.name: tool for tool in tools}, ended)
     return replace(
@@ -92,7 +98,9 @@ class _Cut:
 class _Scan:
     """Scans a reply once, from left to right."""
 
-    def __init__(self, source: Source, form: MarkedForm | None, *, thought: bool | None) -> None:
+    def __init__(
+        self, source: ReplySource, form: MarkedForm | None, *, thought: bool | None
+    ) -> None:
         self.source = source
         self.form = form
         self.cuts: list[_Cut] = []
@@ -120,7 +128,7 @@ class _Scan:
                 self._cut(at, len(source.text))
                 break
 
-    def items(self) -> list[Call | Fault]:
+    def items(self) -> list[TextCall | InvalidCall]:
         """Return calls and faults in the order of the reply."""
         fenced = any(cut.fenced for cut in self.cuts)
         if self.misplaced or (fenced and self.content().strip()):
@@ -152,7 +160,7 @@ class _Scan:
         self._has_text_before(start)
         self.cuts.append(_Cut(start, end, list(calls), fenced))
         self.calls += len(calls)
-        self.faults += sum(isinstance(call.item, Fault) for call in calls)
+        self.faults += sum(isinstance(call.item, InvalidCall) for call in calls)
         return end
 
     def _has_text_before(self, at: int) -> bool:
@@ -253,7 +261,7 @@ class _Scan:
         source, over = self.source, len(self.source.text)
         while self.form and source.complete and (opens := source.search(self.form.opens, at)):
             end, calls = self._calls_at(opens.start(), self.form)
-            whole = not any(isinstance(call.item, Fault) for call in calls)
+            whole = not any(isinstance(call.item, InvalidCall) for call in calls)
             begins = begins_line(source.text, opens.start(), self._last)
             if whole and source.is_over(end) and begins:
                 return opens.start(), calls
@@ -277,20 +285,24 @@ class _Scan:
         return self.begin
 
 
-def _bound(items: list[Call | Fault], tools: dict[str, ToolOffer], ended: Ended) -> Reading:
-    calls: list[Call] = []
-    faults: list[Fault] = []
+def _bound(
+    items: list[TextCall | InvalidCall], tools: dict[str, ToolOffer], ended: Ended
+) -> ParsedReply:
+    calls: list[TextCall] = []
+    faults: list[InvalidCall] = []
     repairs: list[str] = []
     for item in items:
         if len(faults) == MAX_FAULTS:
             break
         if len(calls) + len(faults) == MAX_CALLS:
-            faults.append(Fault(NOT_MADE))
+            faults.append(InvalidCall(NOT_MADE))
             break
-        made, mended = (item, ()) if isinstance(item, Fault) else bind(item, tools, ended=ended)
+        made, mended = (
+            (item, ()) if isinstance(item, InvalidCall) else bind(item, tools, ended=ended)
+        )
         repairs += mended
-        if isinstance(made, Call):
+        if isinstance(made, TextCall):
             calls.append(made)
         else:
             faults.append(made)
-    return Reading(calls=tuple(calls), faults=tuple(faults), repairs=tuple(repairs))
+    return ParsedReply(calls=tuple(calls), faults=tuple(faults), repairs=tuple(repairs))

@@ -28,7 +28,7 @@ class ToolOffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TextCall:
     """A call, as written or, once bound, with arguments that fit the schema."""
 
     name: str
@@ -37,7 +37,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class InvalidCall:
     """An invalid call, which is reported to the model."""
 
     message: str
@@ -48,13 +48,13 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedReply:
     """A reply, split into its parts."""
 
     content: str = ""
     reasoning: str = ""
-    calls: tuple[Call, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    calls: tuple[TextCall, ...] = ()
+    faults: tuple[InvalidCall, ...] = ()
     repairs: tuple[str, ...] = ()
     """Descriptions of the repairs, in the order of the reply."""
 

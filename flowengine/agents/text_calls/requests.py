@@ -13,7 +13,7 @@ from typing import Any
 from flowengine.agents.text_calls.examples import example_arguments
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
 from flowengine.agents.text_calls.marked_form import MarkedForm
-from flowengine.agents.text_calls.records import Fault, ToolOffer, text_of
+from flowengine.agents.text_calls.records import InvalidCall, ToolOffer, text_of
 
 Message = dict[str, Any]
 _SHOWN_FAULTS = 5
@@ -55,7 +55,7 @@ def _example(tool: ToolOffer, form: MarkedForm) -> str:
     return form.write([(tool.name, example_arguments(tool))])
 
 
-def faults_told(faults: Sequence[Fault], tools: Iterable[ToolOffer], form: MarkedForm) -> str:
+def faults_told(faults: Sequence[InvalidCall], tools: Iterable[ToolOffer], form: MarkedForm) -> str:
     """Return a message about invalid calls, with a correct example for each tool.
 
     Args:

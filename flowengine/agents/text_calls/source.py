@@ -9,7 +9,7 @@ from flowengine.agents.text_calls.records import Ended
 _SPACE = re.compile(r"\s*")
 
 
-class Source:
+class ReplySource:
     """A reply that is being read.
 
     Readers move from left to right. A search without a match, or with a match further ahead, is

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.resuming import leave_recorded, resume_decided
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.errors import show_error
 from flowengine.cli.terminal.output import err, out, out_json, when
 from flowengine.cli.views.approvals import KINDS, standing
@@ -103,7 +103,7 @@ def run(arguments: Namespace, choice: str | None) -> int:
     Raises:
         FlowEngineError: There was only one, and it could not be decided.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         waits = _chosen(session, arguments, choice)
         if arguments.dry_run:
             return _show(session, waits, choice)
@@ -132,7 +132,7 @@ def run(arguments: Namespace, choice: str | None) -> int:
         return next((code for code in codes if code), 0)
 
 
-def say(session: Session, decision: Decision) -> None:
+def say(session: CliSession, decision: Decision) -> None:
     """Report the decision that counts."""
     if session.arguments.quiet:
         return
@@ -149,7 +149,7 @@ def say(session: Session, decision: Decision) -> None:
     err(f"{short} {was}{participle(decision.choice)} by {by} at {at}")
 
 
-def _chosen(session: Session, arguments: Namespace, choice: str | None) -> list[WaitInfo]:
+def _chosen(session: CliSession, arguments: Namespace, choice: str | None) -> list[WaitInfo]:
     """Return the waits that the command line means.
 
     Args:
@@ -188,7 +188,7 @@ def _chosen(session: Session, arguments: Namespace, choice: str | None) -> list[
 
 
 def _fitting(
-    session: Session, arguments: Namespace, assignee: str | None, kinds: Sequence[str]
+    session: CliSession, arguments: Namespace, assignee: str | None, kinds: Sequence[str]
 ) -> Iterator[WaitInfo]:
     """Yield all open waits that match the filters."""
     return every_item(
@@ -203,7 +203,7 @@ def _fitting(
     )
 
 
-def for_others(session: Session, waits: Sequence[WaitInfo]) -> str:
+def for_others(session: CliSession, waits: Sequence[WaitInfo]) -> str:
     """Return a note that matching approvals are assigned to other users only."""
     count = f"{len(waits)} are waiting" if len(waits) != 1 else "1 is waiting"
     return f"{count} for others: {session.command('approvals', 'list')}"
@@ -213,7 +213,7 @@ def _ids(wait: WaitInfo) -> list[str]:
     return [str(choice["id"]) for choice in wait.get("choices", [])]
 
 
-def _show(session: Session, waits: list[WaitInfo], choice: str | None) -> int:
+def _show(session: CliSession, waits: list[WaitInfo], choice: str | None) -> int:
     """Show the approvals that would be decided, and why others would be refused."""
     user = session.arguments.by or session.engine.user
     kinds = ("approval",) if choice is None else KINDS
@@ -254,7 +254,7 @@ def _refusal(wait: WaitInfo, user: str, mine: Collection[str]) -> str | None:
     return None
 
 
-def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
+def _decide(session: CliSession, wait: WaitInfo, choice: str | None) -> Decision:
     """Record a decision."""
     arguments, engine = session.arguments, session.engine
     answer: dict[str, Any] = {"resume": False}
@@ -286,7 +286,7 @@ def _grant(arguments: Namespace) -> dict[str, Any] | None:
     return given or None
 
 
-def _readable(session: Session, wait: WaitInfo, message: str) -> str:
+def _readable(session: CliSession, wait: WaitInfo, message: str) -> str:
     """Return an error that refers to the wait by its short id, with times in a readable form."""
     short = session.short_wait(wait["id"])
     shortened = message.replace(wait["id"], short)

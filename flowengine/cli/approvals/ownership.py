@@ -11,7 +11,7 @@ from flowengine.cli.views.approvals import link_text
 from flowengine.cli.views.waits import answers
 
 if TYPE_CHECKING:
-    from flowengine.cli.session import Session
+    from flowengine.cli.session import CliSession
     from flowengine.engines.infos import WaitInfo
 
 
@@ -23,7 +23,7 @@ def configure(parser: ArgumentParser) -> None:
     )
 
 
-def say(session: Session, wait: WaitInfo) -> int:
+def say(session: CliSession, wait: WaitInfo) -> int:
     """Report the last change of an approval's ownership, and how to answer it.
 
     Returns:

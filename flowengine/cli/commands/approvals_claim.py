@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.approvals import ownership
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 
 HELP = "claim an approval so that no other assignee decides it"
 EXAMPLE = "flowengine approvals claim a7f3"
@@ -22,6 +22,6 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         wait = session.engine.claim(arguments.wait, by=arguments.by)
         return ownership.say(session, wait)

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.approvals import ownership
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 
 HELP = "delegate an approval to another user, who decides in your place"
 EXAMPLE = """\
@@ -29,7 +29,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         wait = session.engine.delegate(
             arguments.wait, arguments.to, comment=arguments.comment, by=arguments.by
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowengine.cli.approvals.deciding import add_filters, for_others
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import NoStore, Session
+from flowengine.cli.session import CliSession, NoStore
 from flowengine.cli.terminal.output import err, out, out_json
 from flowengine.cli.views.approvals import KINDS, rows
 
@@ -33,7 +33,7 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     try:
-        session = Session(arguments)
+        session = CliSession(arguments)
     except NoStore as error:
         if arguments.store:  # a named store is expected to exist
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.approvals import ownership
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 
 HELP = "release an approval that you have claimed"
 EXAMPLE = "flowengine approvals release a7f3"
@@ -22,6 +22,6 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         wait = session.engine.release(arguments.wait, by=arguments.by)
         return ownership.say(session, wait)

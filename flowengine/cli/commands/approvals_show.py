@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import out, out_json
 from flowengine.cli.views.approvals import decision_lines, details, edits
 from flowengine.cli.views.waits import answers
@@ -24,7 +24,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         wait = session.engine.wait(arguments.wait)
         if arguments.json:
             out_json(wait)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from flowengine.cli.driving.watching import watch
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.errors import show_error
 from flowengine.cli.terminal.output import err, out_json
 from flowengine.cli.views.outcome import as_object
@@ -40,7 +40,7 @@ def configure(parser: ArgumentParser) -> None:
     )
 
 
-def _settled(session: Session, result: ExecutionResult) -> ExecutionResult:
+def _settled(session: CliSession, result: ExecutionResult) -> ExecutionResult:
     """Return the state of an execution after giving the process that holds it time to cancel it."""
     end = time.monotonic() + PATIENCE
     while not result.ended and time.monotonic() < end:
@@ -69,7 +69,7 @@ def run(arguments: Namespace) -> int:
     """
     code = 0
     objects = []
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         for execution in dict.fromkeys(arguments.executions):
             try:
                 result, _ = watch(

@@ -11,7 +11,7 @@ import flowengine
 from flowengine.cli.commands.run import tell_host_steps
 from flowengine.cli.driving.dialogue import drive_and_ask
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err
 from flowengine.cli.views.outcome import show_outcome
 from flowengine.errors import UsageError
@@ -80,10 +80,10 @@ def run(arguments: Namespace) -> int:
         arguments.file = ASSISTANT
         model = model or os.environ.get(VARIABLE) or None  # its file names one, too
     flow = None if arguments.file is None else _conversation(arguments)
-    with read.model_named(model), Session(arguments, make=flow) as session:
-        from flowengine.cli.driving.chat import Chat, Talk, cost
+    with read.model_named(model), CliSession(arguments, make=flow) as session:
+        from flowengine.cli.driving.chat import Chat, ChatDisplay, cost
 
-        talk = Talk(session)
+        talk = ChatDisplay(session)
         call = _resumed(session) if flow is None else _begun(session, flow, model)
         end = session.engine.subscribe(talk.came)
         try:
@@ -107,7 +107,7 @@ def _conversation(arguments: Namespace) -> Flow:
     return conversation(arguments.file, arguments.agent, lazy=arguments.lazy)
 
 
-def _begun(session: Session, flow: Flow, model: str | None) -> Callable[[], ExecutionResult]:
+def _begun(session: CliSession, flow: Flow, model: str | None) -> Callable[[], ExecutionResult]:
     """Return the function that begins a conversation.
 
     Args:
@@ -122,7 +122,7 @@ def _begun(session: Session, flow: Flow, model: str | None) -> Callable[[], Exec
     return lambda: session.engine.run(loaded, inputs, labels=labels)
 
 
-def _resumed(session: Session) -> Callable[[], ExecutionResult]:
+def _resumed(session: CliSession) -> Callable[[], ExecutionResult]:
     """Return the function that resumes a conversation."""
     engine = session.engine
     execution = engine.find(session.arguments.resume)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flowengine.cli.commands import upgrade
 from flowengine.cli.commands.flows_list import show
 from flowengine.cli.commands.run import load, tell_host_steps
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code: 0 if all executions that `--upgrade` looked at can be moved.
     """
-    with Session(arguments, make=arguments.flows[0]) as session:
+    with CliSession(arguments, make=arguments.flows[0]) as session:
         if session.is_served:
             return _deploy_there(session, arguments)
         flows = [load(session, flow) for flow in arguments.flows]
@@ -59,7 +59,7 @@ def run(arguments: Namespace) -> int:
         return _report(session, deployed, moved)
 
 
-def _deploy_there(session: Session, arguments: Namespace) -> int:
+def _deploy_there(session: CliSession, arguments: Namespace) -> int:
     """Deploy them through a server, as far as its host allows that."""
     deployed, moved = [], []
     for flow in arguments.flows:
@@ -69,7 +69,7 @@ def _deploy_there(session: Session, arguments: Namespace) -> int:
     return _report(session, deployed, moved)
 
 
-def _report(session: Session, deployed: list[DeployedInfo], moved: list[UpgradeInfo]) -> int:
+def _report(session: CliSession, deployed: list[DeployedInfo], moved: list[UpgradeInfo]) -> int:
     """Print what was deployed, and what was moved.
 
     Returns:

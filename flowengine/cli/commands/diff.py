@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import STATUS_COLOURS, first_line, out, out_json, paint
 from flowengine.cli.terminal.result_stream import results
 from flowengine.sdk.visible_text import printable
@@ -41,7 +41,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code: 0 if they are the same, 1 if not.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         found = session.engine.diff(arguments.execution, arguments.other_execution)
         if arguments.json:
             out_json(found)
@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> int:
     return SAME if found["same"] else DIFFER
 
 
-def _lines(session: Session, found: Difference) -> Iterator[str]:
+def _lines(session: CliSession, found: Difference) -> Iterator[str]:
     yield _side(session, "left", found["left"])
     yield _side(session, "right", found["right"])
     if not found["same_flow"]:
@@ -74,14 +74,14 @@ def _lines(session: Session, found: Difference) -> Iterator[str]:
     yield "the same" if found["same"] else "they differ"
 
 
-def _side(session: Session, name: str, side: Side) -> str:
+def _side(session: CliSession, name: str, side: Side) -> str:
     version = f" version {side['version']}" if side["version"] not in ("", "0") else ""
     status = paint(f"{side['status']:10}", STATUS_COLOURS.get(side["status"]), results())
     flow = printable(f"{side['flow']}{version}")
     return f"{name:11} {session.short(side['execution'])}  {status} {first_line(flow, 40)}"
 
 
-def _origin(session: Session, found: Difference) -> Iterator[str]:
+def _origin(session: CliSession, found: Difference) -> Iterator[str]:
     fork = found["fork"]
     if fork is not None:
         other = "right" if fork["side"] == "left" else "left"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import first_line, out, out_json
 from flowengine.cli.views.environments import NAME
 from flowengine.sdk.visible_text import printable
@@ -38,7 +38,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         found = session.engine.look_into_environment(arguments.environment)
     file: Path | None = arguments.picture
     if file is not None:

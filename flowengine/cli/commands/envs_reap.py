@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json
 from flowengine.engines.inspection.open_environments import failures
 
@@ -22,7 +22,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session, failures():
+    with CliSession(arguments) as session, failures():
         found = session.engine.environments.reap()
     failed = any("error" in one for one in found)
     if arguments.json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json
 from flowengine.cli.views.environments import NAME
 
@@ -28,7 +28,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         found = session.engine.release_environment(arguments.environment, force=arguments.force)
     if arguments.json:
         out_json(found)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import is_terminal
 from flowengine.engines.inspection.open_environments import failures
 from flowengine.errors import NotAllowed, UsageError
@@ -72,7 +72,7 @@ def run(arguments: Namespace) -> int:
         raise UsageError(f"'{name}' takes no argument '{unknown}'", hint=f"arguments: {known}")
     inputs = read.inputs(declared.inputs, arguments.input)
     owner = f"shell-{os.urandom(4).hex()}"
-    with _ended_in_order(), Session(arguments, make=arguments.file) as session:
+    with _ended_in_order(), CliSession(arguments, make=arguments.file) as session:
         manager = session.engine.environments
         spec = declared.spec(name, args, inputs, owner, manager)
         if (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import out, out_json
 from flowengine.cli.views.environments import NAME, details
 
@@ -23,7 +23,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         found = session.engine.open_environment(arguments.environment)
     if arguments.json:
         out_json(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from flowengine.cli.session import NEWEST, Session
+from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import (
     error_text,
     first_line,
@@ -61,7 +61,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         if arguments.otel:
             return _print_trace(session, session.execution(arguments.execution))
         entries = session.engine.events(
@@ -78,7 +78,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _print_trace(session: Session, execution: str) -> int:
+def _print_trace(session: CliSession, execution: str) -> int:
     """Print the spans that have ended, for `curl` or a file."""
     from flowengine.telemetry.otlp_json import traces_data
     from flowengine.telemetry.recorded import recorded_spans

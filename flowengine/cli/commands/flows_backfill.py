@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.commands.flows_trigger import add_schedule
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, when
 from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.errors import InputError
@@ -68,7 +68,7 @@ def run(arguments: Namespace) -> int:
     since, until = (datetime.fromtimestamp(moment / 1000, UTC) for moment in moments)
     arguments.linger = 0.0
     shown: list[dict[str, Any]] = []
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
 
         def tell(started: ScheduledStart) -> None:
             shown.append(_entry(session, started))
@@ -101,7 +101,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _record_there(
-    session: Session,
+    session: CliSession,
     arguments: Namespace,
     since: datetime,
     until: datetime,
@@ -113,7 +113,7 @@ def _record_there(
         tell(started)
 
 
-def _entry(session: Session, started: ScheduledStart) -> dict[str, Any]:
+def _entry(session: CliSession, started: ScheduledStart) -> dict[str, Any]:
     """Return what became of a time: its execution, or the reason why there is none."""
     entry = {"time": when(format_time(started.time))}
     if started.execution is None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from flowengine.cli.commands.run import load
 from flowengine.cli.parsing.arguments import is_deployed
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import out, out_json
 from flowengine.engines.flows import load as load_here
 
@@ -33,7 +33,7 @@ def run(arguments: Namespace) -> int:
         The exit code: 0 if they are the same, 1 if not.
     """
     names = arguments.flow, arguments.other
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         one, other = (_defined(session, name) for name in names)
     before, after = (found.text.splitlines() for found in (one, other))
     lines = list(unified_diff(before, after, *names, lineterm=""))
@@ -52,7 +52,7 @@ class _Defined(NamedTuple):
     hash: str
 
 
-def _defined(session: Session, name: str) -> _Defined:
+def _defined(session: CliSession, name: str) -> _Defined:
     """Return a deployed flow, which a server may have, or that of a file."""
     if session.is_served and is_deployed(name):
         client: Any = session.engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, table, when
 from flowengine.sdk.visible_text import printable
 
@@ -29,7 +29,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         flows = [flow for flow in session.engine.deployed() if flow["current"]]
         if arguments.json:
             starts = session.engine.starts()
@@ -41,7 +41,7 @@ def run(arguments: Namespace) -> int:
         return show(session, flows)
 
 
-def show(session: Session, flows: Sequence[DeployedInfo]) -> int:
+def show(session: CliSession, flows: Sequence[DeployedInfo]) -> int:
     """Print deployed versions and what starts them: a line for each signal and schedule.
 
     Returns:
@@ -59,7 +59,7 @@ def show(session: Session, flows: Sequence[DeployedInfo]) -> int:
     return 0
 
 
-def show_schedules(session: Session, starts: Sequence[StartInfo]) -> int:
+def show_schedules(session: CliSession, starts: Sequence[StartInfo]) -> int:
     """Print the schedules of a flow, with their next times.
 
     Returns:

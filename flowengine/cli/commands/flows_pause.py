@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.commands.flows_list import show_schedules
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 
 HELP = "pause the schedules of a deployed flow"
 EXAMPLE = "flowengine flows pause report"
@@ -22,5 +22,5 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         return show_schedules(session, session.engine.pause_schedules(arguments.flow))

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from flowengine.cli.commands.flows_list import show
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import out, out_json
 from flowengine.yaml_text import inline
 
@@ -28,7 +28,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         engine = session.engine
         facts = _facts(session, arguments.name)
         versions = engine.deployed(facts["flow"])
@@ -41,7 +41,7 @@ def run(arguments: Namespace) -> int:
         return show(session, versions)
 
 
-def _facts(session: Session, name: str) -> dict[str, Any]:
+def _facts(session: CliSession, name: str) -> dict[str, Any]:
     """Return the flow, its inputs and what it imports."""
     if session.is_served:
         client: Any = session.engine

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from flowengine.cli.driving.drive import drive
 from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 
 HELP = "run a deployed flow out of turn, with the inputs of its schedule"
 EXAMPLE = """\
@@ -36,7 +36,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         execution = session.engine.trigger(arguments.flow, schedule=arguments.schedule)
         if arguments.no_resume or session.is_served:
             leave_recorded(session, [execution])

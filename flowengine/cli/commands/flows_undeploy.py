@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json
 
 HELP = "remove a deployed flow: nothing starts it any more, and open executions continue"
@@ -24,7 +24,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         removed = session.engine.undeploy(arguments.name)
         if arguments.json:
             out_json(removed)

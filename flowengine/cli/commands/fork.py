@@ -8,7 +8,7 @@ from typing import Any
 from flowengine.cli.commands.run import add_driving, load
 from flowengine.cli.driving.drive import drive
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 
 HELP = "start a new execution from the point where a step of an old one started"
 EXAMPLE = """\
@@ -34,7 +34,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         engine = session.engine
         changed = None if arguments.file is None else load(session, arguments.file)
         declared: dict[str, Any] = {}

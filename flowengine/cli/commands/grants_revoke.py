@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json
 
 HELP = "revoke a grant: the next call needs an approval again"
@@ -28,7 +28,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         grant = session.engine.revoke(arguments.grant, by=arguments.by)
         if arguments.json:
             out_json(grant)

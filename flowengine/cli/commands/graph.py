@@ -8,7 +8,7 @@ from os.path import isfile
 from typing import Any
 
 from flowengine.cli.parsing.arguments import is_deployed
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import as_json, print_or_write
 from flowengine.drawing.data import Drawn, drawn, graphml, node_link, read_node_link, statuses_of
 from flowengine.errors import FlowEngineError, NotFound, UsageError
@@ -89,13 +89,13 @@ def _found(arguments: Namespace, stack: ExitStack) -> Drawn:
 
         return drawn(load(what), plumbing=arguments.plumbing)
     try:
-        with Session(arguments) as session:
+        with CliSession(arguments) as session:
             return _kept(session, what, stack)
     except NotFound as error:
         raise NotFound(f"there is no file {what}, and {error.message}", hint=error.hint) from None
 
 
-def _kept(session: Session, what: str, stack: ExitStack) -> Drawn:
+def _kept(session: CliSession, what: str, stack: ExitStack) -> Drawn:
     """Return a deployed flow or an execution.
 
     An execution with this id comes first, then a flow, then an execution whose id begins so.
@@ -114,7 +114,7 @@ def _kept(session: Session, what: str, stack: ExitStack) -> Drawn:
     return _of_execution(session, execution, stack)
 
 
-def _of_flow(session: Session, name: str, stack: ExitStack) -> Drawn:
+def _of_flow(session: CliSession, name: str, stack: ExitStack) -> Drawn:
     plumbing = session.arguments.plumbing
     if session.is_served:
         client: Any = session.engine
@@ -124,7 +124,7 @@ def _of_flow(session: Session, name: str, stack: ExitStack) -> Drawn:
     return drawn(flow, plumbing=plumbing)
 
 
-def _of_execution(session: Session, id: str, stack: ExitStack) -> Drawn:
+def _of_execution(session: CliSession, id: str, stack: ExitStack) -> Drawn:
     plumbing = session.arguments.plumbing
     if session.is_served:
         client: Any = session.engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import NoStore, Session
+from flowengine.cli.session import CliSession, NoStore
 from flowengine.cli.terminal.output import STATUS_COLOURS, err, out, out_json, paint, table, when
 from flowengine.cli.terminal.result_stream import results
 from flowengine.sdk.visible_text import printable
@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     try:
-        session = Session(arguments)
+        session = CliSession(arguments)
     except NoStore as error:
         if arguments.store:  # a named store is expected to exist
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from io import TextIOWrapper
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.result_stream import results
 from flowengine.errors import UsageError
 
@@ -38,7 +38,7 @@ def run(arguments: Namespace) -> int:
     output = results()
     if isinstance(output, TextIOWrapper):
         output.reconfigure(encoding="utf-8")  # whatever the locale says
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         serve_stdio(
             session.engine,
             output,

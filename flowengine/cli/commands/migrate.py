@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.errors import show_error
 from flowengine.cli.terminal.output import err, out_json
 from flowengine.errors import FlowEngineError, UsageError
@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> int:
     if bool(arguments.executions) == arguments.all:
         raise UsageError("name the executions to move, or all of them with --all")
     code, moved = 0, []
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         executions = _resting(session) if arguments.all else arguments.executions
         for execution in dict.fromkeys(executions):
             try:
@@ -63,7 +63,7 @@ def run(arguments: Namespace) -> int:
     return code
 
 
-def _resting(session: Session) -> list[str]:
+def _resting(session: CliSession) -> list[str]:
     """Return the ids of all executions that wait or are stalled."""
     found: list[str] = []
     for status in ("waiting", "stalled"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import out, out_json
 
 HELP = "delete executions that have ended, with their files"
@@ -39,7 +39,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         pruned = session.engine.prune(older_than=arguments.older_than, status=arguments.status)
     if arguments.json:
         out_json(pruned._asdict())

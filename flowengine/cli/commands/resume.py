@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.commands.run import add_driving, tell_host_steps
 from flowengine.cli.driving.drive import drive
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import out_json
 from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.errors import UsageError
@@ -53,7 +53,7 @@ def run(arguments: Namespace) -> int:
     """
     if (arguments.execution is None) != arguments.due:
         raise UsageError("give the id of an execution, or --due", hint="see: flowengine list")
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         if arguments.due:
             return _resume_due(session)
         engine = session.engine
@@ -68,7 +68,7 @@ def run(arguments: Namespace) -> int:
         )
 
 
-def _resume_due(session: Session) -> int:
+def _resume_due(session: CliSession) -> int:
     from flowengine.cli.driving.resuming import resume_due
 
     objects, codes = resume_due(session)

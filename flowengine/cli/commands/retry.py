@@ -7,7 +7,7 @@ from shlex import quote
 
 from flowengine.cli.commands.run import add_driving, load
 from flowengine.cli.driving.drive import drive
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.errors import Conflict
 
 HELP = "retry a failed execution from the steps that failed, keeping successful results"
@@ -35,7 +35,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         flow = load(session, arguments.file) if arguments.file else None
         try:
             return drive(

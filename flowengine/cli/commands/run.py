@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from flowengine.cli.driving.drive import drive
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, paint
 from flowengine.cli.views.outcome import as_object
 from flowengine.errors import NotFound
@@ -85,7 +85,7 @@ def run(arguments: Namespace) -> int:
     """
     labels = dict(arguments.label) | read.model_labels(arguments.model)
     named = read.model_named(arguments.model)
-    with named, Session(arguments, make=arguments.flow) as session:
+    with named, CliSession(arguments, make=arguments.flow) as session:
         if session.is_served:
             return _start_there(session, arguments, labels)
         flow = load(session, arguments.flow)
@@ -108,7 +108,7 @@ def run(arguments: Namespace) -> int:
         )
 
 
-def _files(session: Session, arguments: Namespace) -> dict[str, Any]:
+def _files(session: CliSession, arguments: Namespace) -> dict[str, Any]:
     """Return the inputs that are files, which the store keeps from now on."""
     from pathlib import Path
 
@@ -124,7 +124,7 @@ def _files(session: Session, arguments: Namespace) -> dict[str, Any]:
     return found
 
 
-def _start_there(session: Session, arguments: Namespace, labels: Mapping[str, str]) -> int:
+def _start_there(session: CliSession, arguments: Namespace, labels: Mapping[str, str]) -> int:
     """Have a server record an execution of a deployed flow, and print its id."""
     client: Any = session.engine
     schemas = client.flow(arguments.flow)["inputs"]
@@ -132,7 +132,7 @@ def _start_there(session: Session, arguments: Namespace, labels: Mapping[str, st
     return _report_id(session, client.start(arguments.flow, inputs, id=arguments.id, labels=labels))
 
 
-def _report_id(session: Session, execution: str) -> int:
+def _report_id(session: CliSession, execution: str) -> int:
     """Print the id of an execution that another process drives, with --json its record.
 
     Returns:
@@ -145,7 +145,7 @@ def _report_id(session: Session, execution: str) -> int:
     return 0
 
 
-def load(session: Session, name: str) -> LoadedFlow:
+def load(session: CliSession, name: str) -> LoadedFlow:
     """Load a deployed flow, or a flow file, and print the warnings of the check.
 
     Args:
@@ -174,7 +174,7 @@ def one_line_of(warning: Mapping[str, Any]) -> str:
     return f"{place}: warning[{warning['code']}]: {warning['message']}{hint}"
 
 
-def tell_host_steps(session: Session, flow: LoadedFlow) -> None:
+def tell_host_steps(session: CliSession, flow: LoadedFlow) -> None:
     """Report steps and model-written code that run on this machine as the user."""
     if session.is_remote or session.arguments.quiet:
         return
@@ -182,7 +182,7 @@ def tell_host_steps(session: Session, flow: LoadedFlow) -> None:
         err(f"unsandboxed on this host: {steps}")
 
 
-def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:
+def tell_other_form(session: CliSession, flow: LoadedFlow, execution: str) -> None:
     """Report that an execution was started with another version of the flow, which it keeps."""
     try:
         record = session.engine.store.execution(execution)
@@ -197,7 +197,7 @@ def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:
     err(f"{paint('warning:', 'yellow')} {text}")
 
 
-def detach(session: Session, flow: LoadedFlow, execution: str) -> int:
+def detach(session: CliSession, flow: LoadedFlow, execution: str) -> int:
     """Start a background process that drives a recorded execution.
 
     Returns:

@@ -60,12 +60,12 @@ def _schema_for(path: str) -> dict[str, Any]:
         UsageError: It cannot be read as a flow file.
     """
     from flowengine.flow.export.file_schema import schema_for
-    from flowengine.flow.loading.files import Files
+    from flowengine.flow.loading.files import FlowFiles
     from flowengine.flow.source.diagnostics import Diagnostics
     from flowengine.flow.source.yaml_source import read
 
     folder = os.path.dirname(os.path.abspath(path))
-    file = Files(Diagnostics()).first(read(path), folder, path)
+    file = FlowFiles(Diagnostics()).first(read(path), folder, path)
     if file is None:
         raise UsageError(f"{path} is not a flow file", hint=f"flowengine check {path}")
     others = {alias: one.model for alias, one in file.imports.items() if one is not None}

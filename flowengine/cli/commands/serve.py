@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err
 from flowengine.errors import UsageError
 
@@ -107,7 +107,7 @@ def run(arguments: Namespace) -> int:
     if arguments.rate < 1:
         raise UsageError("--rate is at least 1")
     check(serving)
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         serve(
             session.engine,
             serving,

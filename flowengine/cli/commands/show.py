@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.session import NEWEST, Session
+from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
     duration,
@@ -54,7 +54,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         found = session.engine.show(
             session.execution(arguments.execution), step=arguments.step, plumbing=arguments.plumbing
         )
@@ -68,7 +68,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _lines(session: Session, found: ExecutionInfo) -> Iterator[str]:
+def _lines(session: CliSession, found: ExecutionInfo) -> Iterator[str]:
     """Yield the lines that describe an execution."""
     yield from _head(session, found)
     if found.get("inputs"):
@@ -98,7 +98,7 @@ def _lines(session: Session, found: ExecutionInfo) -> Iterator[str]:
         yield from again_lines(found)
 
 
-def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
+def _head(session: CliSession, found: ExecutionInfo) -> Iterator[str]:
     version = f" version {found['version']}" if found["version"] not in ("", "0") else ""
     status = paint(found["status"], STATUS_COLOURS.get(found["status"]), results())
     yield f"execution   {found['execution']}"

@@ -8,7 +8,7 @@ from typing import Any
 from flowengine.cli.driving.drive import drive
 from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json
 from flowengine.cli.views.outcome import as_object
 from flowengine.errors import Conflict, InputError, UsageError
@@ -72,7 +72,7 @@ def run(arguments: Namespace) -> int:
     data: Any = None
     if arguments.data is not None:
         data = read.json_argument(arguments.data, "the data")
-    with Session(arguments, make=arguments.file) as session:
+    with CliSession(arguments, make=arguments.file) as session:
         engine = session.engine
         try:
             sent = engine.signal(

@@ -10,7 +10,7 @@ from flowengine.errors import FlowFileError, UsageError
 
 if TYPE_CHECKING:
     from flowengine.testing.expectations import Problem
-    from flowengine.testing.suite import Outcome, Report
+    from flowengine.testing.suite import CaseOutcome, SuiteReport
 
 HELP = "run the test cases of flows: scripted results, virtual time, no outside calls"
 EXAMPLE = """\
@@ -69,7 +69,7 @@ def _play(arguments: Namespace) -> int:
     """
     from flowengine.testing.suite import find, run_file
 
-    reports: list[Report] = []
+    reports: list[SuiteReport] = []
     broken: list[FlowFileError] = []
     wanted = None if arguments.case is None else lambda name: arguments.case in name
     for path in find(arguments.files):
@@ -95,7 +95,7 @@ def _play(arguments: Namespace) -> int:
     return 0 if all(report.passed for report in reports) else FAILED
 
 
-def _show(report: Report, arguments: Namespace) -> None:
+def _show(report: SuiteReport, arguments: Namespace) -> None:
     """Show one file: a line for each case, the failures, and branches that no case took."""
     path = report.cases.path
     if report.imports and not arguments.quiet:
@@ -113,7 +113,7 @@ def _show(report: Report, arguments: Namespace) -> None:
         _show_branches(report, arguments)
 
 
-def _lines(report: Report, problem: Problem) -> list[str]:
+def _lines(report: SuiteReport, problem: Problem) -> list[str]:
     """Return a problem as lines, the first with its location."""
     lines = problem.message.split("\n")
     if problem.loc is not None:
@@ -122,7 +122,7 @@ def _lines(report: Report, problem: Problem) -> list[str]:
     return lines
 
 
-def _show_branches(report: Report, arguments: Namespace) -> None:
+def _show_branches(report: SuiteReport, arguments: Namespace) -> None:
     coverage = report.coverage
     missed = coverage.reported()
     if not missed and arguments.quiet:
@@ -134,14 +134,14 @@ def _show_branches(report: Report, arguments: Namespace) -> None:
         out(f"  {report.cases.flow_path}:{line}:{column}: {coverage.name(branch)}")
 
 
-def _summary(reports: list[Report]) -> str:
-    outcomes: list[Outcome] = [one for report in reports for one in report.outcomes]
+def _summary(reports: list[SuiteReport]) -> str:
+    outcomes: list[CaseOutcome] = [one for report in reports for one in report.outcomes]
     failed = sum(not outcome.passed for outcome in outcomes)
     passed = f"{len(outcomes) - failed} passed"
     return f"{passed}, {failed} failed" if failed else passed
 
 
-def _as_data(reports: list[Report], broken: list[FlowFileError]) -> dict[str, Any]:
+def _as_data(reports: list[SuiteReport], broken: list[FlowFileError]) -> dict[str, Any]:
     outcomes = [one for report in reports for one in report.outcomes]
     return {
         "passed": sum(one.passed for one in outcomes),
@@ -151,7 +151,7 @@ def _as_data(reports: list[Report], broken: list[FlowFileError]) -> dict[str, An
     }
 
 
-def _file(report: Report) -> dict[str, Any]:
+def _file(report: SuiteReport) -> dict[str, Any]:
     coverage = report.coverage
     missed = []
     for branch in coverage.missed:
@@ -166,7 +166,7 @@ def _file(report: Report) -> dict[str, Any]:
     }
 
 
-def _case(report: Report, outcome: Outcome) -> dict[str, Any]:
+def _case(report: SuiteReport, outcome: CaseOutcome) -> dict[str, Any]:
     problems = []
     for problem in outcome.problems:
         place = report.cases.source.position(problem.loc or ())

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowengine.access_rules import ROLES
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json
 from flowengine.errors import UsageError
 
@@ -61,7 +61,7 @@ def run(arguments: Namespace) -> int:
     """
     if arguments.role is None and (arguments.flow or arguments.content):
         raise UsageError("--flow and --content limit a role", hint="add --role ROLE")
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         served: Any = session.engine
         user = arguments.user or session.engine.user
         if session.is_served:
@@ -84,9 +84,9 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _created_here(arguments: Namespace, session: Session, user: str) -> str:
+def _created_here(arguments: Namespace, session: CliSession, user: str) -> str:
     """Create the token of a server over this store."""
-    from flowengine.server.records import Records, server_folder
+    from flowengine.server.records import ServerRecords, server_folder
     from flowengine.server.rights import Access, access_of
 
     engine = session.engine
@@ -94,7 +94,7 @@ def _created_here(arguments: Namespace, session: Session, user: str) -> str:
     expires = None if arguments.expires is None else now + int(arguments.expires * 1000)
     flows = tuple(arguments.flow) or ("*",)
     scope = arguments.role and Access(arguments.role, flows, arguments.content)
-    records = Records(server_folder(engine.store.location))
+    records = ServerRecords(server_folder(engine.store.location))
     try:
         token = records.create_token(arguments.name, user, scope, engine.user, now, expires)
     finally:

@@ -6,7 +6,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, table, when
 from flowengine.sdk.visible_text import printable
 
@@ -24,7 +24,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         served: Any = session.engine
         views: list[Any] = served.tokens() if session.is_served else _tokens_here(session)
     if arguments.json:
@@ -50,12 +50,12 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _tokens_here(session: Session) -> list[Any]:
+def _tokens_here(session: CliSession) -> list[Any]:
     """Return the tokens of a server over this store."""
-    from flowengine.server.records import Records, server_folder, token_view
+    from flowengine.server.records import ServerRecords, server_folder, token_view
 
     now = int(time.time() * 1000)
-    records = Records(server_folder(session.engine.store.location))
+    records = ServerRecords(server_folder(session.engine.store.location))
     try:
         return [token_view(token, now) for token in records.tokens()]
     finally:

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from functools import partial
 from typing import Any
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json
 
 HELP = "revoke a token for the API: a running server refuses it from then on"
@@ -25,7 +25,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         served: Any = session.engine
         revoke = served.revoke_token if session.is_served else partial(_revoked_here, session)
         view = revoke(arguments.name)
@@ -36,12 +36,12 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _revoked_here(session: Session, name: str) -> Any:
+def _revoked_here(session: CliSession, name: str) -> Any:
     """Revoke the token of a server over this store."""
-    from flowengine.server.records import Records, server_folder, token_view
+    from flowengine.server.records import ServerRecords, server_folder, token_view
 
     now = int(time.time() * 1000)
-    records = Records(server_folder(session.engine.store.location))
+    records = ServerRecords(server_folder(session.engine.store.location))
     try:
         return token_view(records.revoke_token(name, now), now)
     finally:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.commands.run import load
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, first_line, out, out_json, paint
 from flowengine.cli.terminal.result_stream import results
 from flowengine.errors import Conflict, InputError, NotFound
@@ -72,7 +72,7 @@ def run(arguments: Namespace) -> int:
         The exit code: 0 if all can be moved or were moved.
     """
     mapping = {} if arguments.map is None else _mapping(arguments.map)
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         flow = load(session, arguments.file)
         found = session.engine.upgrade(
             flow, *arguments.executions, mapping=mapping, check=arguments.check, by=arguments.by
@@ -84,7 +84,7 @@ def run(arguments: Namespace) -> int:
         return exit_code(found)
 
 
-def show(session: Session, found: list[UpgradeInfo], *, check: bool) -> None:
+def show(session: CliSession, found: list[UpgradeInfo], *, check: bool) -> None:
     """Print the effect on each execution."""
     for info in found:
         for line in _lines(session, info, check=check):
@@ -130,7 +130,7 @@ def _mapping(path: str) -> dict[str, Any]:
     return mapping or {}
 
 
-def _lines(session: Session, info: UpgradeInfo, *, check: bool) -> Iterator[str]:
+def _lines(session: CliSession, info: UpgradeInfo, *, check: bool) -> Iterator[str]:
     """Yield the effect on an execution, the reasons, and the entries that the mapping needs."""
     verdict = WORDS[info["verdict"]]
     if info["verdict"] == "continues" and not check:

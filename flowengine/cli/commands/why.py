@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from flowengine.cli.session import NEWEST, Session
+from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import out, out_json, when
 from flowengine.cli.views.waits import is_overdue, undecidable
 from flowengine.sdk.visible_text import printable
@@ -28,7 +28,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with CliSession(arguments) as session:
         execution = session.execution(arguments.execution)
         reasons = session.engine.why(execution)
         for reason in reasons:
@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _nobody(session: Session, reason: Reason) -> list[str]:
+def _nobody(session: CliSession, reason: Reason) -> list[str]:
     """Return why no user may decide what a branch waits for."""
     if "nobody" not in reason:
         return []

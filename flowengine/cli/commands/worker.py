@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.store_folder import remote_store
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import asyncio
 
     from flowengine.engines.results import ScheduledStart
-    from flowengine.worker.loop import Taken
+    from flowengine.worker.loop import TakenExecution
     from flowengine.worker.measures import Measure
-    from flowengine.worker.service import Log
+    from flowengine.worker.service import WorkerLog
 
 HELP = "drive the executions of a store until stopped"
 EXAMPLE = """\
@@ -93,18 +93,18 @@ def run(arguments: Namespace) -> int:
     import asyncio
 
     from flowengine.engines.seam import SystemClock
-    from flowengine.worker.service import Log
+    from flowengine.worker.service import WorkerLog
 
     if arguments.quiet:
-        log = Log(arguments.log_format, SystemClock().now, lambda line: None)
+        log = WorkerLog(arguments.log_format, SystemClock().now, lambda line: None)
     else:
-        log = Log(arguments.log_format, SystemClock().now)
+        log = WorkerLog(arguments.log_format, SystemClock().now)
     address = remote_store(arguments.store or "")
     asyncio.run(_work(arguments, log) if address is None else _remote(arguments, log, address))
     return 0
 
 
-async def _work(arguments: Namespace, log: Log) -> None:
+async def _work(arguments: Namespace, log: WorkerLog) -> None:
     """Take the work of a store in a directory."""
     from flowengine.worker.backlog import AT_ONCE
     from flowengine.worker.loop import Worker
@@ -121,10 +121,10 @@ async def _work(arguments: Namespace, log: Log) -> None:
             hint="leave it out: in a directory, each version continues the executions of others",
         )
     arguments.linger = 0.0  # whatever waits makes room for others
-    with Session(arguments, named=True) as session:
+    with CliSession(arguments, named=True) as session:
         at_once = arguments.at_once or AT_ONCE
 
-        def tell(taken: Taken) -> None:
+        def tell(taken: TakenExecution) -> None:
             _tell(log, taken, session.engine.trace_of(taken.due.execution))
 
         def tell_start(start: ScheduledStart) -> None:
@@ -153,7 +153,7 @@ async def _work(arguments: Namespace, log: Log) -> None:
             await until_stopped(work, log)
 
 
-def _tell(log: Log, taken: Taken, trace: str | None) -> None:
+def _tell(log: WorkerLog, taken: TakenExecution, trace: str | None) -> None:
     """Write the line about an execution that was taken, or cannot be run here."""
     due, error = taken.due, taken.error
     if taken.result is not None:
@@ -166,7 +166,7 @@ def _tell(log: Log, taken: Taken, trace: str | None) -> None:
     log("taken", execution=due.execution, flow=due.flow, why=due.why, deaths=deaths, trace=trace)
 
 
-def _tell_start(log: Log, start: ScheduledStart) -> None:
+def _tell_start(log: WorkerLog, start: ScheduledStart) -> None:
     """Write the line about a schedule that is due."""
     error = None if start.error is None else str(start.error)
     event = "begun" if error is None else "refused"
@@ -174,7 +174,7 @@ def _tell_start(log: Log, start: ScheduledStart) -> None:
     log(event, execution=start.execution, flow=start.flow, why="schedule", time=at, error=error)
 
 
-async def _remote(arguments: Namespace, log: Log, address: str) -> None:
+async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
     """Take the work of a store in Temporal."""
     from flowengine import __version__
     from flowengine.engines.temporal.opening import work as work_for
@@ -218,7 +218,7 @@ async def _remote(arguments: Namespace, log: Log, address: str) -> None:
 @asynccontextmanager
 async def _answering(
     arguments: Namespace,
-    log: Log,
+    log: WorkerLog,
     is_ready: Callable[[], bool],
     measures: Callable[[], list[Measure]],
 ) -> AsyncIterator[None]:

@@ -11,11 +11,11 @@ from flowengine.metachain.reporting import Reporter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flowengine.cli.session import Session
+    from flowengine.cli.session import CliSession
     from flowengine.engines.results import Update
 
 
-def log_agents(session: Session) -> Callable[[], object]:
+def log_agents(session: CliSession) -> Callable[[], object]:
     """Log the actions of agents, at the level of `--log-level`, else of `FLOWENGINE_LOG_LEVEL`.
 
     Returns:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-class Arriving:
+class ReplyPrinter:
     """Writes replies piece by piece. If several arrive at once, the others wait for the first.
 
     Args:

@@ -9,9 +9,9 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.generated_chat import FAILED, RETRY
-from flowengine.cli.driving.arriving import Arriving
+from flowengine.cli.driving.arriving import ReplyPrinter
 from flowengine.cli.driving.dialogue import Dialogue
-from flowengine.cli.driving.progress import Progress
+from flowengine.cli.driving.progress import ProgressDisplay
 from flowengine.cli.terminal.errors import show_error
 from flowengine.cli.terminal.output import (
     ask,
@@ -34,7 +34,7 @@ from flowengine.sdk.visible_text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from flowengine.cli.session import Session
+    from flowengine.cli.session import CliSession
     from flowengine.engines.infos import WaitInfo
     from flowengine.engines.results import Update
     from flowengine.kernel.commands import Observation
@@ -51,10 +51,10 @@ A \\ at the end of a line, or Alt-Enter, continues the message in the next line.
 _COMMANDS = re.findall(r"^/\w+", HELP, re.MULTILINE)
 
 
-class Talk(Progress):
+class ChatDisplay(ProgressDisplay):
     """Shows replies of an agent as they arrive, and a line for each call."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CliSession) -> None:
         super().__init__(session)
         self.shown: list[str] = []
         """The text shown since the user's last message, in pieces."""
@@ -67,7 +67,7 @@ class Talk(Progress):
         """A line about a turn without a reply, for the case that no question reports it."""
         self._came: dict[str, Update] = {}
         """Results of opening environments in the background, by name, until they are shown."""
-        self._replies = Arriving(self._write, self._end_line, self._broke_off)
+        self._replies = ReplyPrinter(self._write, self._end_line, self._broke_off)
 
     def __exit__(self, *_: object) -> None:
         """End the line of a reply that was interrupted."""
@@ -183,7 +183,7 @@ class Talk(Progress):
 class Chat(Dialogue):
     """Asks for the next message, and for approvals, until the user leaves."""
 
-    def __init__(self, session: Session, talk: Talk) -> None:
+    def __init__(self, session: CliSession, talk: ChatDisplay) -> None:
         super().__init__(session)
         self.talk = talk
         self._at_terminal = is_terminal(sys.stdin)
@@ -193,7 +193,7 @@ class Chat(Dialogue):
         """Since when steps are driven beside the questions. None: all their output was shown."""
 
     @contextmanager
-    def beside(self, progress: Progress) -> Iterator[None]:
+    def beside(self, progress: ProgressDisplay) -> Iterator[None]:
         """Ask open questions in a thread while other steps run."""
         self._driven_since = format_time(int(time() * 1000))
         with super().beside(progress):
@@ -285,7 +285,7 @@ def _is_failure(title: str) -> bool:
     return title.endswith(FAILED)
 
 
-def _tools(session: Session, execution: str) -> list[str]:
+def _tools(session: CliSession, execution: str) -> list[str]:
     """Return a line for each tool of each agent."""
     lines = []
     for step in session.flow_of(execution).compiled["steps"]:
@@ -298,7 +298,7 @@ def _tools(session: Session, execution: str) -> list[str]:
     return lines
 
 
-def cost(session: Session, execution: str) -> str:
+def cost(session: CliSession, execution: str) -> str:
     """Return the token usage and cost of an execution, in a line."""
     from flowengine.agents.usage_totals import usage_of
 

@@ -16,14 +16,14 @@ from flowengine.cli.terminal.output import ask, err, first_line
 from flowengine.cli.views.approvals import KINDS, details, standing
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.journal.ports.directory import every_item
-from flowengine.keyboard import Withdrawn, listening
+from flowengine.keyboard import AnswerWithdrawn, listening
 from flowengine.sdk.visible_text import printable
 from flowengine.typed_text import by_type, edited_field
 from flowengine.yaml_text import inline
 
 if TYPE_CHECKING:
-    from flowengine.cli.driving.progress import Progress
-    from flowengine.cli.session import Session
+    from flowengine.cli.driving.progress import ProgressDisplay
+    from flowengine.cli.session import CliSession
     from flowengine.engines.infos import WaitInfo
     from flowengine.engines.results import ExecutionResult
 
@@ -34,15 +34,15 @@ _LOOK = 0.1
 """Seconds between two looks whether another process still drives an execution."""
 
 
-class Left(Exception):
+class QuestionLeft(Exception):
     """The user leaves a question open."""
 
 
 def drive_and_ask(
-    session: Session,
+    session: CliSession,
     call: Callable[[], ExecutionResult | None],
     dialogue: Dialogue | None = None,
-    progress: Progress | None = None,
+    progress: ProgressDisplay | None = None,
 ) -> ExecutionResult | None:
     """Drive an execution, and prompt for the pending decisions that the user may make.
 
@@ -55,7 +55,7 @@ def drive_and_ask(
         Its state when everything is answered or left open. None: it is not driven here.
 
     Raises:
-        Interrupted: The user has stopped it.
+        UserInterrupt: The user has stopped it.
     """
     dialogue = dialogue or Dialogue(session)
     result, _ = watch(session, call, dialogue.beside, progress)
@@ -71,7 +71,7 @@ def drive_and_ask(
     return result
 
 
-def _resumed(session: Session, execution: str) -> ExecutionResult:
+def _resumed(session: CliSession, execution: str) -> ExecutionResult:
     """Resume an execution, or wait until another process that drives it lets it rest.
 
     Whoever decides on a question elsewhere usually resumes the execution there.
@@ -99,7 +99,7 @@ def _resumed(session: Session, execution: str) -> ExecutionResult:
 class Dialogue:
     """The questions of one command: each is asked once, one at a time."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CliSession) -> None:
         self._session = session
         self._asked: set[str] = set()
         self._answered = False
@@ -115,7 +115,7 @@ class Dialogue:
         return self._answered or self._ask_next(execution)
 
     @contextmanager
-    def beside(self, progress: Progress) -> Iterator[None]:
+    def beside(self, progress: ProgressDisplay) -> Iterator[None]:
         """Ask open questions in a thread while other steps run.
 
         Args:
@@ -139,7 +139,7 @@ class Dialogue:
             asker.join()
             self._over.clear()
 
-    def _ask_meanwhile(self, progress: Progress, rests: threading.Event) -> None:
+    def _ask_meanwhile(self, progress: ProgressDisplay, rests: threading.Event) -> None:
         while not rests.wait(PATIENCE):
             if progress.execution is not None and self._next(progress.execution) is not None:
                 with progress.held():
@@ -157,9 +157,9 @@ class Dialogue:
             answered: bool | None = None
             try:
                 answered = self._ask(wait)
-            except Left:
+            except QuestionLeft:
                 pass
-            except Withdrawn:
+            except AnswerWithdrawn:
                 err()
                 if self._over.is_set():
                     return False
@@ -240,7 +240,7 @@ class Dialogue:
             The choice.
 
         Raises:
-            Left: The user leaves the question open.
+            QuestionLeft: The user leaves the question open.
         """
         choices: list[dict[str, Any]] = wait.get("choices", [])
         if wait["kind"] == "ask":  # its answer is a text
@@ -249,7 +249,7 @@ class Dialogue:
         while True:
             answer = self._read(f"{', '.join(names)}? (Enter leaves it open) ").strip()
             if not answer:
-                raise Left
+                raise QuestionLeft
             if answer in names:
                 return choices[names.index(answer)]
             err(f"  type {' or '.join(names)} as a whole word")
@@ -368,7 +368,8 @@ class Dialogue:
 
         Raises:
             EOFError: The user wants no further questions.
-            Withdrawn: The answer is no longer needed: another user decided, or the time is up.
+            AnswerWithdrawn: The answer is no longer needed: another user decided, or the time is
+                up.
         """
         with listening(sys.stdin.fileno(), withdrawn=self._is_withdrawn) as keyboard:
             ask(prompt)

@@ -11,12 +11,12 @@ from flowengine.cli.terminal.output import is_terminal
 from flowengine.cli.views.outcome import show_outcome
 
 if TYPE_CHECKING:
-    from flowengine.cli.session import Session
+    from flowengine.cli.session import CliSession
     from flowengine.engines.results import ExecutionResult
 
 
 def drive(
-    session: Session, call: Callable[[], ExecutionResult | None], *, ask: bool = False
+    session: CliSession, call: Callable[[], ExecutionResult | None], *, ask: bool = False
 ) -> int:
     """Drive an execution and show its progress. At a terminal, prompt for pending decisions.
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
-from flowengine.cli.driving.progress import STATUS_WIDTH, Progress
+from flowengine.cli.driving.progress import STATUS_WIDTH, ProgressDisplay
 from flowengine.cli.terminal.output import Colours, is_terminal, rendered
 from flowengine.cli.terminal.result_stream import results
 from flowengine.sdk.visible_text import printable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-    from flowengine.cli.session import Session
+    from flowengine.cli.session import CliSession
 
 PATIENCE = 0.3
 """Seconds after which a step is shown as running: most steps have ended by then, and loading Rich
@@ -27,10 +27,10 @@ MOST = 8
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-class LiveProgress(Progress):
+class LiveProgress(ProgressDisplay):
     """Progress on a terminal."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CliSession) -> None:
         super().__init__(session)
         self._running: dict[str, float] = {}
         self._of_running = threading.Lock()

@@ -22,7 +22,7 @@ from flowengine.engines.inspection.call_endings import NOT_MADE, shown_status
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
-    from flowengine.cli.session import Session
+    from flowengine.cli.session import CliSession
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.infos import WaitInfo
     from flowengine.engines.results import Update
@@ -40,7 +40,7 @@ FAILED = frozenset({"failed", "retrying", *NOT_MADE.values()})
 """Statuses that are shown with the error."""
 
 
-class Progress:
+class ProgressDisplay:
     """Shows what happens to the executions that are driven.
 
     Attributes:
@@ -48,7 +48,7 @@ class Progress:
         moved: Number of steps that reported anything, over all executions.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CliSession) -> None:
         self.session = session
         self.execution: str | None = None
         self.moved = 0
@@ -331,7 +331,7 @@ def address_width(flow: Mapping[str, Any], key_width: int = KEY_WIDTH[True]) -> 
     return widest
 
 
-def what_for(session: Session, wait: WaitInfo) -> str:
+def what_for(session: CliSession, wait: WaitInfo) -> str:
     """Return the reason of a wait in a few words."""
     kind = wait["kind"]
     if kind in ("approval", "ask", "question"):

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.watching import watch
-from flowengine.cli.session import Session
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err
 from flowengine.cli.views.outcome import EXIT_CODES, as_object, show_outcome
 from flowengine.errors import Conflict
@@ -16,14 +16,14 @@ from flowengine.worker.backlog import Backlog
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from flowengine.cli.driving.progress import Progress
+    from flowengine.cli.driving.progress import ProgressDisplay
     from flowengine.engines.results import Decision, ExecutionResult
 
 Resumed = tuple[list[dict[str, Any]], list[int]]
 """The executions as JSON objects, and their exit codes."""
 
 
-def resume_decided(session: Session, decisions: list[Decision]) -> Resumed:
+def resume_decided(session: CliSession, decisions: list[Decision]) -> Resumed:
     """Resume each execution that decisions were recorded for, once.
 
     Args:
@@ -47,7 +47,7 @@ def resume_decided(session: Session, decisions: list[Decision]) -> Resumed:
     return resumed
 
 
-def leave_recorded(session: Session, executions: Iterable[str]) -> None:
+def leave_recorded(session: CliSession, executions: Iterable[str]) -> None:
     """Report the commands that resume the executions for which a decision was recorded.
 
     Args:
@@ -64,7 +64,7 @@ def leave_recorded(session: Session, executions: Iterable[str]) -> None:
         err(f"not resumed, to resume them: {session.command('resume', '--due')}")
 
 
-def resume_due(session: Session) -> Resumed:
+def resume_due(session: CliSession) -> Resumed:
     """Resume each execution that can continue now, also those that schedules start now.
 
     Returns:
@@ -88,11 +88,11 @@ def resume_due(session: Session) -> Resumed:
     return resumed
 
 
-def _resume(session: Session, execution: str) -> tuple[ExecutionResult | None, Progress]:
+def _resume(session: CliSession, execution: str) -> tuple[ExecutionResult | None, ProgressDisplay]:
     return watch(session, partial(session.engine.resume, execution))
 
 
-def _finish(session: Session, result: ExecutionResult, resumed: Resumed) -> None:
+def _finish(session: CliSession, result: ExecutionResult, resumed: Resumed) -> None:
     objects, codes = resumed
     objects.append(as_object(session, result))
     codes.append(

@@ -8,29 +8,29 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from flowengine.cli.driving.progress import Progress
+from flowengine.cli.driving.progress import ProgressDisplay
 from flowengine.cli.terminal.output import is_terminal
 from flowengine.engines.attempts.printed import heard
 
 if TYPE_CHECKING:
-    from flowengine.cli.session import Session
+    from flowengine.cli.session import CliSession
     from flowengine.engines.results import ExecutionResult
 
-Beside = Callable[[Progress], AbstractContextManager[None]]
+Beside = Callable[[ProgressDisplay], AbstractContextManager[None]]
 _FRAME = 0.01
 """Seconds between two pieces of a reply on the screen. Writing more often has no visible effect."""
 
 
-class Interrupted(KeyboardInterrupt):
+class UserInterrupt(KeyboardInterrupt):
     """The user has stopped the process. The message reports where the execution is saved."""
 
 
 def watch(
-    session: Session,
+    session: CliSession,
     call: Callable[[], ExecutionResult | None],
     beside: Beside | None = None,
-    progress: Progress | None = None,
-) -> tuple[ExecutionResult | None, Progress]:
+    progress: ProgressDisplay | None = None,
+) -> tuple[ExecutionResult | None, ProgressDisplay]:
     """Drive an execution and show its progress.
 
     Args:
@@ -42,10 +42,10 @@ def watch(
         The result of the call, and the progress.
 
     Raises:
-        Interrupted: The user has stopped it.
+        UserInterrupt: The user has stopped it.
     """
     if session.is_served:  # a worker drives it
-        return call(), Progress(session)
+        return call(), ProgressDisplay(session)
     output = session.arguments.verbose or progress is not None
     if progress is None:
         progress = _progress(session)
@@ -59,7 +59,7 @@ def watch(
                 end(None)  # before anything else is shown
     except KeyboardInterrupt as error:
         if progress.execution is None:
-            raise Interrupted(str(error) or "nothing was run") from None
+            raise UserInterrupt(str(error) or "nothing was run") from None
         raise interrupted(session, progress.execution) from None
     finally:
         end()
@@ -67,13 +67,13 @@ def watch(
     return result, progress
 
 
-def interrupted(session: Session, execution: str) -> Interrupted:
+def interrupted(session: CliSession, execution: str) -> UserInterrupt:
     """Return the error about an execution that was stopped, with the place where it is saved."""
     short = session.short(execution)
-    return Interrupted(f"saved as {short}; to resume: {session.command('resume', short)}")
+    return UserInterrupt(f"saved as {short}; to resume: {session.command('resume', short)}")
 
 
-def _log_agents(session: Session) -> Callable[[], object]:
+def _log_agents(session: CliSession) -> Callable[[], object]:
     """Log the actions of agents, if a level is given, and return the function that ends it."""
     if session.arguments.log_level or os.environ.get("FLOWENGINE_LOG_LEVEL"):
         from flowengine.cli.driving.agent_logs import log_agents
@@ -82,9 +82,9 @@ def _log_agents(session: Session) -> Callable[[], object]:
     return lambda: None
 
 
-def _progress(session: Session) -> Progress:
+def _progress(session: CliSession) -> ProgressDisplay:
     if not session.arguments.quiet and is_terminal(sys.stderr):
         from flowengine.cli.driving.live_progress import LiveProgress
 
         return LiveProgress(session)
-    return Progress(session)
+    return ProgressDisplay(session)

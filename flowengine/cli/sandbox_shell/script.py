@@ -44,7 +44,7 @@ def run_lines(shell: Any, *, as_json: bool) -> int:
         text += line
         if not text.strip():
             continue
-        result = _run(shell, text.rstrip("\n"), lines, None if as_json else Shown())
+        result = _run(shell, text.rstrip("\n"), lines, None if as_json else OutputWriter())
         if is_unfinished(result):
             continue
         code, text = _tell(result, as_json), ""
@@ -55,7 +55,7 @@ def run_lines(shell: Any, *, as_json: bool) -> int:
     return code
 
 
-class Shown:
+class OutputWriter:
     """Writes the output of a command as it arrives."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ def code_of(result: Any) -> int:
     return 1 if result.exit_code is None else int(result.exit_code)
 
 
-def _run(shell: Any, command: str, lines: Iterator[str], show: Shown | None) -> Any:
+def _run(shell: Any, command: str, lines: Iterator[str], show: OutputWriter | None) -> Any:
     """Run a command to its end, and give it the input that it waits for."""
     result = shell.run(command, wait=_PATIENCE)
     while result.busy:

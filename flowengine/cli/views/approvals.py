@@ -11,7 +11,7 @@ from flowengine.sdk.visible_text import printable, shortened
 from flowengine.yaml_text import inline
 
 if TYPE_CHECKING:
-    from flowengine.cli.session import Session
+    from flowengine.cli.session import CliSession
     from flowengine.engines.infos import WaitInfo
 
 KINDS = ("approval", "ask", "question")
@@ -41,7 +41,7 @@ _BOUNDS = (
 """Keywords of the schema of a form's field → what is shown of them."""
 
 
-def rows(session: Session, waits: list[WaitInfo]) -> list[str]:
+def rows(session: CliSession, waits: list[WaitInfo]) -> list[str]:
     """Return waits as a table.
 
     Args:
@@ -117,7 +117,7 @@ def _then(wait: WaitInfo) -> str:
     return f", then it is {participle(wait['on_expire'])}" if "on_expire" in wait else ""
 
 
-def details(session: Session, wait: WaitInfo) -> Iterator[str]:
+def details(session: CliSession, wait: WaitInfo) -> Iterator[str]:
     """Yield the information that an approver needs.
 
     Args:
@@ -159,7 +159,7 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
         yield from _choices(wait)
 
 
-def _deciders(session: Session, wait: WaitInfo) -> Iterator[str]:
+def _deciders(session: CliSession, wait: WaitInfo) -> Iterator[str]:
     """Yield the users who may decide, those who may not, and why none may."""
     for name, users in (("assignees", wait.get("assignees")), ("excluded", wait.get("exclude"))):
         if users:

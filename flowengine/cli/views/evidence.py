@@ -10,7 +10,7 @@ from flowengine.errors import NotFound
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
-    from flowengine.cli.session import Session
+    from flowengine.cli.session import CliSession
     from flowengine.engines.infos import LogInfo
 
 LINES = 10
@@ -63,7 +63,7 @@ def log_lines(log: LogInfo, *, indent: str = "  ") -> Iterator[str]:
 
 
 def evidence_of(
-    session: Session, execution: str, error: Mapping[str, Any]
+    session: CliSession, execution: str, error: Mapping[str, Any]
 ) -> tuple[str, Mapping[str, Any]]:
     """Return the evidence of the failure that caused an error.
 

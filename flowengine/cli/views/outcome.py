@@ -15,7 +15,7 @@ from flowengine.cli.terminal.output import (
 )
 
 if TYPE_CHECKING:
-    from flowengine.cli.session import Session
+    from flowengine.cli.session import CliSession
     from flowengine.engines.results import ExecutionResult
 
 EXIT_CODES = {
@@ -31,7 +31,7 @@ EXIT_CODES = {
 }
 
 
-def show_outcome(session: Session, result: ExecutionResult) -> int:
+def show_outcome(session: CliSession, result: ExecutionResult) -> int:
     """Show the state of an execution, and return the exit code."""
     code = EXIT_CODES[result.status]
     if session.arguments.json:
@@ -48,7 +48,7 @@ def show_outcome(session: Session, result: ExecutionResult) -> int:
     return code
 
 
-def as_object(session: Session, result: ExecutionResult) -> dict[str, Any]:
+def as_object(session: CliSession, result: ExecutionResult) -> dict[str, Any]:
     """Return a result as the documented JSON object."""
     found = {key: value for key, value in result._asdict().items() if key != "due"}
     if result.status == "failed":
@@ -60,7 +60,7 @@ def as_object(session: Session, result: ExecutionResult) -> dict[str, Any]:
     return found
 
 
-def _show_end(session: Session, result: ExecutionResult) -> None:
+def _show_end(session: CliSession, result: ExecutionResult) -> None:
     from flowengine.yaml_text import entry
 
     if session.is_served and not session.arguments.quiet:
@@ -75,7 +75,7 @@ def _show_end(session: Session, result: ExecutionResult) -> None:
         out(entry(name, value))
 
 
-def _show_error(session: Session, result: ExecutionResult) -> None:
+def _show_error(session: CliSession, result: ExecutionResult) -> None:
     error: Any = result.error
     if result.status == "cancelled":
         if error["message"]:

@@ -11,7 +11,7 @@ from flowengine.sdk.visible_text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flowengine.cli.session import Session
+    from flowengine.cli.session import CliSession
     from flowengine.engines.infos import Reason, WaitInfo
     from flowengine.engines.results import ExecutionResult
 
@@ -29,7 +29,7 @@ MOST = 20
 """How many waits are shown. The others are counted."""
 
 
-def say_waits(session: Session, result: ExecutionResult) -> None:
+def say_waits(session: CliSession, result: ExecutionResult) -> None:
     """Report on standard error an execution's waits, how to answer, and where it is saved."""
     short = session.short(result.execution)
     head = "stalled: needs" if result.status == "stalled" else "waiting for"
@@ -49,7 +49,7 @@ def say_waits(session: Session, result: ExecutionResult) -> None:
     err(f"saved as {short}; {_what_next(session, result, short, due)}")
 
 
-def _no_waits(session: Session, result: ExecutionResult) -> list[Reason]:
+def _no_waits(session: CliSession, result: ExecutionResult) -> list[Reason]:
     """Report and return the reasons of an execution to wait if no step waits, such as triggers."""
     if result.waits or result.status != "waiting":
         return []
@@ -59,7 +59,7 @@ def _no_waits(session: Session, result: ExecutionResult) -> list[Reason]:
     return reasons
 
 
-def _say_locks(session: Session, result: ExecutionResult) -> None:
+def _say_locks(session: CliSession, result: ExecutionResult) -> None:
     """Report steps that wait for locks of other executions."""
     if result.waits and result.status == "waiting":
         for reason in session.engine.why(result.execution, waits=False):
@@ -67,7 +67,7 @@ def _say_locks(session: Session, result: ExecutionResult) -> None:
                 _say(session, reason)
 
 
-def _say(session: Session, reason: Reason) -> None:
+def _say(session: CliSession, reason: Reason) -> None:
     """Report the reason of a waiting step, and the command that helps."""
     from shlex import split
 
@@ -77,7 +77,7 @@ def _say(session: Session, reason: Reason) -> None:
         err(f"    {DOES.get(words[0], words[0]):5} {session.command(*words)}")
 
 
-def describe(session: Session, wait: WaitInfo) -> Iterator[str]:
+def describe(session: CliSession, wait: WaitInfo) -> Iterator[str]:
     """Yield the lines that show a wait and how to answer it.
 
     Args:
@@ -97,7 +97,7 @@ def describe(session: Session, wait: WaitInfo) -> Iterator[str]:
         yield f"{indent}{printable(name):10} {session.command(*words)}"
 
 
-def answers(session: Session, wait: WaitInfo, short: str) -> Iterator[tuple[str, list[str]]]:
+def answers(session: CliSession, wait: WaitInfo, short: str) -> Iterator[tuple[str, list[str]]]:
     """Yield each way to answer a wait: its name, and the words of the command.
 
     Args:
@@ -130,7 +130,7 @@ def answers(session: Session, wait: WaitInfo, short: str) -> Iterator[tuple[str,
         yield "resume", ["resume", execution]
 
 
-def _signals_with_data(session: Session, execution: str) -> set[str]:
+def _signals_with_data(session: CliSession, execution: str) -> set[str]:
     """Return the signals of a flow, and of those inside it, that declare data."""
     if session.is_served:
         return set()
@@ -210,7 +210,7 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
     yield from times(wait)
 
 
-def undecidable(session: Session, wait: WaitInfo) -> list[str]:
+def undecidable(session: CliSession, wait: WaitInfo) -> list[str]:
     """Return why no user may decide on a wait: for each assignee, with the file of its members."""
     if session.is_served:
         return []  # its groups are those of the server
@@ -269,7 +269,7 @@ def _noun(wait: WaitInfo) -> str:
     return "environment" if wait.get("ran") == "no" else NOUNS[wait["kind"]]
 
 
-def _what_next(session: Session, result: ExecutionResult, short: str, due: list[str]) -> str:
+def _what_next(session: CliSession, result: ExecutionResult, short: str, due: list[str]) -> str:
     """Return how and when the execution is resumed."""
     timed = due + [
         wait["due"]

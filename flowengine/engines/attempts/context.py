@@ -7,12 +7,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine import registry
-from flowengine.engines.attempts.leak_detection import Left, Started, judge, tell_left
+from flowengine.engines.attempts.leak_detection import Leak, LeakDetector, judge, tell_left
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.ids import idempotency_key
 from flowengine.kernel.view import as_said
-from flowengine.sdk import Environment, EnvironmentUnavailable, ExecutionContext, Processes
+from flowengine.sdk import CommandEnvironment, EnvironmentUnavailable, ExecutionContext, Processes
 
 if TYPE_CHECKING:
     import logging
@@ -159,7 +159,7 @@ class AttemptContext:
             printed=None if self.output is None else self.output.take,
         )
 
-    def _tell_left(self, left: list[Left]) -> None:
+    def _tell_left(self, left: list[Leak]) -> None:
         tell_left(left, self, ended=True)
 
     @property
@@ -226,7 +226,7 @@ class AttemptContext:
         """Return a value with secrets masked."""
         return self._secrets.mask(value)
 
-    def environment(self, name: str) -> Environment:
+    def environment(self, name: str) -> CommandEnvironment:
         """Return an environment: one opened for the attempt, or a registered one."""
         if name in self.environments:
             return self.environments[name]
@@ -248,7 +248,7 @@ class AttemptContext:
         self.withdraw()
         return 0.0 if self._patience is None else self._patience()
 
-    async def judge(self, started: Started) -> None:
+    async def judge(self, started: LeakDetector) -> None:
         """Report processes and sockets that the attempt has left open, or raise an error.
 
         Args:

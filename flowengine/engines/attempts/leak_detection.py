@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import logging
     import socket
 
-    from flowengine.sdk.process_tree import Process
+    from flowengine.sdk.process_tree import ProcessEntry
 
 _Value = TypeVar("_Value")
 
@@ -47,7 +47,7 @@ class LeftRunning(StepError):
     type = "LeftRunning"
 
 
-class Left(NamedTuple):
+class Leak(NamedTuple):
     """A process or socket that outlives the step that started it."""
 
     what: str
@@ -62,8 +62,8 @@ class Left(NamedTuple):
         return f"process {self.pid} ({self.name})"
 
 
-class Started:
-    """Detects everything an attempt starts: `with Started() as started`. Almost free."""
+class LeakDetector:
+    """Detects everything an attempt starts: `with LeakDetector() as started`. Almost free."""
 
     since: int | None = None
     """When it first started a process, in ticks since boot."""
@@ -84,7 +84,7 @@ class Started:
     def __bool__(self) -> bool:
         return self.since is not None or bool(self.sockets)
 
-    def left(self) -> tuple[list[Process], list[socket.socket]]:
+    def left(self) -> tuple[list[ProcessEntry], list[socket.socket]]:
         """Return the processes and listening sockets that still exist."""
         for thread in self.threads:
             _settle(thread, self)
@@ -92,7 +92,7 @@ class Started:
         made = [each for ref in self.sockets if (each := ref()) is not None]
         return found, [each for each in made if _listens(each)]
 
-    def _processes(self, *, with_orphans: bool) -> list[Process]:
+    def _processes(self, *, with_orphans: bool) -> list[ProcessEntry]:
         """Return the leftover processes, except those of environments and of other steps' programs.
 
         Args:
@@ -107,10 +107,12 @@ class Started:
         return [each for each in found if not has_other(each.pid, (MARK, VARIABLE))]
 
 
-def noticing(function: Callable[..., _Value], *arguments: Any) -> tuple[_Value, Started | None]:
+def noticing(
+    function: Callable[..., _Value], *arguments: Any
+) -> tuple[_Value, LeakDetector | None]:
     """Call a function, and return its result and everything it started, if anything."""
     _listen()
-    started = Started()
+    started = LeakDetector()
     token = _current.set(started)
     try:
         value = function(*arguments)
@@ -120,10 +122,10 @@ def noticing(function: Callable[..., _Value], *arguments: Any) -> tuple[_Value, 
     return value, None if started.since is None and not started.sockets else started
 
 
-_current: ContextVar[Started | None] = ContextVar("started", default=None)
-_forked: dict[int, tuple[Started, frozenset[int]]] = {}
+_current: ContextVar[LeakDetector | None] = ContextVar("started", default=None)
+_forked: dict[int, tuple[LeakDetector, frozenset[int]]] = {}
 """Thread → the owner of its last unsettled start, and the thread's children before it."""
-_running: dict[Started, None] = {}
+_running: dict[LeakDetector, None] = {}
 """Running attempts that have started a process."""
 
 
@@ -137,7 +139,7 @@ def unnoticed() -> Iterator[None]:
         _current.reset(token)
 
 
-class Attempt(Protocol):
+class LeakReceiver(Protocol):
     """The attempt to report to."""
 
     @property
@@ -154,7 +156,9 @@ class Attempt(Protocol):
 
 
 def judge(
-    started: Started, attempt: Attempt, close: Callable[[socket.socket], object] | None = None
+    started: LeakDetector,
+    attempt: LeakReceiver,
+    close: Callable[[socket.socket], object] | None = None,
 ) -> None:
     """Report the leftovers of a step. If they are an error, end them.
 
@@ -173,7 +177,7 @@ def judge(
     if not found and not listening:
         return
     left = [process_left(each.pid) for each in found]
-    left += [Left("socket", _address(each), os.getpid()) for each in listening]
+    left += [Leak("socket", _address(each), os.getpid()) for each in listening]
     if attempt.execution.strict:
         for process in found:
             Family(None, process.pid).kill()
@@ -182,7 +186,7 @@ def judge(
     tell_left(left, attempt, ended=attempt.execution.strict)
 
 
-def tell_left(left: Iterable[Left], attempt: Attempt, *, ended: bool) -> None:
+def tell_left(left: Iterable[Leak], attempt: LeakReceiver, *, ended: bool) -> None:
     """Report the leftovers of a step.
 
     Args:
@@ -203,11 +207,11 @@ def tell_left(left: Iterable[Left], attempt: Attempt, *, ended: bool) -> None:
     attempt.execution.warn(text, {"address": attempt.address, "left": parts, "ended": ended})
 
 
-def process_left(pid: int) -> Left:
+def process_left(pid: int) -> Leak:
     """Return a process as a leftover."""
     with suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-        return Left("process", file.read().strip(), pid)
-    return Left("process", "?", pid)
+        return Leak("process", file.read().strip(), pid)
+    return Leak("process", "?", pid)
 
 
 @cache
@@ -254,7 +258,7 @@ def _on_audit_event(
         _forked[thread] = (started, _children(thread))
 
 
-def _settle(thread: int, of: Started | None) -> None:
+def _settle(thread: int, of: LeakDetector | None) -> None:
     """Determine the children created by the last start on a thread."""
     last = _forked.get(thread)
     if last is not None and of in {None, last[0]}:

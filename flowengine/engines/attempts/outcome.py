@@ -10,7 +10,7 @@ from flowengine.kernel.commands import Run
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from flowengine.engines.attempts.serialization import Kept
+    from flowengine.engines.attempts.serialization import StoredValue
     from flowengine.kernel.events import ErrorData, Event, Evidence, Log, Opening, Succeeded
     from flowengine.sdk import ExecutionContext, Need
 
@@ -43,7 +43,7 @@ class AttemptFailed(Exception):
         self.log: Log | None = None
 
 
-QuickCall = Callable[["ExecutionContext", Run], "Kept"]
+QuickCall = Callable[["ExecutionContext", Run], "StoredValue"]
 Patience = Callable[[], float]
 """Returns the seconds to wait for the function of a withdrawn attempt."""
 

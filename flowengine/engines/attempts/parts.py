@@ -21,7 +21,7 @@ Tell = Callable[[Mapping[str, "Plain"]], None]
 """Receives a part: `{part, text?, …}`."""
 
 
-class Parts:
+class AttemptParts:
     """The parts that one attempt forwards.
 
     Args:

@@ -18,7 +18,7 @@ from flowengine.named_tuples import NamedTuple
 if TYPE_CHECKING:
     from flowengine.engines.attempts.evidence import Mask
     from flowengine.engines.attempts.log_lines import LogLines
-    from flowengine.engines.attempts.parts import Parts, Tell
+    from flowengine.engines.attempts.parts import AttemptParts, Tell
     from flowengine.kernel.events import Evidence
 
 KEPT = 16 * 1024
@@ -55,7 +55,7 @@ class Printed:
     __slots__ = ("_ends", "_follow", "_lines", "_lock", "_mask", "lines", "parts")
 
     def __init__(
-        self, mask: Mask, follow: Follow | None = None, parts: Parts | None = None
+        self, mask: Mask, follow: Follow | None = None, parts: AttemptParts | None = None
     ) -> None:
         self._mask = mask
         self._follow = follow

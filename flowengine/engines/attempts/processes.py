@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import IO
 
-from flowengine.engines.attempts.leak_detection import Left, process_left, unnoticed
+from flowengine.engines.attempts.leak_detection import Leak, process_left, unnoticed
 from flowengine.sdk import Artifacts, Completed, File, Plain
 from flowengine.sdk.coroutines import uncut
 from flowengine.sdk.process_tree import MARK, ROUNDS, Family
@@ -54,7 +54,7 @@ class ProcessRunner:
         mask: Callable[[Plain], Plain],
         *,
         grace: float = GRACE,
-        left: Callable[[list[Left]], None] | None = None,
+        left: Callable[[list[Leak]], None] | None = None,
         printed: Callable[[str, str], None] | None = None,
     ) -> None:
         self._artifacts = artifacts
@@ -213,7 +213,7 @@ async def _ended(process: subprocess.Popen[bytes]) -> None:
         os.close(handle)
 
 
-async def _end_left(family: Family, grace: float) -> list[Left]:
+async def _end_left(family: Family, grace: float) -> list[Leak]:
     """End the processes that an exited program left running, and return them."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _EXITING

@@ -1,7 +1,7 @@
 """The runner of attempts: finds the step kind, resolves secrets, checks arguments and result.
 
-One `Runner` serves all executions of one compiled flow in a process. Everything that depends only
-on the step is computed once, at its first run (`flowengine.engines.attempts.tasks`).
+One `TaskRunner` serves all executions of one compiled flow in a process. Everything that depends
+only on the step is computed once, at its first run (`flowengine.engines.attempts.tasks`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from flowengine.engines.attempts.outcome import Patience, QuickCall
     from flowengine.engines.attempts.printed import Follower
-    from flowengine.engines.attempts.serialization import Kept
+    from flowengine.engines.attempts.serialization import StoredValue
     from flowengine.engines.attempts.tasks import Task
-    from flowengine.engines.environments.environments import Environments
+    from flowengine.engines.environments.environments import EngineEnvironments
     from flowengine.kernel.commands import Run
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.specs import CompiledFlow
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flowengine.secrets import Secrets
 
 
-class Runner:
+class TaskRunner:
     """Runs the tasks of one compiled flow.
 
     Args:
@@ -53,10 +53,10 @@ class Runner:
         self,
         execution: ExecutionContext,
         run: Run,
-        environments: Environments | None = None,
+        environments: EngineEnvironments | None = None,
         printed: Printed | None = None,
         patience: Patience | None = None,
-    ) -> Coroutine[Any, Any, Kept]:
+    ) -> Coroutine[Any, Any, StoredValue]:
         """Run one attempt to its end, when it is awaited.
 
         Cancel the task to withdraw the attempt. Processes are ended and requests aborted. A
@@ -131,9 +131,11 @@ class Runner:
         secrets = self._secrets or self._task(step).secrets
         if follower is None:
             return Printed(secrets.mask)
-        from flowengine.engines.attempts.parts import Parts
+        from flowengine.engines.attempts.parts import AttemptParts
 
-        return Printed(secrets.mask, follower.lines, Parts(secrets, follower.part, follower.end))
+        return Printed(
+            secrets.mask, follower.lines, AttemptParts(secrets, follower.part, follower.end)
+        )
 
     def secrets(self, step: int) -> Mapping[str, Plain]:
         """Return the sources of the secrets of a step's flow."""

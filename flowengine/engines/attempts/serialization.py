@@ -30,7 +30,7 @@ _NAN, _MINUS_NAN, _NO_BYTES = b"\xcb\x7f", b"\xcb\xff", b"\xc4\x00"
 _FLAT = bytes(set(range(256)).difference(_NESTING))
 
 
-class Kept(NamedTuple):
+class StoredValue(NamedTuple):
     """A value as stored in the state."""
 
     value: Plain
@@ -55,13 +55,13 @@ def copy(value: Plain) -> Plain:
     return value
 
 
-def keep(value: Any) -> Kept:
+def keep(value: Any) -> StoredValue:
     """Return a value as plain data, as `to_plain` does, with its packed form."""
     if type(value) in _CONTAINERS:
         fast = pack_copied(value)
         if fast is not None and _is_storable(*fast):
-            return Kept(fast[0], fast[1])
-    return Kept(to_plain(value))
+            return StoredValue(fast[0], fast[1])
+    return StoredValue(to_plain(value))
 
 
 def _is_storable(value: Plain, packed: bytes, has_bytes: bool) -> bool:

@@ -11,15 +11,15 @@ from flowengine.engines.attempts.context import AttemptContext
 from flowengine.engines.attempts.evidence import evidence_of
 from flowengine.engines.attempts.failures import failure_of
 from flowengine.engines.attempts.leak_detection import (
+    LeakDetector,
     LeftRunning,
-    Started,
     judge,
     noticing,
 )
 from flowengine.engines.attempts.outcome import AttemptFailed, Patience, QuickCall, Ran
 from flowengine.engines.attempts.result_limits import check_size
 from flowengine.engines.attempts.runtime_resources import missing
-from flowengine.engines.attempts.serialization import Kept, copy, keep, place_of_fault
+from flowengine.engines.attempts.serialization import StoredValue, copy, keep, place_of_fault
 from flowengine.kernel.graph.compiled import OPENING, Plain
 from flowengine.sdk import (
     EnvironmentLost,
@@ -34,7 +34,7 @@ from flowengine.validation import Validator, shared
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.printed import Printed
-    from flowengine.engines.environments.environments import Environments
+    from flowengine.engines.environments.environments import EngineEnvironments
     from flowengine.kernel.commands import Run
     from flowengine.kernel.graph.specs import StepSpec
 
@@ -96,7 +96,7 @@ class Task:
             return None
         fits = False
 
-        def call(execution: ExecutionContext, run: Run) -> Kept:
+        def call(execution: ExecutionContext, run: Run) -> StoredValue:
             nonlocal fits
             context = None
             try:
@@ -123,11 +123,11 @@ class Task:
         self,
         execution: ExecutionContext,
         run: Run,
-        environments: Environments | None = None,
+        environments: EngineEnvironments | None = None,
         printed: Printed | None = None,
         patience: Patience | None = None,
-    ) -> Kept:
-        """Run one attempt to its end, as in `Runner`."""
+    ) -> StoredValue:
+        """Run one attempt to its end, as in `TaskRunner`."""
         seen = self._screened(execution) if self._masks else execution
         for_model = self._adapter is not None
         context = AttemptContext(seen, run, self.secrets, self._timed, printed, patience, for_model)
@@ -156,7 +156,7 @@ class Task:
     async def needs(
         self, execution: ExecutionContext, run: Run, printed: Printed | None = None
     ) -> Mapping[str, Need]:
-        """Return the amounts that an attempt may use, before it begins, as in `Runner`."""
+        """Return the amounts that an attempt may use, before it begins, as in `TaskRunner`."""
         context = AttemptContext(execution, run, self.secrets, self._timed, printed)
         try:
             kind = self._ready()
@@ -183,8 +183,8 @@ class Task:
         return await context.on_thread(lambda: kind.takes_resources(self._constants))
 
     async def _execute_in(
-        self, environments: Environments, kind: StepKind | None, context: AttemptContext
-    ) -> Kept:
+        self, environments: EngineEnvironments, kind: StepKind | None, context: AttemptContext
+    ) -> StoredValue:
         """Run an attempt with its environments, and report the loss of one separately."""
         from flowengine.engines.environments.opened import NotAgain
 
@@ -197,7 +197,7 @@ class Task:
         context.environments, context.openings = had.environments, had.openings
         try:
             if kind is None:  # the step only opens its environments
-                return Kept(None, None, had.openings)
+                return StoredValue(None, None, had.openings)
             kept = await self._execute(kind, context, run.input)
             return kept._replace(openings=had.openings) if had.openings else kept
         except EnvironmentLost as error:
@@ -205,9 +205,9 @@ class Task:
         finally:
             await environments.give_back(context.execution.id, had)
 
-    async def _execute(self, kind: StepKind, context: AttemptContext, given: Plain) -> Kept:
+    async def _execute(self, kind: StepKind, context: AttemptContext, given: Plain) -> StoredValue:
         input = self._checked(context.run.args, given)
-        started = Started()
+        started = LeakDetector()
         try:
             with started:
                 value = await kind.execute(context, self._constants, input)
@@ -282,7 +282,7 @@ class Task:
         self._configuration.check(given, self._kind_name)
         self._fixed_fits = self._fixed_fits or is_fixed
 
-    def _result(self, value: Any, context: AttemptContext, input: Plain) -> Kept:
+    def _result(self, value: Any, context: AttemptContext, input: Plain) -> StoredValue:
         if self._adapter is not None:
             called = (self._kind_name, self._constants, input)
             value = registry.adapted(self._adapter, context, called, value)
@@ -298,10 +298,10 @@ class Task:
                 value = schema.check(kept.value, "the result")
             except ValidationError as error:
                 raise ValidationError(f"the result cannot be kept: {error.message}") from None
-            kept = kept if value is kept.value else Kept(value)
+            kept = kept if value is kept.value else StoredValue(value)
         if self._masks:
             masked = self.secrets.mask(kept.value)
-            kept = kept if masked is kept.value else Kept(masked)
+            kept = kept if masked is kept.value else StoredValue(masked)
         if self._largest is not None:
             check_size(kept.value, self._largest, context)
         return kept if context.lines is None else kept._replace(log=context.logged)
@@ -328,7 +328,7 @@ class Task:
         return self._failed(error, printed=context.output)
 
     def _failing(self, error: BaseException) -> QuickCall:
-        def call(execution: ExecutionContext, run: Run) -> Kept:
+        def call(execution: ExecutionContext, run: Run) -> StoredValue:
             raise self._failed(error) from error
 
         return call

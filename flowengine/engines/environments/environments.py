@@ -19,7 +19,7 @@ from flowengine.engines.environments.requests import (
     REGION,
     SESSION,
     STEP,
-    Requests,
+    EnvironmentRequests,
     region_owner,
 )
 from flowengine.engines.environments.specs import name_with_args
@@ -36,7 +36,12 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from flowengine.execution_environment import EnvironmentManager, Handle, NotReleased, Report
+    from flowengine.execution_environment import (
+        EnvironmentManager,
+        Handle,
+        NotReleased,
+        ReleaseReport,
+    )
     from flowengine.kernel.commands import Consult
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.specs import CompiledFlow
@@ -48,7 +53,7 @@ _ON_RELEASE = "closed while the execution waits (on_wait: release)"
 _ON_END = "closed because this process ends (on_wait: keep cannot outlast it)"
 
 
-class Environments:
+class EngineEnvironments:
     """The environments of all executions of an engine.
 
     Args:
@@ -92,7 +97,7 @@ class Environments:
         """Execution → id of the spec → the generation that it used last."""
         self._failed_ahead: dict[str, list[Mapping[str, Plain]]] = {}
         """Execution → environments that could not be opened ahead of their use."""
-        self._requests = Requests(lambda: self.manager, self._region_has)
+        self._requests = EnvironmentRequests(lambda: self.manager, self._region_has)
 
     @property
     def manager(self) -> EnvironmentManager:
@@ -349,7 +354,7 @@ class Environments:
             self._owners.get(execution, {}).pop((scope, owner), None)
             self._look_at(execution, await self.manager.async_release_scope(scope, owner))
 
-    def _look_at(self, execution: str, report: Report) -> None:
+    def _look_at(self, execution: str, report: ReleaseReport) -> None:
         if report.failed:
             self._on_not_released(execution, report.failed)
 

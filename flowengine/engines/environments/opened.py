@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.kernel.events import Opening
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk import Command, Environment, EnvironmentUnavailable, StepError
+from flowengine.sdk import Command, CommandEnvironment, EnvironmentUnavailable, StepError
 
 if TYPE_CHECKING:
     from flowengine.execution_environment import Handle
@@ -19,7 +19,7 @@ _ENDING = 5.0
 _TOLD = ("spec_id", "kind", "provider", "scope", "owner_id", "resource_key", "generation")
 
 
-class Opened(Environment):
+class Opened(CommandEnvironment):
     """An environment that an attempt uses.
 
     Args:

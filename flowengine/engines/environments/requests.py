@@ -29,7 +29,7 @@ SCOPES: dict[str, Scope] = {
 """Scope in a flow → the manager's name for it."""
 
 
-class Requests:
+class EnvironmentRequests:
     """The requests of all executions of an engine.
 
     Args:

@@ -16,8 +16,15 @@ from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.engines.executions.timers import Timers
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, pack_result, pack_snapshot, unpack_snapshot
-from flowengine.journal.records import ENDED, Append, ClosedWait, Head, NewExecution, Outgoing
-from flowengine.journal.records import Claim as StoredClaim
+from flowengine.journal.records import (
+    ENDED,
+    Append,
+    ClosedWait,
+    ExecutionHead,
+    NewExecution,
+    Outgoing,
+)
+from flowengine.journal.records import LockOperation as StoredClaim
 from flowengine.journal.shapes import (
     EXPLAINED,
     Sound,
@@ -47,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from flowengine.engines.attempts.printed import Printed
-    from flowengine.engines.attempts.serialization import Kept
+    from flowengine.engines.attempts.serialization import StoredValue
     from flowengine.engines.executions.growing_lists import Read
     from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
     from flowengine.engines.executions.outer_attempts import OuterAttempt
@@ -184,7 +191,7 @@ class Execution:
         self.commands: deque[Command | Preview] = deque()
         self.work: dict[int, Any] = {}
         self.printed: dict[int, Printed] = {}
-        self.kept: dict[int, Kept] = {}
+        self.kept: dict[int, StoredValue] = {}
         self.waits: dict[int, dict[str, Any]] = {}
         self.timers = Timers()
         self.told: Told | None = None
@@ -648,7 +655,7 @@ class Execution:
                 return
         self.commands.append(stop)
 
-    def _changed_head(self, release: bool) -> Head | None:
+    def _changed_head(self, release: bool) -> ExecutionHead | None:
         """Return the entry for lists, if it changed. The due time is set only on release."""
         state = self.state
         status: str = state["status"]
@@ -664,9 +671,9 @@ class Execution:
             return None
         self._head = head
         if status not in ENDED:
-            return Head(status, state["now"], head[1])
+            return ExecutionHead(status, state["now"], head[1])
         outputs, error = state["outputs"], state["error"]
-        return Head(
+        return ExecutionHead(
             status,
             state["now"],
             None,

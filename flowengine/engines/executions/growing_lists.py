@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from flowengine.engines.executions.step_index import StepIndex
-    from flowengine.journal.records import Entry
+    from flowengine.journal.records import JournalEntry
     from flowengine.kernel import Graph
     from flowengine.kernel.state.records import State
 
@@ -43,7 +43,7 @@ _GAP = 8
 class Read(Protocol):
     """Reads events of an execution."""
 
-    def __call__(self, since: int, limit: int) -> list[Entry]:
+    def __call__(self, since: int, limit: int) -> list[JournalEntry]:
         """Return at most this many events, starting at a number."""
 
 
@@ -134,7 +134,7 @@ class GrowingLists:
         """
         return _items(parts, self._texts(parts))
 
-    def events(self, numbers: Sequence[int]) -> Iterator[Entry]:
+    def events(self, numbers: Sequence[int]) -> Iterator[JournalEntry]:
         """Yield events, including others that are read along with them.
 
         Args:

@@ -11,7 +11,7 @@ from flowengine.kernel import Graph
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Set
 
-    from flowengine.engines.attempts.runner import Runner
+    from flowengine.engines.attempts.runner import TaskRunner
     from flowengine.journal.ports.flows import FlowPort
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
     from flowengine.validation import Validator
@@ -34,11 +34,11 @@ class LinkedFlow:
         self.graph = Graph(compiled, evaluator, why_not, reducer)
 
     @cached_property
-    def runner(self) -> Runner:
+    def runner(self) -> TaskRunner:
         """Return the runner of its steps."""
-        from flowengine.engines.attempts.runner import Runner
+        from flowengine.engines.attempts.runner import TaskRunner
 
-        return Runner(self.compiled)
+        return TaskRunner(self.compiled)
 
     @cached_property
     def ruled(self) -> frozenset[int]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.rules import Called, Verdict
     from flowengine.kernel.graph.specs import RuleSpec, StepSpec
     from flowengine.kernel.state.records import State, Unit
-    from flowengine.kernel.view import Left
+    from flowengine.kernel.view import MeterRest
     from flowengine.sdk import ExecutionContext
 
 _Found = TypeVar("_Found")
@@ -38,7 +38,7 @@ PATIENCE_SECONDS = 30.0
 """How long to wait for the thread that drives the enclosing execution."""
 
 
-class Withdrawn(FlowEngineError):
+class AttemptOver(FlowEngineError):
     """The attempt that started a run is over, so the run must not begin anything else."""
 
 
@@ -86,8 +86,8 @@ class OuterAttempt:
         self._loop = loop
         self._look = look
         self._reported: Mapping[str, int] = {}
-        self._room: dict[str, Left] = {}
-        self._withdrawn: Withdrawn | None = None
+        self._room: dict[str, MeterRest] = {}
+        self._withdrawn: AttemptOver | None = None
         self.inner = ""
         """Id of the execution that the enclosing budgets and policies apply to. Empty: none."""
 
@@ -128,7 +128,7 @@ class OuterAttempt:
         """Return the remaining amounts of the enclosing budgets, by meter. None: without budgets.
 
         Raises:
-            Withdrawn: The attempt is over.
+            AttemptOver: The attempt is over.
         """
         found = self._there(self._left)
         return (
@@ -146,17 +146,17 @@ class OuterAttempt:
             self._reported = amounts
             try:
                 self._room = self._there(partial(self._post, amounts, inner.state["now"]))
-            except Withdrawn as error:  # the reserved amount stays counted
+            except AttemptOver as error:  # the reserved amount stays counted
                 self._withdrawn = error
 
-    def short(self, own: Mapping[str, int]) -> tuple[str, Left] | None:
+    def short(self, own: Mapping[str, int]) -> tuple[str, MeterRest] | None:
         """Return the enclosing budget that was used up before a call of the inner execution.
 
         Args:
             own: Meter → the amount reserved for the call, already counted.
 
         Raises:
-            Withdrawn: The attempt is over.
+            AttemptOver: The attempt is over.
         """
         if self._withdrawn is not None:
             raise self._withdrawn
@@ -176,7 +176,7 @@ class OuterAttempt:
             subject: Its arguments.
 
         Raises:
-            Withdrawn: The attempt is over.
+            AttemptOver: The attempt is over.
         """
         step = self._execution.linked.compiled["steps"][self._run.step]
         own = (
@@ -205,7 +205,7 @@ class OuterAttempt:
             return None
         return verdict._replace(rule=f"{self._execution.context.flow}: {verdict.rule}")
 
-    def _left(self) -> dict[str, Left] | None:
+    def _left(self) -> dict[str, MeterRest] | None:
         """Return the remaining amounts, less those posted and not applied yet."""
         left = left_around(View(self._execution.linked.graph, self._execution.state), self._unit())
         if left is None:
@@ -222,7 +222,7 @@ class OuterAttempt:
                 left[meter] = left[meter]._replace(amount=left[meter].amount - more)
         return left
 
-    def _post(self, amounts: Mapping[str, int], now: int) -> dict[str, Left]:
+    def _post(self, amounts: Mapping[str, int], now: int) -> dict[str, MeterRest]:
         """Post the amounts used by the inner execution, and return the amounts left before."""
         left = self._left()
         event: Any = {
@@ -238,18 +238,18 @@ class OuterAttempt:
         """Return the unit of the attempt.
 
         Raises:
-            Withdrawn: The attempt is over.
+            AttemptOver: The attempt is over.
         """
         unit = self._execution.state["units"].get(self._run.unit)
         if unit is None or unit["phase"] != "run" or unit["attempt"] != self._run.attempt:
-            raise Withdrawn(f"{self._run.address}, which started this run, is over")
+            raise AttemptOver(f"{self._run.address}, which started this run, is over")
         return unit
 
     def _there(self, function: Callable[[], _Found]) -> _Found:
         """Call a function on the thread that drives the execution, and wait until it is on disk.
 
         Raises:
-            Withdrawn: The execution is no longer driven.
+            AttemptOver: The execution is no longer driven.
         """
         loop = self._loop
         if loop is None:
@@ -272,7 +272,7 @@ class OuterAttempt:
         with suppress(RuntimeError, TimeoutError):  # the loop is closed or not running
             loop.call_soon_threadsafe(call)
             return ended.result(PATIENCE_SECONDS)
-        raise Withdrawn(f"nothing drives {self._run.address} any more, which started this run")
+        raise AttemptOver(f"nothing drives {self._run.address} any more, which started this run")
 
 
 OUTER: ContextVar[OuterAttempt | tuple[Driven, Run] | None] = ContextVar("outer", default=None)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.journal.ports.history import HistoryPort
-    from flowengine.journal.records import Entry
+    from flowengine.journal.records import JournalEntry
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
@@ -54,7 +54,7 @@ def read(store: HistoryPort, execution: str) -> list[Event]:
     return unpacked(execution, store.events(execution))
 
 
-def unpacked(execution: str, entries: Iterable[Entry]) -> list[Event]:
+def unpacked(execution: str, entries: Iterable[JournalEntry]) -> list[Event]:
     """Return entries of the journal of an execution as events."""
     return [
         unpack_event(entry.payload, f"entry {entry.seq} of execution {execution}")

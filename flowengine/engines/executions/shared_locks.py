@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.encoding import pack
-from flowengine.journal.records import Claim as StoredClaim
+from flowengine.journal.records import LockOperation as StoredClaim
 from flowengine.kernel.commands import Claim, GiveBack
 from flowengine.kernel.view import is_shared
 

@@ -70,7 +70,7 @@ def wholes(address: str) -> list[str]:
 # Other states
 
 
-class About(NamedTuple):
+class EventSubject(NamedTuple):
     """The subject of an event, in a form that can be found in another state."""
 
     kind: str
@@ -82,22 +82,22 @@ class About(NamedTuple):
     """Whether it is the success of a step with effect `once`."""
 
 
-def about(graph: Graph, state: State, event: Any) -> About | None:
+def about(graph: Graph, state: State, event: Any) -> EventSubject | None:
     """Return the subject of an event, given the state before. None: the execution as a whole."""
     m = View(graph, state)
     if "wait" in event:
         wait = state["waits"].get(event["wait"])
         if wait is None:
-            return About("late", event["wait"], (), "", False)
+            return EventSubject("late", event["wait"], (), "", False)
         address = str(wait["record"]["address"])
-        return About("wait", event["wait"], (wait["kind"], address), address, False)
+        return EventSubject("wait", event["wait"], (wait["kind"], address), address, False)
     if "timer" in event:
         timer = state["timers"].get(event["timer"])
         if timer is None:
-            return About("late", event["timer"], (), "", False)
+            return EventSubject("late", event["timer"], (), "", False)
         address = _address_of_timer(m, timer)
         key = (timer["why"], timer["arg"], address)
-        return About("timer", event["timer"], key, address, False)
+        return EventSubject("timer", event["timer"], key, address, False)
     number = event.get("unit")
     if event["type"] == "retry" or not number:
         return None
@@ -106,13 +106,13 @@ def about(graph: Graph, state: State, event: Any) -> About | None:
         act = m.act_of(unit)
         address = m.address(unit)
         if unit["phase"] == "run" and event.get("attempt", unit["attempt"]) != unit["attempt"]:
-            return About("late", number, (), "", False)
+            return EventSubject("late", number, (), "", False)
         once = m.node(act).effect == "once" and event["type"] == "succeeded"
-        return About("unit", number, (address, act["line"]), address, once)
+        return EventSubject("unit", number, (address, act["line"]), address, once)
     if number in state["cuts"]:
         cut = state["cuts"][number]
-        return About("cut", number, (cut["address"],), cut["address"], False)
-    return About("late", number, (), "", False)
+        return EventSubject("cut", number, (cut["address"],), cut["address"], False)
+    return EventSubject("late", number, (), "", False)
 
 
 def _address_of_timer(m: View, timer: Any) -> str:
@@ -126,7 +126,7 @@ def _address_of_timer(m: View, timer: Any) -> str:
     return state["scopes"][ref]["path"].rstrip("/") if ref in state["scopes"] else ""
 
 
-def counterpart(graph: Graph, state: State, subject: About, event: Any) -> int | None:
+def counterpart(graph: Graph, state: State, subject: EventSubject, event: Any) -> int | None:
     """Return the number of an event's subject in another state. None: it does not exist there."""
     key = "unit" if subject.kind == "cut" else subject.kind
     there = about(graph, state, event)

@@ -25,7 +25,7 @@ OUTPUT = 4 * 1024 * 1024
 """Characters of program output to queue for a subscriber."""
 
 
-class Backlog:
+class UpdateBacklog:
     """The updates for one subscriber, in order.
 
     Args:
@@ -173,7 +173,7 @@ class Post:
     def __init__(self, callback: Callable[[Update], None], gather: float = 0) -> None:
         self._callback = callback
         self._gather = gather
-        self._backlog = Backlog(waits=True)
+        self._backlog = UpdateBacklog(waits=True)
         self._thread = threading.Thread(
             target=self._deliver, name="flowengine-updates", daemon=True
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine.engines.executions.replay import line, read, walk
 from flowengine.engines.inspection import marks as marks_module
-from flowengine.engines.inspection.marks import Damaged, DamagedMarks, name_of
+from flowengine.engines.inspection.marks import DamagedMarks, DamageGuard, name_of
 from flowengine.errors import FlowEngineError
 from flowengine.garbage import CollectedLater
 from flowengine.journal.encoding import pack
@@ -173,7 +173,7 @@ def _recorded(host: Host, record: ExecutionRecord, marks: Marks) -> _Read:
     kept = marks.of(record)
     recorded = None if kept is None else kept.compared(length, name)
     if kept is not None and recorded is not None:
-        with Damaged():
+        with DamageGuard():
             return _restored(record.id, kept, *recorded)
     found, contents = _replayed(host, record)
     if length >= marks_module.EVERY:
@@ -201,7 +201,7 @@ def _restored(id: str, kept: ExecutionMarks, body: Any, recorded: list[Any]) -> 
         if place not in known:
             first, found = kept.contents(place)
             known.update(enumerate(found, first))
-        with Damaged():
+        with DamageGuard():
             return known[place]
 
     return _Read(entries, inputs, forked_at, own, facts, content)

@@ -20,7 +20,7 @@ from flowengine.engines.inspection.glance import read_glance
 from flowengine.engines.inspection.indexed import Indexed, read_index
 from flowengine.engines.inspection.replayed import OpenHistories, Replayed
 from flowengine.engines.inspection.steps import (
-    StepLog,
+    ActivationLog,
     stop_with,
     wait_with_what_is_inside,
 )
@@ -354,7 +354,7 @@ def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
     found = read_index(host, record)
     if found is None:
         return None
-    log = StepLog()
+    log = ActivationLog()
     done = _done_plumbing(found)
     for entry in found.records:
         if isinstance(entry, Observation):

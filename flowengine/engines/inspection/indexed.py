@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.growing_lists import Read
     from flowengine.engines.executions.step_index import Remark
     from flowengine.engines.host import Host
-    from flowengine.journal.records import Entry, ExecutionRecord
+    from flowengine.journal.records import ExecutionRecord, JournalEntry
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
@@ -72,9 +72,9 @@ class _ReadOnce:
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, JournalEntry] = {}
 
-    def __call__(self, since: int, limit: int) -> list[Entry]:
+    def __call__(self, since: int, limit: int) -> list[JournalEntry]:
         """Return at most this many events, starting at a number."""
         wanted = range(since, since + limit)
         known = self._entries

@@ -75,7 +75,7 @@ class DamagedMarks(StoreError):
     """The recorded data cannot be used, and has to be recorded again."""
 
 
-class Damaged:
+class DamageGuard:
     """A context in which recorded data is used: errors inside it are damage of that data."""
 
     __slots__ = ()
@@ -89,7 +89,7 @@ class Damaged:
             ) from error
 
 
-class Step(NamedTuple):
+class MarkedStep(NamedTuple):
     """An address as it was at a mark."""
 
     address: str
@@ -101,7 +101,7 @@ class Step(NamedTuple):
     body: Any
 
 
-class Mark(NamedTuple):
+class StateMark(NamedTuple):
     """A mark with the state."""
 
     number: int
@@ -306,7 +306,7 @@ class ExecutionMarks:
                 (self._execution,),
             )
 
-    def last(self, after: int = 0, until: int | None = None) -> Mark | None:
+    def last(self, after: int = 0, until: int | None = None) -> StateMark | None:
         """Return the last mark with a state. None: there is none.
 
         Args:
@@ -324,7 +324,7 @@ class ExecutionMarks:
         if not found:
             return None
         number, event, state = found[0]
-        return Mark(number, event, _unpacked(state))
+        return StateMark(number, event, _unpacked(state))
 
     def length(self) -> int:
         """Return the number of events at the last mark with a state. 0: there is none."""
@@ -346,7 +346,7 @@ class ExecutionMarks:
         number: int,
         event: bytes,
         subjects: Sequence[tuple[str | None, str | None]],
-        steps: Iterable[Step],
+        steps: Iterable[MarkedStep],
         state: Any,
     ) -> bool:
         """Add a mark, and return whether it was the next one.
@@ -435,7 +435,7 @@ class ExecutionMarks:
         subjects = _unpacked(packed)
         return last - len(subjects), subjects
 
-    def step(self, address: str, mark: int) -> Step | None:
+    def step(self, address: str, mark: int) -> MarkedStep | None:
         """Return an address as it was at a mark. None: it did not exist."""
         found = self._steps(mark, "address = ?", address)
         if not found and not self._marks.rows(
@@ -444,11 +444,11 @@ class ExecutionMarks:
             raise self._lost()
         return found[0] if found else None
 
-    def steps(self, mark: int) -> list[Step]:
+    def steps(self, mark: int) -> list[MarkedStep]:
         """Return all addresses as they were at a mark."""
         return self._steps(mark, "1")
 
-    def steps_in(self, fold: str, mark: int) -> list[Step]:
+    def steps_in(self, fold: str, mark: int) -> list[MarkedStep]:
         """Return the addresses directly inside a fold as they were at a mark."""
         return self._steps(mark, "fold = ?", fold)
 
@@ -477,7 +477,7 @@ class ExecutionMarks:
         parts = self._marks.rows(
             "SELECT facts FROM facts WHERE execution = ? ORDER BY first", (self._execution,)
         )
-        with Damaged():
+        with DamageGuard():
             return _unpacked(found[0][0]), [
                 fact for (packed,) in parts for fact in _unpacked(packed)
             ]
@@ -547,10 +547,10 @@ class ExecutionMarks:
                 "INSERT OR REPLACE INTO points VALUES (?, ?, ?)", (self._execution, number, point)
             )
 
-    def _steps(self, mark: int, which: str, *values: Any) -> list[Step]:
+    def _steps(self, mark: int, which: str, *values: Any) -> list[MarkedStep]:
         found = self._marks.rows(_NEWEST.format(which), (self._execution, mark, *values))
         return [
-            Step(address, fold, rank, place, _unpacked(body))
+            MarkedStep(address, fold, rank, place, _unpacked(body))
             for address, fold, rank, place, body, _ in found
         ]
 
@@ -569,7 +569,7 @@ def _packed(value: Any) -> bytes:
 
 
 def _unpacked(packed: Any) -> Any:
-    with Damaged():
+    with DamageGuard():
         if packed[:1] == _DEFLATED:
             return unpack(inflate(packed[1:]))
         if packed[:5] != _PLAIN + checksum(packed[5:]).to_bytes(4, "big"):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.infos import ScreenInfo, WaitInfo
     from flowengine.execution_environment import EnvironmentManager
-    from flowengine.execution_environment.registry.screens import Seen
+    from flowengine.execution_environment.registry.screens import ScreenAnswer
 
 _OF_EXECUTIONS = frozenset({"action_call", "region", "execution"})
 """Scopes whose owner is an execution, or a part of one."""
@@ -42,7 +42,7 @@ def with_execution(environment: dict[str, Any]) -> dict[str, Any]:
     return {**environment, "execution": owner or None}
 
 
-def screen_info(id: str, seen: Seen) -> ScreenInfo:
+def screen_info(id: str, seen: ScreenAnswer) -> ScreenInfo:
     """Return what an environment shows as plain data."""
     from base64 import b64encode
 

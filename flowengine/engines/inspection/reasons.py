@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Reason
-    from flowengine.journal.records import Message, Owner
+    from flowengine.journal.records import InboxMessage, Owner
     from flowengine.kernel.graph.linked import Graph, Node
     from flowengine.kernel.state.records import State, Unit
 
@@ -117,7 +117,7 @@ def _ended(host: Host, execution: Execution) -> Reason:
     return {**reason, **how}
 
 
-def _recorded(message: Message, event: Mapping[str, Any], id: str) -> Reason:
+def _recorded(message: InboxMessage, event: Mapping[str, Any], id: str) -> Reason:
     what = {
         "started": "recorded, but not started yet",
         "decided": f"a decision by {event.get('by')} was recorded, but not processed yet",

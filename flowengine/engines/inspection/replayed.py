@@ -20,8 +20,8 @@ from flowengine.engines.executions.replay import (
 from flowengine.engines.executions.views import entry_view
 from flowengine.engines.folds import Folds
 from flowengine.engines.inspection import marks
-from flowengine.engines.inspection.marks import Damaged, DamagedMarks, Mark, Step
-from flowengine.engines.inspection.steps import StepLog, stop_with, wait_with_what_is_inside
+from flowengine.engines.inspection.marks import DamagedMarks, DamageGuard, MarkedStep, StateMark
+from flowengine.engines.inspection.steps import ActivationLog, stop_with, wait_with_what_is_inside
 from flowengine.engines.interventions.retrying import fork_point
 from flowengine.errors import FlowEngineError, StoreError
 from flowengine.garbage import CollectedLater
@@ -83,7 +83,7 @@ class Replayed:
         self._form = ""
         """Hash of the flow after the last event."""
         self._first_form = ""
-        self._log = StepLog()
+        self._log = ActivationLog()
         self._folds = Folds()
         self._folded: str | None = ""
         """Status of the execution when the tree was changed last. None: unknown."""
@@ -160,10 +160,10 @@ class Replayed:
         if until is None:
             found.cut(mark.number)
             found.shown()
-        with Damaged():
+        with DamageGuard():
             self._go_on(found, mark, events[0])
 
-    def _go_on(self, found: ExecutionMarks, mark: Mark, event: Event) -> None:
+    def _go_on(self, found: ExecutionMarks, mark: StateMark, event: Event) -> None:
         assert self._recording is not None
         kept, state = mark.state, mark.state["state"]
         check_state(state, new_state(), "the recorded state of an execution")
@@ -218,14 +218,14 @@ class Replayed:
         else:
             self._recording = None
 
-    def _steps_to_mark(self) -> Iterator[Step]:
+    def _steps_to_mark(self) -> Iterator[MarkedStep]:
         """Yield the steps and folds that have changed since the last mark."""
         steps, earlier = self._log.steps, self._log.earlier
         addresses = {one: None for address in self._unmarked for one in around(address)}
         for address in {"": None, **addresses}:
             fold, rank, place, rest = self._folds.recorded(address)
             body = [steps.get(address), earlier.get(address, 0), *rest]
-            yield Step(address, fold, rank, place, body)
+            yield MarkedStep(address, fold, rank, place, body)
 
     def _summary(self) -> dict[str, Any]:
         """Return everything that `_go_on` needs besides the steps, with the tree up to date."""
@@ -289,7 +289,7 @@ class Replayed:
         length = len(subjects)
         if source is not None:
             while since < first:
-                with Damaged():
+                with DamageGuard():
                     known = source.subjects(since)
                     events = source.events(since, len(known))
                     found = [
@@ -368,7 +368,7 @@ class RecordedSteps:
         read: Reads events of the execution.
     """
 
-    def __init__(self, marks: ExecutionMarks, mark: Mark, read: Read) -> None:
+    def __init__(self, marks: ExecutionMarks, mark: StateMark, read: Read) -> None:
         self._marks = marks
         self._number = mark.number
         self._read_events = read
@@ -378,7 +378,7 @@ class RecordedSteps:
         """The folds whose direct contents have been read."""
         self._is_whole = False
         summary = mark.state
-        self.log = StepLog(self.read)
+        self.log = ActivationLog(self.read)
         self.log.restore(summary["log"])
         self._shown = dict(zip(self.log.open, summary["shown"], strict=True))
         """Open step → its status in the tree."""
@@ -388,7 +388,7 @@ class RecordedSteps:
             raise ValueError("its steps are missing")
 
     def read(self, address: str) -> None:
-        """See `flowengine.engines.folds.Source`."""
+        """See `flowengine.engines.folds.TreeSource`."""
         if address in self._known or self._is_whole:
             return
         found = self._marks.step(address, self._number)
@@ -397,7 +397,7 @@ class RecordedSteps:
             self._take(found)
 
     def read_inside(self, fold: str) -> None:
-        """See `flowengine.engines.folds.Source`."""
+        """See `flowengine.engines.folds.TreeSource`."""
         if not self._is_whole and fold not in self._folds_read:
             self._folds_read.add(fold)
             self._take_all(self._marks.steps_in(fold, self._number))
@@ -409,7 +409,7 @@ class RecordedSteps:
             self._is_whole = True
 
     def order(self, fold: str) -> list[tuple[int, int, str]]:
-        """See `flowengine.engines.folds.Source`."""
+        """See `flowengine.engines.folds.TreeSource`."""
         return self._marks.order(fold, self._number)
 
     def subjects(self, since: int) -> list[Any]:
@@ -421,15 +421,15 @@ class RecordedSteps:
         """Return events of the execution."""
         return unpacked(self._marks.name, self._read_events(since, count))
 
-    def _take_all(self, found: Iterable[Step]) -> None:
+    def _take_all(self, found: Iterable[MarkedStep]) -> None:
         with CollectedLater():
             for one in found:
                 if one.address not in self._known:
                     self._known.add(one.address)
                     self._take(one)
 
-    def _take(self, found: Step) -> None:
-        with Damaged():
+    def _take(self, found: MarkedStep) -> None:
+        with DamageGuard():
             address = found.address
             step, earlier, *rest = found.body
             self.folds.take(address, found.fold, found.rank, found.place, rest)
@@ -536,7 +536,7 @@ class OpenHistories:
             if found.is_restored and _is_damage(error):
                 self.damaged()
                 if not isinstance(error, FlowEngineError):
-                    with Damaged():
+                    with DamageGuard():
                         raise
             raise
         with self._lock:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
 from flowengine.engines.executions.subjects import wholes
-from flowengine.engines.folds import Recorded
+from flowengine.engines.folds import LazyDict
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.people.waits import decision_view
 from flowengine.kernel.notation.times import format_time
@@ -28,7 +28,7 @@ _STOPPED = {"interrupted": "interrupted", "quarantined": "interrupted", "waiting
 """Status of an execution without a process → that of its steps that were running."""
 
 
-class StepLog:
+class ActivationLog:
     """The observations of each activation.
 
     Attributes:
@@ -42,10 +42,10 @@ class StepLog:
     """
 
     def __init__(self, read: Callable[[str], None] | None = None) -> None:
-        self.steps: dict[str, StepInfo] = {} if read is None else Recorded(read)
+        self.steps: dict[str, StepInfo] = {} if read is None else LazyDict(read)
         self.open: dict[str, None] = {}
         self.changed: dict[str, None] = {}
-        self.earlier: dict[str, int] = {} if read is None else Recorded(read)
+        self.earlier: dict[str, int] = {} if read is None else LazyDict(read)
         self._begun: dict[str, str] = {}
         """When the first item or round of a running step began."""
         self._last_time = (0, "")

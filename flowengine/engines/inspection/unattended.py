@@ -23,7 +23,7 @@ from flowengine.journal.shapes import unpack_message
 if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.engines.infos import ExecutionInfo
-    from flowengine.journal.records import Due, ExecutionRecord, Message
+    from flowengine.journal.records import Due, ExecutionRecord, InboxMessage
 
 _LEFT = ("interrupted", "recorded", "quarantined")
 TRIES = 3
@@ -31,7 +31,7 @@ TRIES = 3
 
 
 def left(
-    host: Host, record: ExecutionRecord, inbox: list[Message] | None = None
+    host: Host, record: ExecutionRecord, inbox: list[InboxMessage] | None = None
 ) -> Literal["interrupted", "recorded", "quarantined"] | None:
     """Return the status of an execution that `resume` can continue. None: nothing to do.
 
@@ -72,7 +72,7 @@ def _has_changed(host: Host, record: ExecutionRecord) -> bool:
 
 
 def standing_view(
-    host: Host, record: ExecutionRecord, inbox: list[Message] | None = None
+    host: Host, record: ExecutionRecord, inbox: list[InboxMessage] | None = None
 ) -> ExecutionInfo:
     """Return an execution as shown in lists, with its current status."""
     view = execution_view(record)
@@ -92,7 +92,7 @@ def page(host: Host, wanted: ExecutionFilter, after: str | None, limit: int) -> 
         after: `next` of the page before.
         limit: Size of the page.
     """
-    inboxes: dict[str, list[Message]] = {}
+    inboxes: dict[str, list[InboxMessage]] = {}
     for message in host.store.arrived(0):
         inboxes.setdefault(message.execution, []).append(message)
     if wanted.status in _LEFT:
@@ -110,7 +110,7 @@ def page(host: Host, wanted: ExecutionFilter, after: str | None, limit: int) -> 
 def _page_of_left(
     host: Host,
     wanted: ExecutionFilter,
-    inboxes: dict[str, list[Message]],
+    inboxes: dict[str, list[InboxMessage]],
     after: str | None,
     limit: int,
 ) -> ExecutionPage:

@@ -69,11 +69,11 @@ async def updates(
     """Yield updates as they arrive. See `Engine.updates`."""
     import asyncio
 
-    from flowengine.engines.inspection.backlog import Backlog
+    from flowengine.engines.inspection.backlog import UpdateBacklog
 
     loop = asyncio.get_running_loop()
     arrived = asyncio.Event()
-    backlog = Backlog(lambda: loop.call_soon_threadsafe(arrived.set))
+    backlog = UpdateBacklog(lambda: loop.call_soon_threadsafe(arrived.set))
 
     def put(update: Update) -> None:
         if execution in (None, update.execution):

@@ -9,7 +9,7 @@ from flowengine.engines.attempts.runtime_resources import check_names
 from flowengine.engines.executions.replay import forms, read, running, state_at, unit_at
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.interventions.fork_points import (
-    Past,
+    ForkPast,
     Results,
     check_same_past,
     form_then,
@@ -172,7 +172,7 @@ def _check_not_undone(
     )
 
 
-def _warnings(record: ExecutionRecord, past: Past, now: int) -> list[Any]:
+def _warnings(record: ExecutionRecord, past: ForkPast, now: int) -> list[Any]:
     """Return a warning if steps that had succeeded before a fork begins were undone later."""
     undone = {address for address in past.undone if address not in past.kept}
     steps = {address.removesuffix(COMPENSATION) for address in undone} & past.kept

@@ -84,7 +84,7 @@ def _results(moment: Moment, journal: Sequence[Event]) -> Results:
     return found
 
 
-class Past(NamedTuple):
+class ForkPast(NamedTuple):
     """The past of a fork, read in one walk through the journal of the execution."""
 
     events: list[Any]
@@ -103,7 +103,7 @@ class Past(NamedTuple):
 
 def past_of(
     flows: LinkedFlows, hash: str, journal: Sequence[Event], execution: str, at: str
-) -> Past:
+) -> ForkPast:
     """Return the past of a fork at a step.
 
     Raises:
@@ -135,7 +135,7 @@ def past_of(
         for _ in walk(flows, hash, events, before):
             pass
     kept = {one.address for one in before if one.status == "succeeded"}
-    return Past(events, results, kept, undone, _end(seen[until:], at))
+    return ForkPast(events, results, kept, undone, _end(seen[until:], at))
 
 
 def _end(later: Sequence[Observation], at: str) -> dict[str, Ended]:
@@ -158,7 +158,7 @@ class _Search:
         self._journal = journal
         self._at = at
         self.found: tuple[list[Any], Results] | None = None
-        """The past and the later results, as in `Past`."""
+        """The past and the later results, as in `ForkPast`."""
         self.is_over = False
 
     def look(self, moment: Moment, seen: Sequence[Observation]) -> None:

@@ -18,7 +18,7 @@ from flowengine.engines.executions.replay import (
     running,
     with_holds,
 )
-from flowengine.engines.executions.subjects import About, about, counterpart
+from flowengine.engines.executions.subjects import EventSubject, about, counterpart
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel import ENDED, advance, new_state
 from flowengine.kernel.causes import Blame, FailurePlace
@@ -48,11 +48,11 @@ class Failure(NamedTuple):
     address: str
 
 
-class Past(NamedTuple):
+class RetracedPast(NamedTuple):
     """The past of an execution."""
 
     events: list[Any]
-    about: list[About | None]
+    about: list[EventSubject | None]
     failures: list[Failure]
     ran: dict[tuple[int, int], str]
     """Unit and attempt of all attempts → address."""
@@ -168,7 +168,7 @@ def within(address: str, step: str) -> bool:
     return address == step or (address.startswith(step) and address[len(step)] in "/[@#")
 
 
-def look_back(flows: LinkedFlows, form: str, events: list[Any]) -> Past:
+def look_back(flows: LinkedFlows, form: str, events: list[Any]) -> RetracedPast:
     """Replay events, and return the past and its failures.
 
     Args:
@@ -180,7 +180,7 @@ def look_back(flows: LinkedFlows, form: str, events: list[Any]) -> Past:
         The past.
     """
     state, graph, blame = new_state(), flows.by_hash(form).graph, Blame()
-    past = Past(events, [], [], {}, {}, [])
+    past = RetracedPast(events, [], [], {}, {}, [])
     root = 0
     for number, event in enumerate(events):
         past.about.append(about(graph, state, event))
@@ -221,7 +221,7 @@ def note_runs(ran: dict[tuple[int, int], str], commands: Iterable[Command]) -> N
     ran.update(began)
 
 
-def _ended(flows: LinkedFlows, form: str, past: Past, step: str) -> tuple[int, int, bool]:
+def _ended(flows: LinkedFlows, form: str, past: RetracedPast, step: str) -> tuple[int, int, bool]:
     """Return the last unit at an address that ended, its event, and whether it ended by itself."""
     found: tuple[int, int, bool] | None = None
     state, graph = new_state(), flows.by_hash(form).graph
@@ -241,7 +241,7 @@ def _ended(flows: LinkedFlows, form: str, past: Past, step: str) -> tuple[int, i
 def _hold(
     flows: LinkedFlows,
     form: str,
-    past: Past,
+    past: RetracedPast,
     failures: list[Failure],
     back: int,
     unit: int | None,
@@ -312,7 +312,7 @@ class _Again:
         self._where = where
 
     def apply(
-        self, past: Past, back: int, hold: dict[str, list[int]], dropped: set[int]
+        self, past: RetracedPast, back: int, hold: dict[str, list[int]], dropped: set[int]
     ) -> tuple[list[Any], str | None]:
         """Apply events again, and return them and the step whose success has no counterpart."""
         kept: list[Any] = []
@@ -348,7 +348,7 @@ class _Again:
                 break
         return kept, lost
 
-    def _is_gone(self, subject: About, event: Any) -> bool:
+    def _is_gone(self, subject: EventSubject, event: Any) -> bool:
         """Return whether an event came too late and no longer has any effect.
 
         A result still counts, because its step may be active again in a later retry.
@@ -385,7 +385,7 @@ def _held_at(graph: Graph, state: State, kind: str, number: int) -> str | None:
 
 
 def _left_running(
-    graph: Graph, state: State, past: Past, unit: int | None
+    graph: Graph, state: State, past: RetracedPast, unit: int | None
 ) -> tuple[list[int], list[Event]]:
     """Return active attempts that never began outside, and results that arrived late."""
     m = View(graph, state)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
-    from flowengine.kernel.graph.linked import Flow as Linked
+    from flowengine.kernel.graph.linked import GraphFlow as Linked
 
 SECTIONS = ("steps", "state", "signals", "inputs", "values")
 """Keys of a mapping. See `flowengine.kernel.moving.pairing`."""

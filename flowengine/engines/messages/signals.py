@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
-    from flowengine.journal.records import Beginning, Start
-    from flowengine.journal.records import Sent as Stored
+    from flowengine.journal.records import Beginning, SignalStart
+    from flowengine.journal.records import SendResult as Stored
 
 _LOOKED_AT = 200
 """Number of executions whose flows may declare a misspelled signal."""
@@ -230,7 +230,7 @@ def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning
     return begin
 
 
-def _start(host: Host, name: str, key: str, flow: str | None) -> Start:
+def _start(host: Host, name: str, key: str, flow: str | None) -> SignalStart:
     starts = [start for start in host.store.starts(name) if flow in (None, start.flow)]
     if len(starts) == 1:
         return starts[0]

@@ -20,7 +20,7 @@ from flowengine.settings import settings_file
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from flowengine.journal.records import Wait
+    from flowengine.journal.records import ListedWait
     from flowengine.journal.store import Store
     from flowengine.settings import Settings
 
@@ -28,7 +28,7 @@ HANDED = ("approval", "ask")
 """Kinds of waits that have assignees."""
 
 
-def standing(store: Store, id: str) -> Wait:
+def standing(store: Store, id: str) -> ListedWait:
     """Return a wait, including actions that are not journaled yet.
 
     Args:
@@ -53,7 +53,7 @@ def hand(
     settings: Settings,
     id: str,
     event: dict[str, Any],
-) -> Wait:
+) -> ListedWait:
     """Record that an approval changes hands, if permitted.
 
     Args:
@@ -152,7 +152,7 @@ def _who_may(assignees: Sequence[str], user: str, settings: Settings) -> str | N
     return Hint("; ".join(python), "; ".join(cli)) if cli else None
 
 
-def _changes(wait: Wait, event: Mapping[str, Any], settings: Settings) -> bool:
+def _changes(wait: ListedWait, event: Mapping[str, Any], settings: Settings) -> bool:
     """Check that a user is permitted to perform the action of an event.
 
     Args:
@@ -196,7 +196,7 @@ def _changes(wait: Wait, event: Mapping[str, Any], settings: Settings) -> bool:
     return what == "delegated" or holder is None
 
 
-def _check_delegation(wait: Wait, by: str, to: str, settings: Settings) -> None:
+def _check_delegation(wait: ListedWait, by: str, to: str, settings: Settings) -> None:
     """Check that an approval may be delegated, and to whom.
 
     Raises:

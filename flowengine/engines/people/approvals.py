@@ -33,7 +33,7 @@ from flowengine.validation import check_numbers, validate
 if TYPE_CHECKING:
     from flowengine.engines.actors import Actor
     from flowengine.engines.infos import GrantGiven
-    from flowengine.journal.records import Wait
+    from flowengine.journal.records import ListedWait
     from flowengine.journal.store import Store
     from flowengine.settings import Settings
 
@@ -133,7 +133,7 @@ def decide(store: Store, settings: Settings, id: str, answer: GivenAnswer, now: 
     return _agreed(stands.wait, decided, answer, files)
 
 
-def _journaled(store: Store, wait: Wait, user: str) -> Any:
+def _journaled(store: Store, wait: ListedWait, user: str) -> Any:
     """Return a vote that is only in the journal: of a fork, or of a retried execution."""
     for entry in reversed(store.events(wait.execution)):
         event: Any = unpack_event(entry.payload, f"entry {entry.seq} of execution {wait.execution}")
@@ -258,7 +258,7 @@ def _in_one_line(value: Any) -> str:
     return text if len(text) <= LONGEST_PART else f"{text[:LONGEST_PART]}…"
 
 
-def _settled(wait: Wait, answer: GivenAnswer, files: Sequence[str]) -> Decision:
+def _settled(wait: ListedWait, answer: GivenAnswer, files: Sequence[str]) -> Decision:
     """Return the decision that closed a wait, if the answer is the same.
 
     Raises:
@@ -276,7 +276,7 @@ def _settled(wait: Wait, answer: GivenAnswer, files: Sequence[str]) -> Decision:
 
 
 def _agreed(
-    wait: Wait, standing: Mapping[str, Any], answer: GivenAnswer, files: Sequence[str]
+    wait: ListedWait, standing: Mapping[str, Any], answer: GivenAnswer, files: Sequence[str]
 ) -> Decision:
     """Return the decision that counts, if the answer is the same.
 
@@ -302,7 +302,7 @@ def participle(choice: str) -> str:
     )
 
 
-def _decision(wait: Wait, event: Mapping[str, Any], *, first: bool) -> Decision:
+def _decision(wait: ListedWait, event: Mapping[str, Any], *, first: bool) -> Decision:
     return Decision(
         wait.id,
         wait.execution,

@@ -15,7 +15,7 @@ from flowengine.kernel.notation.times import format_time
 if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.engines.infos import WaitInfo
-    from flowengine.journal.records import Wait
+    from flowengine.journal.records import ListedWait
     from flowengine.kernel.state.records import State
     from flowengine.settings import Settings
 
@@ -58,14 +58,14 @@ def wait_of(host: Host, wait: str) -> WaitInfo:
     return stored_wait_view(found, host.stored(found.execution, 0).state if found.open else None)
 
 
-def _is_mine(wait: Wait, user: str, settings: Settings) -> bool:
+def _is_mine(wait: ListedWait, user: str, settings: Settings) -> bool:
     """Return whether a user may decide on a wait, after claiming it if required."""
     if not is_assignee(wait.record, user, settings):
         return False
     return not wait.open or wait.record.get("claimed_by") in (None, user)
 
 
-def stored_wait_view(wait: Wait, state: State | None = None) -> WaitInfo:
+def stored_wait_view(wait: ListedWait, state: State | None = None) -> WaitInfo:
     """Return a stored wait with its decision, and with its timers if a state is given."""
     how = wait.how or ("decided" if wait.decision is not None else None)
     view = wait_view(wait.execution, wait.flow, _with_votes(wait), how)
@@ -85,7 +85,7 @@ def stored_wait_view(wait: Wait, state: State | None = None) -> WaitInfo:
     return view
 
 
-def _with_votes(wait: Wait) -> dict[str, Any]:
+def _with_votes(wait: ListedWait) -> dict[str, Any]:
     """Return the record of a wait with its votes that are not journaled yet, in order."""
     from flowengine.kernel.view import counting
 

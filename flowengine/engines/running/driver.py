@@ -21,7 +21,7 @@ from flowengine.engines.running.carrying import Carrier, notification
 from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_heard, run_quick
 from flowengine.errors import Conflict, StoreError
 from flowengine.garbage import CollectedLater
-from flowengine.journal.records import Append, Wait
+from flowengine.journal.records import Append, ListedWait
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.commands import Consult, ReleaseRegion, Run, Send, Stop
 
@@ -394,7 +394,7 @@ class Driver(Carrier):
         """
         if append.new is not None:
             execution.epoch = 0  # the process that created it holds its lease
-        if not isinstance(verdict.standing, Wait):
+        if not isinstance(verdict.standing, ListedWait):
             self.halt(execution, verdict)
             return
         execution.load_again(self.host.store.load(execution.id))

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.engines.host import Host
-    from flowengine.journal.records import FlowGrant, Wait
+    from flowengine.journal.records import FlowGrant, ListedWait
     from flowengine.journal.store import Store
 
 
-def to_keep(wait: Wait, decision: Mapping[str, Any]) -> NewGrant | None:
+def to_keep(wait: ListedWait, decision: Mapping[str, Any]) -> NewGrant | None:
     """Return the grant for all executions of a flow that a decision contains, if any.
 
     Args:
@@ -55,7 +55,7 @@ def as_kernel_has_it(grant: FlowGrant) -> dict[str, Any]:
     return found
 
 
-def answer(host: Host, wait: Wait, source: str | None) -> bool:
+def answer(host: Host, wait: ListedWait, source: str | None) -> bool:
     """Answer a question about a call by a grant, if one matches.
 
     Args:
@@ -130,7 +130,7 @@ def _fits(grant: FlowGrant, record: Mapping[str, Any], source: str | None, now: 
     )
 
 
-def _use(store: Store, wait: Wait, grant: FlowGrant, now: int) -> bool:
+def _use(store: Store, wait: ListedWait, grant: FlowGrant, now: int) -> bool:
     choice = _approving(wait.record)
     assert choice is not None
     event = {

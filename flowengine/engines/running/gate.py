@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
 from flowengine.engines.executions.calls import is_call, names_of, offer_of, subject_of, tool_of
-from flowengine.engines.executions.outer_attempts import Withdrawn, stricter
+from flowengine.engines.executions.outer_attempts import AttemptOver, stricter
 from flowengine.engines.running.call_descriptions import asked, asked_anew, difference
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
@@ -76,7 +76,7 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     if execution.outer is not None:
         try:
             verdict = stricter(verdict, execution.outer.verdict(called, subject))
-        except Withdrawn as error:
+        except AttemptOver as error:
             return _refused(host, run, tool, "", f"{tool!r} was not called: {error}")
     if verdict is not None and verdict.do == "deny":
         message = f"{tool!r} was not called: {verdict.rule} refuses it"
@@ -260,7 +260,7 @@ def _short_outside(host: Host, execution: Execution, run: Run) -> Event | None:
     own = budget.get("reserved", {}).get(run.unit, {"tool_calls": 1})
     try:
         short = outer.short(own)
-    except Withdrawn as error:
+    except AttemptOver as error:
         return _failed(host, run, "Refused", str(error), None)
     if short is None:
         return None

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from flowengine.engines.attempts.lines_at_work import Attempt
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.executions.execution import Execution
-    from flowengine.journal.records import Message
+    from flowengine.journal.records import InboxMessage
     from flowengine.kernel.events import CutOff, Decided, Log
 
 
 def recover(
     execution: Execution,
-    inbox: list[Message],
+    inbox: list[InboxMessage],
     now: int,
     *,
     consults: bool = False,
@@ -92,7 +92,7 @@ def tries_for_environments(execution: Execution, now: int) -> Iterator[Decided]:
             }
 
 
-def _in_order(execution: Execution, inbox: list[Message]) -> list[tuple[int, Message]]:
+def _in_order(execution: Execution, inbox: list[InboxMessage]) -> list[tuple[int, InboxMessage]]:
     """Return the messages of an inbox in the order in which they happened, with their times.
 
     This is the order of their commits, by which the store has counted votes already. A message
@@ -104,12 +104,12 @@ def _in_order(execution: Execution, inbox: list[Message]) -> list[tuple[int, Mes
     return list(zip(reversed(latest), ordered, strict=True))
 
 
-def _begins(message: Message) -> bool:
+def _begins(message: InboxMessage) -> bool:
     """Return whether a message starts its execution."""
     return bool(unpack_message(message)["type"] == "started")
 
 
-def take_message(execution: Execution, message: Message, now: int) -> bool:
+def take_message(execution: Execution, message: InboxMessage, now: int) -> bool:
     """Queue a message of the inbox, unless it is queued already.
 
     The event is journaled with the time at which it is taken, so that later times count from then.
@@ -132,7 +132,7 @@ def take_message(execution: Execution, message: Message, now: int) -> bool:
     return True
 
 
-def take_hands(execution: Execution, inbox: list[Message], now: int) -> None:
+def take_hands(execution: Execution, inbox: list[InboxMessage], now: int) -> None:
     """Queue claims, releases and delegations of approvals only, which start no steps.
 
     Args:

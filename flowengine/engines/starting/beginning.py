@@ -10,7 +10,7 @@ from flowengine.engines.flows import as_loaded
 from flowengine.engines.starting.inputs import check_inputs
 from flowengine.errors import InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
-from flowengine.journal.records import Beginning, Claim, NewExecution
+from flowengine.journal.records import Beginning, LockOperation, NewExecution
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import Claim as Kernel
 from flowengine.kernel.notation.times import format_time
@@ -164,7 +164,9 @@ def begun_by(host: Host, linked: LinkedFlow, event: Mapping[str, Any]) -> Beginn
     return Beginning(data["id"], new, keys, pack(started), claims)
 
 
-def declared_by(linked: LinkedFlow, started: Any) -> tuple[list[tuple[str, str]], list[Claim]]:
+def declared_by(
+    linked: LinkedFlow, started: Any
+) -> tuple[list[tuple[str, str]], list[LockOperation]]:
     """Return the store's record of an execution that starts with an event.
 
     Returns:

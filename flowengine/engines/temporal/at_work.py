@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Log
 
 
-class Attempt:
+class AttemptAtWork:
     """An attempt at work in this process.
 
     Args:
         work: Does its work, and returns the event. Called with the attempt.
     """
 
-    def __init__(self, work: Callable[[Attempt], Coroutine[Any, Any, dict[str, Any]]]) -> None:
+    def __init__(
+        self, work: Callable[[AttemptAtWork], Coroutine[Any, Any, dict[str, Any]]]
+    ) -> None:
         self.printed: Printed | None = None
         """What it prints, as soon as that is known."""
         self.task = asyncio.create_task(work(self))
@@ -66,8 +68,8 @@ class AtWork:
 
     def __init__(self, queue: str) -> None:
         self._queue = queue
-        self._attempts: set[Attempt] = set()
-        self._left: dict[str, Attempt] = {}
+        self._attempts: set[AttemptAtWork] = set()
+        self._left: dict[str, AttemptAtWork] = {}
         """Key → attempt that its first activity has left at work. It remains for some time after
         its end: the result of an activity is lost if its run was continued at that moment."""
 
@@ -88,7 +90,7 @@ class AtWork:
             await asyncio.wait(tasks)
 
     async def begun(
-        self, work: Callable[[Attempt], Coroutine[Any, Any, dict[str, Any]]]
+        self, work: Callable[[AttemptAtWork], Coroutine[Any, Any, dict[str, Any]]]
     ) -> dict[str, Any]:
         """Begin an attempt, in its activity.
 
@@ -98,7 +100,7 @@ class AtWork:
         Raises:
             asyncio.CancelledError: The workflow has stopped it.
         """
-        attempt = Attempt(work)
+        attempt = AttemptAtWork(work)
         self._attempts.add(attempt)
         attempt.task.add_done_callback(lambda _: self._attempts.discard(attempt))
         event = await _Watch(attempt, self._may_leave).event()
@@ -114,7 +116,7 @@ class AtWork:
         counted = sum(one.is_counted and not one.task.done() for one in self._left.values())
         return activity.info().task_queue != QUEUE or counted < PLACES
 
-    def _leave(self, attempt: Attempt) -> dict[str, Any]:
+    def _leave(self, attempt: AttemptAtWork) -> dict[str, Any]:
         info, timeout = activity.info(), _timeout()
         key = f"{info.workflow_run_id}/{info.activity_id}"
         attempt.is_counted = info.task_queue == QUEUE
@@ -137,7 +139,7 @@ class AtWork:
         """
         attempt = self._left.get(key)
         if attempt is None:
-            attempt = Attempt(_ended)
+            attempt = AttemptAtWork(_ended)
             stop = False
         if attempt.cutting is not None:
             attempt.cutting.cancel()
@@ -176,7 +178,7 @@ class _Watch:
             activity of another run may watch it.
     """
 
-    def __init__(self, attempt: Attempt, may_leave: Callable[[], bool] | None = None) -> None:
+    def __init__(self, attempt: AttemptAtWork, may_leave: Callable[[], bool] | None = None) -> None:
         self._attempt = attempt
         self._may_leave = may_leave
         self._begun = _now()
@@ -247,7 +249,7 @@ class _Watch:
         activity.heartbeat(*([] if log is None and self._may_leave else beat_of(log)))
 
 
-async def _ended(_: Attempt) -> dict[str, Any]:
+async def _ended(_: AttemptAtWork) -> dict[str, Any]:
     """Stand for an attempt of an earlier process, until its programs have surely ended."""
     ended = asyncio.create_task(asyncio.sleep(_timeout()))
     while not ended.done():

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.engines.temporal.at_work import Attempt
+    from flowengine.engines.temporal.at_work import AttemptAtWork
     from flowengine.engines.temporal.places import Place
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import NotReleased
@@ -159,7 +159,7 @@ class Attempts:
         """
         return await self._at_work.watched(key, stop=stop)
 
-    async def _event(self, given: bytes, attempt: Attempt) -> dict[str, Any]:
+    async def _event(self, given: bytes, attempt: AttemptAtWork) -> dict[str, Any]:
         """Return the event of an attempt."""
         hash, workdir, data = unpack(given)
         run = run_of(data)

@@ -39,7 +39,7 @@ _AGAIN_SECONDS = 0.2
 """Delay before a query is repeated."""
 
 
-class Connection:
+class TemporalConnection:
     """Runs coroutines for callers on any thread, with a client that connects on first use.
 
     Args:

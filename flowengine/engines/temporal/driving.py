@@ -12,7 +12,7 @@ from flowengine.engines.results import Update
 from flowengine.engines.running.driving import Driving, refuse_on_loop
 from flowengine.engines.running.recovery import tries_for_environments
 from flowengine.engines.starting.beginning import record
-from flowengine.engines.temporal.following import Following
+from flowengine.engines.temporal.following import ExecutionFollower
 from flowengine.engines.temporal.support import unsupported
 from flowengine.journal.encoding import pack, unpack
 from flowengine.sdk import EnvironmentLost
@@ -117,10 +117,10 @@ class RemoteDriving(Driving):
     def take_hands(self, execution: str) -> None:
         """Do nothing, because the workflow has journaled them."""
 
-    def _following(self, execution: Execution) -> Following:
+    def _following(self, execution: Execution) -> ExecutionFollower:
         """Return what reports the progress of an execution to subscribers, if there are any."""
         goes_back = any(event["type"] == "retry" for event in execution.queue)
-        return Following(self._host, execution, goes_back=goes_back)
+        return ExecutionFollower(self._host, execution, goes_back=goes_back)
 
     def _has_sent(self, execution: str) -> bool:
         """Return whether subscribers are to learn what messages of this engine have caused."""

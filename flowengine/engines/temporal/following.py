@@ -13,10 +13,10 @@ from flowengine.kernel.commands import Notify
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.journal.records import Entry
+    from flowengine.journal.records import JournalEntry
 
 
-class Following:
+class ExecutionFollower:
     """Reports what happens to an execution, from its journal, as its driver would.
 
     Args:
@@ -30,7 +30,7 @@ class Following:
         self._execution = execution
         self._goes_back = goes_back
 
-    def read(self) -> list[Entry]:
+    def read(self) -> list[JournalEntry]:
         """Return the events that are not reported yet, if there is a subscriber.
 
         Without a worker there are none for now. That is for the caller to notice.
@@ -42,7 +42,7 @@ class Following:
         except StoreError:
             return []
 
-    def report(self, entries: list[Entry]) -> None:
+    def report(self, entries: list[JournalEntry]) -> None:
         """Report events that were read."""
         if not entries:
             return

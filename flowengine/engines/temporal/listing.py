@@ -27,7 +27,7 @@ from flowengine.engines.temporal.attributes import (
     fork_digest,
     label_digest,
 )
-from flowengine.engines.temporal.connection import PATIENCE, Connection
+from flowengine.engines.temporal.connection import PATIENCE, TemporalConnection
 from flowengine.engines.temporal.requests import MOVED, WORKFLOW, new_execution
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import UsageError
@@ -35,11 +35,11 @@ from flowengine.journal.filters import fits_execution, fits_wait, page_end, read
 from flowengine.journal.records import (
     ENDED,
     ExecutionFilter,
-    ExecutionPage,
     ExecutionRecord,
-    Wait,
+    ExecutionRecordPage,
+    ListedWait,
+    StoredWaitPage,
     WaitFilter,
-    WaitPage,
 )
 from flowengine.journal.records import OPEN as OPEN_STATUSES
 from flowengine.kernel.notation.ids import wait_id
@@ -65,21 +65,21 @@ class Listing:
         connection: The connection to it.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: TemporalConnection) -> None:
         self._connection = connection
 
     # -- executions
 
     async def executions(
         self, filter: ExecutionFilter, after: str | None, limit: int
-    ) -> ExecutionPage:
+    ) -> ExecutionRecordPage:
         """Return a page of executions, newest first.
 
         The index is not sorted by time of creation, so it is read in spans of time, from the end. A
         span that contains few executions is followed by a longer one.
         """
         if filter.due is not None:
-            return ExecutionPage([], None)  # workers fire timers, without being resumed
+            return ExecutionRecordPage([], None)  # workers fire timers, without being resumed
         place = None if after is None else read_page_end(after)
         end = datetime.now(UTC) + timedelta(hours=1) if place is None else _time(-place[0])
         condition, span = _condition(filter), _FIRST_SPAN
@@ -102,7 +102,7 @@ class Listing:
                 break
         page = found[:limit]
         more = page_end(page[-1][0]) if page and len(found) > limit else None
-        return ExecutionPage([record for _, record in page], more)
+        return ExecutionRecordPage([record for _, record in page], more)
 
     async def open_executions(self) -> dict[str, int]:
         """Return how many executions have each open status."""
@@ -139,7 +139,7 @@ class Listing:
 
     # -- waits
 
-    async def waits(self, filter: WaitFilter, after: str | None, limit: int) -> WaitPage:
+    async def waits(self, filter: WaitFilter, after: str | None, limit: int) -> StoredWaitPage:
         """Return a page of the open waits of all executions, oldest first.
 
         The cost grows with the number of executions with such waits.
@@ -153,7 +153,7 @@ class Listing:
         if filter.flow is not None:
             condition += f" AND {FLOW.name} = {_quoted(filter.flow)}"
         place = (0, "") if after is None else _read_wait_end(after)
-        found: list[tuple[tuple[int, str], Wait]] = []
+        found: list[tuple[tuple[int, str], ListedWait]] = []
         async for row in self._rows(condition):
             async for wait in self._open_waits(row):
                 at = turn_of(wait.record) if filter.in_turn else wait.record["since"], wait.id
@@ -162,7 +162,7 @@ class Listing:
         found.sort(key=lambda pair: pair[0])
         page = found[:limit]
         more = f"{page[-1][0][0]}.{page[-1][0][1]}" if page and len(found) > limit else None
-        return WaitPage([wait for _, wait in page], more)
+        return StoredWaitPage([wait for _, wait in page], more)
 
     async def found_waits(self, beginning: str) -> list[tuple[str, str]]:
         """Return the waits whose ids have a prefix, each with its execution.
@@ -207,7 +207,7 @@ class Listing:
                 return None
         return await record_of(row)
 
-    async def _open_waits(self, row: WorkflowExecution) -> AsyncIterator[Wait]:
+    async def _open_waits(self, row: WorkflowExecution) -> AsyncIterator[ListedWait]:
         memo = await row.memo()
         records = memo.get(OPEN_WAITS, []) if NEW in memo else []
         if records is None:
@@ -216,7 +216,7 @@ class Listing:
         for record in records:
             number, flow = record["id"], new_execution(memo[NEW]).flow
             id = wait_id(row.id, number)
-            yield Wait(id, row.id, flow, number, record, None, [], None, None, None)
+            yield ListedWait(id, row.id, flow, number, record, None, [], None, None, None)
 
     async def _count(self, query: str) -> int:
         client = await self._connection.client()

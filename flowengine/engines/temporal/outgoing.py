@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PATIENCE = timedelta(seconds=60)
 
 
-class Outgoing:
+class OutgoingQueue:
     """Passes on what an append contains for others, by local activities, one after the other.
 
     Args:

@@ -27,7 +27,7 @@ _REPLAYING = threading.Lock()
 """Held while a history is replayed: stores of other threads may read the same execution."""
 
 
-class Past:
+class EndedExecutions:
     """Executions that have ended, from their histories."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ async def replayed(client: Client, execution: str, run: str) -> WorkflowDriver:
     """Return an execution as its workflow left it after the last finished workflow task.
 
     Raises:
-        StoreError: As for `Past.of`.
+        StoreError: As for `EndedExecutions.of`.
     """
     history = await client.get_workflow_handle(execution, run_id=run).fetch_history()
     try:

@@ -306,7 +306,7 @@ class Placing:
                 yield (SCOPES[use["scope"]], self._owner(run, use, name), name), spec
 
     def _owner(self, run: Run, use: Mapping[str, Any], name: str) -> str:
-        """Return the owner of an environment. For a region, see `Requests`."""
+        """Return the owner of an environment. For a region, see `EnvironmentRequests`."""
         execution = self._execution.id
         if use["scope"] == EXECUTION:
             return execution

@@ -9,22 +9,22 @@ from flowengine import errors
 from flowengine.journal.records import (
     Append,
     Beginning,
-    Claim,
     ClosedWait,
-    Entry,
+    ExecutionHead,
     ExecutionRecord,
     FlowGrant,
-    Head,
+    JournalEntry,
+    ListedWait,
     ListPart,
+    LockOperation,
     NewExecution,
     NewGrant,
     Outgoing,
-    Sent,
+    SendResult,
     Standing,
+    StoredWaitPage,
     Vote,
-    Wait,
     WaitFilter,
-    WaitPage,
 )
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.values import join_secrets, split_secrets
@@ -110,7 +110,7 @@ def error_as_data(error: errors.FlowEngineError) -> list[Any]:
     standing = getattr(error, "standing", None)
     kind = (
         type(standing).__name__
-        if isinstance(standing, ExecutionRecord | FlowGrant | Wait)
+        if isinstance(standing, ExecutionRecord | FlowGrant | ListedWait)
         else None
     )
     shown = plain(standing) if kind else None
@@ -141,8 +141,8 @@ def raise_error(data: list[Any]) -> None:
     raise error
 
 
-def _wait(data: list[Any]) -> Wait:
-    return Wait(*data)
+def _wait(data: list[Any]) -> ListedWait:
+    return ListedWait(*data)
 
 
 def _record(data: list[Any]) -> ExecutionRecord:
@@ -152,7 +152,7 @@ def _record(data: list[Any]) -> ExecutionRecord:
 _STANDING: Mapping[str, Callable[[list[Any]], Any]] = {
     "ExecutionRecord": _record,
     "FlowGrant": lambda data: FlowGrant(*data),
-    "Wait": _wait,
+    "ListedWait": _wait,
 }
 
 
@@ -171,11 +171,11 @@ ANSWERS: Mapping[str, Callable[[Any], Any]] = {
     "around": lambda data: data,
     "get_flow": lambda data: data,
     "texts": lambda data: data,
-    "events": lambda data: (data[0], [Entry(*one) for one in data[1]]),
+    "events": lambda data: (data[0], [JournalEntry(*one) for one in data[1]]),
     "undelivered": lambda data: [Outgoing(*one) for one in data],
     "wait": _wait,
-    "waits": lambda data: WaitPage([_wait(one) for one in data[0]], data[1]),
-    "send": lambda data: Sent(*data),
+    "waits": lambda data: StoredWaitPage([_wait(one) for one in data[0]], data[1]),
+    "send": lambda data: SendResult(*data),
     "decide": lambda data: Standing(data[0], data[1], data[2], _wait(data[3])),
 }
 """Method → function that decodes its result."""
@@ -242,7 +242,7 @@ def append_of(data: list[Any]) -> Append:
         epoch=0,
         events=[(at, event) for at, event in append.events],
         new=new,
-        head=None if append.head is None else Head(*append.head),
+        head=None if append.head is None else ExecutionHead(*append.head),
         closed=[ClosedWait(*closed) for closed in append.closed],
         keys=[(signal, key) for signal, key in append.keys],
         sent=[Outgoing(*sent) for sent in append.sent],
@@ -257,7 +257,7 @@ def append_of(data: list[Any]) -> Append:
 def beginning(data: Mapping[str, Any]) -> Beginning:
     """Return an execution to start, from plain data."""
     keys = [(signal, key) for signal, key in data["keys"]]
-    claims = [Claim(*claim) for claim in data["claims"]]
+    claims = [LockOperation(*claim) for claim in data["claims"]]
     return Beginning(data["id"], new_execution(data["new"]), keys, data["event"], claims)
 
 

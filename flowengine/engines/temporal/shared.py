@@ -27,10 +27,17 @@ from flowengine.engines.temporal.requests import (
 )
 from flowengine.errors import Conflict, FlowEngineError, NotFound
 from flowengine.journal.memory.claims import Claims, KeptClaim
-from flowengine.journal.memory.grants import Grants
-from flowengine.journal.memory.messages import Messages
-from flowengine.journal.memory.schedules import Schedules
-from flowengine.journal.records import Claim, Claimed, FlowGrant, Message, Scheduled, Sent
+from flowengine.journal.memory.grants import MemoryGrants
+from flowengine.journal.memory.messages import MemoryMessages
+from flowengine.journal.memory.schedules import MemorySchedules
+from flowengine.journal.records import (
+    Claimed,
+    FlowGrant,
+    InboxMessage,
+    LockOperation,
+    Scheduled,
+    SendResult,
+)
 
 STARTS = "flowengine-starts"
 """Id of the workflow that keeps the signals that start executions."""
@@ -86,13 +93,13 @@ class Shared:
         """Execution → number of its last request, because requests can be repeated."""
         self.deployed: dict[str, list[Any]] = dict(state.get("deployed", {}))
         """Flow → version, hash, time, signals, packed flow."""
-        self.schedules = Schedules(Scheduled(*one) for one in state.get("schedules", ()))
-        self.grants = Grants()
+        self.schedules = MemorySchedules(Scheduled(*one) for one in state.get("schedules", ()))
+        self.grants = MemoryGrants()
         for grant in state.get("grants", ()):
             self.grants.keep(FlowGrant(*grant))
         self.using: dict[str, str] = dict(state.get("using", {}))
         """Id of a wait → the grant that is about to answer it."""
-        self.messages = Messages()
+        self.messages = MemoryMessages()
         self.claims = Claims(self.messages)
         self.claims.restore(
             [
@@ -153,7 +160,7 @@ class Shared:
     def claim(self, execution: str, claims: list[Any], at: int) -> None:
         """Make or release claims on the lock."""
         for claim in claims:
-            self.claims.write(execution, Claim(*claim), at)
+            self.claims.write(execution, LockOperation(*claim), at)
 
     def use(self, grant: str, wait: str, at: int) -> bool:
         """Use a grant for the answer to a wait, and return whether it was usable."""
@@ -248,7 +255,7 @@ class SharedWorkflow:
         """Start an execution with claims on the lock, unless the lock refuses them."""
         shared, execution = self._shared, request["begin"]["id"]
         async with self._turn:
-            claims = [Claim(*claim) for claim in request["claims"]]
+            claims = [LockOperation(*claim) for claim in request["claims"]]
             rejected = shared.claims.rejected_by(execution, claims)
             if rejected is not None:
                 return {"answer": [*rejected]}
@@ -264,7 +271,7 @@ class SharedWorkflow:
         Once started, it makes the same claims. Until then, or for a while, it receives no
         grant. The claims of one that was not started are released at the first grant.
         """
-        made = [Claim(*claim) for claim in claims]
+        made = [LockOperation(*claim) for claim in claims]
         rejected = self._shared.claims.rejected_by(execution, made)
         if rejected is not None:
             return {"answer": [*rejected]}
@@ -376,7 +383,7 @@ class SharedWorkflow:
             task.cancel()
         return task is not None
 
-    def _arrived(self) -> list[Message]:
+    def _arrived(self) -> list[InboxMessage]:
         """Return the grants that executions can receive now."""
         arrived = self._shared.messages.arrived(0)
         return [message for message in arrived if message.execution not in self._reserved]
@@ -394,11 +401,11 @@ class SharedWorkflow:
             return True
         return self._is_long() and workflow.all_handlers_finished()
 
-    def _before(self, id: str) -> Sent | None:
+    def _before(self, id: str) -> SendResult | None:
         before = self._shared.sent.get(id)
-        return None if before is None else Sent(0, before[0], False, event=before[1])
+        return None if before is None else SendResult(0, before[0], False, event=before[1])
 
-    async def _sent(self, request: dict[str, Any]) -> Sent:
+    async def _sent(self, request: dict[str, Any]) -> SendResult:
         id, event, begin = request["id"], request["event"], request["begin"]
         before = self._before(id)
         if before is not None:
@@ -409,14 +416,14 @@ class SharedWorkflow:
             execution = shared.members[0][1]
             if await _signal(execution, message):
                 shared.sent[id] = [execution, event]
-                return Sent(0, execution, True, event=event)
+                return SendResult(0, execution, True, event=event)
             shared.leave(execution)  # it has ended
         if begin is None:
             raise NotFound("no open execution has the key")
         await self._begin(begin)
         shared.join(begin["new"][3], begin["id"])
         shared.sent[id] = [begin["id"], begin["event"]]
-        return Sent(0, begin["id"], True, True, begin["event"])
+        return SendResult(0, begin["id"], True, True, begin["event"])
 
     async def _begin(self, begin: dict[str, Any]) -> None:
         """Start an execution. Its id makes this idempotent."""
@@ -426,7 +433,7 @@ class SharedWorkflow:
         if refusal is not None:
             raise Conflict(refusal[0], hint=hint_of(refusal[1]))
 
-    async def _forward_grant(self, message: Message) -> None:
+    async def _forward_grant(self, message: InboxMessage) -> None:
         """Tell an execution that it was granted the lock, or must be cancelled."""
         shared, execution = self._shared, message.execution
         number = f"{workflow.info().workflow_id} {workflow.info().run_id} {message.number}"

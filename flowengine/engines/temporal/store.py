@@ -53,14 +53,14 @@ from flowengine.engines.temporal.attributes import (
     label_digests,
     register,
 )
-from flowengine.engines.temporal.connection import PATIENCE, Connection, again_if_refused
+from flowengine.engines.temporal.connection import PATIENCE, TemporalConnection, again_if_refused
 from flowengine.engines.temporal.heartbeat import configured_heartbeat, task_time
 from flowengine.engines.temporal.keys import keys
 from flowengine.engines.temporal.listing import Listing, is_moved, record_of
 from flowengine.engines.temporal.local_copies import LocalCopies
 from flowengine.engines.temporal.moved_workspaces import ObjectWorkspaces
 from flowengine.engines.temporal.objects import VARIABLE, Objects, objects
-from flowengine.engines.temporal.past import Past, first_input, replayed
+from flowengine.engines.temporal.past import EndedExecutions, first_input, replayed
 from flowengine.engines.temporal.payloads import ByReference, Codec
 from flowengine.engines.temporal.requests import (
     ANSWERS,
@@ -98,30 +98,30 @@ from flowengine.journal.records import (
     Append,
     Artifact,
     Beginning,
-    Claim,
     Claimed,
     Deployed,
     Due,
-    Entry,
     ExecutionFilter,
-    ExecutionPage,
+    ExecutionHead,
     ExecutionRecord,
+    ExecutionRecordPage,
     FlowGrant,
-    Head,
+    InboxMessage,
+    JournalEntry,
+    ListedWait,
     Loaded,
-    Message,
+    LockOperation,
     NewExecution,
     Outgoing,
     Owner,
     Pruned,
     Scheduled,
-    Sent,
+    SendResult,
+    SignalStart,
     Standing,
-    Start,
+    StoredWaitPage,
     Vote,
-    Wait,
     WaitFilter,
-    WaitPage,
 )
 from flowengine.journal.refusals import (
     check_movable,
@@ -174,10 +174,10 @@ class TemporalStore:
         self.sent_at: dict[str, int] = {}
         """Execution → the time of the first message that this store has sent it since it was
         driven here (ms)."""
-        self._connection = Connection(address, self.objects)
+        self._connection = TemporalConnection(address, self.objects)
         self._call = self._connection.call
         self._listing = Listing(self._connection)
-        self._past = Past()
+        self._past = EndedExecutions()
         self._flows: dict[str, bytes] = {}
         self._copies = LocalCopies()
         self._of_hash: dict[str, str] = {}
@@ -257,8 +257,8 @@ class TemporalStore:
         every = [Deployed(*one) for one in self._shared(STARTS, "deployed", "") or ()]
         return [one for one in every if flow in (None, one.flow)]
 
-    def starts(self, signal: str) -> list[Start]:
-        return [Start(*one) for one in self._shared(STARTS, "starts", signal) or ()]
+    def starts(self, signal: str) -> list[SignalStart]:
+        return [SignalStart(*one) for one in self._shared(STARTS, "starts", signal) or ()]
 
     def schedules(self, until: int | None = None) -> list[Scheduled]:
         found = self._shared(STARTS, "schedules", "" if until is None else str(until))
@@ -277,8 +277,8 @@ class TemporalStore:
     def load(self, id: str) -> Loaded:
         return Loaded(self.execution(id), None, self.events(id))
 
-    def events(self, id: str, since: int = 0, limit: int | None = None) -> list[Entry]:
-        found: list[Entry] = []
+    def events(self, id: str, since: int = 0, limit: int | None = None) -> list[JournalEntry]:
+        found: list[JournalEntry] = []
         while limit is None or len(found) < limit:
             left = None if limit is None else limit - len(found)
             first, page = self._read(id, "events", id, since + len(found), left)
@@ -295,14 +295,16 @@ class TemporalStore:
     def numbered(self, after: int, limit: int) -> NoReturn:
         self.number_events()
 
-    async def _earlier(self, id: str, since: int, until: int, limit: int | None) -> Sequence[Entry]:
+    async def _earlier(
+        self, id: str, since: int, until: int, limit: int | None
+    ) -> Sequence[JournalEntry]:
         """Return events from the histories of earlier runs.
 
         Only the runs that contain them are replayed, each once.
         """
         client = await self._connection.client()
         end = until if limit is None else min(until, since + limit)
-        parts: list[Sequence[Entry]] = []
+        parts: list[Sequence[JournalEntry]] = []
         start = await first_input(client, id)
         while end > since:
             run = start["past"]["before"]
@@ -339,19 +341,19 @@ class TemporalStore:
 
     def executions(
         self, filter: ExecutionFilter = _ALL_EXECUTIONS, after: str | None = None, limit: int = 50
-    ) -> ExecutionPage:
+    ) -> ExecutionRecordPage:
         return self._call(self._listing.executions(filter, after, limit))
 
-    def wait(self, id: str) -> Wait:
-        found: Wait = self._read(self._execution_of(id), "wait", id)
+    def wait(self, id: str) -> ListedWait:
+        found: ListedWait = self._read(self._execution_of(id), "wait", id)
         return found
 
     def waits(
         self, filter: WaitFilter = _ALL_WAITS, after: str | None = None, limit: int = 50
-    ) -> WaitPage:
+    ) -> StoredWaitPage:
         if filter.execution is None:
             return self._call(self._listing.waits(filter, after, limit))
-        page: WaitPage = self._read(filter.execution, "waits", filter, after, limit)
+        page: StoredWaitPage = self._read(filter.execution, "waits", filter, after, limit)
         return page
 
     def find_execution(self, beginning: str) -> str:
@@ -562,12 +564,12 @@ class TemporalStore:
             return False
         return True
 
-    def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
+    def send(self, execution: str, event: bytes, at: int, message_id: str) -> SendResult:
         kind = unpack(event)["type"]
         self._note_sent(execution, at)
         if kind not in HANDS:
             return self._call(self._signal(execution, event, at, message_id, kind))
-        sent: Sent | None = self._write(execution, "send", execution, event, at, message_id)
+        sent: SendResult | None = self._write(execution, "send", execution, event, at, message_id)
         if sent is None:
             record = self.execution(execution)
             raise ended(record)
@@ -575,7 +577,7 @@ class TemporalStore:
 
     async def _signal(
         self, execution: str, event: bytes, at: int, message_id: str, kind: str
-    ) -> Sent:
+    ) -> SendResult:
         """Send a message as a signal, which needs no worker."""
         record = await self._record(execution)
         if record.status in ENDED:
@@ -593,16 +595,16 @@ class TemporalStore:
             raise ended(record) from None
         before = await self._sent(record, message_id) if kind == "message" else None
         if before is None or before.event == event:
-            return Sent(0, execution, True, event=event)
+            return SendResult(0, execution, True, event=event)
         return before
 
-    async def _sent(self, record: ExecutionRecord, message_id: str) -> Sent | None:
+    async def _sent(self, record: ExecutionRecord, message_id: str) -> SendResult | None:
         """Return a message as first sent. None: it was not sent, or no worker responds soon."""
         try:
             answer = await self._answer(record.id, "sent", [record.id, message_id], _SOON)
         except (RPCError, StoreError):
             return None
-        return None if answer is None else Sent(*answer)
+        return None if answer is None else SendResult(*answer)
 
     def decide(self, wait: str, vote: Vote) -> Standing:
         execution = self._execution_of(wait)
@@ -613,17 +615,17 @@ class TemporalStore:
             return Standing(False, not closed.open, closed.decision, closed)
         return standing
 
-    def inbox(self, execution: str) -> list[Message]:
+    def inbox(self, execution: str) -> list[InboxMessage]:
         """Return what starts an execution until a worker begins it. It takes the rest at once."""
         return self._call(self._inbox(execution))
 
-    async def _inbox(self, execution: str) -> list[Message]:
+    async def _inbox(self, execution: str) -> list[InboxMessage]:
         if HEAD in await (await self._described(execution)).memo():
             return []
         start = await first_input(await self._connection.client(), execution)
-        return [Message(1, execution, start["new"][3], start["event"])]
+        return [InboxMessage(1, execution, start["new"][3], start["event"])]
 
-    def arrived(self, after: int) -> list[Message]:
+    def arrived(self, after: int) -> list[InboxMessage]:
         return []  # a workflow takes its messages at once
 
     def changes(self) -> int:
@@ -677,7 +679,7 @@ class TemporalStore:
         at: int,
         message_id: str,
         begin: Beginning | None = None,
-    ) -> Sent:
+    ) -> SendResult:
         begun = None if begin is None else beginning_as_data(begin)
         name = f"{signal} {key}"
         request = {"event": event, "at": at, "id": message_id, "begin": begun, "name": name}
@@ -685,7 +687,7 @@ class TemporalStore:
             answer = self._call(self._ask(key_workflow(signal, key), "send", [request]))
         except NotFound:
             raise _no_key(signal, key) from None
-        sent = Sent(*answer)
+        sent = SendResult(*answer)
         self._note_sent(sent.execution, at)
         return sent
 
@@ -900,8 +902,10 @@ class TemporalStore:
             },
             "held": True,
         }
-        head = Head(record.status, record.changed_at, record.due)
-        append = Append(record.id, 0, 0, head=head, claims=[Claim(*claim) for claim in claims])
+        head = ExecutionHead(record.status, record.changed_at, record.due)
+        append = Append(
+            record.id, 0, 0, head=head, claims=[LockOperation(*claim) for claim in claims]
+        )
         reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
         self._call(self._end_held(record.id))
         locks = self._reserve(record.id, append)

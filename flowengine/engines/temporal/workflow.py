@@ -42,7 +42,7 @@ from flowengine.engines.temporal.attributes import (
 )
 from flowengine.engines.temporal.heartbeat import DEFAULT, TAKEN, is_too_long
 from flowengine.engines.temporal.inputs import Inputs, fixed
-from flowengine.engines.temporal.outgoing import Outgoing
+from flowengine.engines.temporal.outgoing import OutgoingQueue
 from flowengine.engines.temporal.payloads import LARGE, ByReference
 from flowengine.engines.temporal.placing import EnvironmentsLost, Placing, never_began
 from flowengine.engines.temporal.reducing import Unreduced, has_reducers, known, remembered
@@ -76,7 +76,7 @@ from flowengine.engines.temporal.texts import add
 from flowengine.errors import Conflict, FlowEngineError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.memory.store import MemoryStore
-from flowengine.journal.records import Append, Beginning, Head, Standing
+from flowengine.journal.records import Append, Beginning, ExecutionHead, Standing
 from flowengine.journal.refusals import no_execution
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.notation.ids import wait_id
@@ -166,7 +166,7 @@ class WorkflowDriver(Carrier):
         """Whether another store drives it from now on."""
         self.texts: dict[str, bytes] = {}
         """Digest → text of a tool that approvers have seen, without an object store."""
-        self.outgoing = Outgoing(id, new.created_at, self.store, self._rest)
+        self.outgoing = OutgoingQueue(id, new.created_at, self.store, self._rest)
         self.placing = Placing(self.execution, lambda: _SETTINGS["heartbeat"], self._released)
         self._inputs = Inputs(self.execution)
         self._held: deque[Run] = deque()
@@ -285,7 +285,7 @@ class WorkflowDriver(Carrier):
     def arrive(self) -> None:
         """Publish an execution from another store, and make it known by its keys."""
         record = self.store.execution(self.execution.id)
-        head = Head(record.status, record.changed_at, record.due)
+        head = ExecutionHead(record.status, record.changed_at, record.due)
         append = Append(record.id, 0, self.execution.seq, head=head)
         self.outgoing.add(append)
         self._show(append)

@@ -14,10 +14,10 @@ from typing import Any
 from flowengine.execution_environment.bookkeeping.capacity import Capacity, PlaceClaim, Places
 from flowengine.execution_environment.bookkeeping.instances import Handle, Instance, Record
 from flowengine.execution_environment.bookkeeping.states import MOVES, State
-from flowengine.execution_environment.clock import Clock
+from flowengine.execution_environment.clock import TimerClock
 from flowengine.execution_environment.errors import Fault, SpecInvalid, UnknownEnvironment
-from flowengine.execution_environment.observation.events import PREFIX, Event, Events, Name
-from flowengine.execution_environment.specs.spec import Declared, check_spec
+from flowengine.execution_environment.observation.events import PREFIX, Event, EventPublisher, Name
+from flowengine.execution_environment.specs.spec import DeclaredSpec, check_spec
 from flowengine.sdk.errors import EnvironmentClosed
 
 Given = Mapping[str, Any] | str
@@ -37,11 +37,11 @@ class Books:
         capacity: Limits on open environments.
     """
 
-    def __init__(self, manager: str, clock: Clock, capacity: Capacity) -> None:
+    def __init__(self, manager: str, clock: TimerClock, capacity: Capacity) -> None:
         self.manager = manager
         self.clock = clock
         self.lock = threading.RLock()
-        self.events = Events()
+        self.events = EventPublisher()
         self.places = Places(capacity)
         self.records: dict[str, Record] = {}
         self.instances: dict[str, Instance] = {}
@@ -100,7 +100,7 @@ class Books:
             return found
         return self.declare(check_spec(given))
 
-    def declare(self, declared: Declared) -> Record:
+    def declare(self, declared: DeclaredSpec) -> Record:
         """Record a spec.
 
         Args:
@@ -287,12 +287,12 @@ class Books:
         ]
 
 
-def place_of(declared: Declared) -> PlaceClaim:
+def place_of(declared: DeclaredSpec) -> PlaceClaim:
     """Return the claim of an environment on limited places."""
     return PlaceClaim(declared.spec.kind, declared.spec.scope, declared.spec.owner_id)
 
 
-def check_names(together: Iterable[Declared]) -> None:
+def check_names(together: Iterable[DeclaredSpec]) -> None:
     """Reject two different specs with one name for the same owner.
 
     Args:
@@ -301,7 +301,7 @@ def check_names(together: Iterable[Declared]) -> None:
     Raises:
         SpecInvalid: Two have one name.
     """
-    seen: dict[tuple[str, str, str], Declared] = {}
+    seen: dict[tuple[str, str, str], DeclaredSpec] = {}
     for declared in together:
         key = (declared.spec.scope, declared.spec.owner_id, declared.resource_key)
         other = seen.setdefault(key, declared)

@@ -37,7 +37,7 @@ class PlaceClaim(NamedTuple):
     owner_id: str
 
 
-class Turn:
+class CapacityTurn:
     """A caller that has places or waits for them.
 
     Args:
@@ -61,9 +61,9 @@ class Places:
     def __init__(self, capacity: Capacity) -> None:
         self.capacity = capacity
         self._used: dict[tuple[str, ...], int] = {}
-        self._waiting: list[Turn] = []
+        self._waiting: list[CapacityTurn] = []
 
-    def ask(self, turn: Turn) -> bool:
+    def ask(self, turn: CapacityTurn) -> bool:
         """Take places, or wait for them.
 
         Args:
@@ -76,12 +76,12 @@ class Places:
         self._serve(tell=False)
         return turn.had
 
-    def possible(self, turn: Turn) -> bool:
+    def possible(self, turn: CapacityTurn) -> bool:
         """Return whether the places could be granted if all places were free."""
         wanted = self._wanted(turn)
         return all(number <= self._most(counter) for counter, number in wanted.items())
 
-    def give_up(self, turn: Turn) -> None:
+    def give_up(self, turn: CapacityTurn) -> None:
         """Stop waiting, and release granted places."""
         if turn in self._waiting:
             self._waiting.remove(turn)
@@ -141,7 +141,7 @@ class Places:
             if tell:
                 turn.granted()
 
-    def _lacking(self, turn: Turn) -> list[tuple[str, ...]]:
+    def _lacking(self, turn: CapacityTurn) -> list[tuple[str, ...]]:
         """Return the counters without enough free places."""
         return [
             counter
@@ -149,7 +149,7 @@ class Places:
             if self._used.get(counter, 0) + number > self._most(counter)
         ]
 
-    def _wanted(self, turn: Turn) -> dict[tuple[str, ...], int]:
+    def _wanted(self, turn: CapacityTurn) -> dict[tuple[str, ...], int]:
         wanted: dict[tuple[str, ...], int] = {}
         for place in turn.places:
             for counter in self.counters(place):

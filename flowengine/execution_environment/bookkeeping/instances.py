@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from flowengine.execution_environment.registry.entries import RegistryEntry
     from flowengine.execution_environment.registry.screens import Window
-    from flowengine.execution_environment.specs.spec import Declared
+    from flowengine.execution_environment.specs.spec import DeclaredSpec
     from flowengine.policy_approval import PolicyAnswer
 
 
@@ -40,7 +40,7 @@ class Record:
         declared: The spec.
     """
 
-    def __init__(self, declared: Declared) -> None:
+    def __init__(self, declared: DeclaredSpec) -> None:
         self.declared = declared
         self.current: Instance | None = None
         """The opening for new holders."""

@@ -18,7 +18,7 @@ from flowengine.execution_environment.futures import settled
 from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks
 from flowengine.execution_environment.lifecycle.opening_tasks import OpeningTasks
 from flowengine.execution_environment.lifecycle.place_queue import PlaceQueue
-from flowengine.execution_environment.resources.opening import Surroundings
+from flowengine.execution_environment.resources.opening import ManagerServices
 from flowengine.sdk.background import background
 
 
@@ -33,7 +33,7 @@ class Acquisition:
     """
 
     def __init__(
-        self, books: Books, around: Surroundings, queue: PlaceQueue, closings: ClosingTasks
+        self, books: Books, around: ManagerServices, queue: PlaceQueue, closings: ClosingTasks
     ) -> None:
         self.books = books
         self.around = around

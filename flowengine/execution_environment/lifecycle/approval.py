@@ -14,10 +14,10 @@ from flowengine.sdk.errors import Refused, Rejected
 if TYPE_CHECKING:
     from flowengine.execution_environment.bookkeeping.books import Books
     from flowengine.execution_environment.bookkeeping.instances import Instance, Record
-    from flowengine.execution_environment.specs.spec import Declared
+    from flowengine.execution_environment.specs.spec import DeclaredSpec
 
 
-def question_of(declared: Declared) -> Question:
+def question_of(declared: DeclaredSpec) -> Question:
     """Return the question about a spec, which is the same in every process."""
     spec = declared.spec
     return Question(
@@ -119,7 +119,7 @@ def take_answer(record: Record, given: Mapping[str, Any], books: Books) -> None:
         record.answer = answer
 
 
-def _check(answer: PolicyAnswer, declared: Declared) -> None:
+def _check(answer: PolicyAnswer, declared: DeclaredSpec) -> None:
     if answer.approved:
         return
     if answer.by_policy:

@@ -15,7 +15,7 @@ from flowengine.execution_environment.bookkeeping.states import CLOSABLE
 from flowengine.execution_environment.bookkeeping.views import describe
 from flowengine.execution_environment.futures import settled
 from flowengine.execution_environment.resources.closing import close_resource
-from flowengine.execution_environment.resources.opening import Surroundings
+from flowengine.execution_environment.resources.opening import ManagerServices
 from flowengine.sdk.background import background
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.threads import on_thread
@@ -29,7 +29,7 @@ class ClosingTasks:
         around: Objects shared by all openings.
     """
 
-    def __init__(self, books: Books, around: Surroundings) -> None:
+    def __init__(self, books: Books, around: ManagerServices) -> None:
         self.books = books
         self.around = around
 

@@ -30,8 +30,8 @@ from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTask
 from flowengine.execution_environment.lifecycle.place_queue import PlaceQueue
 from flowengine.execution_environment.resources.closing import close_resource, end_strays
 from flowengine.execution_environment.resources.opening import (
+    ManagerServices,
     Mounted,
-    Surroundings,
     failure_of,
     open_resource,
 )
@@ -58,7 +58,7 @@ class OpeningTasks:
     def __init__(
         self,
         books: Books,
-        around: Surroundings,
+        around: ManagerServices,
         queue: PlaceQueue,
         closings: ClosingTasks,
         have: Have,

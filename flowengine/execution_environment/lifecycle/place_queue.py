@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from flowengine.execution_environment.bookkeeping.books import Books, place_of
-from flowengine.execution_environment.bookkeeping.capacity import PlaceClaim, Turn
+from flowengine.execution_environment.bookkeeping.capacity import CapacityTurn, PlaceClaim
 from flowengine.execution_environment.bookkeeping.instances import Instance, Record
-from flowengine.execution_environment.clock import Clock, TookTooLong, within
+from flowengine.execution_environment.clock import TimerClock, TookTooLong, within
 from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks
 from flowengine.sdk.errors import EnvironmentBusy
 
@@ -23,7 +23,7 @@ class PlaceQueue:
         closings: Close environments to free places.
     """
 
-    def __init__(self, books: Books, clock: Clock, closings: ClosingTasks) -> None:
+    def __init__(self, books: Books, clock: TimerClock, closings: ClosingTasks) -> None:
         self.books = books
         self._clock = clock
         self._closings = closings
@@ -74,7 +74,7 @@ class PlaceQueue:
         with self.books.lock:
             wanted = [record for record in dict.fromkeys(records) if record.current is None]
             together = [place_of(record.declared) for record in dict.fromkeys(records)]
-            if not self.books.places.possible(Turn(together, bool)):
+            if not self.books.places.possible(CapacityTurn(together, bool)):
                 raise self._busy(str(records[0].declared), _NEVER)
         if wanted:
             places = [place_of(record.declared) for record in wanted]
@@ -114,7 +114,7 @@ class PlaceQueue:
         """Wait until places are free, first come, first served, with a time limit."""
         loop = asyncio.get_running_loop()
         granted = asyncio.Event()
-        turn = Turn(wanted, lambda: loop.call_soon_threadsafe(granted.set))
+        turn = CapacityTurn(wanted, lambda: loop.call_soon_threadsafe(granted.set))
         places = self.books.places
         with self.books.lock:
             if not places.possible(turn):

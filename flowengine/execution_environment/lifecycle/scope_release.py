@@ -24,7 +24,7 @@ class NotReleased(NamedTuple):
     """Name of the error's type."""
 
 
-class Report(NamedTuple):
+class ReleaseReport(NamedTuple):
     """The result of a release."""
 
     released: list[str]
@@ -46,7 +46,7 @@ class ScopeRelease:
         self._openings = openings
         self._closings = closings
 
-    async def release(self, scope: Scope, owner_id: str) -> Report:
+    async def release(self, scope: Scope, owner_id: str) -> ReleaseReport:
         """Close all environments of an owner, newest first, and discard specs and directories."""
         with self._books.lock:
             instances = self._books.of_owner(scope, owner_id)
@@ -65,7 +65,7 @@ class ScopeRelease:
             await self._closings.end_workspaces(scope, owner_id)
         return report
 
-    async def suspend(self, scope: Scope, owner_id: str) -> Report:
+    async def suspend(self, scope: Scope, owner_id: str) -> ReleaseReport:
         """Release all environments of an owner for a wait."""
         ended: list[tuple[Instance, Future[str | None]]] = []
         with self._books.lock:
@@ -82,7 +82,7 @@ class ScopeRelease:
                 ended.append((instance, closing))
         return report_of(ended)
 
-    async def close(self, wanted: Wanted) -> Report:
+    async def close(self, wanted: Wanted) -> ReleaseReport:
         """Close all environments. After that, none can be opened.
 
         Args:
@@ -104,7 +104,7 @@ class ScopeRelease:
                 await self._closings.end_workspaces(scope, owner_id)
         return report
 
-    async def _end(self, instances: Sequence[Instance]) -> Report:
+    async def _end(self, instances: Sequence[Instance]) -> ReleaseReport:
         """Close environments one after the other, after cancelling unfinished openings."""
         ended: list[tuple[Instance, Future[str | None]]] = []
         for instance in instances:
@@ -120,7 +120,7 @@ class ScopeRelease:
         return report_of(ended)
 
 
-def report_of(ended: Sequence[tuple[Instance, Future[str | None]]]) -> Report:
+def report_of(ended: Sequence[tuple[Instance, Future[str | None]]]) -> ReleaseReport:
     """Return the results of closings.
 
     Args:
@@ -137,4 +137,4 @@ def report_of(ended: Sequence[tuple[Instance, Future[str | None]]]) -> Report:
         else:
             key = instance.record.declared.resource_key
             failed.append(NotReleased(instance.id, key, error))
-    return Report(released, failed)
+    return ReleaseReport(released, failed)

@@ -69,7 +69,7 @@ class Event(NamedTuple):
 Subscriber = Callable[[Event], object]
 
 
-class Events:
+class EventPublisher:
     """Delivers events to subscribers."""
 
     def __init__(self) -> None:

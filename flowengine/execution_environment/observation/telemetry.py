@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
 
 
-class Measured(Protocol):
+class MeasuredManager(Protocol):
     """The measured object: a manager."""
 
     def subscribe(self, subscriber: Subscriber) -> object:
@@ -34,10 +34,10 @@ class Measured(Protocol):
 
 
 NAME = "flowengine.environment"
-_managers: weakref.WeakSet[Measured] = weakref.WeakSet()
+_managers: weakref.WeakSet[MeasuredManager] = weakref.WeakSet()
 
 
-def measure(manager: Measured) -> None:
+def measure(manager: MeasuredManager) -> None:
     """Collect metrics of a manager, if this program uses OpenTelemetry.
 
     Args:
@@ -50,10 +50,10 @@ def measure(manager: Measured) -> None:
     except ModuleNotFoundError:  # only the variables are set
         return
     _managers.add(manager)
-    manager.subscribe(Counted(*counted))
+    manager.subscribe(EventCounts(*counted))
 
 
-class Counted:
+class EventCounts:
     """Counts the events of one manager.
 
     Args:

@@ -26,7 +26,7 @@ from typing import Any
 
 from flowengine.durable_files import DRAFT, write_whole
 from flowengine.execution_environment.registry.signatures import is_signed, signed
-from flowengine.sdk.environments import Leftover, Owner
+from flowengine.sdk.environments import Leftover, ProcessIdentity
 from flowengine.sdk.errors import EnvironmentUnavailable
 from flowengine.sdk.process_identity import started
 from flowengine.store_folder import fault_of
@@ -60,7 +60,7 @@ class RegistryEntry:
             data["kind"],
             data["provider"],
             data["manager"],
-            Owner(*data["owner"]),
+            ProcessIdentity(*data["owner"]),
             data["mark"],
             Path(data["workspace"]),
             data["facts"],

@@ -46,7 +46,7 @@ _AT_ONCE = 4
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
-class Seen(NamedTuple):
+class ScreenAnswer(NamedTuple):
     """An answer."""
 
     at: int
@@ -139,7 +139,7 @@ class Window:
         return head, screen.picture
 
 
-def look(entry: RegistryEntry) -> Seen:
+def look(entry: RegistryEntry) -> ScreenAnswer:
     """Return the screen of an environment of a process of this user. It blocks for some seconds.
 
     Args:
@@ -189,7 +189,7 @@ def _received(connection: socket.socket) -> bytes:
     return bytes(data)
 
 
-def _answer_in(data: bytes) -> Seen | str:
+def _answer_in(data: bytes) -> ScreenAnswer | str:
     """Return an answer, or why there is none.
 
     Raises:
@@ -207,7 +207,7 @@ def _answer_in(data: bytes) -> Seen | str:
     if len(picture) != head["size"] or (picture and not picture.startswith(_PNG)):
         raise ValueError("not complete")
     text, title, address = (_clean(head[part]) for part in ("text", "title", "address"))
-    return Seen(int(head["at"]), Screen(text, picture, title, address))
+    return ScreenAnswer(int(head["at"]), Screen(text, picture, title, address))
 
 
 def _clean(text: Any) -> str:

@@ -30,7 +30,7 @@ from flowengine.errors import Conflict
 from flowengine.execution_environment.registry.entries import content, make_own, remove_drafts
 from flowengine.execution_environment.registry.signatures import is_signed, signed
 from flowengine.folder_removal import remove_tree
-from flowengine.sdk.environments import Owner, Scope
+from flowengine.sdk.environments import ProcessIdentity, Scope
 from flowengine.sdk.process_identity import is_dead
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine.store_folder import fault_of
@@ -64,7 +64,7 @@ class Workspaces:
         manager: Id of the manager.
     """
 
-    def __init__(self, folder: Path, owner: Owner, manager: str) -> None:
+    def __init__(self, folder: Path, owner: ProcessIdentity, manager: str) -> None:
         self._folder = folder / "workspaces"
         self._owner = owner
         self._manager = manager
@@ -348,10 +348,14 @@ def _claim_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.claim")
 
 
-def _owner_of(claim: dict[str, Any]) -> Owner:
+def _owner_of(claim: dict[str, Any]) -> ProcessIdentity:
     """Return the owner that uses a directory, or that left it for a later process."""
     owner = claim.get("owner", claim.get("left_by"))
-    return Owner(*owner) if isinstance(owner, list) and len(owner) == 4 else Owner(0, 0, "", "")
+    return (
+        ProcessIdentity(*owner)
+        if isinstance(owner, list) and len(owner) == 4
+        else ProcessIdentity(0, 0, "", "")
+    )
 
 
 def _open_lock(folder: Path) -> int | None:

@@ -16,11 +16,11 @@ from flowengine.sdk.threads import on_thread
 
 if TYPE_CHECKING:
     from flowengine.execution_environment.bookkeeping.instances import Instance, OpenedResource
-    from flowengine.execution_environment.resources.opening import Surroundings
+    from flowengine.execution_environment.resources.opening import ManagerServices
 
 
 async def close_resource(
-    opened: OpenedResource, around: Surroundings, *, suspend: bool, lost: bool
+    opened: OpenedResource, around: ManagerServices, *, suspend: bool, lost: bool
 ) -> str | None:
     """Close a resource, after its running calls have ended or were interrupted.
 

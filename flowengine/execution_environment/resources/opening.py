@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.errors import FlowEngineError
 from flowengine.execution_environment.bookkeeping.instances import OpenedResource
-from flowengine.execution_environment.clock import Clock, PluginFailed, TookTooLong, within
+from flowengine.execution_environment.clock import PluginFailed, TimerClock, TookTooLong, within
 from flowengine.execution_environment.registry.entries import NoEntry, Registry
 from flowengine.execution_environment.registry.workspaces import home_of
 from flowengine.execution_environment.specs import providers
@@ -21,7 +21,7 @@ from flowengine.execution_environment.specs.spec import isolated_enough
 from flowengine.sdk.environments import (
     Capabilities,
     Changes,
-    Owner,
+    ProcessIdentity,
     Provider,
     Request,
     Sandbox,
@@ -36,10 +36,10 @@ from flowengine.sdk.errors import (
 if TYPE_CHECKING:
     from flowengine.execution_environment.bookkeeping.instances import Instance
     from flowengine.execution_environment.registry.workspaces import Workspaces
-    from flowengine.execution_environment.specs.spec import Declared
+    from flowengine.execution_environment.specs.spec import DeclaredSpec
 
 
-class Bounds(NamedTuple):
+class TimeBounds(NamedTuple):
     """Time limits of plug-ins, in seconds."""
 
     start: float = 120.0
@@ -59,19 +59,19 @@ class Bounds(NamedTuple):
     """For the search for leftovers to end when a manager is closed."""
 
 
-class Surroundings(NamedTuple):
+class ManagerServices(NamedTuple):
     """Objects shared by all openings of one manager."""
 
     manager: str
-    owner: Owner
-    clock: Clock
-    bounds: Bounds
+    owner: ProcessIdentity
+    clock: TimerClock
+    bounds: TimeBounds
     registry: Registry
     workspaces: Workspaces
     guarded: Sequence[Path]
 
 
-class Choice(NamedTuple):
+class SandboxChoice(NamedTuple):
     """An available sandbox, and the limits and rules that it enforces."""
 
     name: str
@@ -80,7 +80,7 @@ class Choice(NamedTuple):
     unenforced: list[str]
 
 
-async def choose(declared: Declared, around: Surroundings, policy: Any) -> Choice:
+async def choose(declared: DeclaredSpec, around: ManagerServices, policy: Any) -> SandboxChoice:
     """Return the first of the spec's sandboxes that this machine can provide.
 
     Args:
@@ -112,9 +112,9 @@ async def _try(
     provider: Provider[Any],
     name: str,
     spec: Spec,
-    declared: Declared,
-    around: Surroundings,
-) -> Choice:
+    declared: DeclaredSpec,
+    around: ManagerServices,
+) -> SandboxChoice:
     held = Capabilities()
     try:
         sandbox = providers.sandbox_of(provider, name)
@@ -136,10 +136,10 @@ async def _try(
         raise EnvironmentUnavailable(
             f"{declared}: probing '{name}' raised {type(error).__name__}: {error}"
         ) from None
-    return Choice(name, sandbox, held, unenforced)
+    return SandboxChoice(name, sandbox, held, unenforced)
 
 
-def _check_held(declared: Declared, held: Capabilities, name: str, policy: Any) -> list[str]:
+def _check_held(declared: DeclaredSpec, held: Capabilities, name: str, policy: Any) -> list[str]:
     """Reject unenforceable requirements and rules, and return the limits that are not enforced."""
     for axis, wanted in declared.spec.requires.items():
         if axis == "isolation":
@@ -190,7 +190,7 @@ class Mounted(NamedTuple):
 
 async def open_resource(
     instance: Instance,
-    around: Surroundings,
+    around: ManagerServices,
     mounts: Mapping[str, Mounted],
     late: Callable[[Any], Awaitable[object]],
     changed: Changes,
@@ -244,7 +244,7 @@ async def open_resource(
 
 
 async def _prepared(
-    declared: Declared, choice: Choice, policy: Any, around: Surroundings
+    declared: DeclaredSpec, choice: SandboxChoice, policy: Any, around: ManagerServices
 ) -> object:
     """Return the preparations of the sandbox, whose time does not count as part of the start."""
     if choice.sandbox is None:
@@ -263,7 +263,7 @@ async def _prepared(
 
 
 def _prepare(
-    instance: Instance, provider: Provider[Any], choice: Choice, around: Surroundings
+    instance: Instance, provider: Provider[Any], choice: SandboxChoice, around: ManagerServices
 ) -> None:
     """Record the environment before its start, and create its directory."""
     record = instance.record
@@ -295,7 +295,7 @@ def _prepare(
         instance.entry = NoEntry(around.registry, {**data, "facts": {}})
 
 
-def _workspace(instance: Instance, around: Surroundings, *, needed: bool) -> tuple[Path, int]:
+def _workspace(instance: Instance, around: ManagerServices, *, needed: bool) -> tuple[Path, int]:
     """Return the directory of an opening, and the actual number of the opening."""
     declared = instance.record.declared
     spec = declared.spec
@@ -309,16 +309,16 @@ def _workspace(instance: Instance, around: Surroundings, *, needed: bool) -> tup
         return around.workspaces.temporary(), instance.generation
 
 
-def mark_of(id: str, owner: Owner, registry: Registry) -> str:
+def mark_of(id: str, owner: ProcessIdentity, registry: Registry) -> str:
     """Return the mark of an environment's processes, which names their owner."""
     return f"{id}@{owner.pid}.{owner.started}.{registry.name}.{owner.boot}"
 
 
-def owner_of(mark: str, around: Surroundings) -> Owner | None:
+def owner_of(mark: str, around: ManagerServices) -> ProcessIdentity | None:
     """Return the owner in a mark, or None if it is not a mark of this registry."""
     try:
         pid, began, name, boot = mark.partition("@")[2].split(".", 3)
-        owner = Owner(int(pid), int(began), boot, around.owner.host)
+        owner = ProcessIdentity(int(pid), int(began), boot, around.owner.host)
     except ValueError:
         return None
     return owner if name == around.registry.name else None
@@ -327,10 +327,10 @@ def owner_of(mark: str, around: Surroundings) -> Owner | None:
 def _request(
     instance: Instance,
     provider: Provider[Any],
-    choice: Choice,
+    choice: SandboxChoice,
     revealed: Any,
     policy: Any,
-    around: Surroundings,
+    around: ManagerServices,
     mounts: Mapping[str, Mounted],
     changed: Changes,
 ) -> Request:
@@ -378,7 +378,7 @@ def _request(
     )
 
 
-def _check_resource(resource: Any, declared: Declared, name: str) -> None:
+def _check_resource(resource: Any, declared: DeclaredSpec, name: str) -> None:
     if resource is None:
         raise EnvironmentStartFailed(f"{declared}: provider '{name}' returned no resource")
     if inspect.isawaitable(resource):

@@ -11,12 +11,12 @@ from flowengine.sdk.environments import Provider
 if TYPE_CHECKING:
     from flowengine.execution_environment.bookkeeping.instances import Instance
     from flowengine.execution_environment.registry.screens import Window
-    from flowengine.execution_environment.resources.opening import Surroundings
+    from flowengine.execution_environment.resources.opening import ManagerServices
 
 _log = logging.getLogger("flowengine.environments")
 
 
-def window_of(instance: Instance, around: Surroundings) -> Window | None:
+def window_of(instance: Instance, around: ManagerServices) -> Window | None:
     """Return a window for an environment that has just been opened. Call it on its loop.
 
     Args:

@@ -1,8 +1,8 @@
 """Specs: their form, their validation, and their identity.
 
 A spec is validated as a whole, and all faults are reported at once. The result is a private copy, a
-`Declared` with all defaults. All its content is part of its identity. Two specs share a resource
-only if they have the same digest.
+`DeclaredSpec` with all defaults. All its content is part of its identity. Two specs share a
+resource only if they have the same digest.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from flowengine.execution_environment.specs import providers
 from flowengine.execution_environment.specs.model_faults import faults_of, nearest
 from flowengine.kernel.graph.compiled import Plain, SecretText
 from flowengine.sdk.environments import AXES, ISOLATIONS, Isolation, Provider, Scope, Spec
-from flowengine.sdk.models import REFERENCE, Config, Duration, Limits, Reference
+from flowengine.sdk.models import REFERENCE, Config, Duration, Reference, ResourceLimits
 
 Text = Annotated[str, Field(max_length=500)]
 
 
-class Asking(Config):
+class OpeningApproval(Config):
     """Whether opening the environment needs an approval."""
 
     handler: Text | None = None
@@ -51,12 +51,12 @@ class EnvironmentSpec(Config):
     """Settings of the kind."""
     policy: dict[str, Any] = Field(default_factory=dict)
     """Its permissions."""
-    limits: Limits = Limits()
+    limits: ResourceLimits = ResourceLimits()
     """Its resource limits."""
     requires: dict[str, Any] = Field(default_factory=dict)
     """Guarantees that must be enforced here: `isolation: container`, or an axis: `network: true`.
     """
-    approval: Literal["none", "ask", "required"] | Asking = "none"
+    approval: Literal["none", "ask", "required"] | OpeningApproval = "none"
     """Whether it requires approval before it is opened."""
     on_wait: Literal["keep", "release"] | None = None
     """Whether it stays open while the execution waits. Default: `keep` if live state matters."""
@@ -80,7 +80,7 @@ class EnvironmentSpec(Config):
     """Its arguments, which only distinguish instances."""
 
 
-class Declared(NamedTuple):
+class DeclaredSpec(NamedTuple):
     """A validated spec, with all defaults."""
 
     id: str
@@ -99,10 +99,10 @@ class Declared(NamedTuple):
         return self.spec.approval != "none"
 
     @property
-    def asking(self) -> Asking:
+    def asking(self) -> OpeningApproval:
         """The approval handler and the reason for the question."""
         found = self.spec.approval
-        return found if isinstance(found, Asking) else Asking()
+        return found if isinstance(found, OpeningApproval) else OpeningApproval()
 
     def __str__(self) -> str:
         whose = f"{self.spec.scope} {self.spec.owner_id}".rstrip()
@@ -146,7 +146,7 @@ class Declared(NamedTuple):
         )
 
 
-def check_spec(given: Mapping[str, Any]) -> Declared:
+def check_spec(given: Mapping[str, Any]) -> DeclaredSpec:
     """Validate a spec and fill in its defaults.
 
     Args:
@@ -178,7 +178,7 @@ def check_spec(given: Mapping[str, Any]) -> Declared:
     if faults or spec is None or provider is None:
         raise SpecInvalid(name, faults)
     used = {each: spec.secrets.get(each, {"env": each}) for each in sorted(set(_names(config)))}
-    declared = Declared(
+    declared = DeclaredSpec(
         "",
         spec,
         names,
@@ -310,7 +310,7 @@ def isolated_enough(isolation: Isolation, wanted: Isolation) -> bool:
     return ISOLATIONS.index(isolation) >= ISOLATIONS.index(wanted)
 
 
-def _identity(declared: Declared) -> str:
+def _identity(declared: DeclaredSpec) -> str:
     data = declared.data() | {"secrets": declared.secrets}
     text = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return f"env_{hashlib.sha256(text.encode()).hexdigest()[:26]}"

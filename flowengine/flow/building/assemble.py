@@ -9,11 +9,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowFileError, UsageError
-from flowengine.flow.building.declarations import Declarations
+from flowengine.flow.building.declarations import FlowDeclarations
 from flowengine.flow.building.origins import DeclarationSite, InFile, shown
 from flowengine.flow.building.serialization import plain
 from flowengine.flow.building.steps import Chain, Step
-from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Lines, Loc, Position, render
+from flowengine.flow.source.diagnostics import (
+    Diagnostic,
+    Diagnostics,
+    Loc,
+    Position,
+    SourceLines,
+    render,
+)
 
 if TYPE_CHECKING:
     from flowengine.flow.building.graph import FlowGraph
@@ -43,9 +50,9 @@ class Built:
     readable = True
 
     @property
-    def files(self) -> dict[str, Lines]:
+    def files(self) -> dict[str, SourceLines]:
         """The files that contain its declarations."""
-        found: dict[str, Lines] = {}
+        found: dict[str, SourceLines] = {}
         for place in self.places.values():
             if isinstance(place, InFile):
                 found |= place.source.files
@@ -122,7 +129,7 @@ class Built:
 
     def _tool(self, value: Any) -> str | None:
         """Return the name of a tool or a flow. A step is refused, because it is not a value."""
-        if isinstance(value, Declarations):
+        if isinstance(value, FlowDeclarations):
             return self._flow_name(value)
         if isinstance(value, Chain):
             name = value.last.id
@@ -132,7 +139,7 @@ class Built:
             )
         return self.flow.tool_name(value)
 
-    def _flow_name(self, value: Declarations) -> str:
+    def _flow_name(self, value: FlowDeclarations) -> str:
         if value.root is not self.flow.root:
             raise UsageError(
                 f"{value!r} is not part of {self.flow.root!r}",

@@ -20,7 +20,7 @@ OWN = frozenset({"inputs", "outputs", "state"})
 """The sections that a subflow declares itself. All others belong to the top of the file."""
 
 
-class Declarations:
+class FlowDeclarations:
     """The top of a flow.
 
     Args:
@@ -35,7 +35,7 @@ class Declarations:
         """The places of single declarations."""
         self._tools: dict[Any, str] = {}
 
-        self.root: Declarations = self
+        self.root: FlowDeclarations = self
         """The flow that contains this one if it is a subflow, else itself."""
 
     def changed(self) -> None:

@@ -8,12 +8,12 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from flowengine.errors import UsageError
-from flowengine.flow.building.declarations import Declarations, Declared
+from flowengine.flow.building.declarations import Declared, FlowDeclarations
 from flowengine.flow.building.handles import FlowHandle
 from flowengine.flow.building.origins import DeclarationSite, InCode, here
 from flowengine.flow.building.references import folder_of, reference
 from flowengine.flow.building.step_keywords import Modifiers, Target, Words
-from flowengine.flow.building.steps import Chain, Opening, Scope, Step
+from flowengine.flow.building.steps import BranchOpening, Chain, Scope, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _Step = TypeVar("_Step", bound=Step)
 
 
-class FlowGraph(Declarations, FlowHandle):
+class FlowGraph(FlowDeclarations, FlowHandle):
     """Steps and declarations of a flow, which `Flow` compiles and writes out."""
 
     def __init__(
@@ -177,7 +177,7 @@ class FlowGraph(Declarations, FlowHandle):
         self.changed()
         return Chain(self, found[0].entry, [end for chain in found for end in chain._ends])
 
-    def when(self, signal: str | None = None, **trigger: Any) -> Opening:
+    def when(self, signal: str | None = None, **trigger: Any) -> BranchOpening:
         """Begin a branch that a signal starts while the flow runs.
 
         Args:
@@ -190,7 +190,7 @@ class FlowGraph(Declarations, FlowHandle):
             message of either signal starts it.
         """
         spec: dict[str, Any] = ({} if signal is None else {"signal": signal}) | trigger
-        return Opening(self, spec)
+        return BranchOpening(self, spec)
 
     def target(self, target: Target) -> Chain | str:
         """Return the step or id of a target, declaring a step for a function that has none yet.

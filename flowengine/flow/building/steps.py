@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
 
 
-class Graph(Protocol):
+class StepGraph(Protocol):
     """The interface of the flow that steps belong to."""
 
     def target(self, target: Target) -> Chain | str:
@@ -65,7 +65,7 @@ class Chain(StepHandle):
         ends: The steps after which the next piece is put.
     """
 
-    def __init__(self, flow: Graph, entry: Step | None, ends: list[Step]) -> None:
+    def __init__(self, flow: StepGraph, entry: Step | None, ends: list[Step]) -> None:
         self._flow = flow
         self._entry = entry
         self._ends = ends
@@ -256,7 +256,7 @@ class Step(Chain):
 
     def __init__(
         self,
-        flow: Graph,
+        flow: StepGraph,
         id: str,
         spec: dict[str, Any],
         place: DeclarationSite,
@@ -374,10 +374,10 @@ class Scope(Step):
             yield
 
 
-class Opening(Chain):
+class BranchOpening(Chain):
     """The beginning of a branch that a signal or a write to state starts."""
 
-    def __init__(self, flow: Graph, trigger: str | Spec) -> None:
+    def __init__(self, flow: StepGraph, trigger: str | Spec) -> None:
         super().__init__(flow, None, [])
         self._trigger = trigger
 

@@ -10,7 +10,7 @@ from flowengine.errors import FlowFileError
 from flowengine.flow.cases.discovery import SUFFIX
 from flowengine.flow.compile import Compiled, compile_file
 from flowengine.flow.loading.long_form import Expander
-from flowengine.flow.loading.validation import Validator, locate
+from flowengine.flow.loading.validation import FileValidator, locate
 from flowengine.flow.models import Loc
 from flowengine.flow.models.cases import Case, CaseFile, Decisions, Script
 from flowengine.flow.models.types import shown
@@ -108,7 +108,7 @@ def _model(source: Source, faults: Faults) -> CaseFile | None:
         return None
     expander = Expander(faults)
     expanded = expander.part(CaseFile, dict(source.data), ())
-    model = Validator(expander, CaseFile).validate(expanded)
+    model = FileValidator(expander, CaseFile).validate(expanded)
     if model is not None:
         locate(model, ())
     return model

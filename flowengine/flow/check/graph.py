@@ -11,7 +11,7 @@ from flowengine.flow.check.concurrent_tokens import Meeting, Pairs, outrun
 from flowengine.flow.check.concurrent_writes import writers
 from flowengine.flow.check.effort import Effort
 from flowengine.flow.check.findings import Finding
-from flowengine.flow.check.join_deadlocks import Broken, broken_promises
+from flowengine.flow.check.join_deadlocks import JoinDeadlock, broken_promises
 from flowengine.flow.check.locks import locks_over
 from flowengine.flow.check.net import Cancels, EdgeId, Place, Step
 from flowengine.flow.check.path_names import Ways
@@ -74,9 +74,9 @@ class _Body:
         self.waits = [n.step for n in self.full.nodes if _waits_for_ever(flow["steps"][n.step])]
         self.net = nets.compress(self.full, [*self.writers, *self.groups, *self.waits])
         self.ways = Ways(flow, self.net)
-        self._full_game: token_game.Verdict | None = None
-        self._stall_game: token_game.Verdict | None = None
-        self._example_game: token_game.Verdict | None = None
+        self._full_game: token_game.GameVerdict | None = None
+        self._stall_game: token_game.GameVerdict | None = None
+        self._example_game: token_game.GameVerdict | None = None
 
     def check(self) -> Iterator[Finding]:
         yield from self._unreachable()
@@ -162,19 +162,19 @@ class _Body:
 
     # Meetings
 
-    def _played_in_full(self) -> token_game.Verdict:
+    def _played_in_full(self) -> token_game.GameVerdict:
         if self._full_game is None:
             self._full_game = self._play(self.net, full=True, limit=CLASH_LIMIT)
         return self._full_game
 
-    def _played_for_stalls(self) -> token_game.Verdict:
+    def _played_for_stalls(self) -> token_game.GameVerdict:
         if self._stall_game is None:
             self._stall_game = self._play(self.net)
         return self._stall_game
 
     def _play(
         self, net: nets.Net, *, full: bool = False, limit: int = token_game.LIMIT
-    ) -> token_game.Verdict:
+    ) -> token_game.GameVerdict:
         verdict = token_game.play(net, full=full, limit=limit, most=self.effort.work())
         self.effort.spend(work=verdict.work)
         return verdict
@@ -273,7 +273,7 @@ class _Body:
             reported.add(broken.place)
             yield self._starves(broken)
 
-    def _starves(self, broken: Broken) -> Finding:
+    def _starves(self, broken: JoinDeadlock) -> Finding:
         node = self.net.nodes[broken.place]
         name = self.ways.name(broken.place)
         missing = self._edge(broken.missing[0])

@@ -18,7 +18,7 @@ from flowengine.kernel.graph import reachability
 from flowengine.kernel.graph.compiled import END_ALL
 
 
-class Broken(NamedTuple):
+class JoinDeadlock(NamedTuple):
     """A token that arrives over `edge` waits for `missing`, which may never be fed."""
 
     place: Place
@@ -26,7 +26,7 @@ class Broken(NamedTuple):
     missing: list[EdgeId]
 
 
-def broken_promises(net: Net) -> list[Broken]:
+def broken_promises(net: Net) -> list[JoinDeadlock]:
     """Return the edges into `all` joins that do not carry the promise of the other edges.
 
     Args:
@@ -49,7 +49,7 @@ def broken_promises(net: Net) -> list[Broken]:
             missing = wanted & ~(flow.at[edge] | 1 << edge)
             if missing:
                 absent = [other for other in incoming if missing >> other & 1]
-                found.append(Broken(place, edge, absent))
+                found.append(JoinDeadlock(place, edge, absent))
     return found
 
 

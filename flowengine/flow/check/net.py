@@ -51,7 +51,7 @@ class Move(NamedTuple):
         return self.sure + self.maybe + (() if self.other is None else (self.other,))
 
 
-class Node(NamedTuple):
+class NetNode(NamedTuple):
     """A step in the game."""
 
     step: Step
@@ -70,7 +70,7 @@ class Node(NamedTuple):
 class Net(NamedTuple):
     """A scope in the game."""
 
-    nodes: list[Node]
+    nodes: list[NetNode]
     edges: list[Edge]
     incoming: list[list[EdgeId]]
     starts: list[EdgeId]
@@ -107,7 +107,7 @@ class _Builder:
             self.edges.append(Edge(source, origin, self.place[target], target))
         return self.by_pair[pair]
 
-    def node(self, step: Step, cancels: Cancels) -> Node:
+    def node(self, step: Step, cancels: Cancels) -> NetNode:
         """Return the node of a step."""
         spec = self.flow["steps"][step]
         moves: list[Move] = []
@@ -118,7 +118,7 @@ class _Builder:
             if step in cancels.hit:
                 moves.append(Move((END,)))
         join = spec.get("join", JoinSpec())
-        return Node(
+        return NetNode(
             step=step,
             moves=tuple(dict.fromkeys(moves)),
             join=join.get("kind"),

@@ -18,7 +18,7 @@ from flowengine.kernel.graph.compiled import END, END_ALL
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 
-class Past:
+class EarlierSteps:
     """The steps before each step of one body, and before its end.
 
     Args:

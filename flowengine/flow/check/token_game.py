@@ -36,7 +36,7 @@ Choose = Callable[[Sequence[Any]], Any]
 """Picks one of several options. Over all runs, every option is picked."""
 
 
-class Token(NamedTuple):
+class GameToken(NamedTuple):
     """A token at work in a node, or held at a join."""
 
     at: int
@@ -50,17 +50,17 @@ class Round(NamedTuple):
     need: int
     fired: bool = False
     arrived: frozenset[EdgeId] = frozenset()
-    held: tuple[Token, ...] = ()
+    held: tuple[GameToken, ...] = ()
     """Arrivals that count, before it has fired."""
-    kept: tuple[Token, ...] = ()
+    kept: tuple[GameToken, ...] = ()
     """Tokens of the next round, in order of arrival."""
 
 
-class State(NamedTuple):
+class GameState(NamedTuple):
     """A position of the game."""
 
-    working: tuple[Token, ...]
-    held: tuple[tuple[Place, tuple[Token, ...]], ...]
+    working: tuple[GameToken, ...]
+    held: tuple[tuple[Place, tuple[GameToken, ...]], ...]
     """The `all` and `active` joins that hold tokens, with these."""
     rounds: tuple[tuple[Place, Round], ...]
     """The counting joins that have an open round."""
@@ -80,7 +80,7 @@ class Moved(NamedTuple):
     """Edges along which tokens moved."""
 
 
-class Verdict(NamedTuple):
+class GameVerdict(NamedTuple):
     """The findings of the game."""
 
     complete: bool
@@ -107,7 +107,7 @@ class _TooManyError(Exception):
     """A move has too many variants to explore, or does not end."""
 
 
-def play(net: Net, *, full: bool = False, limit: int = LIMIT, most: int = MOST_WORK) -> Verdict:
+def play(net: Net, *, full: bool = False, limit: int = LIMIT, most: int = MOST_WORK) -> GameVerdict:
     """Explore a scope.
 
     Args:
@@ -121,8 +121,8 @@ def play(net: Net, *, full: bool = False, limit: int = LIMIT, most: int = MOST_W
         The findings, and whether the exploration is complete.
     """
     game = _Game(net)
-    seen: set[State] = set()
-    before: dict[State, tuple[State, Moved]] = {}
+    seen: set[GameState] = set()
+    before: dict[GameState, tuple[GameState, Moved]] = {}
     complete, work = True, 0
     try:
         pending = list(_outcomes(game.begin))
@@ -141,7 +141,7 @@ def play(net: Net, *, full: bool = False, limit: int = LIMIT, most: int = MOST_W
     except _TooManyError:
         complete = False
     examples = {place: _moves_to(state, before) for place, state in game.stuck.items()}
-    return Verdict(
+    return GameVerdict(
         complete,
         frozenset(game.stalls),
         frozenset(game.clashes),
@@ -152,10 +152,10 @@ def play(net: Net, *, full: bool = False, limit: int = LIMIT, most: int = MOST_W
     )
 
 
-def _moves_to(state: State, before: dict[State, tuple[State, Moved]]) -> list[Moved]:
+def _moves_to(state: GameState, before: dict[GameState, tuple[GameState, Moved]]) -> list[Moved]:
     """Return the moves that lead to a position, without cycles."""
     moves: list[Moved] = []
-    met: set[State] = set()
+    met: set[GameState] = set()
     while state in before and state not in met:
         met.add(state)
         state, moved = before[state]
@@ -163,7 +163,7 @@ def _moves_to(state: State, before: dict[State, tuple[State, Moved]]) -> list[Mo
     return moves[::-1]
 
 
-def _outcomes(procedure: Callable[[Choose], State | None]) -> Iterator[State]:
+def _outcomes(procedure: Callable[[Choose], GameState | None]) -> Iterator[GameState]:
     """Run a procedure once for every sequence of choices it can make."""
     pending: list[tuple[int, ...]] = [()]
     while pending:
@@ -202,21 +202,21 @@ class _Game:
         self.clashes: set[Place] = set()
         self.too_few: set[Place] = set()
         self.fired: set[Place] = set()
-        self.stuck: dict[Place, State] = {}
+        self.stuck: dict[Place, GameState] = {}
         """Join → a position in which it holds tokens forever."""
         self.moved = Moved(-1, ())
         """The last move."""
         self.delivered = 0
         """Number of tokens that have reached a step, over all moves."""
 
-    def begin(self, choose: Choose) -> State:
+    def begin(self, choose: Choose) -> GameState:
         """Return a position at the start, with zero, one or two messages for each trigger."""
         twice = self.net.triggers + self.net.triggers
         begun = choose([self.net.starts, *([edge] for edge in self.net.restarts)])
         edges = (*begun, *choose(list(_subsets(twice))))
-        return _Board(self, State((), (), ()), choose).send(edges, frozenset())
+        return _Board(self, GameState((), (), ()), choose).send(edges, frozenset())
 
-    def move(self, state: State, full: bool, choose: Choose) -> State | None:
+    def move(self, state: GameState, full: bool, choose: Choose) -> GameState | None:
         """Return a following position."""
         if not state.working:
             held = [place for place, _ in state.held]
@@ -226,7 +226,7 @@ class _Game:
             for place in held:
                 self.stuck.setdefault(place, state)
             return None
-        token: Token = choose(list(dict.fromkeys(state.working))) if full else state.working[0]
+        token: GameToken = choose(list(dict.fromkeys(state.working))) if full else state.working[0]
         node = self.net.nodes[token.at]
         if not node.moves:
             return None
@@ -238,7 +238,7 @@ class _Game:
         self.moved = Moved(token.at, tuple(edges))
         return board.send(edges, token.marks)
 
-    def may_be_freed(self, state: State) -> bool:
+    def may_be_freed(self, state: GameState) -> bool:
         """Return whether triggers can send a token that a held token waits for."""
         brought: set[EdgeId] = set(self.net.triggers)
         begun: set[Place] = set()
@@ -265,22 +265,22 @@ class _Game:
 class _Board:
     """A position while one move and its consequences are computed."""
 
-    def __init__(self, game: _Game, state: State, choose: Choose) -> None:
+    def __init__(self, game: _Game, state: GameState, choose: Choose) -> None:
         self.game = game
         self.net = game.net
         self.choose = choose
         self.working = list(state.working)
         self.held = {place: list(tokens) for place, tokens in state.held}
         self.rounds = dict(state.rounds)
-        self.agenda: list[Token] = []
+        self.agenda: list[GameToken] = []
         """Tokens that have reached the end of an edge."""
         self.lacked = 0
 
-    def send(self, edges: Iterable[EdgeId], marks: Marks) -> State:
+    def send(self, edges: Iterable[EdgeId], marks: Marks) -> GameState:
         """Send a token along each edge, compute the consequences, and return the position."""
-        self.agenda += [Token(edge, marks) for edge in edges]
+        self.agenda += [GameToken(edge, marks) for edge in edges]
         self.settle()
-        return State(
+        return GameState(
             tuple(sorted(self.working, key=lambda t: (t.at, sorted(t.marks)))),
             tuple(
                 (place, tuple(sorted(tokens, key=lambda t: t.at)))
@@ -302,7 +302,7 @@ class _Board:
                 return
             self.act(ready)
 
-    def deliver(self, token: Token) -> None:
+    def deliver(self, token: GameToken) -> None:
         """Add a token that arrives."""
         self.game.delivered += 1
         if self.game.delivered > DELIVERED:
@@ -322,7 +322,7 @@ class _Board:
         else:
             if self.net.exclusive(place) and any(other.at == place for other in self.working):
                 self.game.clashes.add(place)
-            self.working.append(Token(place, token.marks))
+            self.working.append(GameToken(place, token.marks))
 
     def take_one_of_each(self, place: Place) -> None:
         """Fire an `all` join if there is a token on every edge."""
@@ -332,9 +332,9 @@ class _Board:
                 self.held[place].remove(token)
             if not self.held[place]:
                 del self.held[place]
-            self.working.append(Token(place, _merged(first.values())))
+            self.working.append(GameToken(place, _merged(first.values())))
 
-    def count(self, place: Place, token: Token) -> None:
+    def count(self, place: Place, token: GameToken) -> None:
         """Count a token that arrives at a counting join."""
         now = self.rounds.get(place) or Round(self.need(place))
         waves = now.fired or len(self.net.incoming[place]) > 1
@@ -372,7 +372,7 @@ class _Board:
             self.end_round(place)
         else:
             marks |= {place}
-        self.working.append(Token(place, marks))
+        self.working.append(GameToken(place, marks))
         if now.arrived >= self.game.awaited[place] and place in marks:
             self.end_round(place)
 
@@ -380,7 +380,7 @@ class _Board:
         """Cancel the tokens that can still reach a node."""
         reach, edges = self.game.reach, self.net.edges
 
-        def spared(token: Token) -> bool:
+        def spared(token: GameToken) -> bool:
             return not reach[edges[token.at].target] >> place & 1
 
         self.working = [t for t in self.working if not reach[t.at] >> place & 1]
@@ -403,8 +403,8 @@ class _Board:
         """End a round: remove its marks, and deliver its kept tokens again."""
         now = self.rounds.pop(place)
 
-        def unmarked(tokens: Iterable[Token]) -> list[Token]:
-            return [Token(t.at, t.marks - {place}) for t in tokens]
+        def unmarked(tokens: Iterable[GameToken]) -> list[GameToken]:
+            return [GameToken(t.at, t.marks - {place}) for t in tokens]
 
         self.working = unmarked(self.working)
         self.held = {join: unmarked(tokens) for join, tokens in self.held.items()}
@@ -427,7 +427,7 @@ class _Board:
             return False
         return not self.awaits(place, self.working)
 
-    def awaits(self, place: Place, working: Iterable[Token] | None = None) -> bool:
+    def awaits(self, place: Place, working: Iterable[GameToken] | None = None) -> bool:
         """Return whether another token can still reach a join."""
         reach = self.game.reach
         for token in self.working if working is None else working:
@@ -439,7 +439,7 @@ class _Board:
             if join != place
         )
 
-    def at_join(self, join: Place) -> Iterator[Token]:
+    def at_join(self, join: Place) -> Iterator[GameToken]:
         """Yield the tokens that are held at a join."""
         yield from self.held.get(join, ())
         now = self.rounds.get(join)
@@ -450,7 +450,7 @@ class _Board:
     def act(self, place: Place) -> None:
         """Settle a join that waits for no more tokens: fire, end its round, or raise `TooFew`."""
         if self.net.nodes[place].join == "active":
-            self.working.append(Token(place, _merged(self.held.pop(place))))
+            self.working.append(GameToken(place, _merged(self.held.pop(place))))
             return
         now = self.rounds[place]
         self.end_round(place)
@@ -466,10 +466,10 @@ class _Board:
         if not handlers or self.lacked > HOT:
             raise _EndedError
         move = self.choose(handlers)
-        self.agenda += [Token(edge, marks) for edge in _taken(move, self.choose)]
+        self.agenda += [GameToken(edge, marks) for edge in _taken(move, self.choose)]
 
 
-def _merged(tokens: Iterable[Token]) -> Marks:
+def _merged(tokens: Iterable[GameToken]) -> Marks:
     return frozenset(chain.from_iterable(token.marks for token in tokens))
 
 

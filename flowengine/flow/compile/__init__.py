@@ -9,13 +9,20 @@ from typing import NamedTuple
 from flowengine.digests import source_digest
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile.compilation import Compilation
-from flowengine.flow.loading.files import Files
+from flowengine.flow.loading.files import FlowFiles
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Origin, render
 from flowengine.flow.source.yaml_source import read, read_text
 from flowengine.flow.structural_hash import form_hash, structural_hash
 from flowengine.kernel.graph.specs import CompiledFlow
 
-__all__ = ["Checked", "Compiled", "check_file", "compile_file", "compile_source", "compile_text"]
+__all__ = [
+    "CheckResult",
+    "Compiled",
+    "check_file",
+    "compile_file",
+    "compile_source",
+    "compile_text",
+]
 
 
 class Compiled(NamedTuple):
@@ -35,7 +42,7 @@ class Compiled(NamedTuple):
         return form_hash(self.flow, self.hash)
 
 
-class Checked(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of `check`."""
 
     flow: CompiledFlow | None
@@ -81,7 +88,7 @@ def compile_text(
     return compile_source(read_text(text, name), str(Path(folder or ".").resolve()))
 
 
-def check_file(path: str | PathLike[str]) -> Checked:
+def check_file(path: str | PathLike[str]) -> CheckResult:
     """Check a flow file or a library, which cannot be compiled by itself.
 
     Returns:
@@ -100,7 +107,9 @@ def check_file(path: str | PathLike[str]) -> Checked:
         and not files.diagnostics.errors
         and not compilation.first.is_library
     )
-    return Checked(compilation.link() if compilation is not None and runs else None, found, report)
+    return CheckResult(
+        compilation.link() if compilation is not None and runs else None, found, report
+    )
 
 
 def compile_source(source: Origin, folder: str, path: str | None = None) -> Compiled:
@@ -130,9 +139,9 @@ def compile_source(source: Origin, folder: str, path: str | None = None) -> Comp
     return Compiled(flow, structural_hash(flow), found, sources)
 
 
-def _checked(source: Origin, folder: str, path: str | None) -> tuple[Compilation | None, Files]:
+def _checked(source: Origin, folder: str, path: str | None) -> tuple[Compilation | None, FlowFiles]:
     """Return a checked file with all its references, or None if nothing is left to check."""
-    files = Files(Diagnostics())
+    files = FlowFiles(Diagnostics())
     first = files.first(source, folder, path)
     compilation = None if first is None else Compilation(files, first)
     if compilation is not None and first is not None:

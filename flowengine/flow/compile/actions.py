@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowengine.flow.compile.call_requests import of_step
-from flowengine.flow.compile.calls import Calls
+from flowengine.flow.compile.calls import CallCompiler
 from flowengine.flow.compile.expressions import Expressions, constant, together
 from flowengine.flow.compile.outcomes import of_approval
 from flowengine.flow.compile.questions import asked, editable_fields, with_type
@@ -23,11 +23,11 @@ from flowengine.flow.compile.types import (
     signal_schema,
     words,
 )
-from flowengine.flow.compile.views import View
+from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Alternative, Approval, Cancel, Emit, Fail, Loc, Wait
 from flowengine.flow.models.kinds import ASK, works_in_environment
-from flowengine.flow.source.report import Report
+from flowengine.flow.source.report import DiagnosticReporter
 from flowengine.kernel.graph.compiled import Value
 from flowengine.kernel.graph.specs import AlternativeSpec, EmitSpec, WaitSpec
 from flowengine.sdk.near_words import did_you_mean
@@ -51,7 +51,11 @@ class Actions:
     """
 
     def __init__(
-        self, model: Definition, expressions: Expressions, calls: Calls, report: Report
+        self,
+        model: Definition,
+        expressions: Expressions,
+        calls: CallCompiler,
+        report: DiagnosticReporter,
     ) -> None:
         self.model = model
         self.expressions = expressions
@@ -62,7 +66,7 @@ class Actions:
         self.keyless: set[str] = set()
         """Signals whose key names inputs of another flow of the file."""
 
-    def write(self, info: Info, view: View) -> Schema:
+    def write(self, info: Info, view: VisibleNames) -> Schema:
         """Write the action of a step.
 
         Args:
@@ -97,7 +101,7 @@ class Actions:
         self._step_modifiers(info, view)
         return result
 
-    def _control(self, info: Info, view: View) -> Schema:
+    def _control(self, info: Info, view: VisibleNames) -> Schema:
         spec, given = info.spec, info.given
         if isinstance(given, Wait):
             spec["action"] = "wait"
@@ -116,7 +120,7 @@ class Actions:
         spec["input"] = self.fail(given, view)
         return NOTHING
 
-    def _step_modifiers(self, info: Info, view: View) -> None:
+    def _step_modifiers(self, info: Info, view: VisibleNames) -> None:
         """Write `retry` and `timeout` of a step that makes no call."""
         info.effect = "pure"
         model, spec = info.model, info.spec
@@ -148,7 +152,7 @@ class Actions:
 
     # fail
 
-    def fail(self, given: Fail, view: View) -> Value:
+    def fail(self, given: Fail, view: VisibleNames) -> Value:
         """Return the compiled form of `fail`, of a step or a handler."""
         if given.error is not None:
             return self._caught(given, view)
@@ -160,7 +164,7 @@ class Actions:
         }
         return together(parts).value
 
-    def _caught(self, given: Fail, view: View) -> Value:
+    def _caught(self, given: Fail, view: VisibleNames) -> Value:
         """Return the compiled form of a `fail` that raises an error again."""
         loc = (*given.loc, "error")
         typed = self.expressions.value(given.error, loc, view)
@@ -172,7 +176,7 @@ class Actions:
 
     # wait
 
-    def _wait(self, info: Info, given: Wait, view: View) -> Schema:
+    def _wait(self, info: Info, given: Wait, view: VisibleNames) -> Schema:
         several = given.first if given.first is not None else given.all
         if several is None:
             spec, schema = self._alternative(given, "ok", view)
@@ -200,7 +204,7 @@ class Actions:
             seen.add(one.id)
 
     def _alternative(
-        self, given: Wait | Alternative, name: str, view: View
+        self, given: Wait | Alternative, name: str, view: VisibleNames
     ) -> tuple[AlternativeSpec, Schema]:
         """Return an alternative, and the result of the wait if it occurs."""
         spec = AlternativeSpec(id=name)
@@ -214,7 +218,9 @@ class Actions:
             self._on_state(spec, given, view)
         return spec, _result(NOTHING)
 
-    def _on_state(self, spec: AlternativeSpec, given: Wait | Alternative, view: View) -> None:
+    def _on_state(
+        self, spec: AlternativeSpec, given: Wait | Alternative, view: VisibleNames
+    ) -> None:
         loc = (*given.loc, "when")
         before = len(self.report.diagnostics.errors)
         with self.expressions.noting_state() as keys:
@@ -225,7 +231,9 @@ class Actions:
         elif "*" not in keys:
             spec["watches"] = sorted(keys)
 
-    def _signal(self, spec: AlternativeSpec, given: Wait | Alternative, view: View) -> Schema:
+    def _signal(
+        self, spec: AlternativeSpec, given: Wait | Alternative, view: VisibleNames
+    ) -> Schema:
         name, loc = str(given.signal), given.loc
         spec["signal"] = name
         data = self.signal_data(name, (*loc, "signal"))
@@ -263,7 +271,7 @@ class Actions:
             message = f"the key of {name!r} uses inputs of this file's own flow, not of this one"
             self.report.at("E301", message, loc, "set 'key' here")
 
-    def emit(self, given: Emit, view: View) -> EmitSpec:
+    def emit(self, given: Emit, view: VisibleNames) -> EmitSpec:
         """Return the compiled form of a signal that a step or a handler sends."""
         spec = EmitSpec(signal=given.signal)
         schema = self.signal_data(given.signal, (*given.loc, "signal"))
@@ -295,7 +303,7 @@ class Actions:
 
     # approval
 
-    def _approval(self, info: Info, given: Approval, view: View) -> Schema:
+    def _approval(self, info: Info, given: Approval, view: VisibleNames) -> Schema:
         _, raising = of_approval(given)
         info.spec["raises"] = raising
         notifies = self.calls.tools.scope.notifications(given)
@@ -325,7 +333,7 @@ class Actions:
 
     # std.ask
 
-    def _ask(self, info: Info, view: View) -> Schema:
+    def _ask(self, info: Info, view: VisibleNames) -> Schema:
         """Write a question: a wait with one choice, whose output is the reply."""
         request = of_step(info.model)
         callee = self.calls.tools.find(ASK, (*info.loc, "call"))

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.callee import Callee
-from flowengine.flow.compile.expressions import Typed, together
+from flowengine.flow.compile.expressions import TypedValue, together
 from flowengine.flow.compile.types import differs, words
 from flowengine.flow.models import Loc
-from flowengine.flow.source.report import Report
+from flowengine.flow.source.report import DiagnosticReporter
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.validation import SchemaError, Validator
 
@@ -18,11 +18,11 @@ from flowengine.validation import SchemaError, Validator
 class Arguments(NamedTuple):
     """The compiled value of `with`."""
 
-    named: dict[str, Typed]
-    whole: Typed | None = None
+    named: dict[str, TypedValue]
+    whole: TypedValue | None = None
     """The one expression for all arguments. Then none is named."""
 
-    def having(self, fixed: dict[str, Typed], refused: Iterable[str]) -> Typed:
+    def having(self, fixed: dict[str, TypedValue], refused: Iterable[str]) -> TypedValue:
         """Return the arguments as one value, including those that the flow fixes.
 
         Args:
@@ -32,11 +32,11 @@ class Arguments(NamedTuple):
         if self.whole is None:
             return together({**self.named, **fixed})
         parts = [self.whole.value, together(fixed).value, ["const", list(refused)]]
-        return Typed(["arguments", parts], {"type": "object"})
+        return TypedValue(["arguments", parts], {"type": "object"})
 
 
 def check_arguments(
-    report: Report, callee: Callee, arguments: Arguments, loc: Loc, name: str
+    report: DiagnosticReporter, callee: Callee, arguments: Arguments, loc: Loc, name: str
 ) -> None:
     """Check the arguments of a call against the schema of a tool.
 
@@ -76,7 +76,9 @@ def check_arguments(
         report.at("E402", f"{name!r} needs {names}", place, f"add {names} to 'with'", key=True)
 
 
-def _check_whole(report: Report, callee: Callee, given: Typed, loc: Loc, name: str) -> None:
+def _check_whole(
+    report: DiagnosticReporter, callee: Callee, given: TypedValue, loc: Loc, name: str
+) -> None:
     """Check the one expression for all arguments, as far as its type is known."""
     wanted = {"type": "object"}
     if differs(given.schema, wanted):
@@ -91,7 +93,7 @@ def _check_whole(report: Report, callee: Callee, given: Typed, loc: Loc, name: s
             message = f"the flow fixes the argument {argument!r} of {name!r} with 'bind'"
             report.at("E402", message, loc)
         elif argument in takes and argument not in bound:
-            typed = Typed(given.value, part)
+            typed = TypedValue(given.value, part)
             check_argument(report, takes[argument], typed, loc, f"{name}.{argument}")
         elif argument in sure and schema.get("additionalProperties") is False:
             free = [one for one in takes if one not in bound]
@@ -104,7 +106,12 @@ def _check_whole(report: Report, callee: Callee, given: Typed, loc: Loc, name: s
 
 
 def check_argument(
-    report: Report, schema: Any, typed: Typed, loc: Loc, name: str, code: str = "E402"
+    report: DiagnosticReporter,
+    schema: Any,
+    typed: TypedValue,
+    loc: Loc,
+    name: str,
+    code: str = "E402",
 ) -> None:
     """Check one value against its declared schema, as far as it is known.
 

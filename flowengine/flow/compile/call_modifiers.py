@@ -6,12 +6,12 @@ file.
 
 from __future__ import annotations
 
-from flowengine.flow.compile.call_requests import Request
+from flowengine.flow.compile.call_requests import CallRequest
 from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.tools import repeating
 from flowengine.flow.compile.types import ERROR, TEXT, differs, words
-from flowengine.flow.compile.views import View
+from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.models import Defaults, Loc, Retry
 from flowengine.kernel.graph.specs import RetrySpec, StepSpec
 
@@ -28,7 +28,9 @@ class CallModifiers:
         self.defaults = defaults
         self.expressions = expressions
 
-    def write(self, spec: StepSpec, request: Request, callee: Callee, view: View) -> None:
+    def write(
+        self, spec: StepSpec, request: CallRequest, callee: Callee, view: VisibleNames
+    ) -> None:
         """Write the effect, limits, retry and timeout of a call."""
         # A declaration uses the defaults of the file that contains it.
         home = callee.home or Home(self.expressions, view, self.defaults)
@@ -54,7 +56,7 @@ class CallModifiers:
             self.timeout(spec, defaults.timeout, loc, home.view, home.expressions)
 
     def timeout(
-        self, spec: StepSpec, timeout: str, loc: Loc, view: View, expressions: Expressions
+        self, spec: StepSpec, timeout: str, loc: Loc, view: VisibleNames, expressions: Expressions
     ) -> None:
         """Write a timeout."""
         typed = expressions.value(timeout, loc, view)
@@ -66,9 +68,9 @@ class CallModifiers:
     def declared_retry(
         self,
         spec: StepSpec,
-        request: Request,
+        request: CallRequest,
         callee: Callee,
-        view: View,
+        view: VisibleNames,
         repeatable: bool = True,
     ) -> bool:
         """Write the `retry` of the step or its tool, and return whether one of them has it."""
@@ -86,7 +88,9 @@ class CallModifiers:
         spec["retry"] = self.retry(retry, view, expressions)
         return True
 
-    def retry(self, model: Retry, view: View, expressions: Expressions | None = None) -> RetrySpec:
+    def retry(
+        self, model: Retry, view: VisibleNames, expressions: Expressions | None = None
+    ) -> RetrySpec:
         """Return the compiled form of `retry`, whose `when` sees the error."""
         expressions = expressions or self.expressions
         spec = RetrySpec(
@@ -105,7 +109,7 @@ class CallModifiers:
             spec["when"] = expressions.condition(model.when, (*model.loc, "when"), seen)
         return spec
 
-    def effect(self, request: Request, callee: Callee) -> str:
+    def effect(self, request: CallRequest, callee: Callee) -> str:
         """Return the effect of a call: that of the step, its tool, the defaults or the kind."""
         defaults = self.defaults if callee.home is None else callee.home.defaults
         found = request.effect or callee.effect or defaults.effect or callee.default_effect

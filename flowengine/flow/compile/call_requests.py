@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from flowengine.flow.models import Compensation, Loc, Retry, Step
 
 
-class Request(NamedTuple):
+class CallRequest(NamedTuple):
     """A step or a compensation that makes a call."""
 
     name: str
@@ -28,10 +28,10 @@ class Request(NamedTuple):
     """The id of a step."""
 
 
-def of_step(model: Step) -> Request:
+def of_step(model: Step) -> CallRequest:
     """Return the request of a step that makes a call."""
     action, given = model.action or ("none", None)
-    return Request(
+    return CallRequest(
         repr(model.id),
         action,
         given,
@@ -48,7 +48,7 @@ def of_step(model: Step) -> Request:
     )
 
 
-def of_compensation(model: Compensation, step: str) -> Request | None:
+def of_compensation(model: Compensation, step: str) -> CallRequest | None:
     """Return the request of a compensation, or None if its call was left out as invalid."""
     kinds = iter(model.kinds.items())
     action, given = next(kinds, ("none", None))
@@ -57,6 +57,6 @@ def of_compensation(model: Compensation, step: str) -> Request | None:
     if given is None:
         return None
     name = f"the compensation of {step!r}"
-    return Request(
+    return CallRequest(
         name, action, given, model.loc, model.with_, model.retry, model.timeout, in_=model.in_
     )

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from flowengine.flow.compile.addresses import host_argument
-from flowengine.flow.compile.expressions import Expressions, Typed
+from flowengine.flow.compile.expressions import Expressions, TypedValue
 from flowengine.flow.compile.types import Schema
-from flowengine.flow.compile.views import View
+from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Defaults, Retry
 from flowengine.kernel.graph.compiled import Plain, Value
@@ -21,7 +21,7 @@ class Home(NamedTuple):
     """The scope of a declaration that is used in another file than its own."""
 
     expressions: Expressions
-    view: View
+    view: VisibleNames
     defaults: Defaults
 
 
@@ -46,11 +46,11 @@ class Callee:
     """Schema of a caller's arguments, including fixed ones. None if it is unknown."""
     step_kind: type[StepKind] = StepKind
     """The step kind, with its properties."""
-    input: Typed | None = None
+    input: TypedValue | None = None
     """The input of a kind whose input is its configuration."""
-    configuration: Typed | None = None
+    configuration: TypedValue | None = None
     """For a kind that takes arguments: its configuration except for constants."""
-    bind: dict[str, Typed] | None = None
+    bind: dict[str, TypedValue] | None = None
     key: Value | None = None
     effect: str | None = None
     default_effect: str = "once"
@@ -69,13 +69,13 @@ class Callee:
     """Limits on calls: `output`, the bytes of a result, and `calls`, their number."""
     identity: str = ""
     """The identity of a declared tool under all its names."""
-    approval: dict[str, Typed] | None = None
+    approval: dict[str, TypedValue] | None = None
     """The approval required before it is called, without the names and types of the target."""
-    environments: dict[str, Typed] = field(default_factory=dict)
+    environments: dict[str, TypedValue] = field(default_factory=dict)
     """Its environments, by the names that it uses for them."""
     hinted: dict[str, Hinted] = field(default_factory=dict)
     """Arguments that may receive an environment by their type."""
-    offered: dict[str, Typed] | None = None
+    offered: dict[str, TypedValue] | None = None
     """For an offered tool of a server: `schema`, `digest`, and `tool`, its name, if it is known
     only at the call."""
     takes_resources: bool = False
@@ -86,7 +86,7 @@ class Callee:
     """Whether it is declared in the file. Tools of a kind find their environments at each use."""
     flow: Definition | None = None
     """The flow that it runs."""
-    given: dict[str, Typed] = field(default_factory=dict)
+    given: dict[str, TypedValue] = field(default_factory=dict)
     """For a generated flow: inputs with values from the place of its declaration."""
     description: str = ""
     """Its description, as far as its kind knows it."""

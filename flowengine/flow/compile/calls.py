@@ -8,21 +8,21 @@ from typing import Any
 
 from flowengine.flow.compile.arguments import Arguments
 from flowengine.flow.compile.call_modifiers import CallModifiers
-from flowengine.flow.compile.call_requests import Request
+from flowengine.flow.compile.call_requests import CallRequest
 from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.environments import give
-from flowengine.flow.compile.expressions import Expressions, Typed, constant, together
+from flowengine.flow.compile.expressions import Expressions, TypedValue, constant, together
 from flowengine.flow.compile.hinted_environments import inject, take_named
 from flowengine.flow.compile.policies import Policies
 from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.step_kinds import configuration_and_arguments
 from flowengine.flow.compile.tools import Tools
 from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, closed
-from flowengine.flow.compile.views import View
+from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import AskBeforeCall, Loc
 from flowengine.flow.models.kinds import ASK
-from flowengine.flow.source.report import Report
+from flowengine.flow.source.report import DiagnosticReporter
 from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.rules import Called
@@ -31,7 +31,7 @@ from flowengine.kernel.graph.values import digest, holds_secret
 from flowengine.sdk.generated_flows import Mark, Offered
 
 
-class Calls:
+class CallCompiler:
     """Compiles calls into tasks.
 
     Args:
@@ -40,7 +40,7 @@ class Calls:
     """
 
     def __init__(
-        self, model: Definition, expressions: Expressions, tools: Tools, report: Report
+        self, model: Definition, expressions: Expressions, tools: Tools, report: DiagnosticReporter
     ) -> None:
         self.model = model
         self.expressions = expressions
@@ -52,12 +52,12 @@ class Calls:
         """Policies of the files whose tools are called."""
         self.flows: list[tuple[StepSpec, Definition]] = []
         """The steps that run a flow, each with the flow."""
-        self.handed_on: list[tuple[StepSpec, Definition, Request]] = []
+        self.handed_on: list[tuple[StepSpec, Definition, CallRequest]] = []
         """Those that run a generated flow, which may receive inputs of this flow."""
-        self._tried_again: list[tuple[Request, Callee]] = []
+        self._tried_again: list[tuple[CallRequest, Callee]] = []
         """Calls with a retry."""
 
-    def write(self, spec: StepSpec, request: Request, view: View) -> Schema:
+    def write(self, spec: StepSpec, request: CallRequest, view: VisibleNames) -> Schema:
         """Write a task, or a subflow.
 
         Args:
@@ -110,7 +110,12 @@ class Calls:
         return callee.returns
 
     def _task(
-        self, spec: StepSpec, request: Request, callee: Callee, given: Arguments, view: View
+        self,
+        spec: StepSpec,
+        request: CallRequest,
+        callee: Callee,
+        given: Arguments,
+        view: VisibleNames,
     ) -> None:
         spec["kind"], spec["task"] = callee.kind, callee.task
         mark = self._mark(request)
@@ -133,10 +138,10 @@ class Calls:
     def _flow(
         self,
         spec: StepSpec,
-        request: Request,
+        request: CallRequest,
         callee: Callee,
         given: Arguments,
-        view: View,
+        view: VisibleNames,
     ) -> Schema:
         """Write a step that runs a flow, or starts an execution of it."""
         assert callee.flow is not None
@@ -174,13 +179,13 @@ class Calls:
             self.modifiers.timeout(spec, timeout, (*request.loc, "timeout"), view, self.expressions)
         return callee.returns
 
-    def _inputs(self, request: Request, view: View) -> dict[str, Typed]:
+    def _inputs(self, request: CallRequest, view: VisibleNames) -> dict[str, TypedValue]:
         """Return the inputs of a generated flow that another one runs, besides the arguments."""
         loc = (*request.loc, request.action)
         inputs = self._mark(request).inputs.items()
         return {name: self.expressions.value(one, loc, view) for name, one in inputs}
 
-    def _check_triggers(self, flow: Definition, request: Request) -> None:
+    def _check_triggers(self, flow: Definition, request: CallRequest) -> None:
         """Refuse to run a flow with triggers, which wait at the top level of an execution."""
         triggered = next((one for one in flow.steps if one.trigger is not None), None)
         if triggered is not None:
@@ -201,7 +206,7 @@ class Calls:
                 loc = retry.loc if request.retry is not None else request.loc
                 self.report.at("E404", message, loc, hint, key=True)
 
-    def arguments(self, request: Request, view: View) -> Arguments:
+    def arguments(self, request: CallRequest, view: VisibleNames) -> Arguments:
         """Return the compiled arguments of a call."""
         loc, given = (*request.loc, "with"), request.with_
         if isinstance(given, str):
@@ -209,23 +214,25 @@ class Calls:
         named = {n: self.expressions.value(data, (*loc, n), view) for n, data in given.items()}
         return Arguments(named)
 
-    def _check_question(self, request: Request, callee: Callee) -> None:
+    def _check_question(self, request: CallRequest, callee: Callee) -> None:
         if callee.kind == "std" and request.given == ASK:
             message = "a question cannot be asked here"
             self.report.at("E103", message, (*request.loc, request.action), "call another tool")
 
-    def _mark(self, request: Request) -> Mark:
+    def _mark(self, request: CallRequest) -> Mark:
         """Return the properties of a generated flow's step that the language cannot express."""
         generated = self.model.generated
         return (generated and generated.marks.get(request.step)) or Mark()
 
-    def _tools_of(self, request: Request) -> Tools:
+    def _tools_of(self, request: CallRequest) -> Tools:
         """Return the tools that names in a step refer to, which differ for generated flows."""
         generated = self.model.generated
         home: Any = None if generated is None else generated.homes.get(request.step)
         return self.tools if home is None else self.tools.of_file(home.file)
 
-    def _offered(self, offered: Offered, request: Request, view: View) -> dict[str, Typed]:
+    def _offered(
+        self, offered: Offered, request: CallRequest, view: VisibleNames
+    ) -> dict[str, TypedValue]:
         """Compile the properties of an offered tool of a server."""
         loc = (*request.loc, request.action)
         texts = {name: text for name, text in offered._asdict().items() if text}
@@ -241,7 +248,7 @@ class Calls:
                 message = f"{callee.kind!r} reads state.{key}, which this flow does not have"
                 self.report.at("E301", message, loc, hint, key=True)
 
-    def _look_at_policies(self, spec: StepSpec, request: Request, callee: Callee) -> None:
+    def _look_at_policies(self, spec: StepSpec, request: CallRequest, callee: Callee) -> None:
         """Write the rules that may apply to the call. With any rule, an approval is possible."""
         rules = self._rules(spec["tool"], request, callee, spec.get("declared", ""))
         if not rules:
@@ -254,7 +261,7 @@ class Calls:
             callee.approval = {**fields, "when": constant(False), "version": version}
 
     def _rules(
-        self, tool: str, request: Request, callee: Callee, declared: str = ""
+        self, tool: str, request: CallRequest, callee: Callee, declared: str = ""
     ) -> list[list[RuleSpec]]:
         """Return the rules that may apply to a call."""
         uses = [typed.value for typed in callee.environments.values()]
@@ -265,12 +272,12 @@ class Calls:
         call = Called(tool, callee.kind, effect, names, agent, also, declared)
         return self._policies_of(request).of_call(call)
 
-    def _policies_of(self, request: Request) -> Policies:
+    def _policies_of(self, request: CallRequest) -> Policies:
         """Return the rules of the files around a step."""
         tools = self._tools_of(request)
         return self._policies.setdefault(tools, Policies(tools.scope))
 
-    def _look_at_inline(self, spec: StepSpec, request: Request, callee: Callee) -> None:
+    def _look_at_inline(self, spec: StepSpec, request: CallRequest, callee: Callee) -> None:
         """Write the rules that may apply to a step without a named tool, for the engine."""
         places = callee.step_kind.places
         if "step" not in places:
@@ -280,7 +287,9 @@ class Calls:
         if rules:
             spec["policies"] = rules
 
-    def _ask(self, spec: StepSpec, request: Request, callee: Callee, view: View) -> None:
+    def _ask(
+        self, spec: StepSpec, request: CallRequest, callee: Callee, view: VisibleNames
+    ) -> None:
         """Write the approval required before the call."""
         assert callee.approval is not None
         bind = callee.bind or {}
@@ -304,26 +313,26 @@ class Calls:
                 parts["tool"] = self.expressions.value(tool, loc, view)
         spec["approval"] = together(parts).value
 
-    def _write_about(self, spec: StepSpec, request: Request, view: View) -> None:
+    def _write_about(self, spec: StepSpec, request: CallRequest, view: VisibleNames) -> None:
         """Write the context that approvers of the call see."""
         about, loc = self._mark(request).about, (*request.loc, request.action)
         if about:
             parts = {name: self.expressions.value(one, loc, view) for name, one in about.items()}
             spec["about"] = together(parts).value
 
-    def _approved(self, request: Request, view: View) -> Typed:
+    def _approved(self, request: CallRequest, view: VisibleNames) -> TypedValue:
         """Return the expression for the approved arguments, which may include edits."""
         seen = view.having({"args": UNKNOWN})
         number = self.expressions.add("args", seen, (*request.loc, request.action))
-        return Typed(["expr", number], UNKNOWN)
+        return TypedValue(["expr", number], UNKNOWN)
 
     def _input(
         self,
         spec: StepSpec,
-        request: Request,
+        request: CallRequest,
         callee: Callee,
         given: Arguments,
-        view: View,
+        view: VisibleNames,
     ) -> None:
         """Write the input of a task: its arguments and its configuration."""
         bind = callee.bind or {}
@@ -350,7 +359,9 @@ class Calls:
         if callee.environments:
             give(spec, spec["input"], callee.environments)
 
-    def _with_environments(self, request: Request, callee: Callee, view: View) -> Callee:
+    def _with_environments(
+        self, request: CallRequest, callee: Callee, view: VisibleNames
+    ) -> Callee:
         """Return a callee with the environments that the step passes to it."""
         tools = self._tools_of(request)
         find = tools.environments.use
@@ -376,7 +387,7 @@ class Calls:
             self._called_in(request, found, view)
         return found
 
-    def _called_in(self, request: Request, found: Callee, view: View) -> None:
+    def _called_in(self, request: CallRequest, found: Callee, view: VisibleNames) -> None:
         """Set the environment in which a tool runs its command, as the step requires."""
         assert request.in_ is not None
         loc = (*request.loc, "in")

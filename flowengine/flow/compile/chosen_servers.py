@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine import registry
 from flowengine.flow.compile.addresses import Name, deciding, is_constant, is_listed
 from flowengine.flow.compile.callee import Callee
-from flowengine.flow.compile.environments import Environments
+from flowengine.flow.compile.environments import EnvironmentDeclarations
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Compensation, Step, Tool
 from flowengine.kernel.graph import environment_uses
@@ -25,10 +25,10 @@ IsFixed = Callable[[Name], bool]
 _Seen = set[tuple[Definition, frozenset[str]]]
 
 
-class Use(NamedTuple):
+class ChosenServer(NamedTuple):
     """Environments that the caller of a tool names for it."""
 
-    environments: Environments
+    environments: EnvironmentDeclarations
     """The environments of the file."""
     named: Mapping[str, Any]
 
@@ -39,7 +39,7 @@ class Use(NamedTuple):
         )
 
 
-def chosen_by_caller(tools: Tools, callee: Callee, model: Tool, use: Use) -> str | None:
+def chosen_by_caller(tools: Tools, callee: Callee, model: Tool, use: ChosenServer) -> str | None:
     """Return the expression by which the caller of a tool chooses a server, or None.
 
     Args:
@@ -54,7 +54,9 @@ def chosen_by_caller(tools: Tools, callee: Callee, model: Tool, use: Use) -> str
     return found if _is_free(tools.environments, callee, model, use) else None
 
 
-def _is_free(environments: Environments, callee: Callee, model: Tool, use: Use) -> bool:
+def _is_free(
+    environments: EnvironmentDeclarations, callee: Callee, model: Tool, use: ChosenServer
+) -> bool:
     """Return whether the servers that a tool can reach are not limited.
 
     An environment that it works in limits them. A secret requires one that lists the servers.
@@ -156,7 +158,7 @@ def _in_tool(
     if callee.flow is not None:
         return _in_flow(there, callee.flow, [*(callee.bind or {}), *given], seen)
     found = callee.chosen_host(given)
-    use = Use(tools.environments, (isinstance(step, Step) and step.environments) or {})
+    use = ChosenServer(tools.environments, (isinstance(step, Step) and step.environments) or {})
     return found if _is_free(there.environments, callee, model, use) else None
 
 

@@ -16,7 +16,7 @@ from flowengine.flow.compile.notifications import notification_flow
 from flowengine.flow.compile.step_info import Info
 from flowengine.flow.compile.tools import Tools
 from flowengine.flow.compile.types import UNKNOWN, Schema, closed
-from flowengine.flow.loading.files import Definition, File, Files, known_names
+from flowengine.flow.loading.files import Definition, FlowFile, FlowFiles, known_names
 from flowengine.flow.models import Loc
 from flowengine.flow.models.types import Effect
 from flowengine.flow.source.diagnostics import Position
@@ -32,7 +32,7 @@ class Compilation:
         first: The file to compile.
     """
 
-    def __init__(self, files: Files, first: File) -> None:
+    def __init__(self, files: FlowFiles, first: FlowFile) -> None:
         self.files = files
         self.first = first
         self.read: dict[str, None] = {}
@@ -40,16 +40,16 @@ class Compilation:
         self._parts: dict[Definition, Compiler] = {}
         """In the order in which their compilation began."""
         self._at_work: set[Definition] = set()
-        self.named: set[tuple[File, str, str]] = set()
+        self.named: set[tuple[FlowFile, str, str]] = set()
         self._generated = Generated(self)
         self._waiting: list[Definition] = []
         """Generated flows that are compiled after all flows that lead to them have been
         generated."""
-        self._notifications: dict[tuple[File, str], Definition | None] = {}
+        self._notifications: dict[tuple[FlowFile, str], Definition | None] = {}
         """File and tool → the flow that sends notifications with it."""
         self._notified: dict[Definition, dict[Definition, None]] = {}
         """Flow → those that send the notifications of its approvals."""
-        self._tools: dict[File, Tools] = {}
+        self._tools: dict[FlowFile, Tools] = {}
         self.secrets: dict[str, Any] = {}
         """Every secret that the compiled flow may name, with its reference."""
 
@@ -132,7 +132,7 @@ class Compilation:
 
     def _check_signals(self, parts: list[Compiler]) -> None:
         """Check that a signal has one declaration in all flows, since all receive its messages."""
-        first: dict[str, tuple[Any, File]] = {}
+        first: dict[str, tuple[Any, FlowFile]] = {}
         for part in parts:
             for name, spec in part.plan.flow.get("signals", {}).items():
                 data, file = first.setdefault(name, (spec.get("data"), part.model.file))
@@ -205,7 +205,7 @@ class Compilation:
             seen += [flow for flow in called if flow not in seen]
         return "idempotent"
 
-    def find(self, file: File, name: str, loc: Loc) -> Definition | None:
+    def find(self, file: FlowFile, name: str, loc: Loc) -> Definition | None:
         """Return the flow with a name, or None if it was reported.
 
         Args:
@@ -234,7 +234,7 @@ class Compilation:
             file.report.at("E401", f"there is no flow {name!r}", loc, hint)
         return None
 
-    def generate(self, kind: str, config: Any, file: File, loc: Loc) -> Definition | None:
+    def generate(self, kind: str, config: Any, file: FlowFile, loc: Loc) -> Definition | None:
         """Return the flow that a step kind generates, or None if errors were reported.
 
         Args:
@@ -250,11 +250,13 @@ class Compilation:
             self.part(self._waiting.pop(0))
         return found
 
-    def is_generating(self, kind: str, config: Any, file: File) -> bool:
+    def is_generating(self, kind: str, config: Any, file: FlowFile) -> bool:
         """Return whether the flow for a use of a step kind is being generated at the moment."""
         return self._generated.is_generating(kind, config, file)
 
-    def notification(self, user: Definition, file: File, tool: str, loc: Loc) -> Definition | None:
+    def notification(
+        self, user: Definition, file: FlowFile, tool: str, loc: Loc
+    ) -> Definition | None:
         """Return the flow that sends notifications with a tool, or None if errors were reported.
 
         Args:
@@ -273,13 +275,13 @@ class Compilation:
             self._notified.setdefault(user, {})[known] = None
         return known
 
-    def tools_of(self, file: File) -> Tools:
+    def tools_of(self, file: FlowFile) -> Tools:
         """Return the tools of a file as its own flow sees them, compiled for inspection."""
         if file not in self._tools:
             self._tools[file] = Tools(*looking_at(file, self))
         return self._tools[file]
 
-    def secret(self, file: File, name: str) -> str:
+    def secret(self, file: FlowFile, name: str) -> str:
         """Return the name of a file's secret in the compiled flow."""
         if file is self.first:
             return name
@@ -290,7 +292,7 @@ class Compilation:
         return qualified
 
 
-def _warn(file: File, loc: Loc, noun: str, declared: Iterable[str], names: set[str]) -> None:
+def _warn(file: FlowFile, loc: Loc, noun: str, declared: Iterable[str], names: set[str]) -> None:
     for name in declared:
         if name not in names and "*" not in names:
             message = f"the {noun} {name!r} is never used"

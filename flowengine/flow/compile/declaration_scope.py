@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.scopes import base_of, state_of
 from flowengine.flow.compile.types import Schema
-from flowengine.flow.compile.views import View
-from flowengine.flow.loading.files import Definition, File, Files
+from flowengine.flow.compile.views import VisibleNames
+from flowengine.flow.loading.files import Definition, FlowFile, FlowFiles
 from flowengine.flow.models import Loc, Part
 from flowengine.flow.models.actions import Asking
 from flowengine.flow.models.types import Effect
@@ -19,13 +19,13 @@ from flowengine.flow.models.types import Effect
 class OtherFlows(Protocol):
     """The interface through which the compiler of one flow queries other flows and files."""
 
-    files: Files
-    first: File
+    files: FlowFiles
+    first: FlowFile
     """The file that is compiled."""
     read: dict[str, None]
     """Other files that were read, such as Python modules."""
 
-    def find(self, file: File, name: str, loc: Loc) -> Definition | None:
+    def find(self, file: FlowFile, name: str, loc: Loc) -> Definition | None:
         """Return the flow with a name, or None if it was reported."""
 
     def outputs(self, definition: Definition) -> Schema:
@@ -37,13 +37,15 @@ class OtherFlows(Protocol):
     def effect(self, definition: Definition) -> Effect:
         """Return the effect of a flow after a crash."""
 
-    def generate(self, kind: str, config: Any, file: File, loc: Loc) -> Definition | None:
+    def generate(self, kind: str, config: Any, file: FlowFile, loc: Loc) -> Definition | None:
         """Return the flow that a step kind generates, or None if errors were reported."""
 
-    def is_generating(self, kind: str, config: Any, file: File) -> bool:
+    def is_generating(self, kind: str, config: Any, file: FlowFile) -> bool:
         """Return whether the flow for a use of a step kind is being generated at the moment."""
 
-    def notification(self, user: Definition, file: File, tool: str, loc: Loc) -> Definition | None:
+    def notification(
+        self, user: Definition, file: FlowFile, tool: str, loc: Loc
+    ) -> Definition | None:
         """Return the flow that sends notifications with a tool, or None if errors were reported.
 
         Args:
@@ -53,7 +55,7 @@ class OtherFlows(Protocol):
             loc: Its place.
         """
 
-    def secret(self, file: File, name: str) -> str:
+    def secret(self, file: FlowFile, name: str) -> str:
         """Return the name of a file's secret in the compiled flow."""
 
 
@@ -68,7 +70,7 @@ class DeclarationScope:
     """
 
     def __init__(
-        self, file: File, user: Definition, expressions: Expressions, others: OtherFlows
+        self, file: FlowFile, user: Definition, expressions: Expressions, others: OtherFlows
     ) -> None:
         self.file = file
         self.user = user
@@ -76,11 +78,11 @@ class DeclarationScope:
         self.expressions = expressions
         self.report = file.report
         self.others = others
-        self.view = View(base_of(file.flow))
+        self.view = VisibleNames(base_of(file.flow))
         """The names that declarations see, except for `args`."""
-        self._beside: dict[File, DeclarationScope] = {}
+        self._beside: dict[FlowFile, DeclarationScope] = {}
 
-    def of_file(self, file: File) -> DeclarationScope:
+    def of_file(self, file: FlowFile) -> DeclarationScope:
         """Return the declarations of a file, for the same flow."""
         if file is self.file:
             return self
@@ -91,7 +93,7 @@ class DeclarationScope:
         return self._beside[file]
 
     @property
-    def own_view(self) -> View:
+    def own_view(self) -> VisibleNames:
         """Return the names for a value declared for a step of the flow.
 
         In its own flow, state is included.
@@ -100,7 +102,7 @@ class DeclarationScope:
             return self.view
         return self.view.having({"state": state_of(self.user)})
 
-    def sees_inputs_of(self, file: File) -> bool:
+    def sees_inputs_of(self, file: FlowFile) -> bool:
         """Return whether the flow that uses the declarations has the inputs of a file's flow.
 
         A flow that was generated from a file's declarations receives the inputs that it needs.
@@ -126,7 +128,7 @@ class DeclarationScope:
         before |= noted
         used["inputs"] = before
 
-    def refuse_inputs(self, file: File, model: Part, name: str, loc: Loc) -> None:
+    def refuse_inputs(self, file: FlowFile, model: Part, name: str, loc: Loc) -> None:
         """Report that a declaration names inputs of a flow other than the one that uses it.
 
         Args:

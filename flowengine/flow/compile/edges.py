@@ -12,7 +12,7 @@ from flowengine.flow.compile.outcomes import outcomes
 from flowengine.flow.compile.plan import Plan
 from flowengine.flow.compile.step_info import Info
 from flowengine.flow.models import Cancel, Entry, Handler, Join, Loc, Next, Trigger
-from flowengine.flow.source.report import Report
+from flowengine.flow.source.report import DiagnosticReporter
 from flowengine.kernel.graph.compiled import END, END_ALL, START, TRIGGER
 from flowengine.kernel.graph.specs import (
     CompiledFlow,
@@ -37,7 +37,7 @@ class Edges:
         plan: The steps.
     """
 
-    def __init__(self, plan: Plan, report: Report) -> None:
+    def __init__(self, plan: Plan, report: DiagnosticReporter) -> None:
         self.plan = plan
         self.report = report
         self.conditions: dict[int, list[tuple[SplitEntry, Entry]]] = {}

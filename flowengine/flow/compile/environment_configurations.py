@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from flowengine.flow.compile.expressions import Typed
+from flowengine.flow.compile.expressions import TypedValue
 from flowengine.flow.compile.types import differs, words
 from flowengine.flow.models import Loc
 from flowengine.flow.models.types import has_expression, is_expression
-from flowengine.flow.source.report import Report
+from flowengine.flow.source.report import DiagnosticReporter
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.validation_messages import predicate
 
@@ -34,11 +34,11 @@ class _Fault(NamedTuple):
 
 
 def report_faults(
-    report: Report,
+    report: DiagnosticReporter,
     cls: type[BaseModel],
     data: Mapping[str, Any],
     loc: Loc,
-    computed: Mapping[str, Typed] | None = None,
+    computed: Mapping[str, TypedValue] | None = None,
 ) -> None:
     """Report values that do not fit a model of a kind.
 
@@ -108,7 +108,7 @@ def _fault(
 
 
 def _mistyped(
-    cls: type[BaseModel], data: Mapping[str, Any], computed: Mapping[str, Typed]
+    cls: type[BaseModel], data: Mapping[str, Any], computed: Mapping[str, TypedValue]
 ) -> Iterator[_Fault]:
     """Yield the expressions whose type can never fit."""
     wanted: dict[str, Any] | None = None
@@ -124,7 +124,7 @@ def _mistyped(
             yield _Fault((key,), f"{key} must be {expected}, not {words(typed.schema)}")
 
 
-def _may_be(typed: Typed, wanted: dict[str, Any]) -> bool:
+def _may_be(typed: TypedValue, wanted: dict[str, Any]) -> bool:
     """Return whether a value may fit. A text may be parsed as a number."""
     text = not differs(typed.schema, {"type": "string"})
     as_text = text and not differs({"type": ["integer", "number", "boolean"]}, wanted)

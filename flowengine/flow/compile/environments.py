@@ -14,11 +14,11 @@ from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.declaration_scope import DeclarationScope
-from flowengine.flow.compile.expressions import Typed, constant, together
+from flowengine.flow.compile.expressions import TypedValue, constant, together
 from flowengine.flow.compile.questions import asked_first
 from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, closed, differs, words
-from flowengine.flow.compile.views import View
-from flowengine.flow.loading.files import File, known_names
+from flowengine.flow.compile.views import VisibleNames
+from flowengine.flow.loading.files import FlowFile, known_names
 from flowengine.flow.models import Environment, Loc, Tool
 from flowengine.flow.models.tool import Server
 from flowengine.flow.models.types import has_expression
@@ -38,26 +38,26 @@ HOST = "host"
 _MOUNTABLE = "files"
 
 
-class Declared(NamedTuple):
+class DeclaredEnvironment(NamedTuple):
     """A declaration, compiled."""
 
     kind: str
-    spec: Typed
+    spec: TypedValue
     """The spec for the manager, which sees `args`."""
     args: Schema | None
-    approval: Typed | None
+    approval: TypedValue | None
     """The approval required before it is opened, which also sees `args`."""
 
 
 class Eager(NamedTuple):
     """An environment that is opened at the start."""
 
-    use: Typed
+    use: TypedValue
     waits: bool
     """Whether the steps of the flow wait until it is open."""
 
 
-class Environments:
+class EnvironmentDeclarations:
     """The environments of a file, as one flow uses them.
 
     Args:
@@ -69,25 +69,25 @@ class Environments:
         self.model = scope.model
         self.expressions = scope.expressions
         self.report = scope.report
-        self._beside: dict[File, Environments] = {}
+        self._beside: dict[FlowFile, EnvironmentDeclarations] = {}
         self.used: set[str] = set()
         self._eager: dict[str, Eager] = {}
         """Environments of this file that its users need from the start, by name."""
-        self._declared: dict[str, Declared | None] = {}
+        self._declared: dict[str, DeclaredEnvironment | None] = {}
         self._names_inputs: set[str] = set()
         self._inputs_of_sessions: dict[str, set[str]] = {}
-        self._sessions: dict[str, Declared | None] = {}
+        self._sessions: dict[str, DeclaredEnvironment | None] = {}
         """Sessions with the servers that are tools, by the tool's name."""
-        self._brought: dict[str, Declared | None] = {}
+        self._brought: dict[str, DeclaredEnvironment | None] = {}
         """Environments of tools of step kinds, by kind."""
         self._mounting: list[str] = []
 
-    def of_file(self, file: File) -> Environments:
+    def of_file(self, file: FlowFile) -> EnvironmentDeclarations:
         """Return the environments of a file, for the flow that uses these."""
         if file is self.scope.file:
             return self
         if file not in self._beside:
-            self._beside[file] = Environments(self.scope.of_file(file))
+            self._beside[file] = EnvironmentDeclarations(self.scope.of_file(file))
         return self._beside[file]
 
     def eager(self) -> dict[str, Eager]:
@@ -98,7 +98,7 @@ class Environments:
         return found
 
     def work_in(
-        self, found: Callee, use: Mapping[str, Mapping[str, Any]], loc: Loc, view: View
+        self, found: Callee, use: Mapping[str, Mapping[str, Any]], loc: Loc, view: VisibleNames
     ) -> None:
         """Set the environment in which a callee works.
 
@@ -116,8 +116,13 @@ class Environments:
                 found.environments[name] = used
 
     def use(
-        self, given: Mapping[str, Mapping[str, Any]], loc: Loc, view: View, *, by_tool: bool = False
-    ) -> Typed | None:
+        self,
+        given: Mapping[str, Mapping[str, Any]],
+        loc: Loc,
+        view: VisibleNames,
+        *,
+        by_tool: bool = False,
+    ) -> TypedValue | None:
         """Return the spec for a use, or None if errors were reported.
 
         Args:
@@ -153,7 +158,7 @@ class Environments:
         if found.args is None:
             return used
         given_args = {key: typed.value for key, typed in arguments.items()}
-        return Typed(["with", [["map", given_args], used.value]], UNKNOWN)
+        return TypedValue(["with", [["map", given_args], used.value]], UNKNOWN)
 
     def lists_servers(self, name: str) -> bool:
         """Return whether the policy of an environment lists the reachable servers."""
@@ -172,7 +177,7 @@ class Environments:
         kind: str = owner[0].model.environments[owner[1]].kind
         return kind
 
-    def declared(self, name: str) -> Declared | None:
+    def declared(self, name: str) -> DeclaredEnvironment | None:
         """Return the compiled declaration of this file, or None if errors were reported."""
         if name not in self._declared:
             self._declared[name] = None
@@ -182,7 +187,7 @@ class Environments:
                 self._names_inputs.add(name)
         return self._declared[name]
 
-    def _owner(self, name: str, loc: Loc) -> tuple[Environments, str] | None:
+    def _owner(self, name: str, loc: Loc) -> tuple[EnvironmentDeclarations, str] | None:
         """Return the environments of the file that declares one, and its name there."""
         self.used.add(name)
         owner = self.scope.others.files.owner(self.scope.file, "environments", name, loc)
@@ -198,7 +203,7 @@ class Environments:
             self.report.at("E401", f"there is no environment {name!r}", loc, hint)
         return None
 
-    def session(self, name: str, model: Tool, server: Server) -> Typed | None:
+    def session(self, name: str, model: Tool, server: Server) -> TypedValue | None:
         """Return the session with the server that a tool is, or None if errors were reported.
 
         Args:
@@ -239,7 +244,7 @@ class Environments:
         own._loc = loc
         return own
 
-    def of_kind(self, kind: str, loc: Loc) -> Typed | None:
+    def of_kind(self, kind: str, loc: Loc) -> TypedValue | None:
         """Return the environment for a tool of a step kind, which requires one of some kind.
 
         A flow configures it by declaring an environment of that kind, with the kind as its name.
@@ -261,7 +266,7 @@ class Environments:
 
     def _session_in(
         self, given: Mapping[str, Mapping[str, Any]], session: str, loc: Loc
-    ) -> Typed | None:
+    ) -> TypedValue | None:
         used = self.use(given, loc, self.scope.view)
         [name] = given
         owner = self._owner(name, loc) if used is not None else None
@@ -276,7 +281,7 @@ class Environments:
 
     def _declaration(
         self, name: str, model: Environment, config_loc: Loc | None = None
-    ) -> Declared | None:
+    ) -> DeclaredEnvironment | None:
         """Compile a declaration, whose configuration may be at another place."""
         provider = self._provider(model)
         if provider is None:
@@ -295,7 +300,7 @@ class Environments:
         default = provider.default_sandbox(_known(model.config))
         if len(self.report.diagnostics.errors) == before:
             self._check(model, provider, config, at, default)
-        parts: dict[str, Typed] = {
+        parts: dict[str, TypedValue] = {
             "kind": constant(model.kind),
             "resource_key": constant(self._key_of(name)),
             "config": _map(config),
@@ -312,12 +317,12 @@ class Environments:
         if mounts:
             parts["mounts"] = _map(mounts)
         if model.args is not None:
-            parts["args"] = Typed(
+            parts["args"] = TypedValue(
                 ["expr", self.expressions.add("args", view, model.loc)], model.args
             )
-        return Declared(model.kind, _map(parts), model.args, self._approval(model, view))
+        return DeclaredEnvironment(model.kind, _map(parts), model.args, self._approval(model, view))
 
-    def _approval(self, model: Environment, view: View) -> Typed | None:
+    def _approval(self, model: Environment, view: VisibleNames) -> TypedValue | None:
         """Return the approval required before it is opened, in the form for evaluation."""
         given = model.approval
         if given is None:
@@ -330,7 +335,7 @@ class Environments:
         file = self.scope.file
         return name if file is self.scope.others.first else f"{file.model.id}.{name}"
 
-    def _key(self, model: Environment) -> Typed:
+    def _key(self, model: Environment) -> TypedValue:
         loc = (*model.loc, "key")
         typed = self.expressions.value(model.key, loc, self.scope.view)
         if differs(typed.schema, TEXT):
@@ -353,7 +358,7 @@ class Environments:
             self.report.at("E401", error.message, loc, error.hint)
             return None
 
-    def _mounts(self, name: str, model: Environment, loc: Loc) -> dict[str, Typed] | None:
+    def _mounts(self, name: str, model: Environment, loc: Loc) -> dict[str, TypedValue] | None:
         """Return the directories of other environments: directory inside → their specs."""
         given = model.config.get("mounts")
         if given is None:
@@ -365,7 +370,7 @@ class Environments:
             self.report.at("E103", f"the mounts of {name!r} form a cycle", loc)
             return {}
         self._mounting.append(name)
-        mounts: dict[str, Typed] = {}
+        mounts: dict[str, TypedValue] = {}
         for other, inside in given.items():
             place = (*loc, other)
             used = self.use({other: {}}, place, self.scope.view)
@@ -388,7 +393,7 @@ class Environments:
         self,
         model: Environment,
         provider: Provider[Any],
-        config: Mapping[str, Typed],
+        config: Mapping[str, TypedValue],
         at: Loc,
         default: str | None,
     ) -> None:
@@ -402,7 +407,7 @@ class Environments:
             default: The sandbox that is used if none is named. None if it needs none.
         """
         from flowengine.flow.compile.environment_configurations import report_faults
-        from flowengine.sdk.models import Limits
+        from flowengine.sdk.models import ResourceLimits
 
         computed = {key: typed for key, typed in config.items() if not typed.constant}
         data = {
@@ -411,7 +416,7 @@ class Environments:
         }
         report_faults(self.report, _config_model(provider, model, default), data, at, computed)
         report_faults(self.report, provider.policy_model(), model.policy, (*model.loc, "policy"))
-        report_faults(self.report, Limits, model.limits, (*model.loc, "limits"))
+        report_faults(self.report, ResourceLimits, model.limits, (*model.loc, "limits"))
         choices = [model.provider] if isinstance(model.provider, str) else model.provider or []
         names = provider.only_in or registry.sandbox_names()
         kinds = names if default else [model.kind]
@@ -422,7 +427,7 @@ class Environments:
                 self.report.at("E401", message, (*model.loc, "provider"), hint)
 
     def _check_arguments(
-        self, name: str, schema: Schema | None, given: dict[str, Typed], loc: Loc
+        self, name: str, schema: Schema | None, given: dict[str, TypedValue], loc: Loc
     ) -> None:
         """Check the arguments of a use against the declaration (E402)."""
         if schema is None:
@@ -450,7 +455,7 @@ class Environments:
             hint = f"write {{{name}: {{{missing[0]}: ...}}}}"
             self.report.at("E402", message, loc, hint)
 
-    def _check_constant(self, schema: Any, typed: Typed, loc: Loc, name: str) -> None:
+    def _check_constant(self, schema: Any, typed: TypedValue, loc: Loc, name: str) -> None:
         if not isinstance(schema, dict) or has_expression(schema):
             return
         try:
@@ -461,13 +466,13 @@ class Environments:
             self.report.at("E402", error.message, loc, error.hint)
 
 
-def give(spec: StepSpec, given: Value, environments: Mapping[str, Typed]) -> None:
+def give(spec: StepSpec, given: Value, environments: Mapping[str, TypedValue]) -> None:
     """Write the environments of a task.
 
     Args:
         spec: The task.
         given: Its other resources.
-        environments: Results of `Environments.use`, by name.
+        environments: Results of `EnvironmentDeclarations.use`, by name.
     """
     spec["environments"] = True
     uses = ["map", {name: used.value for name, used in environments.items()}]
@@ -476,7 +481,7 @@ def give(spec: StepSpec, given: Value, environments: Mapping[str, Typed]) -> Non
     spec["input"] = ["map", {"input": given, "environments": uses}]
 
 
-def asks(use: Typed) -> bool:
+def asks(use: TypedValue) -> bool:
     """Return whether opening an environment of a use, mounts included, may require an approval."""
     pending: list[Any] = [use.value]
     while pending:
@@ -494,7 +499,7 @@ def asks(use: Typed) -> bool:
 
 def _of_provider(
     provider: Provider[Any], model: Environment, default: str | None
-) -> dict[str, Typed]:
+) -> dict[str, TypedValue]:
     """Return the sandbox that a declaration names or its configuration determines.
 
     Otherwise it is chosen when it is opened, by the kind alone.
@@ -538,15 +543,15 @@ def _model_of(provider: Provider[Any], sandboxes: tuple[type[Sandbox], ...]) -> 
     return with_sandboxes(provider.config_model(), sandboxes)
 
 
-def _of_scope(scope: str, found: Declared) -> Typed:
+def _of_scope(scope: str, found: DeclaredEnvironment) -> TypedValue:
     parts = {"scope": ["const", scope], "spec": found.spec.value}
     if found.approval is not None:
         parts["approval"] = found.approval.value
-    return Typed(["map", parts], UNKNOWN)
+    return TypedValue(["map", parts], UNKNOWN)
 
 
-def _map(parts: Mapping[str, Typed]) -> Typed:
+def _map(parts: Mapping[str, TypedValue]) -> TypedValue:
     if all(part.constant for part in parts.values()):
         return constant({key: part.value[1] for key, part in parts.items()})
     schema = closed({key: part.schema for key, part in parts.items()})
-    return Typed(["map", {key: part.value for key, part in parts.items()}], schema)
+    return TypedValue(["map", {key: part.value for key, part in parts.items()}], schema)

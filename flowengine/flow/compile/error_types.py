@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
 from functools import cache
 
-from flowengine.flow.loading.files import File
+from flowengine.flow.loading.files import FlowFile
 from flowengine.flow.models import Fail, Handler, Loc, Retry
 from flowengine.flow.models.base import Part
 from flowengine.kernel.errors import FINAL, RETRYABLE
@@ -22,7 +22,7 @@ CLOSE = 0.85
 """The least similarity of a misspelling, from 0 to 1."""
 
 
-def check_error_types(files: Iterable[File]) -> None:
+def check_error_types(files: Iterable[FlowFile]) -> None:
     """Warn of error types that are not known but nearly have the name of a known one.
 
     Args:

@@ -23,10 +23,10 @@ from flowengine.flow.compile.types import (
     of_constant,
     words,
 )
-from flowengine.flow.compile.views import View
+from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.expressions import (
-    Checked,
-    Names,
+    CheckedExpression,
+    DeclaredNames,
     Note,
     Piece,
     TemplateError,
@@ -35,7 +35,7 @@ from flowengine.flow.expressions import (
     split_text,
 )
 from flowengine.flow.models import Loc
-from flowengine.flow.source.report import Report
+from flowengine.flow.source.report import DiagnosticReporter
 from flowengine.kernel.graph.compiled import Plain, Value
 from flowengine.sdk.near_words import did_you_mean
 
@@ -50,7 +50,7 @@ FIELDS = ["output", "status", "outcome", "error", "activations", "rounds", "atte
 """The fields of a step that expressions can use."""
 
 
-class Typed(NamedTuple):
+class TypedValue(NamedTuple):
     """A compiled value and the JSON Schema of its result."""
 
     value: Value
@@ -64,7 +64,7 @@ class Typed(NamedTuple):
         return bool(self.value[0] == "const")
 
 
-NULL = Typed(["const", None], {"type": "null"})
+NULL = TypedValue(["const", None], {"type": "null"})
 
 
 class Expressions:
@@ -79,7 +79,7 @@ class Expressions:
 
     def __init__(
         self,
-        report: Report,
+        report: DiagnosticReporter,
         secrets: Mapping[str, str],
         beside: Expressions | None = None,
         in_other_file: bool = False,
@@ -97,7 +97,9 @@ class Expressions:
         self.used: dict[str, set[str]] = {"state": set(), "secrets": set(), "inputs": set()}
         """Keys of these roots that are used anywhere."""
 
-    def value(self, data: Any, loc: Loc, view: View, *, secrets: bool = False) -> Typed:
+    def value(
+        self, data: Any, loc: Loc, view: VisibleNames, *, secrets: bool = False
+    ) -> TypedValue:
         """Compile a value that may contain expressions anywhere.
 
         Args:
@@ -118,10 +120,10 @@ class Expressions:
             if all(part.constant for part in parts):
                 return constant([part.value[1] for part in parts])
             items = common([part.schema for part in parts])
-            return Typed(["list", [part.value for part in parts]], list_of(items))
+            return TypedValue(["list", [part.value for part in parts]], list_of(items))
         return constant(data)
 
-    def of_type(self, data: Any, loc: Loc, view: View, wanted: Schema) -> Value:
+    def of_type(self, data: Any, loc: Loc, view: VisibleNames, wanted: Schema) -> Value:
         """Compile a value that must be of a type."""
         typed = self.value(data, loc, view)
         if differs(typed.schema, wanted):
@@ -129,7 +131,7 @@ class Expressions:
             self.report.at("E103", message, loc)
         return typed.value
 
-    def condition(self, text: str, loc: Loc, view: View) -> int:
+    def condition(self, text: str, loc: Loc, view: VisibleNames) -> int:
         """Compile a condition and return its number."""
         for part in self._split(text, loc):
             if isinstance(part, Piece):
@@ -146,16 +148,16 @@ class Expressions:
         finally:
             self.used["state"] = before | named
 
-    def add(self, source: str, view: View, loc: Loc) -> int:
+    def add(self, source: str, view: VisibleNames, loc: Loc) -> int:
         """Compile an expression that is not in the file, and return its number."""
         return self._expression(Piece(source, 0), loc, view, "any")[0]
 
-    def _map(self, data: dict[str, Any], loc: Loc, view: View, secrets: bool) -> Typed:
+    def _map(self, data: dict[str, Any], loc: Loc, view: VisibleNames, secrets: bool) -> TypedValue:
         parts = {k: self.value(v, (*loc, k), view, secrets=secrets) for k, v in data.items()}
         if all(part.constant for part in parts.values()):
             return constant({key: part.value[1] for key, part in parts.items()})
         schema = closed({key: part.schema for key, part in parts.items()})
-        return Typed(["map", {key: part.value for key, part in parts.items()}], schema)
+        return TypedValue(["map", {key: part.value for key, part in parts.items()}], schema)
 
     def _split(self, text: str, loc: Loc) -> tuple[str | Piece, ...]:
         if "${{" not in text:
@@ -168,7 +170,7 @@ class Expressions:
             )
             return ()
 
-    def _text(self, text: str, loc: Loc, view: View, secrets: bool) -> Typed:
+    def _text(self, text: str, loc: Loc, view: VisibleNames, secrets: bool) -> TypedValue:
         self._warn_of_literal(text, loc, view)
         parts = self._split(text, loc)
         if not any(isinstance(part, Piece) for part in parts):
@@ -186,12 +188,12 @@ class Expressions:
             elif len(parts) == 1:
                 number, checked, names = self._expression(part, loc, view, "any")
                 doubt = names.uncertain.get(".".join(checked.path)) if checked.path else None
-                return Typed(["expr", number], checked.schema, doubt)
+                return TypedValue(["expr", number], checked.schema, doubt)
             else:
                 compiled.append(self._expression(part, loc, view, "text")[0])
-        return Typed(["secret" if names_secret else "text", compiled], TEXT)
+        return TypedValue(["secret" if names_secret else "text", compiled], TEXT)
 
-    def _warn_of_literal(self, text: str, loc: Loc, view: View) -> None:
+    def _warn_of_literal(self, text: str, loc: Loc, view: VisibleNames) -> None:
         """Warn of text that would be an expression in another tool, or here with `${{ }}`."""
         path = _PATH.fullmatch(text)
         found = [path] if path else list(_BRACES.finditer(text))
@@ -219,8 +221,8 @@ class Expressions:
         return self.secrets.get(name, name)
 
     def _expression(
-        self, piece: Piece, loc: Loc, view: View, want: Want
-    ) -> tuple[int, Checked, Names]:
+        self, piece: Piece, loc: Loc, view: VisibleNames, want: Want
+    ) -> tuple[int, CheckedExpression, DeclaredNames]:
         names = view.names(piece.source)
         checked = check(piece.source, names, want)
         for problem in checked.problems:
@@ -236,7 +238,7 @@ class Expressions:
         self.records.append(record)
         return len(self.records) - 1, checked, names
 
-    def _note(self, reference: tuple[str, ...], view: View) -> None:
+    def _note(self, reference: tuple[str, ...], view: VisibleNames) -> None:
         """Record the steps, joins and declarations that an expression names."""
         root, *rest = reference
         if root == "steps" and rest:
@@ -255,12 +257,12 @@ class Expressions:
         self.readers.setdefault(step, set()).add(len(self.records))
 
 
-def constant(data: Any) -> Typed:
+def constant(data: Any) -> TypedValue:
     """Return a constant as a compiled value."""
-    return Typed(["const", data], of_constant(data))
+    return TypedValue(["const", data], of_constant(data))
 
 
-def parts_of(typed: Typed) -> dict[str, Typed] | None:
+def parts_of(typed: TypedValue) -> dict[str, TypedValue] | None:
     """Return the parts of a map that is written out, or None for any other value."""
     kind, value = typed.value
     if kind == "const" and isinstance(value, dict):
@@ -268,14 +270,14 @@ def parts_of(typed: Typed) -> dict[str, Typed] | None:
     if kind != "map":
         return None
     types = typed.schema["properties"]
-    return {key: Typed(part, types[key]) for key, part in value.items()}
+    return {key: TypedValue(part, types[key]) for key, part in value.items()}
 
 
-def together(parts: dict[str, Typed]) -> Typed:
+def together(parts: dict[str, TypedValue]) -> TypedValue:
     """Return values by name as one value."""
     if all(part.constant for part in parts.values()):
         return constant({key: part.value[1] for key, part in parts.items()})
-    return Typed(["map", {key: part.value for key, part in parts.items()}], {"type": "object"})
+    return TypedValue(["map", {key: part.value for key, part in parts.items()}], {"type": "object"})
 
 
 def _without_filters(source: str) -> tuple[str, bool]:

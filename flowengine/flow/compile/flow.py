@@ -12,11 +12,11 @@ from flowengine.flow.check.graph import check_graph
 from flowengine.flow.check.released_environments import check_released
 from flowengine.flow.check.triggers import check_triggers
 from flowengine.flow.compile.actions import Actions
-from flowengine.flow.compile.calls import Calls
+from flowengine.flow.compile.calls import CallCompiler
 from flowengine.flow.compile.declaration_scope import DeclarationScope, OtherFlows
 from flowengine.flow.compile.durations import too_long
 from flowengine.flow.compile.edges import Edges
-from flowengine.flow.compile.environments import Environments
+from flowengine.flow.compile.environments import EnvironmentDeclarations
 from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.handled_outputs import check_handled
 from flowengine.flow.compile.handlers import Plans, check_handlers
@@ -25,7 +25,7 @@ from flowengine.flow.compile.loop_conditions import check_loops
 from flowengine.flow.compile.plan import Plan
 from flowengine.flow.compile.scopes import Scopes
 from flowengine.flow.compile.starts import Starts
-from flowengine.flow.compile.steps import Steps
+from flowengine.flow.compile.steps import StepCompiler
 from flowengine.flow.compile.tools import Tools
 from flowengine.flow.compile.types import (
     TEXT,
@@ -35,9 +35,9 @@ from flowengine.flow.compile.types import (
     common,
     differs,
 )
-from flowengine.flow.compile.views import View
+from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.expressions import EVALUATOR
-from flowengine.flow.loading.files import Definition, File
+from flowengine.flow.loading.files import Definition, FlowFile
 from flowengine.flow.models import Budget, Concurrency, Loc
 from flowengine.flow.models.types import has_expression
 from flowengine.kernel.graph.compiled import FORMAT
@@ -71,10 +71,10 @@ class Compiler:
             declared = Expressions(file.report, secrets, self.expressions, in_other_file)
             declared.used = self.expressions.used
         scope = DeclarationScope(file, model, declared, others)
-        self.tools = Tools(scope, Environments(scope))
-        self.calls = Calls(model, self.expressions, self.tools, report)
+        self.tools = Tools(scope, EnvironmentDeclarations(scope))
+        self.calls = CallCompiler(model, self.expressions, self.tools, report)
         self.actions = Actions(model, self.expressions, self.calls, report)
-        self.steps = Steps(
+        self.steps = StepCompiler(
             self.plan, self.edges, self.scopes, self.expressions, self.actions, self.calls, report
         )
 
@@ -288,7 +288,7 @@ class Compiler:
                 hint = "run it from there, or give it 'context' instead of inputs"
                 self.report.at("E301", message, (*request.loc, request.action), hint)
                 continue
-            view = View({"inputs": UNKNOWN})
+            view = VisibleNames({"inputs": UNKNOWN})
             of_flow: Literal["args", "input"] = "input" if "input" in spec else "args"
             tag, values = spec[of_flow]
             parts = (
@@ -338,7 +338,7 @@ def _budget(given: Budget) -> Any:
     return {"then": given.then, **given.model_dump(exclude_none=True, exclude={"then"})}
 
 
-def _declared(file: File, section: str) -> list[str]:
+def _declared(file: FlowFile, section: str) -> list[str]:
     """Return the names of a section, including those left out because of errors."""
     unread = [str(loc[1]) for loc in file.model.unread if len(loc) > 1 and loc[0] == section]
     return [*getattr(file.model, section), *unread]

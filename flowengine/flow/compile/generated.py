@@ -18,9 +18,9 @@ from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.addresses import NO_HOST
 from flowengine.flow.compile.callee import Callee
-from flowengine.flow.compile.chosen_servers import Use, chosen_by_caller
+from flowengine.flow.compile.chosen_servers import ChosenServer, chosen_by_caller
 from flowengine.flow.compile.declaration_scope import DeclarationScope, OtherFlows
-from flowengine.flow.compile.environments import HOST, Environments
+from flowengine.flow.compile.environments import HOST, EnvironmentDeclarations
 from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.offered_environments import (
     Ambiguous,
@@ -29,7 +29,7 @@ from flowengine.flow.compile.offered_environments import (
     taken_by_brought,
 )
 from flowengine.flow.compile.tool_servers import check_offered
-from flowengine.flow.loading.files import Definition, File, known_names
+from flowengine.flow.loading.files import Definition, FlowFile, known_names
 from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
 from flowengine.flow.models.kinds import tools_for_globs, tools_of
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
 
 
-class Program(OtherFlows, Protocol):
+class FlowCompiler(OtherFlows, Protocol):
     """The interface of the compiler of all flows for generated flows."""
 
-    named: set[tuple[File, str, str]]
+    named: set[tuple[FlowFile, str, str]]
     """File, section and name of declarations that are named by another declaration."""
 
-    def tools_of(self, file: File) -> Tools:
+    def tools_of(self, file: FlowFile) -> Tools:
         """Return the tools of a file as its own flow sees them, compiled for inspection."""
 
 
@@ -68,7 +68,7 @@ class FileDeclarations:
         use: File and place of the use that generates a flow, for errors without another place.
     """
 
-    def __init__(self, program: Program, file: File, use: tuple[File, Loc]) -> None:
+    def __init__(self, program: FlowCompiler, file: FlowFile, use: tuple[FlowFile, Loc]) -> None:
         self.program = program
         self.file = file
         self.use = use
@@ -228,7 +228,7 @@ class FileDeclarations:
         owner = self.program.files.owner(self.file, "tools", name, ())
         assert owner is not None
         tools = self.program.tools_of(self.file)
-        use = Use(tools.environments, modifiers.get("environments", {}))
+        use = ChosenServer(tools.environments, modifiers.get("environments", {}))
         chosen = chosen_by_caller(tools.of_file(owner[0]), callee, model, use)
         if chosen is None:
             return
@@ -302,7 +302,9 @@ class FileDeclarations:
         return {shown: files for shown, files in found.items() if files}
 
 
-def looking_at(file: File, program: Program) -> tuple[DeclarationScope, Environments]:
+def looking_at(
+    file: FlowFile, program: FlowCompiler
+) -> tuple[DeclarationScope, EnvironmentDeclarations]:
     """Return the scope of a file's declarations for inspection, without any compiled result.
 
     Args:
@@ -311,7 +313,7 @@ def looking_at(file: File, program: Program) -> tuple[DeclarationScope, Environm
     """
     secrets = {name: name for name in file.model.secrets}
     scope = DeclarationScope(file, file.flow, Expressions(file.report, secrets), program)
-    return scope, Environments(scope)
+    return scope, EnvironmentDeclarations(scope)
 
 
 class Generated:
@@ -321,13 +323,13 @@ class Generated:
         program: The other flows and files.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: FlowCompiler) -> None:
         self.program = program
-        self._asked: dict[tuple[File, str, str], Definition | None] = {}
-        self._pending: set[tuple[File, str, str]] = set()
-        self._known: dict[tuple[File, str], Definition] = {}
+        self._asked: dict[tuple[FlowFile, str, str], Definition | None] = {}
+        self._pending: set[tuple[FlowFile, str, str]] = set()
+        self._known: dict[tuple[FlowFile, str], Definition] = {}
 
-    def flow(self, kind: str, config: Any, file: File, loc: Loc) -> Definition | None:
+    def flow(self, kind: str, config: Any, file: FlowFile, loc: Loc) -> Definition | None:
         """Return the flow for a use of a kind, or None if errors were reported.
 
         Args:
@@ -348,11 +350,11 @@ class Generated:
         """Return whether no flow is being generated at the moment."""
         return not self._pending
 
-    def is_generating(self, kind: str, config: Any, file: File) -> bool:
+    def is_generating(self, kind: str, config: Any, file: FlowFile) -> bool:
         """Return whether the flow for a use of a kind is being generated at the moment."""
         return (file, kind, repr(config)) in self._pending
 
-    def _flow(self, kind: str, config: Any, file: File, loc: Loc) -> Definition | None:
+    def _flow(self, kind: str, config: Any, file: FlowFile, loc: Loc) -> Definition | None:
         declarations = FileDeclarations(self.program, file, (file, loc))
         made = registry.kind_class(kind).generate(config, declarations)
         if made is None:

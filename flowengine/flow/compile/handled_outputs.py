@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.flow.compile.arguments import check_argument
-from flowengine.flow.compile.expressions import Typed, parts_of
+from flowengine.flow.compile.expressions import TypedValue, parts_of
 from flowengine.flow.compile.types import UNKNOWN, Schema, differs, words
 from flowengine.flow.models import Loc
-from flowengine.flow.source.report import Report
+from flowengine.flow.source.report import DiagnosticReporter
 from flowengine.sdk.near_words import did_you_mean
 
 
 def check_handled(
-    report: Report, declared: Mapping[str, Any], given: Typed, loc: Loc
+    report: DiagnosticReporter, declared: Mapping[str, Any], given: TypedValue, loc: Loc
 ) -> dict[str, Schema]:
     """Check the output of a handler of a flow, which replaces the outputs of the flow.
 
@@ -47,7 +47,7 @@ def check_handled(
             report.at("E104", message, loc, _hint(declared))
     for name, model in declared.items():
         if name in types:
-            typed = Typed(given.value, types[name]) if parts is None else parts[name]
+            typed = TypedValue(given.value, types[name]) if parts is None else parts[name]
             place = loc if parts is None else (*loc, name)
             check_argument(report, model.json_schema, typed, place, f"outputs.{name}", "E311")
     return {name: types.get(name, UNKNOWN) for name in declared}

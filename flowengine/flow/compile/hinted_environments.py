@@ -15,12 +15,12 @@ from typing import Any
 from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.callee import Callee, Hinted
-from flowengine.flow.compile.environments import Environments
+from flowengine.flow.compile.environments import EnvironmentDeclarations
 from flowengine.flow.models import Loc
 
 
 def inject(
-    environments: Environments,
+    environments: EnvironmentDeclarations,
     found: Callee,
     named: Mapping[str, Mapping[str, Any]],
     given: Collection[str],
@@ -71,7 +71,10 @@ def inject(
 
 
 def take_named(
-    environments: Environments, found: Callee, named: Mapping[str, Mapping[str, Any]], loc: Loc
+    environments: EnvironmentDeclarations,
+    found: Callee,
+    named: Mapping[str, Mapping[str, Any]],
+    loc: Loc,
 ) -> None:
     """Replace environments that a callee opens by kind with named ones of that kind.
 
@@ -95,7 +98,7 @@ def take_named(
 
 
 def _check_named(
-    environments: Environments,
+    environments: EnvironmentDeclarations,
     found: Callee,
     parameter: str,
     hinted: Hinted,
@@ -118,7 +121,7 @@ def _words(hinted: Hinted) -> str:
 
 
 def _report(
-    environments: Environments,
+    environments: EnvironmentDeclarations,
     found: Callee,
     parameter: str,
     hinted: Hinted,

@@ -14,14 +14,14 @@ from flowengine.errors import FlowFileError
 from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.policies import is_kind_known
 from flowengine.flow.compile.types import CALLS, EXECUTION, UNKNOWN
-from flowengine.flow.compile.views import View
+from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.loading.long_form import Expander
-from flowengine.flow.loading.validation import Validator, locate
+from flowengine.flow.loading.validation import FileValidator, locate
 from flowengine.flow.models.policy import Policy, PolicyFile
 from flowengine.flow.models.types import shown
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, render
 from flowengine.flow.source.faults import Faults
-from flowengine.flow.source.report import Report
+from flowengine.flow.source.report import DiagnosticReporter
 from flowengine.flow.source.yaml_source import Source, read
 from flowengine.kernel.graph.compiled import Plain
 
@@ -62,9 +62,9 @@ def compile_host_policies(path: str) -> HostPolicies:
         message = f"{path} is not a policy file: 'policies:' is missing"
         raise FlowFileError(message, [])
     policies = _policies(source, diagnostics)
-    report = Report(source, diagnostics)
+    report = DiagnosticReporter(source, diagnostics)
     expressions = Expressions(report, {})
-    view = View({"args": UNKNOWN, "calls": CALLS, "execution": EXECUTION})
+    view = VisibleNames({"args": UNKNOWN, "calls": CALLS, "execution": EXECUTION})
     conditions = {}
     in_project = Path(path).absolute().parent.name == PROJECT
     for index, policy in enumerate(policies):
@@ -106,7 +106,7 @@ def _policies(source: Source, diagnostics: Diagnostics) -> list[Policy]:
         _refuse(source, diagnostics)
     expander = Expander(faults)
     expanded = expander.part(PolicyFile, dict(source.data), ())
-    model = Validator(expander, PolicyFile).validate(expanded)
+    model = FileValidator(expander, PolicyFile).validate(expanded)
     if model is None or diagnostics.errors:
         _refuse(source, diagnostics)
     locate(model, ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowengine.flow.loading.files import Definition, File, Files
+from flowengine.flow.loading.files import Definition, FlowFile, FlowFiles
 from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc
 from flowengine.kernel.notation.ids import NOTIFIES
@@ -29,7 +29,7 @@ PERMANENT = [
 """Errors after which no other attempt is made."""
 
 
-def notification_flow(files: Files, file: File, tool: str, loc: Loc) -> Definition | None:
+def notification_flow(files: FlowFiles, file: FlowFile, tool: str, loc: Loc) -> Definition | None:
     """Return the flow that sends notifications with a tool, or None if errors were reported.
 
     Args:

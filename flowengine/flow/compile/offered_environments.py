@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.callee import Callee
-from flowengine.flow.compile.environments import HOST, Environments
+from flowengine.flow.compile.environments import HOST, EnvironmentDeclarations
 from flowengine.flow.compile.hinted_environments import fits
 from flowengine.flow.models import Tool
 from flowengine.sdk.step_kind import Tool as BroughtTool
@@ -37,7 +37,7 @@ class Ambiguous(Exception):
 
 
 def taken(
-    environments: Environments, found: Callee, model: Tool, offered: Uses
+    environments: EnvironmentDeclarations, found: Callee, model: Tool, offered: Uses
 ) -> dict[str, Plain]:
     """Return the environment settings of a step that calls a tool: `in`, `environments`.
 
@@ -62,7 +62,7 @@ def taken(
 
 
 def taken_by_brought(
-    environments: Environments, tool: BroughtTool, offered: Uses
+    environments: EnvironmentDeclarations, tool: BroughtTool, offered: Uses
 ) -> dict[str, Plain]:
     """Return the same for a tool of a step kind.
 
@@ -85,7 +85,7 @@ def taken_by_brought(
 
 
 def _place(
-    environments: Environments, found: Callee, model: Tool, offered: Uses
+    environments: EnvironmentDeclarations, found: Callee, model: Tool, offered: Uses
 ) -> dict[str, Plain]:
     """Return the environment of a tool that runs a command, unless the tool sets it."""
     given = next(iter(model.kinds.values()), None)
@@ -108,7 +108,7 @@ def _named(model: Tool, offered: Uses) -> dict[str, Plain]:
 
 
 def _by_parameter(
-    environments: Environments, found: Callee, model: Tool, offered: Uses
+    environments: EnvironmentDeclarations, found: Callee, model: Tool, offered: Uses
 ) -> dict[str, Plain]:
     """Return those that a function takes: by name, by type, or all."""
     own = {*(model.environments or {}), *model.bind, *_settled(environments, found, model)}
@@ -131,7 +131,7 @@ def _by_parameter(
     return uses
 
 
-def _settled(environments: Environments, found: Callee, model: Tool) -> Iterator[str]:
+def _settled(environments: EnvironmentDeclarations, found: Callee, model: Tool) -> Iterator[str]:
     """Yield the parameters that receive an environment named by the tool itself."""
     kinds = [environments.kind_of(_name(use)) for use in (model.environments or {}).values()]
     for argument, known in found.hinted.items():
@@ -149,7 +149,7 @@ def _name(use: Mapping[str, Any]) -> str:
     return next(iter(use))
 
 
-def _runs_programs(environments: Environments, name: str) -> bool:
+def _runs_programs(environments: EnvironmentDeclarations, name: str) -> bool:
     kind = environments.kind_of(name)
     try:
         return kind is not None and registry.provider(kind).runs_programs

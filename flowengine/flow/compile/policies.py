@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from flowengine import registry
 from flowengine.flow.compile.declaration_scope import DeclarationScope
 from flowengine.flow.compile.types import CALLS, UNKNOWN
-from flowengine.flow.loading.files import File, known_names
+from flowengine.flow.loading.files import FlowFile, known_names
 from flowengine.flow.models.kinds import brought_tools
 from flowengine.flow.models.policy import Policy
-from flowengine.flow.source.report import Report
+from flowengine.flow.source.report import DiagnosticReporter
 from flowengine.kernel.graph.rules import Called, in_order
 from flowengine.kernel.graph.specs import CallsSpec, RuleSpec
 from flowengine.sdk.near_words import did_you_mean
@@ -33,8 +33,8 @@ class Policies:
 
     def __init__(self, scope: DeclarationScope) -> None:
         self.scope = scope
-        self._conditions: dict[tuple[File, int], int] = {}
-        self._conditions_within: dict[tuple[File, int], int] = {}
+        self._conditions: dict[tuple[FlowFile, int], int] = {}
+        self._conditions_within: dict[tuple[FlowFile, int], int] = {}
 
     def of_call(self, call: Called) -> list[list[RuleSpec]]:
         """Return the rules that may apply to a call, one list per file. The stricter one counts.
@@ -63,7 +63,7 @@ class Policies:
                 found.append(in_order(rules))
         return found
 
-    def _within(self, file: File, index: int) -> RuleSpec:
+    def _within(self, file: FlowFile, index: int) -> RuleSpec:
         policy = file.model.policies[index]
         rule = self._named(file, index)
         calls: CallsSpec = {"glob": policy.verdict[1]}
@@ -83,7 +83,7 @@ class Policies:
             used["inputs"] = before
         return rule
 
-    def _fitting(self, file: File, call: Called, before: str) -> Iterator[RuleSpec]:
+    def _fitting(self, file: FlowFile, call: Called, before: str) -> Iterator[RuleSpec]:
         """Yield the rules of a file that may apply.
 
         Args:
@@ -102,13 +102,13 @@ class Policies:
                 rule["when"] = self._condition(file, index, self._conditions)
             yield rule
 
-    def _named(self, file: File, index: int) -> RuleSpec:
+    def _named(self, file: FlowFile, index: int) -> RuleSpec:
         """Return the verdict of a rule, and its name for users."""
         word, glob = file.model.policies[index].verdict
         where = "" if file is self.scope.others.first else f"{file.name} "
         return {"do": word, "rule": f"{where}policies[{index}] ({word}: {glob})"}  # type: ignore[typeddict-item]
 
-    def _condition(self, file: File, index: int, known: dict[tuple[File, int], int]) -> int:
+    def _condition(self, file: FlowFile, index: int, known: dict[tuple[FlowFile, int], int]) -> int:
         """Return the number of the condition of a rule, compiled once for all calls of a flow.
 
         Args:
@@ -148,7 +148,7 @@ class Policies:
                 hint = did_you_mean(glob, known) or "a glob such as 'github.*' fits several"
                 file.report.at("E401", f"there is no tool {glob!r}", loc, hint)
 
-    def _check_agent(self, file: File, policy: Policy) -> None:
+    def _check_agent(self, file: FlowFile, policy: Policy) -> None:
         """Report a rule that names an agent by its title, a label for users, not by its name."""
         agents = file.model.agents
         if policy.agent is None or policy.agent in agents:
@@ -159,7 +159,7 @@ class Policies:
                 file.report.at("E401", message, (*policy.loc, "agent"), f"write {name!r}")
                 return
 
-    def _is_tool(self, file: File, name: str) -> bool:
+    def _is_tool(self, file: FlowFile, name: str) -> bool:
         """Return whether a name may be that of a tool. Tools of servers are unknown."""
         known = [*known_names(file, "tools"), *brought_tools(), *_names_for_agents(file)]
         if ":" in name:
@@ -167,7 +167,7 @@ class Policies:
         return name in known or any(name.startswith(f"{one}.") for one in known)
 
 
-def _names_for_agents(file: File, prefix: str = "") -> Iterator[str]:
+def _names_for_agents(file: FlowFile, prefix: str = "") -> Iterator[str]:
     """Yield the names that tools have only for agents (`as`), including those of imported files."""
     for agent in file.model.agents.values():
         yield from (f"{prefix}{use.as_}" for use in agent.tools if use.as_ is not None)
@@ -176,7 +176,7 @@ def _names_for_agents(file: File, prefix: str = "") -> Iterator[str]:
             yield from _names_for_agents(other, f"{prefix}{alias}.")
 
 
-def is_kind_known(report: Report, policy: Policy) -> bool:
+def is_kind_known(report: DiagnosticReporter, policy: Policy) -> bool:
     """Return whether the kind of tools that a rule names exists, and report it otherwise."""
     word, glob = policy.verdict
     kind, colon, _ = glob.partition(":")

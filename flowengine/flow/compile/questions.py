@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flowengine.flow.compile.expressions import Expressions, Typed, constant, together
+from flowengine.flow.compile.expressions import Expressions, TypedValue, constant, together
 from flowengine.flow.compile.outcomes import counts_as
 from flowengine.flow.compile.types import BOOLEAN, UNKNOWN, Schema
-from flowengine.flow.compile.views import View
+from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.expressions.types import resolve, self_contained
 from flowengine.flow.models import Approval, AskBeforeCall, AskFirst, Choice, Escalation
 
@@ -21,8 +21,11 @@ _CONSTANTS = ("claim", "delegate", "on_expire")
 
 
 def asked(
-    expressions: Expressions, given: Approval | AskFirst, view: View, notifies: Sequence[str]
-) -> dict[str, Typed]:
+    expressions: Expressions,
+    given: Approval | AskFirst,
+    view: VisibleNames,
+    notifies: Sequence[str],
+) -> dict[str, TypedValue]:
     """Return the fields of an approval, in the form that the kernel evaluates.
 
     Args:
@@ -53,8 +56,8 @@ def asked(
 
 
 def asked_first(
-    expressions: Expressions, given: AskFirst, view: View, notifies: Sequence[str] = ()
-) -> dict[str, Typed] | None:
+    expressions: Expressions, given: AskFirst, view: VisibleNames, notifies: Sequence[str] = ()
+) -> dict[str, TypedValue] | None:
     """Return the approval required before an action, or None if it is never required.
 
     Args:
@@ -72,13 +75,13 @@ def asked_first(
     parts["required"] = constant(given.required)
     if isinstance(given.when, str):
         number = expressions.condition(given.when, (*given.loc, "when"), view)
-        parts["when"] = Typed(["expr", number], BOOLEAN)
+        parts["when"] = TypedValue(["expr", number], BOOLEAN)
     return parts
 
 
 def asked_before_call(
-    expressions: Expressions, given: AskBeforeCall, view: View, notifies: Sequence[str] = ()
-) -> dict[str, Typed] | None:
+    expressions: Expressions, given: AskBeforeCall, view: VisibleNames, notifies: Sequence[str] = ()
+) -> dict[str, TypedValue] | None:
     """Return the approval required before a tool is called, or None if it is never required.
 
     Returns:
@@ -118,7 +121,7 @@ def with_type(form: Any) -> Schema:
     return {"type": "object", **form} if isinstance(form, dict) else UNKNOWN
 
 
-def _escalation(expressions: Expressions, given: Escalation, view: View) -> Typed:
+def _escalation(expressions: Expressions, given: Escalation, view: VisibleNames) -> TypedValue:
     return together(
         {
             "after": expressions.value(given.after, (*given.loc, "after"), view),
@@ -128,7 +131,7 @@ def _escalation(expressions: Expressions, given: Escalation, view: View) -> Type
     )
 
 
-def _choice(expressions: Expressions, given: Choice, view: View) -> Typed:
+def _choice(expressions: Expressions, given: Choice, view: VisibleNames) -> TypedValue:
     label = given.label if given.label is not None else given.id.replace("_", " ").capitalize()
     return together(
         {
@@ -140,8 +143,8 @@ def _choice(expressions: Expressions, given: Choice, view: View) -> Typed:
     )
 
 
-def _together_list(parts: list[Typed]) -> Typed:
+def _together_list(parts: list[TypedValue]) -> TypedValue:
     """Return values as one list."""
     if all(part.constant for part in parts):
         return constant([part.value[1] for part in parts])
-    return Typed(["list", [part.value for part in parts]], {"type": "array"})
+    return TypedValue(["list", [part.value for part in parts]], {"type": "array"})

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from flowengine.flow.check import net as nets
-from flowengine.flow.check.reaching_outputs import Past, gives_output
+from flowengine.flow.check.reaching_outputs import EarlierSteps, gives_output
 from flowengine.flow.compile.nullability import NONE, Doubts, missing, under
 from flowengine.flow.compile.outcomes import outcomes
 from flowengine.flow.compile.plan import Plan
-from flowengine.flow.compile.signal_types import Messages
+from flowengine.flow.compile.signal_types import SignalTypes
 from flowengine.flow.compile.step_info import Info
 from flowengine.flow.compile.types import (
     ERROR,
@@ -21,7 +21,7 @@ from flowengine.flow.compile.types import (
     list_of,
     step_schema,
 )
-from flowengine.flow.compile.views import Seen, View
+from flowengine.flow.compile.views import StepFacts, VisibleNames
 from flowengine.flow.expressions import Note
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Map
@@ -65,7 +65,7 @@ class Scopes:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.messages = Messages(plan)
+        self.messages = SignalTypes(plan)
         self.outputs: dict[int, Schema] = {}
         """Known types of the outputs of steps."""
         self.doubts: dict[int, Doubts] = {}
@@ -74,47 +74,49 @@ class Scopes:
         """Body of a group or `finally` → the names of items and rounds that its steps see, and
         `error`."""
         self.cancels = nets.cancellations(plan.flow)
-        self._pasts: dict[int, Past] = {}
+        self._pasts: dict[int, EarlierSteps] = {}
         model = plan.model
         self.base = base_of(model)
         self.state = state_of(model)
 
     # Views
 
-    def outside(self) -> View:
+    def outside(self) -> VisibleNames:
         """Return the names visible before the first step: inputs and the execution."""
-        return View(self.base)
+        return VisibleNames(self.base)
 
-    def on_message(self, signal: Schema) -> View:
+    def on_message(self, signal: Schema) -> VisibleNames:
         """Return the names that the `match` of a trigger sees, before a token exists."""
-        return View({**self.base, "state": self.state, "signal": signal})
+        return VisibleNames({**self.base, "state": self.state, "signal": signal})
 
-    def at_end(self) -> View:
+    def at_end(self) -> VisibleNames:
         """Return the names that `outputs` see: all of the flow's own steps."""
         roots = {**self.base, "state": self.state}
-        return View(roots, -1, lambda name: self._look(name, 0, AT_END), self._ids)
+        return VisibleNames(roots, -1, lambda name: self._look(name, 0, AT_END), self._ids)
 
-    def flow_handler(self) -> View:
+    def flow_handler(self) -> VisibleNames:
         """Return the names that an `on_error` of the flow sees."""
         return self.at_end().having({"error": ERROR})
 
-    def entry(self, info: Info) -> View:
+    def entry(self, info: Info) -> VisibleNames:
         """Return the names that a step sees when a token has reached it."""
         body = info.spec["body"]
         roots = {**self.base, "state": self.state, **self.locals.get(body, {})}
-        view = View(roots, info.number, lambda name: self._look(name, body, info.number), self._ids)
+        view = VisibleNames(
+            roots, info.number, lambda name: self._look(name, body, info.number), self._ids
+        )
         view = self.messages.seen(info, view)
         meets = len(info.spec["sources"]) > 1 or info.model.join is not None
         return self._with_join(info, view) if meets else view
 
-    def inside(self, view: View, info: Info) -> View:
+    def inside(self, view: VisibleNames, info: Info) -> VisibleNames:
         """Return a step's view with the results of its group's steps, after the group has ended."""
         child = info.spec.get("child")
         if child is None:
             return view
         outer = view.look
 
-        def look(name: str) -> Seen | None:
+        def look(name: str) -> StepFacts | None:
             number = self.plan.by_id.get(name)
             if number is not None and self.plan.steps[number].spec["body"] == child:
                 return self._seen(self.plan.steps[number], child, AT_END)
@@ -122,13 +124,13 @@ class Scopes:
 
         return view.looking(look)
 
-    def item(self, view: View, given: Map, over: Schema) -> View:
+    def item(self, view: VisibleNames, given: Map, over: Schema) -> VisibleNames:
         """Return a view with the names of an item of a map."""
         named = given.as_ != "item"
         names = (f"{given.as_}_index", f"{given.as_}_key") if named else ("index", "key")
         return view.having({given.as_: items_of(over), names[0]: INTEGER, names[1]: TEXT})
 
-    def round(self, view: View) -> View:
+    def round(self, view: VisibleNames) -> VisibleNames:
         """Return a view with the name of a round."""
         return view.having({"round": closed({"number": INTEGER, "last": UNKNOWN})})
 
@@ -151,7 +153,7 @@ class Scopes:
         mapped = info.model.map is not None and not info.each
         return step_schema(self.raw(info), known, mapped)
 
-    def _with_join(self, info: Info, view: View) -> View:
+    def _with_join(self, info: Info, view: VisibleNames) -> VisibleNames:
         """Return a view with `join`: the arrivals and their origins."""
         sources = [self.plan.steps[s] for s in info.spec["sources"] if s >= 0]
         begun = any(s in {START, TRIGGER} for s in info.spec["sources"])
@@ -174,16 +176,16 @@ class Scopes:
 
     # Steps in the past
 
-    def _past(self, body: int) -> Past:
+    def _past(self, body: int) -> EarlierSteps:
         if body not in self._pasts:
-            self._pasts[body] = Past(self.plan.flow, body, self.cancels)
+            self._pasts[body] = EarlierSteps(self.plan.flow, body, self.cancels)
         return self._pasts[body]
 
-    def _look(self, name: str, body: int, here: int) -> Seen | None:
+    def _look(self, name: str, body: int, here: int) -> StepFacts | None:
         """Return the known facts about a step at another step, or at the end, of a body."""
         number = self.plan.by_id.get(name)
         if number is None:
-            return Seen(UNKNOWN) if name in self.plan.misnamed else None
+            return StepFacts(UNKNOWN) if name in self.plan.misnamed else None
         info = self.plan.steps[number]
         while info.spec["body"] != body:
             owner = self.plan.body(body)["owner"]
@@ -195,32 +197,32 @@ class Scopes:
                 body, here = self.plan.steps[owner].spec["body"], owner
         return self._seen(info, body, here)
 
-    def _hidden_inside(self, info: Info) -> Seen:
+    def _hidden_inside(self, info: Info) -> StepFacts:
         if self.plan.cleans_up(info):
             message = f"'steps.{info.id}' is not visible here: it is inside a 'finally'"
             hint = "it runs when the scope is over, and only the steps of that 'finally' see it"
-            return Seen(UNKNOWN, Note("E301", message, hint))
+            return StepFacts(UNKNOWN, Note("E301", message, hint))
         group = self.plan.steps[info.parent].id
         message = f"'steps.{info.id}' is not visible here: it is inside the group {group!r}"
         hint = f"outside, only 'steps.{group}' is visible. Give the group an 'output'"
-        return Seen(UNKNOWN, Note("E301", message, hint))
+        return StepFacts(UNKNOWN, Note("E301", message, hint))
 
-    def _seen(self, info: Info, body: int, here: int) -> Seen:
+    def _seen(self, info: Info, body: int, here: int) -> StepFacts:
         past = self._past(body)
         schema = self._schema(info)
         if here == CUT_SHORT:
-            return Seen(schema, None, self._doubts(info, sure=False))
+            return StepFacts(schema, None, self._doubts(info, sure=False))
         if here == AT_END:
             sure = past.surely_at_end(info.number)
-            return Seen(schema, None, self._doubts(info, sure))
+            return StepFacts(schema, None, self._doubts(info, sure))
         at = self.plan.steps[here]
         if not past.may_be_behind(info.number, here):
             around = info is at or info.number in {group.number for group in self.plan.around(at)}
             if not self.plan.gaps or around:
-                return Seen(UNKNOWN, self._not_yet(info, at))
-            return Seen(schema)  # the way that leads here may have been left out
+                return StepFacts(UNKNOWN, self._not_yet(info, at))
+            return StepFacts(schema)  # the way that leads here may have been left out
         sure = past.surely_behind(info.number, here)
-        return Seen(schema, None, self._doubts(info, sure))
+        return StepFacts(schema, None, self._doubts(info, sure))
 
     def _not_yet(self, info: Info, at: Info) -> Note:
         if info is at:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from flowengine.flow.compile.plan import Plan
 from flowengine.flow.compile.step_info import Info
 from flowengine.flow.compile.types import UNKNOWN, Schema, closed, common, signal_schema
-from flowengine.flow.compile.views import View
+from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.expressions import Note
 from flowengine.flow.models import Trigger
 from flowengine.kernel.graph.compiled import TRIGGER
@@ -27,14 +27,14 @@ ABSENT = Note(
 )
 
 
-class Messages:
+class SignalTypes:
     """The type of `signal` at each step."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._begun: list[frozenset[int]] | None = None
 
-    def seen(self, info: Info, view: View) -> View:
+    def seen(self, info: Info, view: VisibleNames) -> VisibleNames:
         """Return the view of a step with `signal`, if a message may have started its token."""
         if not self.plan.flow.get("triggered"):
             return view

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.flow.compile.types import EXECUTION, TEXT, differs, signal_schema, words
-from flowengine.flow.compile.views import View
+from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.schedules import NoSchedule, Schedule, name_of
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.sdk.near_words import did_you_mean
@@ -51,7 +51,7 @@ class Starts:
             message = f"the signal {name!r} has no key to find an execution by"
             hint = f"declare it: 'signals: {{{name}: {{key: ${{{{ inputs.… }}}}}}}}'"
             self._report.at("E103", message, loc, hint)
-        view = View({"signal": signal_schema(data), "now": TEXT, "execution": EXECUTION})
+        view = VisibleNames({"signal": signal_schema(data), "now": TEXT, "execution": EXECUTION})
         return {"signal": name, "with": self._inputs(given, view)}
 
     def _schedule(self, given: Start) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Starts:
             "timezone": given.timezone,
             "missed": given.missed,
             "jitter": parse_duration(given.jitter),
-            "with": self._inputs(given, View({"now": TEXT, "execution": EXECUTION})),
+            "with": self._inputs(given, VisibleNames({"now": TEXT, "execution": EXECUTION})),
         }
 
     def _check_schedule(self, expression: str, timezone: str, loc: Loc) -> None:
@@ -82,7 +82,7 @@ class Starts:
             hint = "such as '0 9 * * 1-5': at 9:00 from Monday to Friday"
             self._report.at("E103", str(error), (*loc, "schedule"), hint)
 
-    def _inputs(self, given: Start, view: View) -> dict[str, Any]:
+    def _inputs(self, given: Start, view: VisibleNames) -> dict[str, Any]:
         """Compile the inputs, which are checked like those of a call."""
         inputs, loc = self._model.inputs, (*given.loc, "with")
         values: dict[str, Any] = {}

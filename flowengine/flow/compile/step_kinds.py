@@ -15,10 +15,10 @@ from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.callee import Callee, Hinted
 from flowengine.flow.compile.declaration_scope import DeclarationScope
-from flowengine.flow.compile.environments import HOST, Environments
-from flowengine.flow.compile.expressions import Typed, together
+from flowengine.flow.compile.environments import HOST, EnvironmentDeclarations
+from flowengine.flow.compile.expressions import TypedValue, together
 from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema
-from flowengine.flow.compile.views import View
+from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.models import Loc
 from flowengine.flow.models.kinds import generates
 from flowengine.flow.models.types import has_expression, is_expression
@@ -44,7 +44,7 @@ class StepKinds:
         environments: The environments of the file.
     """
 
-    def __init__(self, scope: DeclarationScope, environments: Environments) -> None:
+    def __init__(self, scope: DeclarationScope, environments: EnvironmentDeclarations) -> None:
         self.scope = scope
         self.folder = scope.file.folder
         self.environments = environments
@@ -57,7 +57,7 @@ class StepKinds:
         kind: str,
         config: Any,
         loc: Loc,
-        view: View,
+        view: VisibleNames,
         *,
         args: Schema | None = None,
         in_: Mapping[str, Any] | None = None,
@@ -99,7 +99,7 @@ class StepKinds:
         return found
 
     def _configuration(
-        self, found: Callee, config: Mapping[str, Any], loc: Loc, view: View
+        self, found: Callee, config: Mapping[str, Any], loc: Loc, view: VisibleNames
     ) -> None:
         """Compile a configuration: constants into the task, other keys into the input."""
         step_kind = found.step_kind
@@ -136,7 +136,7 @@ class StepKinds:
         found.names_inputs = bool(named)
         return found
 
-    def _given(self, given: Given | Mapping[str, Given], loc: Loc) -> Typed:
+    def _given(self, given: Given | Mapping[str, Given], loc: Loc) -> TypedValue:
         """Compile a value that a file passes to a generated flow. `loc` is the place of its use."""
         if not isinstance(given, Given):
             return together({name: self._given(one, loc) for name, one in given.items()})
@@ -202,7 +202,7 @@ class StepKinds:
         found: Callee,
         config: Mapping[str, Any],
         loc: Loc,
-        view: View,
+        view: VisibleNames,
         in_: Mapping[str, Any] | None,
     ) -> None:
         """Set the environment in which it works, and check the command that it runs there."""
@@ -278,7 +278,7 @@ def _meters(step_kind: type[StepKind]) -> dict[str, Plain] | None:
     }
 
 
-def configuration_and_arguments(found: Callee, parts: dict[str, Typed]) -> Typed:
+def configuration_and_arguments(found: Callee, parts: dict[str, TypedValue]) -> TypedValue:
     """Return the input of a kind that takes arguments.
 
     Args:

@@ -14,10 +14,10 @@ from flowengine import registry
 from flowengine.flow.check.net import targets
 from flowengine.flow.compile.actions import Actions
 from flowengine.flow.compile.call_requests import of_compensation
-from flowengine.flow.compile.calls import Calls
+from flowengine.flow.compile.calls import CallCompiler
 from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.environments import Eager, give
-from flowengine.flow.compile.expressions import NULL, Expressions, Typed
+from flowengine.flow.compile.expressions import NULL, Expressions, TypedValue
 from flowengine.flow.compile.nullability import (
     NONE,
     Doubts,
@@ -45,10 +45,10 @@ from flowengine.flow.compile.types import (
     list_of,
     words,
 )
-from flowengine.flow.compile.views import View
+from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.models import Handler, Loc, Loop, Map, Trigger
 from flowengine.flow.models.types import has_expression
-from flowengine.flow.source.report import Report
+from flowengine.flow.source.report import DiagnosticReporter
 from flowengine.kernel.graph.compiled import OPENING, Value
 from flowengine.kernel.graph.specs import HandlerSpec, LockSpec, LoopSpec, MapSpec, StepSpec
 from flowengine.sdk.literal_text import plain_text
@@ -60,7 +60,7 @@ COUNTED: Schema = {"type": ["array", "integer"]}
 """The type of a map's items."""
 
 
-class Steps:
+class StepCompiler:
     """Compiles the steps of a plan.
 
     Args:
@@ -78,8 +78,8 @@ class Steps:
         scopes: Scopes,
         expressions: Expressions,
         actions: Actions,
-        calls: Calls,
-        report: Report,
+        calls: CallCompiler,
+        report: DiagnosticReporter,
     ) -> None:
         self.plan = plan
         self.edges = edges
@@ -88,7 +88,7 @@ class Steps:
         self.actions = actions
         self.calls = calls
         self.report = report
-        self.handled: list[tuple[Loc, Typed]] = []
+        self.handled: list[tuple[Loc, TypedValue]] = []
         """Outputs of the flow that its handlers return, with their places."""
 
     def write(self) -> None:
@@ -239,7 +239,7 @@ class Steps:
 
     # Arrival
 
-    def _entry(self, info: Info, view: View) -> None:
+    def _entry(self, info: Info, view: VisibleNames) -> None:
         model, spec = info.model, info.spec
         if model.title is not None:
             if has_expression(model.title):
@@ -278,7 +278,7 @@ class Steps:
 
     # map and loop
 
-    def _map(self, info: Info, view: View) -> tuple[View, bool]:
+    def _map(self, info: Info, view: VisibleNames) -> tuple[VisibleNames, bool]:
         """Write `map`. Return the names that an item sees, and whether there are items."""
         given = info.model.map
         if given is None and self.plan.model.left_out((*info.loc, "map")):
@@ -306,7 +306,7 @@ class Steps:
         info.spec["map"] = spec
         return item, True
 
-    def _map_bounds(self, given: Map, spec: MapSpec, view: View) -> None:
+    def _map_bounds(self, given: Map, spec: MapSpec, view: VisibleNames) -> None:
         defaults = self.plan.model.defaults
         if given.concurrency is not None:
             loc = (*given.loc, "concurrency")
@@ -343,7 +343,7 @@ class Steps:
             message = f"'need' is {need}, but the map has {items} items"
             self.report.at("E103", message, loc, "lower 'need'")
 
-    def _loop_start(self, info: Info, view: View) -> View:
+    def _loop_start(self, info: Info, view: VisibleNames) -> VisibleNames:
         """Write the part of `loop` before a round, and return the names that a round sees."""
         given = info.model.loop
         if given is None:
@@ -363,7 +363,7 @@ class Steps:
         info.spec["loop"] = spec
         return round_
 
-    def _loop_end(self, info: Info, view: View) -> None:
+    def _loop_end(self, info: Info, view: VisibleNames) -> None:
         given = info.model.loop
         if given is None:
             return
@@ -374,13 +374,13 @@ class Steps:
         elif given.while_ is not None:
             spec["before"] = self._before(given, view)
 
-    def _before(self, given: Loop, view: View) -> int:
+    def _before(self, given: Loop, view: VisibleNames) -> int:
         # Before the first round there is no output, so it is null regardless of the step's type.
         loc = (*given.loc, "while")
         early = view.having({"output": UNKNOWN, "outcome": UNKNOWN})
         return self.expressions.condition(str(given.while_), loc, early)
 
-    def _lock(self, info: Info, view: View) -> None:
+    def _lock(self, info: Info, view: VisibleNames) -> None:
         given = info.model.lock
         if given is not None:
             key = self.expressions.of_type(given.key, (*given.loc, "key"), view, KEY)
@@ -396,7 +396,9 @@ class Steps:
 
     # Results
 
-    def _output(self, info: Info, view: View, raw: Schema, doubts: Doubts) -> tuple[Schema, Doubts]:
+    def _output(
+        self, info: Info, view: VisibleNames, raw: Schema, doubts: Doubts
+    ) -> tuple[Schema, Doubts]:
         """Write the `output` of a step. Return its type, and which parts of it may be null."""
         model = info.model
         if not model.has("output"):
@@ -457,18 +459,18 @@ class Steps:
         giving = [one.id for one in lasts if self.scopes.raw(one) != NOTHING]
         return NOTHING, {"": several_ways_out(info.id, [one.id for one in lasts], giving)}
 
-    def _doubts_at(self, view: View, step: str) -> Doubts:
+    def _doubts_at(self, view: VisibleNames, step: str) -> Doubts:
         """Return the doubts of a view about the output of a step."""
         seen = None if view.look is None else view.look(step)
         return NONE if seen is None else seen.uncertain
 
-    def _output_of(self, number: int, view: View) -> Typed:
+    def _output_of(self, number: int, view: VisibleNames) -> TypedValue:
         info = self.plan.steps[number]
         if self.plan.by_id[info.id] != number:
             return NULL  # another step has its id, which was reported
         path = f"[{json.dumps(info.id)}]" if "." in info.id else f".{info.id}"
         source = f"steps{path}.output"
-        return Typed(["expr", self.expressions.add(source, view, info.loc)], UNKNOWN)
+        return TypedValue(["expr", self.expressions.add(source, view, info.loc)], UNKNOWN)
 
     def _effect_of_group(self, info: Info) -> str:
         if info.model.effect is not None:
@@ -486,7 +488,7 @@ class Steps:
         hint = repeating(once.spec.get("kind"), f" on {once.id!r}")
         self.report.at("E404", message, retry.loc, hint, key=True)
 
-    def sets(self, given: dict[str, object], loc: Loc, view: View) -> list[list[object]]:
+    def sets(self, given: dict[str, object], loc: Loc, view: VisibleNames) -> list[list[object]]:
         """Return the compiled form of `set`, of a step or a handler."""
         pairs: list[list[object]] = []
         for key, data in given.items():
@@ -496,7 +498,7 @@ class Steps:
             self._check_write(key, typed, (*loc, key))
         return pairs
 
-    def _check_write(self, key: str, typed: Typed, loc: Loc) -> None:
+    def _check_write(self, key: str, typed: TypedValue, loc: Loc) -> None:
         model = self.plan.model
         schema = model.state.get(key)
         if schema is None:
@@ -518,7 +520,7 @@ class Steps:
             hint = did_you_mean(key, model.state) or f"declare it: 'state: {{{key}: ...}}'"
             self.report.at("E301", f"there is no state {key!r}", loc, hint, key=name)
 
-    def _compensate(self, info: Info, view: View) -> None:
+    def _compensate(self, info: Info, view: VisibleNames) -> None:
         given = info.model.compensate
         if given is None:
             return
@@ -532,7 +534,7 @@ class Steps:
         info.spec["compensate"] = len(self.plan.flow["steps"])
         self.plan.flow["steps"].append(spec)
 
-    def _handler(self, spec: HandlerSpec, model: Handler, view: View) -> Typed | None:
+    def _handler(self, spec: HandlerSpec, model: Handler, view: VisibleNames) -> TypedValue | None:
         """Write a handler, and return its output, if it has one."""
         if model.when is not None:
             spec["when"] = self.expressions.condition(model.when, (*model.loc, "when"), view)
@@ -559,7 +561,7 @@ def _renew(spec: StepSpec, anew: Mapping[str, Sequence[str]]) -> None:
     spec["input"] = ["map", {**parts, **{name: ["given", [*path]] for name, path in anew.items()}}]
 
 
-def _locals(view: View) -> dict[str, Schema]:
+def _locals(view: VisibleNames) -> dict[str, Schema]:
     """Return the names of items and rounds in a view, for the steps of a group."""
     outside = {"inputs", "state", "execution", "now", "join"}
     return {root: schema for root, schema in view.roots.items() if root not in outside}

@@ -13,10 +13,12 @@ from flowengine.flow.models import Loc
 
 if TYPE_CHECKING:
     from flowengine.flow.models.tool import Server
-    from flowengine.flow.source.report import Report
+    from flowengine.flow.source.report import DiagnosticReporter
 
 
-def check_offered(report: Report, server: Server, tool: str, name: str, loc: Loc) -> bool:
+def check_offered(
+    report: DiagnosticReporter, server: Server, tool: str, name: str, loc: Loc
+) -> bool:
     """Return whether a flow may call a tool of a server, and report the reason otherwise.
 
     Args:

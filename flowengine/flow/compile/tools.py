@@ -16,17 +16,17 @@ from flowengine.flow.compile.addresses import NO_HOST
 from flowengine.flow.compile.arguments import Arguments, check_arguments
 from flowengine.flow.compile.callee import Callee, Hinted, Home
 from flowengine.flow.compile.declaration_scope import DeclarationScope
-from flowengine.flow.compile.environments import Environments
-from flowengine.flow.compile.expressions import Typed, constant
+from flowengine.flow.compile.environments import EnvironmentDeclarations
+from flowengine.flow.compile.expressions import TypedValue, constant
 from flowengine.flow.compile.hinted_environments import inject, take_named
 from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.scopes import base_of
 from flowengine.flow.compile.step_kinds import StepKinds
 from flowengine.flow.compile.tool_servers import check_offered
 from flowengine.flow.compile.types import CALLS, UNKNOWN, Schema
-from flowengine.flow.compile.views import View
+from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.expressions import Note
-from flowengine.flow.loading.files import Definition, File, known_names
+from flowengine.flow.loading.files import Definition, FlowFile, known_names
 from flowengine.flow.models import AskBeforeCall, Loc, Tool
 from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arguments, tools_of
 from flowengine.flow.models.tool import Server
@@ -54,7 +54,7 @@ class Tools:
         environments: The environments of the file.
     """
 
-    def __init__(self, scope: DeclarationScope, environments: Environments) -> None:
+    def __init__(self, scope: DeclarationScope, environments: EnvironmentDeclarations) -> None:
         self.scope = scope
         self.environments = environments
         self.file = scope.file
@@ -66,7 +66,7 @@ class Tools:
         self.kinds = StepKinds(scope, environments)
         self.used: set[str] = set()
         """The tools that are called, including servers themselves."""
-        self._beside: dict[File, Tools] = {}
+        self._beside: dict[FlowFile, Tools] = {}
         self._declared: dict[tuple[str, str], Callee | None] = {}
 
     # Lookup
@@ -170,7 +170,7 @@ class Tools:
         found = Callee("flow", {}, self.others.outputs(flow), arguments_of(flow), flow=flow)
         return found
 
-    def of_file(self, file: File) -> Tools:
+    def of_file(self, file: FlowFile) -> Tools:
         """Return the tools of a file, for the flow that uses these."""
         if file is self.file:
             return self
@@ -309,14 +309,16 @@ class Tools:
             limits = {"output": model.limits.output, "calls": model.limits.calls}
             found.limits = {key: most for key, most in limits.items() if most is not None}
 
-    def _bound(self, model: Tool) -> dict[str, Typed]:
+    def _bound(self, model: Tool) -> dict[str, TypedValue]:
         """Return the arguments that the flow fixes."""
         return {
             name: self.expressions.value(data, (*model.loc, "bind", name), self.view, secrets=True)
             for name, data in model.bind.items()
         }
 
-    def _seeing_arguments(self, args: Schema | None, bind: Mapping[str, Typed]) -> View:
+    def _seeing_arguments(
+        self, args: Schema | None, bind: Mapping[str, TypedValue]
+    ) -> VisibleNames:
         """Return the names that the expressions of a tool see: its arguments, without secrets."""
         hidden = {
             f"args.{name}": Note("E403", f"'args.{name}' is bound to a secret", BOUND_SECRET)
@@ -327,7 +329,7 @@ class Tools:
 
     def _approval(
         self, found: Callee, model: Tool, given: AskBeforeCall
-    ) -> dict[str, Typed] | None:
+    ) -> dict[str, TypedValue] | None:
         """Return the approval required before a tool is called."""
         known = None if found.args is None else found.args.get("properties", {})
         for index, name in enumerate(given.edit if isinstance(given.edit, list) else ()):

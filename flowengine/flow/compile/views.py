@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from flowengine.flow.compile.nullability import NONE, Doubts, under
 from flowengine.flow.compile.types import Schema
-from flowengine.flow.expressions import Names, Note
+from flowengine.flow.expressions import DeclaredNames, Note
 
 _STEP = re.compile(r"\bsteps\s*\.\s*([A-Za-z_][A-Za-z0-9_]*)")
 
@@ -42,7 +42,7 @@ NO_SECRETS = Note(
 )
 
 
-class Seen(NamedTuple):
+class StepFacts(NamedTuple):
     """The known facts about a step at a place."""
 
     schema: Schema
@@ -52,7 +52,7 @@ class Seen(NamedTuple):
     """Why its output, or a part of it, may be null."""
 
 
-class View:
+class VisibleNames:
     """The names visible at one place.
 
     Args:
@@ -66,7 +66,7 @@ class View:
         self,
         roots: dict[str, Schema],
         step: int = -1,
-        look: Callable[[str], Seen | None] | None = None,
+        look: Callable[[str], StepFacts | None] | None = None,
         steps: Callable[[], Iterable[str]] | None = None,
         hidden: dict[str, Note] | None = None,
         uncertain: dict[str, Note] | None = None,
@@ -83,22 +83,24 @@ class View:
         roots: dict[str, Schema],
         hidden: dict[str, Note] | None = None,
         uncertain: dict[str, Note] | None = None,
-    ) -> View:
+    ) -> VisibleNames:
         """Return the view with more roots."""
         more = {**self.hidden, **(hidden or {})}
         kept = {path: note for path, note in self.uncertain.items() if path not in roots}
         doubts = {**kept, **(uncertain or {})}
-        return View({**self.roots, **roots}, self.step, self.look, self._steps, more, doubts)
+        return VisibleNames(
+            {**self.roots, **roots}, self.step, self.look, self._steps, more, doubts
+        )
 
-    def looking(self, look: Callable[[str], Seen | None]) -> View:
+    def looking(self, look: Callable[[str], StepFacts | None]) -> VisibleNames:
         """Return the view with another view of the steps."""
-        return View(self.roots, self.step, look, self._steps, self.hidden, self.uncertain)
+        return VisibleNames(self.roots, self.step, look, self._steps, self.hidden, self.uncertain)
 
     def all_steps(self) -> Iterable[str]:
         """Return the ids of all steps."""
         return () if self._steps is None else self._steps()
 
-    def names(self, source: str) -> Names:
+    def names(self, source: str) -> DeclaredNames:
         """Return the names for the check of an expression, including the steps that it names.
 
         Args:
@@ -118,7 +120,7 @@ class View:
         if "secrets" in source:
             hidden["secrets"] = NO_SECRETS
         schema = {"type": "object", "properties": roots, "additionalProperties": False}
-        return Names(schema, hidden, uncertain)
+        return DeclaredNames(schema, hidden, uncertain)
 
     def _seen(self, source: str, hidden: dict[str, Note], uncertain: dict[str, Note]) -> Schema:
         """Return the schema of `steps`: of the named ones, or of all if one is unknown."""

@@ -39,7 +39,7 @@ from flowengine.flow.models import (
     Tool,
 )
 from flowengine.flow.models.agent import InlineAgent
-from flowengine.flow.models.base import OneOf
+from flowengine.flow.models.base import ExclusiveKeys
 from flowengine.flow.models.cases import CaseFile
 from flowengine.flow.models.kinds import brought_tools, configuration, kind_names
 from flowengine.flow.models.not_yet import refused_keys
@@ -225,7 +225,7 @@ def _actions(cls: type[Part], properties: dict[str, Schema]) -> list[Schema]:
     return [*alone, {"not": {"anyOf": copy.deepcopy(alone)}}]
 
 
-def _one_of(rule: OneOf, properties: dict[str, Schema]) -> Schema:
+def _one_of(rule: ExclusiveKeys, properties: dict[str, Schema]) -> Schema:
     each: list[Schema] = [{"required": [key]} for key in rule.keys if key in properties]
     return {"oneOf": each if rule.required else [*each, {"not": {"anyOf": each}}]}
 

@@ -13,17 +13,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flowengine.flow.expressions.checker import check
     from flowengine.flow.expressions.evaluator import CelEvaluator
-    from flowengine.flow.expressions.interface import Checked, Names, Note, Problem, Want
+    from flowengine.flow.expressions.interface import (
+        CheckedExpression,
+        DeclaredNames,
+        ExpressionProblem,
+        Note,
+        Want,
+    )
     from flowengine.flow.expressions.template import Piece, TemplateError, split_text
 
 __all__ = [
     "EVALUATOR",
     "CelEvaluator",
-    "Checked",
-    "Names",
+    "CheckedExpression",
+    "DeclaredNames",
+    "ExpressionProblem",
     "Note",
     "Piece",
-    "Problem",
     "TemplateError",
     "Want",
     "check",
@@ -35,11 +41,11 @@ EVALUATOR = "cel-1"
 
 _HOMES = {
     "CelEvaluator": "evaluator",
-    "Checked": "interface",
-    "Names": "interface",
+    "CheckedExpression": "interface",
+    "DeclaredNames": "interface",
     "Note": "interface",
     "Piece": "template",
-    "Problem": "interface",
+    "ExpressionProblem": "interface",
     "TemplateError": "template",
     "Want": "interface",
     "check": "checker",

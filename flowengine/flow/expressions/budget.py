@@ -13,7 +13,7 @@ _TEXT = 64
 _DEPTH = 100
 
 
-class Budget:
+class EvaluationBudget:
     """Counts down the cost of an evaluation with loops."""
 
     __slots__ = ("_weights", "left")

@@ -17,7 +17,7 @@ from cel_expr_python import cel as library  # type: ignore[import-untyped]
 from cel_expr_python.ext import ext_math, ext_strings  # type: ignore[import-untyped]
 
 from flowengine.flow.expressions.paths import NoValue, TooExpensive, name_of
-from flowengine.flow.expressions.scope import Run, Scope, is_time
+from flowengine.flow.expressions.scope import LoopNames, Run, is_time
 from flowengine.flow.expressions.types import (
     ANY,
     BOOL,
@@ -37,7 +37,7 @@ from flowengine.flow.expressions.types import (
 if TYPE_CHECKING:
     from flowengine.flow.expressions.interface import Schema
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.evaluator import Names
+    from flowengine.kernel.graph.evaluator import ReadableNames
 
 _T = library.Type
 _SCALARS = {
@@ -181,7 +181,7 @@ def program(source: str, slots: dict[str, Run], shown: dict[str, str]) -> Run:
         return _always(f"this version cannot evaluate the expression: {reason}")
     pairs = [(slot, _whole(get) if slot.startswith(_WHOLE) else get) for slot, get in slots.items()]
 
-    def run(names: Names) -> Plain:
+    def run(names: ReadableNames) -> Plain:
         data: dict[str, Plain] = {}
         failures: dict[str, NoValue] = {}
         for slot, get in pairs:
@@ -191,7 +191,7 @@ def program(source: str, slots: dict[str, Run], shown: dict[str, str]) -> Run:
                 raise
             except NoValue as error:
                 failures[slot] = error
-        if isinstance(names, Scope):
+        if isinstance(names, LoopNames):
             names.budget.charge(ROUND)
             for value in data.values():
                 names.budget.charge_value(value)
@@ -205,7 +205,7 @@ def program(source: str, slots: dict[str, Run], shown: dict[str, str]) -> Run:
         if type(value) is str and result.type() == _T.ERROR:
             raise _reason(value, data, failures, shown)
         value = _plain(value)
-        if isinstance(names, Scope):
+        if isinstance(names, LoopNames):
             names.budget.charge_value(value)
         return value
 
@@ -215,7 +215,7 @@ def program(source: str, slots: dict[str, Run], shown: dict[str, str]) -> Run:
 def _whole(get: Run) -> Run:
     """Return a function that returns integers where they are declared: `3` for `3.0`."""
 
-    def run(names: Names) -> Plain:
+    def run(names: ReadableNames) -> Plain:
         value = get(names)
         if type(value) is list and any(type(one) is float for one in value):
             return [_as_integer(one) for one in value]
@@ -231,7 +231,7 @@ def _as_integer(value: Plain) -> Plain:
 def _always(message: str) -> Run:
     """Return a function that always fails."""
 
-    def run(names: Names) -> Plain:
+    def run(names: ReadableNames) -> Plain:
         raise NoValue(message)
 
     return run

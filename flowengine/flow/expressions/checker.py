@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 from flowengine.flow.expressions import cel, complaints, conditions, types
 from flowengine.flow.expressions import names as naming
 from flowengine.flow.expressions.fragment import Fragment
-from flowengine.flow.expressions.interface import Checked, Names, Path, Problem, Schema, Want
+from flowengine.flow.expressions.interface import (
+    CheckedExpression,
+    DeclaredNames,
+    ExpressionProblem,
+    Path,
+    Schema,
+    Want,
+)
 from flowengine.flow.expressions.names import Segment
 from flowengine.flow.expressions.program import Tree
 from flowengine.flow.expressions.signatures import (
@@ -21,12 +28,12 @@ from flowengine.flow.expressions.signatures import (
     TIME_PARTS,
     TYPE_NAMES,
     Argument,
-    Signature,
+    FunctionTypes,
 )
 from flowengine.flow.expressions.syntax import parse
 from flowengine.flow.expressions.syntax_tree import (
     Binary,
-    Call,
+    CallNode,
     Entries,
     Index,
     Items,
@@ -47,7 +54,7 @@ MAX_SUMS = 100
 """Plus signs in one expression. This limits the length of texts that they can build."""
 
 
-class Typed(NamedTuple):
+class TypedPart(NamedTuple):
     """A part of an expression: how to evaluate it, and the type of its value."""
 
     node: Tree
@@ -61,7 +68,7 @@ class Typed(NamedTuple):
         return types.self_contained(inner, root)
 
 
-UNKNOWN = Typed(["const", None])
+UNKNOWN = TypedPart(["const", None])
 """Placeholder for an invalid part, so that no further errors follow from it."""
 
 
@@ -69,10 +76,10 @@ class _Uncertain(NamedTuple):
     """A path that leads through a value which may be null."""
 
     value: str
-    problem: Problem
+    problem: ExpressionProblem
 
 
-def check(source: str, names: Names, want: Want = "any") -> Checked:
+def check(source: str, names: DeclaredNames, want: Want = "any") -> CheckedExpression:
     """Check an expression against the names of its place.
 
     Args:
@@ -90,8 +97,8 @@ def check(source: str, names: Names, want: Want = "any") -> Checked:
     try:
         tree = parse(source)
     except ExpressionSyntaxError as error:
-        problem = Problem("E302", error.offset, error.length, error.message, error.hint)
-        return Checked({"node": UNKNOWN.node, "at": [0, 0, source]}, {}, [], [problem])
+        problem = ExpressionProblem("E302", error.offset, error.length, error.message, error.hint)
+        return CheckedExpression({"node": UNKNOWN.node, "at": [0, 0, source]}, {}, [], [problem])
     checked = _Check(source, tree, names).result(want)
     if not checked.problems:
         if len(_known) >= MOST_KNOWN:
@@ -100,12 +107,12 @@ def check(source: str, names: Names, want: Want = "any") -> Checked:
     return checked
 
 
-_known: dict[bytes, Checked] = {}
+_known: dict[bytes, CheckedExpression] = {}
 """Valid expressions, by `_key`. The flows of agents share most of theirs, and a flow that is
 compiled again shares nearly all of them. Entries are never changed."""
 
 
-def _key(source: str, names: Names, want: Want) -> bytes:
+def _key(source: str, names: DeclaredNames, want: Want) -> bytes:
     """Return the input that the check of a valid expression depends on.
 
     Messages about problems depend on further names, which the expression does not contain.
@@ -120,18 +127,18 @@ def _key(source: str, names: Names, want: Want) -> bytes:
 class _Check:
     """The check of one expression."""
 
-    def __init__(self, source: str, tree: Node, names: Names) -> None:
+    def __init__(self, source: str, tree: Node, names: DeclaredNames) -> None:
         self.source = source
         self.tree = tree
         self.names = names
         self.local: frozenset[str] = frozenset()
         """Names of the items of the enclosing loops."""
-        self.problems: list[Problem] = []
+        self.problems: list[ExpressionProblem] = []
         self.references: dict[Path, None] = {}
         self.tested: set[str] = set()
         self.uncertain: list[_Uncertain] = []
 
-    def result(self, want: Want) -> Checked:
+    def result(self, want: Want) -> CheckedExpression:
         sums = self.source.count("+")
         typed = self.value(self.tree)
         if sums > MAX_SUMS and not self.problems:
@@ -146,7 +153,9 @@ class _Check:
             record["bool"] = True
         problems = sorted(self.problems, key=lambda problem: (problem.offset, problem.code))
         path = self._whole_path(typed)
-        return Checked(record, _plain(typed.schema), list(self.references), problems, path)
+        return CheckedExpression(
+            record, _plain(typed.schema), list(self.references), problems, path
+        )
 
     def _knows_of(self, value: str) -> bool:
         """Return whether the expression tests how the step of an uncertain value has ended."""
@@ -154,7 +163,7 @@ class _Check:
         named = {(*beside, "status"), (*beside, "outcome")}
         return not self.names.uncertain[value].always and bool(named & self.references.keys())
 
-    def _whole_path(self, typed: Typed) -> Path | None:
+    def _whole_path(self, typed: TypedPart) -> Path | None:
         """Return the path, if the expression is exactly one path of constant text keys."""
         if typed.node[0] != "path" or not all(isinstance(key, str) for key in typed.node[2]):
             return None
@@ -167,15 +176,15 @@ class _Check:
         start, stop = node.start, node.end if end is None else end
         if isinstance(node, (Binary, Ternary)):
             start, stop = node.at, node.at + len(node.op if isinstance(node, Binary) else "?")
-        elif isinstance(node, Call):
+        elif isinstance(node, CallNode):
             start, stop = node.at, node.at + len(node.name)
         elif isinstance(node, Unary):
             stop = start + len(node.op)
-        problem = Problem(code, start, max(stop - start, 1), message, hint)
+        problem = ExpressionProblem(code, start, max(stop - start, 1), message, hint)
         if problem not in self.problems:
             self.problems.append(problem)
 
-    def _check_want(self, typed: Typed, want: Want) -> None:
+    def _check_want(self, typed: TypedPart, want: Want) -> None:
         """Check the type of the whole expression against its place."""
         if types.SECRET in typed.schema:
             return
@@ -198,36 +207,36 @@ class _Check:
 
     # Values
 
-    def value(self, node: Node, lenient: bool = False) -> Typed:
+    def value(self, node: Node, lenient: bool = False) -> TypedPart:
         """Return the cheapest evaluation of a tree."""
         if isinstance(node, Literal) and not isinstance(node.value, bytes):
-            return Typed(["const", node.value], _of_constant(node.value))
+            return TypedPart(["const", node.value], _of_constant(node.value))
         if isinstance(node, (Name, Select, Index)):
             return self._path(node, lenient)
-        if isinstance(node, Call):
+        if isinstance(node, CallNode):
             return self._call(node)
         if isinstance(node, Ternary):
             return self._ternary(node)
         if isinstance(node, Items):
             parts = [self.value(item) for item in node.items]
             inner = types.common([_plain(part.schema) for part in parts]) if parts else types.ANY
-            return Typed(["list", [part.node for part in parts]], types.list_of(inner))
+            return TypedPart(["list", [part.node for part in parts]], types.list_of(inner))
         if isinstance(node, Entries):
             return self._entries(node)
         if _null_test(node):
             return self._null_test(node)
         return self._fragment(node)
 
-    def _ternary(self, node: Ternary) -> Typed:
+    def _ternary(self, node: Ternary) -> TypedPart:
         test = self._condition(node.condition)
         yes, no = self.value(node.yes), self.value(node.no)
         branches = [one.schema for one in (yes, no) if kind(one.schema) != "null"]
         schema = types.common(branches) if branches else types.NULL
         if len(branches) == 1:
             schema = types.or_null(schema)
-        return Typed(["if", test.node, yes.node, no.node], schema)
+        return TypedPart(["if", test.node, yes.node, no.node], schema)
 
-    def _condition(self, node: Node) -> Typed:
+    def _condition(self, node: Node) -> TypedPart:
         """Return a part that must be true or false."""
         typed = self.value(node)
         word = kind(typed.schema)
@@ -236,7 +245,7 @@ class _Check:
             self.report("E303", node, message, complaints.CONDITION_HINTS.get(word))
         return typed
 
-    def _entries(self, node: Entries) -> Typed:
+    def _entries(self, node: Entries) -> TypedPart:
         entries: dict[str, Tree] = {}
         computed: list[list[Any]] = []
         properties: dict[str, Schema] = {}
@@ -256,24 +265,24 @@ class _Check:
             schema = {"type": "object", "properties": properties, "required": sorted(properties),
                       "additionalProperties": False}  # fmt: skip
         pairs = [[key, entries[key]] for key in sorted(entries)]
-        return Typed(["map", [*pairs, *computed]], schema)
+        return TypedPart(["map", [*pairs, *computed]], schema)
 
-    def _argument_of(self, node: Node, what: str) -> Typed:
+    def _argument_of(self, node: Node, what: str) -> TypedPart:
         """Return a part that must be text."""
         typed = self.value(node)
         if kind(typed.schema) not in {None, "string"}:
             self.report("E311", node, f"{what} must be text, not {article(typed.schema)}")
         return typed
 
-    def _null_test(self, node: Any) -> Typed:
+    def _null_test(self, node: Any) -> TypedPart:
         operand = node.right if _is_null(node.left) else node.left
         typed = self.value(operand)
         self.tested.add(_dotted(typed.node))
-        return Typed(["null", typed.node, node.op == "=="], types.BOOL)
+        return TypedPart(["null", typed.node, node.op == "=="], types.BOOL)
 
     # Paths
 
-    def _path(self, node: Node, lenient: bool) -> Typed:
+    def _path(self, node: Node, lenient: bool) -> TypedPart:
         """Return the value of a name and the path after it."""
         base, rest = _chain(node)
         segments = [self._segment(part) for part in rest]
@@ -299,13 +308,13 @@ class _Check:
         if types.SECRET in found.schema and node is not self.tree:
             self.report("E403", node, "a secret cannot be used in an expression, only alone")
             return UNKNOWN
-        return Typed(["path", base.name, keys], types.self_contained(found.schema, found.root))
+        return TypedPart(["path", base.name, keys], types.self_contained(found.schema, found.root))
 
     def _visible(self, base: Name) -> bool:
         roots = self.names.schema.get("properties", {})
         return base.name in roots or base.name in self.names.hidden
 
-    def _unknown_name(self, base: Name) -> Typed:
+    def _unknown_name(self, base: Name) -> TypedPart:
         if base.name in TYPE_NAMES:
             return self._fragment(base)
         roots = self.names.schema.get("properties", {})
@@ -327,7 +336,9 @@ class _Check:
             return
         note = self.names.uncertain[value]
         length = max(self._end_of_line(node) - node.start, 1)
-        problem = Problem(note.code, node.start, length, note.message, note.hint, warning=True)
+        problem = ExpressionProblem(
+            note.code, node.start, length, note.message, note.hint, warning=True
+        )
         self.uncertain.append(_Uncertain(value, problem))
 
     def _segment(self, part: Node) -> tuple[Segment, Tree]:
@@ -343,10 +354,10 @@ class _Check:
 
     def _inside(
         self, base: Node, segments: list[Segment], keys: list[Any], rest: list[Node], lenient: bool
-    ) -> Typed:
+    ) -> TypedPart:
         """Return a path into a value without a name: `f(x).y`, `[1, 2][0]`."""
         typed = self.value(base, lenient)
-        inner = Names({"properties": {"…": typed.schema}})
+        inner = DeclaredNames({"properties": {"…": typed.schema}})
         found = naming.follow(inner, "…", segments)
         if found.trouble:
             part = rest[found.trouble.keys - 1]
@@ -354,11 +365,11 @@ class _Check:
             self.report(note.code, Name("", base.start, part.end), note.message, note.hint)
             return UNKNOWN
         schema = types.self_contained(found.schema, found.root)
-        return Typed(["get", typed.node, keys], schema)
+        return TypedPart(["get", typed.node, keys], schema)
 
     # Calls
 
-    def _call(self, node: Call) -> Typed:
+    def _call(self, node: CallNode) -> TypedPart:
         if self._in_namespace(node):
             return self._fragment(node)
         if node.name == "has" and node.target is None:
@@ -369,7 +380,7 @@ class _Check:
             zone = self._argument_of(node.args[0], "a time zone")
             time = self.value(node.target)
             part: Tree = ["const", node.name]
-            return Typed(["call", "time_part", [time.node, part, zone.node]], types.INT)
+            return TypedPart(["call", "time_part", [time.node, part, zone.node]], types.INT)
         signature = SIGNATURES.get(node.name)
         if signature is None:
             return self._fragment(node) if self._exists(node) else UNKNOWN
@@ -383,14 +394,14 @@ class _Check:
             return UNKNOWN
         return self._own_function(node, signature)
 
-    def _in_namespace(self, node: Call) -> bool:
+    def _in_namespace(self, node: CallNode) -> bool:
         """Return whether this is a function such as `math.abs`."""
         space = node.target
         if not isinstance(space, Name) or space.name not in NAMESPACES or self._visible(space):
             return False
         return node.name in NAMESPACES[space.name]
 
-    def _exists(self, node: Call) -> bool:
+    def _exists(self, node: CallNode) -> bool:
         """Check that a CEL function exists."""
         if node.name in STANDARD or node.name in TIME_PARTS:
             return True
@@ -408,16 +419,16 @@ class _Check:
             self.value(part)
         return False
 
-    def _has(self, node: Call) -> Typed:
+    def _has(self, node: CallNode) -> TypedPart:
         if len(node.args) != 1 or not isinstance(node.args[0], (Select, Index)):
             self.report("E302", node, "has() takes one path", "write has(inputs.name)")
             return UNKNOWN
         typed = self.value(node.args[0], lenient=True)
         dotted = _dotted(typed.node)
         self.tested.update(one for one in self.names.uncertain if dotted.startswith(f"{one}."))
-        return Typed(["has", typed.node], types.BOOL)
+        return TypedPart(["has", typed.node], types.BOOL)
 
-    def _own_function(self, node: Call, signature: Signature) -> Typed:
+    def _own_function(self, node: CallNode, signature: FunctionTypes) -> TypedPart:
         arguments = [*([node.target] if node.target else []), *node.args]
         least = len(signature.takes) - signature.optional
         if len(arguments) < least or (
@@ -435,20 +446,22 @@ class _Check:
         described = [self._described(one, lenient) for one in typed]
         nodes = [one.node for one in typed]
         tree: Tree = ["default", nodes] if lenient else ["call", node.name, nodes]
-        return Typed(tree, signature.gives(described))
+        return TypedPart(tree, signature.gives(described))
 
-    def _described(self, typed: Typed, lenient: bool) -> Argument:
+    def _described(self, typed: TypedPart, lenient: bool) -> Argument:
         schema = types.without_null(typed.schema) if lenient else typed.schema
         return Argument(schema, typed.items)
 
-    def _check_argument(self, call: Call, node: Node, typed: Typed, takes: frozenset[str]) -> None:
+    def _check_argument(
+        self, call: CallNode, node: Node, typed: TypedPart, takes: frozenset[str]
+    ) -> None:
         word = kind(typed.schema)
         if takes and word is not None and word not in takes:
             expected = " or ".join(types.WORDS[name] for name in sorted(takes))
             message = f"{call.name}() takes {expected}, not {article(typed.schema)}"
             self.report("E311", Name("", node.start, node.end), message)
 
-    def _macro(self, node: Call, target: Node) -> Typed:
+    def _macro(self, node: CallNode, target: Node) -> TypedPart:
         over = self.value(target)
         word = kind(types.without_null(over.schema))
         if word == "object":
@@ -476,9 +489,9 @@ class _Check:
             schema = over.schema if node.name == "filter" else types.BOOL
         self.names, self.local = outer
         nodes = [body.node for body in bodies]
-        return Typed(["loop", node.name, over.node, name, nodes], schema)
+        return TypedPart(["loop", node.name, over.node, name, nodes], schema)
 
-    def _with_item(self, name: str, schema: Schema) -> Names:
+    def _with_item(self, name: str, schema: Schema) -> DeclaredNames:
         """Return the names inside a loop."""
         properties = {**self.names.schema.get("properties", {}), name: schema}
         hidden = {
@@ -492,9 +505,9 @@ class _Check:
 
     # Operators
 
-    def _fragment(self, node: Node) -> Typed:
+    def _fragment(self, node: Node) -> TypedPart:
         """Return an operation for the library, after checking its types."""
-        known: dict[int, Typed] = {}
+        known: dict[int, TypedPart] = {}
 
         def slot(part: Node) -> tuple[Tree, Schema, Schema]:
             if id(part) not in known:
@@ -515,7 +528,7 @@ class _Check:
                 simple = conditions.lower(
                     node, lambda part: None if self._is_raw(part) else slot(part)[:2]
                 )
-                return Typed(simple or ["cel", fragment.text, fragment.slots], found)
+                return TypedPart(simple or ["cel", fragment.text, fragment.slots], found)
             again, rest = complaints.sort_out(found, fragment)
             if rest or not again - mixed:
                 break
@@ -530,7 +543,7 @@ class _Check:
         """Return whether the library receives a tree unchanged. Otherwise a slot replaces it."""
         if isinstance(node, Name):
             return not self._visible(node) and (node.name in TYPE_NAMES or node.name in NAMESPACES)
-        if isinstance(node, Call):
+        if isinstance(node, CallNode):
             macro = node.name in MACROS and node.target is not None
             zoned = node.name in TIME_PARTS and len(node.args) == 1
             own = macro or zoned or node.name in SIGNATURES or node.name == "has"
@@ -539,7 +552,7 @@ class _Check:
             return not _null_test(node)
         return isinstance(node, (Literal, Items, Unary, Ternary))
 
-    def _check_enums(self, node: Node, known: dict[int, Typed]) -> None:
+    def _check_enums(self, node: Node, known: dict[int, TypedPart]) -> None:
         """Refuse comparisons of an enum with texts that are not among its values."""
         if isinstance(node, Binary):
             if node.op in {"==", "!=", "in"}:
@@ -553,7 +566,7 @@ class _Check:
             for part in (node.condition, node.yes, node.no):
                 self._check_enums(part, known)
 
-    def _check_enum(self, side: Node, other: Node, known: dict[int, Typed]) -> None:
+    def _check_enum(self, side: Node, other: Node, known: dict[int, TypedPart]) -> None:
         schema = known[id(side)].schema if id(side) in known else {}
         schema = types.without_null(schema)
         values = schema.get("enum", [schema["const"]] if "const" in schema else None)
@@ -578,7 +591,7 @@ def _chain(node: Node) -> tuple[Node, list[Node]]:
 
 
 def _dotted(node: Tree) -> str:
-    """Return a path in the notation of `Names.uncertain`."""
+    """Return a path in the notation of `DeclaredNames.uncertain`."""
     return ".".join(map(str, [node[1], *node[2]])) if node[0] == "path" else ""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from flowengine.flow.expressions.interface import Schema
 from flowengine.flow.expressions.program import KINDS, TYPES, Tree
-from flowengine.flow.expressions.syntax_tree import Binary, Call, Literal, Name, Node, Unary
+from flowengine.flow.expressions.syntax_tree import Binary, CallNode, Literal, Name, Node, Unary
 from flowengine.flow.expressions.types import kind
 
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -75,7 +75,7 @@ def _comparison(op: str, operand: Node, constant: Literal, slot: Slot) -> Tree |
 
 def _same_type(call: Node, name: Node, slot: Slot) -> Tree | None:
     """Return the node of `type(x) == map`, if the type of `x` is known only from its value."""
-    if not (isinstance(call, Call) and call.name == "type" and isinstance(name, Name)):
+    if not (isinstance(call, CallNode) and call.name == "type" and isinstance(name, Name)):
         return None
     if name.name not in TYPES or slot(name) is not None:  # the name has another meaning here
         return None

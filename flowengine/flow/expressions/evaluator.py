@@ -10,7 +10,7 @@ from flowengine.kernel.graph.compiled import EvaluationError, Plain
 
 if TYPE_CHECKING:
     from flowengine.flow.expressions.scope import Run
-    from flowengine.kernel.graph.evaluator import Names
+    from flowengine.kernel.graph.evaluator import ReadableNames
 
 
 class CelEvaluator:
@@ -28,7 +28,7 @@ class CelEvaluator:
         self._file = file
         self._runs: list[Run | None] = [None] * len(records)
 
-    def evaluate(self, expression: int, names: Names) -> Plain:
+    def evaluate(self, expression: int, names: ReadableNames) -> Plain:
         """Return the value of expression number `expression`.
 
         Args:
@@ -101,7 +101,7 @@ class CelEvaluator:
 
 
 def _condition(run: Run) -> Run:
-    def condition(names: Names) -> Plain:
+    def condition(names: ReadableNames) -> Plain:
         value = run(names)
         return value if value is True or value is False else program.truth(value)
 

@@ -11,7 +11,7 @@ from flowengine.flow.expressions.interface import Schema
 from flowengine.flow.expressions.program import Tree
 from flowengine.flow.expressions.syntax_tree import (
     Binary,
-    Call,
+    CallNode,
     Items,
     Literal,
     Name,
@@ -83,7 +83,7 @@ class Fragment:
             self._bracketed(node, _LEVELS.get(node.op, _RELATION), level, self._binary)
         elif isinstance(node, Unary):
             self._unary(node)
-        elif isinstance(node, Call):
+        elif isinstance(node, CallNode):
             self._call(node)
         elif isinstance(node, Items):
             self._arguments("[", node.items, "]", node)
@@ -159,7 +159,7 @@ class Fragment:
         if dynamic:
             self._put(")", node)
 
-    def _call(self, node: Call) -> None:
+    def _call(self, node: CallNode) -> None:
         if node.target is not None:
             self.write(node.target, _MEMBER)
             self._put(".", node)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from flowengine.flow.expressions.budget import Budget
+from flowengine.flow.expressions.budget import EvaluationBudget
 from flowengine.flow.expressions.paths import NoValue, name_of
 from flowengine.kernel.graph.compiled import Plain
 
@@ -163,7 +163,7 @@ def range_(count: Plain) -> Plain:
 
 def json(value: Plain) -> str:
     """Return a value as compact JSON with sorted keys."""
-    Budget().weigh(value)
+    EvaluationBudget().weigh(value)
     parts: list[str] = []
     _write_json(value, parts, 0)
     return "".join(parts)

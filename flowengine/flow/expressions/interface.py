@@ -26,7 +26,7 @@ class Note(NamedTuple):
     repeated for values that are computed from it."""
 
 
-class Names(NamedTuple):
+class DeclaredNames(NamedTuple):
     """The names that are visible at one place of a flow."""
 
     schema: Schema
@@ -49,7 +49,7 @@ class Names(NamedTuple):
     there, without exceptions."""
 
 
-class Problem(NamedTuple):
+class ExpressionProblem(NamedTuple):
     """A problem in an expression. `offset` counts characters from its beginning."""
 
     code: str
@@ -60,7 +60,7 @@ class Problem(NamedTuple):
     warning: bool = False
 
 
-class Checked(NamedTuple):
+class CheckedExpression(NamedTuple):
     """A checked expression."""
 
     record: dict[str, Any]
@@ -70,7 +70,7 @@ class Checked(NamedTuple):
     references: list[Path]
     """The paths that the expression names, up to their first computed key, without duplicates, in
     order."""
-    problems: list[Problem]
+    problems: list[ExpressionProblem]
     path: Path | None = None
     """The path, if the expression consists of exactly one."""
 

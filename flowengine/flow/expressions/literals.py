@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from flowengine.flow.expressions.syntax_tree import Literal
-from flowengine.flow.expressions.tokens import ExpressionSyntaxError, Token
+from flowengine.flow.expressions.tokens import ExpressionSyntaxError, SyntaxToken
 
 _ESCAPE = re.compile(
     r"""\\(?:([abfnrtv\\"'`?])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2}))"""
@@ -13,7 +13,7 @@ _ESCAPE = re.compile(
 _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-def number_of(token: Token) -> Literal:
+def number_of(token: SyntaxToken) -> Literal:
     """Return the literal of a number."""
     if token.kind == "float":
         return Literal(float(token.text), token.text, token.start, token.end)
@@ -24,7 +24,7 @@ def number_of(token: Token) -> Literal:
     return Literal(value, token.text, token.start, token.end)
 
 
-def string_of(token: Token) -> Literal:
+def string_of(token: SyntaxToken) -> Literal:
     """Return the literal of a text or of bytes."""
     prefix = re.match("[bBrR]*", token.text)
     marks = prefix.group().lower() if prefix else ""
@@ -37,7 +37,7 @@ def string_of(token: Token) -> Literal:
     return Literal(value, token.text, token.start, token.end)
 
 
-def _unescape(body: str, token: Token) -> str:
+def _unescape(body: str, token: SyntaxToken) -> str:
     """Return the value of a string literal."""
     parts = []
     at = 0

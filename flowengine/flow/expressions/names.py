@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from flowengine.flow.expressions import types
-from flowengine.flow.expressions.interface import Names, Note, Path, Schema
+from flowengine.flow.expressions.interface import DeclaredNames, Note, Path, Schema
 from flowengine.flow.expressions.paths import written
 from flowengine.flow.expressions.types import SOURCES, article, kind, kinds, resolve, without_null
 from flowengine.flow.source.synonyms import OUTPUTS
@@ -38,7 +38,7 @@ class Segment(NamedTuple):
     computed: Schema
 
 
-def follow(names: Names, root: str, segments: list[Segment]) -> ResolvedPath:
+def follow(names: DeclaredNames, root: str, segments: list[Segment]) -> ResolvedPath:
     """Follow a path through the declarations.
 
     Args:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.evaluator import Names
+    from flowengine.kernel.graph.evaluator import ReadableNames
 
 Key = str | int
 
@@ -111,7 +111,7 @@ def written(root: str, keys: Sequence[object]) -> str:
     return text
 
 
-def of_names(root: str, keys: Sequence[str]) -> Callable[[Names], Plain]:
+def of_names(root: str, keys: Sequence[str]) -> Callable[[ReadableNames], Plain]:
     """Return a function that follows a path of constant text keys.
 
     Args:
@@ -126,7 +126,7 @@ def of_names(root: str, keys: Sequence[str]) -> Callable[[Names], Plain]:
     if root == "state" and keys:
         return _of_state(keys)
 
-    def get(names: Names) -> Plain:
+    def get(names: ReadableNames) -> Plain:
         try:
             value = names[root]
             for key in keys:
@@ -138,7 +138,7 @@ def of_names(root: str, keys: Sequence[str]) -> Callable[[Names], Plain]:
     return get
 
 
-def _of_step(keys: Sequence[str]) -> Callable[[Names], Plain]:
+def _of_step(keys: Sequence[str]) -> Callable[[ReadableNames], Plain]:
     """Return a function that follows a path into one field of a step."""
     name, field, *rest = keys
 
@@ -155,7 +155,7 @@ def _of_step(keys: Sequence[str]) -> Callable[[Names], Plain]:
     return get
 
 
-def _of_state(keys: Sequence[str]) -> Callable[[Names], Plain]:
+def _of_state(keys: Sequence[str]) -> Callable[[ReadableNames], Plain]:
     """Return a function that follows a path into one key of the state."""
     first, *rest = keys
 
@@ -171,7 +171,7 @@ def _of_state(keys: Sequence[str]) -> Callable[[Names], Plain]:
     return get
 
 
-def follow(names: Names, root: str, keys: Sequence[Key]) -> Plain:
+def follow(names: ReadableNames, root: str, keys: Sequence[Key]) -> Plain:
     """Follow a path step by step, for an exact error message.
 
     Args:

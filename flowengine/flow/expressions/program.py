@@ -35,11 +35,11 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.flow.expressions import paths
 from flowengine.flow.expressions.paths import ABSENT, Missing, NoValue, TooExpensive, name_of
-from flowengine.flow.expressions.scope import Run, Scope, is_time
+from flowengine.flow.expressions.scope import LoopNames, Run, is_time
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.evaluator import Names
+    from flowengine.kernel.graph.evaluator import ReadableNames
 
 Tree = list[Any]
 
@@ -97,7 +97,7 @@ def _path(root: str, keys: list[Any]) -> Run:
         return lambda names: paths.follow(names, root, keys)
     computed = [build(key[0]) if isinstance(key, list) else None for key in keys]
 
-    def get(names: Names) -> Plain:
+    def get(names: ReadableNames) -> Plain:
         found = [
             key if run is None else run(names) for key, run in zip(keys, computed, strict=True)
         ]
@@ -111,9 +111,9 @@ def _get(base: Tree, keys: list[Any]) -> Run:
     run = build(base)
     rest = _path("value", keys)
 
-    def get(names: Names) -> Plain:
+    def get(names: ReadableNames) -> Plain:
         value = run(names)
-        return rest(Scope(names, "value", value, _budget(names)))
+        return rest(LoopNames(names, "value", value, _budget(names)))
 
     return get
 
@@ -124,7 +124,7 @@ def _lenient(node: Tree) -> Run:
     if node[0] not in {"path", "get"}:
         return run
 
-    def get(names: Names) -> Plain:
+    def get(names: ReadableNames) -> Plain:
         try:
             return run(names)
         except Missing:
@@ -141,7 +141,7 @@ def _has(node: Tree) -> Run:
 def _default(nodes: list[Tree]) -> Run:
     runs = [_lenient(node) for node in nodes]
 
-    def get(names: Names) -> Plain:
+    def get(names: ReadableNames) -> Plain:
         for run in runs:
             value = run(names)
             if value is not None and value is not ABSENT:
@@ -191,7 +191,7 @@ def _compare(op: str, node: Tree, constant: Plain, kind: str | None) -> Run:
     flags = isinstance(constant, bool)
     ordered = op not in {"==", "!="}
 
-    def get(names: Names) -> Plain:
+    def get(names: ReadableNames) -> Plain:
         value = run(names)
         if isinstance(value, bool):
             alike = flags
@@ -216,7 +216,7 @@ def _decide(nodes: list[Tree], wanted: bool) -> Run:
     """Return `&&` (`wanted` is false) or `||` of conditions."""
     runs = [build(node) for node in nodes]
 
-    def get(names: Names) -> Plain:
+    def get(names: ReadableNames) -> Plain:
         failure: NoValue | None = None
         for run in runs:
             try:
@@ -249,7 +249,7 @@ def _map(entries: list[list[Any]]) -> Run:
         return lambda names: {key: plain(run(names)) for key, run in runs}
     computed = [(build(key[0]) if isinstance(key, list) else _const(key), run) for key, run in runs]
 
-    def get(names: Names) -> Plain:
+    def get(names: ReadableNames) -> Plain:
         found: dict[str, Plain] = {}
         for key_of, run in computed:
             key = key_of(names)
@@ -269,9 +269,9 @@ def _call(name: str, arguments: list[Tree]) -> Run:
     function = FUNCTIONS[name]
     runs = [build(node) for node in arguments]
 
-    def call(names: Names) -> Plain:
+    def call(names: ReadableNames) -> Plain:
         values = [run(names) for run in runs]
-        if isinstance(names, Scope) and name != "size":
+        if isinstance(names, LoopNames) and name != "size":
             for value in values:
                 names.budget.charge_value(value)
         return function(*values)
@@ -304,12 +304,12 @@ def _cel(source: str, slots: dict[str, Tree]) -> Run:
     right = _const(int(second)) if second.isdigit() else build(slots[second])
     operate = _OPERATORS[word]
 
-    def fast(names: Names) -> Plain:
+    def fast(names: ReadableNames) -> Plain:
         try:
             one, other = left(names), right(names)
         except NoValue:
             return run(names)
-        if type(one) is int is type(other) and not isinstance(names, Scope):
+        if type(one) is int is type(other) and not isinstance(names, LoopNames):
             value = operate(one, other)
             if _LEAST <= one <= _MOST and _LEAST <= other <= _MOST and _LEAST <= value <= _MOST:
                 return value
@@ -326,7 +326,7 @@ def _by_library(source: str, slots: dict[str, Tree]) -> Run:
     """Return operators that the library compiles when they are first evaluated."""
     compiled: Run | None = None
 
-    def run(names: Names) -> Plain:
+    def run(names: ReadableNames) -> Plain:
         nonlocal compiled
         if compiled is None:
             from flowengine.flow.expressions import cel
@@ -339,13 +339,13 @@ def _by_library(source: str, slots: dict[str, Tree]) -> Run:
     return run
 
 
-def _budget(names: Names) -> Any:
+def _budget(names: ReadableNames) -> Any:
     """Return the budget of an evaluation: a loop's, or a new one."""
-    if isinstance(names, Scope):
+    if isinstance(names, LoopNames):
         return names.budget
-    from flowengine.flow.expressions.budget import Budget
+    from flowengine.flow.expressions.budget import EvaluationBudget
 
-    return Budget()
+    return EvaluationBudget()
 
 
 def _loop(macro: str, over: Tree, name: str, bodies: list[Tree]) -> Run:
@@ -353,14 +353,14 @@ def _loop(macro: str, over: Tree, name: str, bodies: list[Tree]) -> Run:
     runs = [build(body) for body in bodies]
     loop = _LOOPS[macro]
 
-    def run(names: Names) -> Plain:
+    def run(names: ReadableNames) -> Plain:
         items = items_of(names)
         if not isinstance(items, list):
             hint = ". Iterate keys(…) or entries(…)" if isinstance(items, dict) else ""
             raise NoValue(f"{macro}() goes over a list, not {name_of(items)}{hint}")
         budget = _budget(names)
         budget.charge(len(items))
-        value = loop(items, Scope(names, name, None, budget), runs)
+        value = loop(items, LoopNames(names, name, None, budget), runs)
         if macro == "map":
             budget.weigh(value)
         return value
@@ -368,7 +368,7 @@ def _loop(macro: str, over: Tree, name: str, bodies: list[Tree]) -> Run:
     return run
 
 
-def _filter(items: list[Plain], scope: Scope, runs: list[Run]) -> Plain:
+def _filter(items: list[Plain], scope: LoopNames, runs: list[Run]) -> Plain:
     kept = []
     for item in items:
         scope.value = item
@@ -377,7 +377,7 @@ def _filter(items: list[Plain], scope: Scope, runs: list[Run]) -> Plain:
     return kept
 
 
-def _mapped(items: list[Plain], scope: Scope, runs: list[Run]) -> Plain:
+def _mapped(items: list[Plain], scope: LoopNames, runs: list[Run]) -> Plain:
     """Evaluate `map(x, value)`, or `map(x, condition, value)`."""
     found = []
     for item in items:
@@ -390,7 +390,7 @@ def _mapped(items: list[Plain], scope: Scope, runs: list[Run]) -> Plain:
     return found
 
 
-def _any(items: list[Plain], scope: Scope, runs: list[Run], wanted: bool = True) -> Plain:
+def _any(items: list[Plain], scope: LoopNames, runs: list[Run], wanted: bool = True) -> Plain:
     """Evaluate `exists` or `all`.
 
     One `wanted` result decides, otherwise the first failure counts.
@@ -410,15 +410,15 @@ def _any(items: list[Plain], scope: Scope, runs: list[Run], wanted: bool = True)
     return not wanted
 
 
-def _all(items: list[Plain], scope: Scope, runs: list[Run]) -> Plain:
+def _all(items: list[Plain], scope: LoopNames, runs: list[Run]) -> Plain:
     return _any(items, scope, runs, wanted=False)
 
 
-def _exactly_one(items: list[Plain], scope: Scope, runs: list[Run]) -> Plain:
+def _exactly_one(items: list[Plain], scope: LoopNames, runs: list[Run]) -> Plain:
     return len(_filter(items, scope, runs)) == 1
 
 
-_LOOPS: dict[str, Callable[[list[Plain], Scope, list[Run]], Plain]] = {
+_LOOPS: dict[str, Callable[[list[Plain], LoopNames, list[Run]], Plain]] = {
     "all": _all,
     "exists": _any,
     "exists_one": _exactly_one,

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.graph.evaluator import Names
+from flowengine.kernel.graph.evaluator import ReadableNames
 
-Run = Callable[[Names], Plain]
+Run = Callable[[ReadableNames], Plain]
 """Evaluates a part of an expression, or raises `NoValue`."""
 
 
@@ -17,17 +17,17 @@ def is_time(value: Plain) -> bool:
     return type(value).__module__ == "datetime"
 
 
-class Scope:
+class LoopNames:
     """The names inside a loop: the surrounding ones and its item."""
 
     __slots__ = ("budget", "name", "names", "value")
 
-    def __init__(self, names: Names, name: str, value: Plain, budget: Any) -> None:
+    def __init__(self, names: ReadableNames, name: str, value: Plain, budget: Any) -> None:
         self.names = names
         self.name = name
         self.value = value
         self.budget = budget
-        """`Budget` of the whole evaluation."""
+        """`EvaluationBudget` of the whole evaluation."""
 
     def __getitem__(self, root: str) -> Plain:
         return self.value if root == self.name else self.names[root]

@@ -36,7 +36,7 @@ class Argument(NamedTuple):
     items: Schema
 
 
-class Signature(NamedTuple):
+class FunctionTypes(NamedTuple):
     """Argument and result types of a function."""
 
     takes: list[frozenset[str]]
@@ -71,28 +71,28 @@ def _default(arguments: list[Argument]) -> Schema:
 
 _ENTRY: Schema = {"type": "object", "properties": {"key": TEXT, "value": ANY}}
 
-SIGNATURES: dict[str, Signature] = {
-    "default": Signature([ANYTHING, ANYTHING], _default, variadic=True),
-    "digest": Signature([ANYTHING], _always(TEXT), variadic=True),
-    "entries": Signature([MAPS], _always(list_of(_ENTRY))),
-    "flatten": Signature([LISTS], _items_of_items),
-    "format_time": Signature([TIMES, TEXTS, TEXTS], _always(TEXT), optional=1),
-    "join": Signature([LISTS, TEXTS], _always(TEXT), optional=1),
-    "json": Signature([ANYTHING], _always(TEXT)),
-    "keys": Signature([MAPS], _always(list_of(TEXT))),
-    "marked": Signature([ANYTHING, TEXTS], _always(TEXT)),
-    "merge": Signature([MAPS, MAPS], _always(MAP)),
-    "only_runs": Signature([COMMANDS, LISTS], _always(BOOL)),
-    "parse_json": Signature([TEXTS], _always(ANY)),
-    "range": Signature([INTEGERS], _always(list_of(INT))),
-    "replace": Signature([TEXTS, TEXTS, TEXTS, INTEGERS], _always(TEXT), optional=1),
-    "size": Signature([SIZED], _always(INT)),
-    "sort": Signature([LISTS], _same),
-    "sum": Signature([LISTS], _sum),
-    "timestamp": Signature([frozenset(["string", "integer", "timestamp"])], _always(TIMESTAMP)),
-    "total": Signature([MAPS, TEXTS], _always(ANY)),
-    "unique": Signature([LISTS], _same),
-    "values": Signature([MAPS], _always(list_of(ANY))),
+SIGNATURES: dict[str, FunctionTypes] = {
+    "default": FunctionTypes([ANYTHING, ANYTHING], _default, variadic=True),
+    "digest": FunctionTypes([ANYTHING], _always(TEXT), variadic=True),
+    "entries": FunctionTypes([MAPS], _always(list_of(_ENTRY))),
+    "flatten": FunctionTypes([LISTS], _items_of_items),
+    "format_time": FunctionTypes([TIMES, TEXTS, TEXTS], _always(TEXT), optional=1),
+    "join": FunctionTypes([LISTS, TEXTS], _always(TEXT), optional=1),
+    "json": FunctionTypes([ANYTHING], _always(TEXT)),
+    "keys": FunctionTypes([MAPS], _always(list_of(TEXT))),
+    "marked": FunctionTypes([ANYTHING, TEXTS], _always(TEXT)),
+    "merge": FunctionTypes([MAPS, MAPS], _always(MAP)),
+    "only_runs": FunctionTypes([COMMANDS, LISTS], _always(BOOL)),
+    "parse_json": FunctionTypes([TEXTS], _always(ANY)),
+    "range": FunctionTypes([INTEGERS], _always(list_of(INT))),
+    "replace": FunctionTypes([TEXTS, TEXTS, TEXTS, INTEGERS], _always(TEXT), optional=1),
+    "size": FunctionTypes([SIZED], _always(INT)),
+    "sort": FunctionTypes([LISTS], _same),
+    "sum": FunctionTypes([LISTS], _sum),
+    "timestamp": FunctionTypes([frozenset(["string", "integer", "timestamp"])], _always(TIMESTAMP)),
+    "total": FunctionTypes([MAPS, TEXTS], _always(ANY)),
+    "unique": FunctionTypes([LISTS], _same),
+    "values": FunctionTypes([MAPS], _always(list_of(ANY))),
 }
 
 METHODS = frozenset(["join", "replace", "size", "total"])

@@ -14,7 +14,7 @@ from itertools import count as count_from
 from flowengine.flow.expressions.literals import number_of, string_of
 from flowengine.flow.expressions.syntax_tree import (
     Binary,
-    Call,
+    CallNode,
     Entries,
     Index,
     Items,
@@ -25,7 +25,7 @@ from flowengine.flow.expressions.syntax_tree import (
     Ternary,
     Unary,
 )
-from flowengine.flow.expressions.tokens import ExpressionSyntaxError, Token, tokens
+from flowengine.flow.expressions.tokens import ExpressionSyntaxError, SyntaxToken, tokens
 
 MAX_LENGTH = 10_000
 MAX_DEPTH = 32
@@ -92,10 +92,10 @@ class _Parser:
             raise self.unexpected(f"'{token.text}' was not expected here")
         return node
 
-    def peek(self) -> Token:
+    def peek(self) -> SyntaxToken:
         return self.tokens[self.next]
 
-    def take(self, *texts: str) -> Token | None:
+    def take(self, *texts: str) -> SyntaxToken | None:
         """Take the next token if it is one of these operators."""
         token = self.tokens[self.next]
         if token.text in texts and token.kind in {"op", "word"}:
@@ -103,7 +103,7 @@ class _Parser:
             return token
         return None
 
-    def expect(self, text: str, after: str) -> Token:
+    def expect(self, text: str, after: str) -> SyntaxToken:
         token = self.take(text)
         if token is None:
             raise self.unexpected(f"'{text}' is missing {after}")
@@ -172,7 +172,7 @@ class _Parser:
         number = self.peek()
         if token.text == "-" and number.kind in {"int", "float"} and number.start == token.end:
             self.next += 1
-            node = number_of(Token(number.kind, "-" + number.text, token.start, number.end))
+            node = number_of(SyntaxToken(number.kind, "-" + number.text, token.start, number.end))
             return self.rest_of_member(node)
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -208,7 +208,7 @@ class _Parser:
             self.next += 1
             if self.take("("):
                 args, end = self.arguments(")")
-                node = Call(node, field.text, args, node.start, end, field.start)
+                node = CallNode(node, field.text, args, node.start, end, field.start)
             else:
                 node = Select(node, field.text, node.start, field.end)
         return node
@@ -238,7 +238,7 @@ class _Parser:
             raise self.unexpected("the expression ends too early")
         raise self.unexpected(f"'{token.text}' was not expected here")
 
-    def word(self, token: Token) -> Node:
+    def word(self, token: SyntaxToken) -> Node:
         constants = {"true": True, "false": False, "null": None}
         if token.text in constants:
             return Literal(constants[token.text], token.text, token.start, token.end)
@@ -250,7 +250,7 @@ class _Parser:
             raise self.unexpected("'not' was not expected here")
         if self.take("("):
             args, end = self.arguments(")")
-            return Call(None, token.text, args, token.start, end, token.start)
+            return CallNode(None, token.text, args, token.start, end, token.start)
         return Name(token.text, token.start, token.end)
 
     def arguments(self, close: str) -> tuple[list[Node], int]:
@@ -266,7 +266,7 @@ class _Parser:
                 return found, end.end
             self.comma(close)
 
-    def map_literal(self, opening: Token) -> Node:
+    def map_literal(self, opening: SyntaxToken) -> Node:
         entries: list[tuple[Node, Node]] = []
         while not (end := self.take("}")):
             if entries:

@@ -40,7 +40,7 @@ class Index(NamedTuple):
     end: int
 
 
-class Call(NamedTuple):
+class CallNode(NamedTuple):
     """`name(args)` or `target.name(args)`. `at` is the position of the name."""
 
     target: Node | None
@@ -98,4 +98,4 @@ class Ternary(NamedTuple):
     at: int
 
 
-Node = Literal | Name | Select | Index | Call | Items | Entries | Unary | Binary | Ternary
+Node = Literal | Name | Select | Index | CallNode | Items | Entries | Unary | Binary | Ternary

@@ -28,7 +28,7 @@ class ExpressionSyntaxError(ValueError):
         self.hint = hint
 
 
-class Token(NamedTuple):
+class SyntaxToken(NamedTuple):
     """A token and its place in the text."""
 
     kind: str
@@ -37,7 +37,7 @@ class Token(NamedTuple):
     end: int
 
 
-def tokens(source: str) -> list[Token]:
+def tokens(source: str) -> list[SyntaxToken]:
     """Cut the text into tokens, with an `end` token at the end."""
     found = []
     at = 0
@@ -53,9 +53,9 @@ def tokens(source: str) -> list[Token]:
         if kind == "string":
             end = _end_of_string(source, match)
         if kind != "blank":
-            found.append(Token(kind, source[at:end], at, end))
+            found.append(SyntaxToken(kind, source[at:end], at, end))
         at = end
-    found.append(Token("end", "", len(source), len(source)))
+    found.append(SyntaxToken("end", "", len(source), len(source)))
     return found
 
 

@@ -14,8 +14,8 @@ from flowengine.errors import NotFound
 from flowengine.flow.loading.inline_agents import with_entries
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowBody, FlowModel, GeneratedBody, Loc
-from flowengine.flow.source.diagnostics import Diagnostics, Lines, Origin
-from flowengine.flow.source.report import Report
+from flowengine.flow.source.diagnostics import Diagnostics, Origin, SourceLines
+from flowengine.flow.source.report import DiagnosticReporter
 from flowengine.flow.source.yaml_source import Source, read
 from flowengine.host_reads import NO_FILES, may_read_files
 from flowengine.python_modules import find_module
@@ -33,7 +33,7 @@ class Definition:
         body: Its own content.
     """
 
-    def __init__(self, file: File, body: FlowModel | FlowBody, id: str) -> None:
+    def __init__(self, file: FlowFile, body: FlowModel | FlowBody, id: str) -> None:
         self.file = file
         self.id = id
         self.loc = body.loc
@@ -72,7 +72,7 @@ class Definition:
         return data
 
 
-class File:
+class FlowFile:
     """A flow file that was read.
 
     Args:
@@ -84,14 +84,14 @@ class File:
     """
 
     def __init__(
-        self, source: Origin, model: FlowModel, folder: str, report: Report, prefix: str
+        self, source: Origin, model: FlowModel, folder: str, report: DiagnosticReporter, prefix: str
     ) -> None:
         self.source = source
         self.model = model
         self.folder = folder
         self.report = report
         self.prefix = prefix
-        self.imports: dict[str, File | None] = {}
+        self.imports: dict[str, FlowFile | None] = {}
         """Alias → file, or None if it could not be read, which was reported."""
         self.flow = Definition(self, model, model.id)
         """Its own flow. For a library, one without steps."""
@@ -113,7 +113,7 @@ class File:
         return self.model.left_out(loc) or (section,) in self.model.unread
 
 
-class Files:
+class FlowFiles:
     """All files of one compilation.
 
     Args:
@@ -122,15 +122,15 @@ class Files:
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self.diagnostics = diagnostics
-        self.sources: dict[str, Lines] = {}
+        self.sources: dict[str, SourceLines] = {}
         """Every file that was read, by its name in reports."""
         self.paths: list[str] = []
         """Those on disk, in the order of reading."""
-        self._known: dict[str, File | None] = {}
+        self._known: dict[str, FlowFile | None] = {}
         self._loading: dict[str, str] = {}
         """Files whose imports are being read, with their names. Each imports the next."""
 
-    def first(self, source: Origin, folder: str, path: str | None) -> File | None:
+    def first(self, source: Origin, folder: str, path: str | None) -> FlowFile | None:
         """Return the compiled file with its imports, or None if nothing is left to check.
 
         Args:
@@ -142,14 +142,14 @@ class Files:
             self.paths.append(path)
         return self._load(source, folder, os.path.realpath(path) if path else "", "")
 
-    def _load(self, source: Origin, folder: str, place: str, prefix: str) -> File | None:
+    def _load(self, source: Origin, folder: str, place: str, prefix: str) -> FlowFile | None:
         self.sources.update(source.files)
         source = with_entries(source)
         model = load_source(source, self.diagnostics)
         if model is None:
             self._known[place] = None
             return None
-        file = File(source, model, folder, Report(source, self.diagnostics), prefix)
+        file = FlowFile(source, model, folder, DiagnosticReporter(source, self.diagnostics), prefix)
         self._known[place] = file
         self._loading[place] = file.name
         for alias, path in model.imports.items():
@@ -157,7 +157,7 @@ class Files:
         del self._loading[place]
         return file
 
-    def _import(self, file: File, alias: str, path: str) -> File | None:
+    def _import(self, file: FlowFile, alias: str, path: str) -> FlowFile | None:
         loc = ("imports", alias)
         found = self._find(file, path, loc)
         if found is None:
@@ -173,7 +173,7 @@ class Files:
             return None
         return self._get(found, place, f"{file.prefix}{alias}.", file, path, loc)
 
-    def at(self, file: File, path: str, loc: Loc) -> File | None:
+    def at(self, file: FlowFile, path: str, loc: Loc) -> FlowFile | None:
         """Return the file at a path that another one names, or None if it was reported.
 
         Args:
@@ -188,8 +188,8 @@ class Files:
         return self._get(found, os.path.realpath(found), prefix, file, path, loc)
 
     def _get(
-        self, found: str, place: str, prefix: str, file: File, path: str, loc: Loc
-    ) -> File | None:
+        self, found: str, place: str, prefix: str, file: FlowFile, path: str, loc: Loc
+    ) -> FlowFile | None:
         if place not in self._known:
             source = self._read(found, file, path, loc)
             if source is None:
@@ -199,7 +199,7 @@ class Files:
             self._load(source, folder, place, self._alone(prefix))
         return self._known[place]
 
-    def _read(self, found: str, file: File, path: str, loc: Loc) -> Source | None:
+    def _read(self, found: str, file: FlowFile, path: str, loc: Loc) -> Source | None:
         """Return a file that another one names, or None if it is not a flow file.
 
         The path may lead anywhere, for example to a private key. A file that does not declare
@@ -222,7 +222,7 @@ class Files:
         numbers = (f"{prefix[:-1]}_{number}." for number in range(2, len(taken) + 3))
         return next(one for one in (prefix, *numbers) if one not in taken)
 
-    def _find(self, file: File, path: str, loc: Loc) -> str | None:
+    def _find(self, file: FlowFile, path: str, loc: Loc) -> str | None:
         """Return the path of a file for reports, or None if it does not exist."""
         if not may_read_files():
             file.report.at("E401", NO_FILES, loc, "write its content into the flow")
@@ -248,17 +248,19 @@ class Files:
             return None
         return found
 
-    def _is_beside(self, file: File) -> bool:
+    def _is_beside(self, file: FlowFile) -> bool:
         """Return whether the name of a file leads to its directory, unlike that of a text."""
         return os.path.realpath(os.path.dirname(file.name) or ".") == os.path.realpath(file.folder)
 
-    def around(self, file: File) -> list[File]:
+    def around(self, file: FlowFile) -> list[FlowFile]:
         """Return a file and those that import it, directly or indirectly, the first file first."""
         known = [one for one in self._known.values() if one is not None]
         found = [one for one in known if file.prefix.startswith(one.prefix)]
         return sorted(found, key=lambda one: len(one.prefix))
 
-    def owner(self, file: File, section: str, name: str, loc: Loc) -> tuple[File, str] | None:
+    def owner(
+        self, file: FlowFile, section: str, name: str, loc: Loc
+    ) -> tuple[FlowFile, str] | None:
         """Return the file that declares a name, and the name there.
 
         Args:
@@ -279,7 +281,7 @@ class Files:
         return None if other is None or other.knows_of(section, inner) else (other, inner)
 
 
-def known_names(file: File, section: str) -> Iterator[str]:
+def known_names(file: FlowFile, section: str) -> Iterator[str]:
     """Yield all names of a section that a file can use, including those of its imports."""
     yield from getattr(file.model, section)
     for alias, other in file.imports.items():
@@ -287,7 +289,7 @@ def known_names(file: File, section: str) -> Iterator[str]:
             yield f"{alias}.{name}"
 
 
-def _names(file: File, section: str) -> Iterable[str]:
+def _names(file: FlowFile, section: str) -> Iterable[str]:
     own = [file.model.id] if section == "flows" and not file.is_library else []
     return [*own, *getattr(file.model, section)]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from flowengine.flow.source.diagnostics import Diagnostic, Lines, Loc, Origin, Position
+from flowengine.flow.source.diagnostics import Diagnostic, Loc, Origin, Position, SourceLines
 
 _STEPS = ("steps", "group", "parallel", "finally")
 """Keys with lists of steps."""
@@ -123,7 +123,7 @@ class _Moved:
         self.readable = source.readable
 
     @property
-    def files(self) -> Mapping[str, Lines]:
+    def files(self) -> Mapping[str, SourceLines]:
         """The files that reports show."""
         return self.source.files
 

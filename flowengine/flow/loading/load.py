@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from flowengine.flow.loading.long_form import Expander
-from flowengine.flow.loading.validation import Validator, locate
+from flowengine.flow.loading.validation import FileValidator, locate
 from flowengine.flow.models import FlowModel, GeneratedBody, Loc
 from flowengine.flow.models.types import OPEN, in_generated, shown
-from flowengine.flow.source.diagnostics import Below, Diagnostics, Origin
+from flowengine.flow.source.diagnostics import Diagnostics, Origin, SourcePart
 from flowengine.flow.source.faults import Faults
 
 VERSION = 1
@@ -47,7 +47,7 @@ def load_source(source: Origin, diagnostics: Diagnostics) -> FlowModel | None:
     expander = Expander(faults)
     expanded = expander.part(FlowModel, data, ())
     _check_ids(expanded, faults)
-    model = Validator(expander, FlowModel).validate(expanded)
+    model = FileValidator(expander, FlowModel).validate(expanded)
     if model is not None:
         locate(model, ())
         model._unread = frozenset(faults.unread)
@@ -68,13 +68,13 @@ def load_generated(
     Returns:
         The model, or None if there are errors.
     """
-    faults = Faults(Below(source, loc), diagnostics)
+    faults = Faults(SourcePart(source, loc), diagnostics)
     token = in_generated.set(True)
     try:
         expander = Expander(faults)
         expanded = expander.part(GeneratedBody, data, ())
         _check_ids(expanded, faults)
-        body = Validator(expander, GeneratedBody).validate(expanded)
+        body = FileValidator(expander, GeneratedBody).validate(expanded)
     finally:
         in_generated.reset(token)
     if body is None or faults.unread:

@@ -25,7 +25,7 @@ Top = TypeVar("Top", bound=Part)
 """The model of a whole file."""
 
 
-class Validator(Generic[Top]):
+class FileValidator(Generic[Top]):
     """Validates one file.
 
     Args:

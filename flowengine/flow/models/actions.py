@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from flowengine.flow.models.base import OneOf, Part, Problem, listed
+from flowengine.flow.models.base import ExclusiveKeys, MappingProblem, Part, listed
 from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import (
     AlternativeId,
     AsSchema,
-    Checked,
+    CheckedType,
     Condition,
     ConditionOrBoolean,
     DurationOrExpression,
@@ -73,20 +73,20 @@ class Occasion(Part):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require a signal for keys that apply to one."""
         yield from super().problems(given)
         for key in OF_SIGNAL:
             if key in given and "signal" not in given:
                 message = f"{key!r} has no meaning without 'signal'"
-                yield Problem(key, "E103", message, "add 'signal', or leave it out")
+                yield MappingProblem(key, "E103", message, "add 'signal', or leave it out")
 
 
 class Alternative(Occasion):
     """One of several events that a step waits for. Its id is the step's outcome."""
 
     NOUN = "an alternative"
-    RULES = (OneOf(OCCASIONS),)
+    RULES = (ExclusiveKeys(OCCASIONS),)
 
     id: AlternativeId = Field(description="The outcome of the step.", examples=["paid"])
 
@@ -96,7 +96,7 @@ class Wait(Occasion):
 
     NOUN = "'wait'"
     MAIN = "for"
-    RULES = (OneOf((*OCCASIONS, "first", "all")),)
+    RULES = (ExclusiveKeys((*OCCASIONS, "first", "all")),)
 
     first: list[Alternative] | None = Field(
         default=None,
@@ -166,7 +166,7 @@ def _people(value: Any) -> list[str] | str:
 
 People = Annotated[
     list[str] | str,
-    Checked(_people),
+    CheckedType(_people),
     AsSchema(
         {
             "anyOf": [
@@ -274,11 +274,11 @@ class Asking(Part):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Check choices and expiry."""
         yield from super().problems(given)
         if "on_expire" in given and "expires" not in given:
-            yield Problem("on_expire", "E103", "'on_expire' has no effect without 'expires'")
+            yield MappingProblem("on_expire", "E103", "'on_expire' has no effect without 'expires'")
         yield from _choice_problems(given)
 
 
@@ -298,7 +298,7 @@ class Approval(Asking):
     )
     edit: Annotated[
         bool | list[str] | str,
-        Checked(_editable),
+        CheckedType(_editable),
         AsSchema(
             {
                 "anyOf": [
@@ -366,7 +366,7 @@ class AskBeforeCall(AskFirst):
     )
     edit: Annotated[
         bool | list[str],
-        Checked(_editable_arguments),
+        CheckedType(_editable_arguments),
         AsSchema({"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]}),
     ] = Field(
         default=False,
@@ -375,36 +375,36 @@ class AskBeforeCall(AskFirst):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Check the rules that are specific to calls."""
         yield from super().problems(given)
         if given.get("on_expire") == RESPOND:
             message = f"{RESPOND!r} needs a result, which an expiry cannot supply"
-            yield Problem("on_expire", "E103", message)
+            yield MappingProblem("on_expire", "E103", message)
         need = given.get("need", 1)
         if given.get("edit") and isinstance(need, int) and need > 1:
             message = "'edit' cannot be combined with 'need': all voters must see the same call"
-            yield Problem("edit", "E103", message)
+            yield MappingProblem("edit", "E103", message)
         choices = given.get("choices")
         for one in choices if isinstance(choices, list) else ():
             counts = isinstance(one, dict) and one.get("id") == RESPOND and one.get("counts_as")
             if counts not in (None, False, "other"):
                 message = f"{RESPOND!r} gives a result instead of the call: it counts as 'other'"
-                yield Problem("choices", "E103", message)
+                yield MappingProblem("choices", "E103", message)
 
 
-def _choice_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
+def _choice_problems(given: Mapping[str, Any]) -> Iterator[MappingProblem]:
     choices = given.get("choices", [{"id": "approve"}, {"id": "reject"}])
     if not isinstance(choices, list):
         return
     ids = [str(one.get("id")) if isinstance(one, dict) else str(one) for one in choices]
     twice = next((one for one in ids if ids.count(one) > 1), None)
     if twice is not None:
-        yield Problem("choices", "E105", f"two choices have the id {twice!r}", "rename one")
+        yield MappingProblem("choices", "E105", f"two choices have the id {twice!r}", "rename one")
     chosen = given.get("on_expire")
     if isinstance(chosen, str) and chosen not in ids:
         message = f"{chosen!r} is not one of the choices"
-        yield Problem("on_expire", "E103", message, f"use {listed(ids)}" if ids else None)
+        yield MappingProblem("on_expire", "E103", message, f"use {listed(ids)}" if ids else None)
 
 
 _step_name = name("the name of a step")
@@ -436,7 +436,7 @@ class Cancel(Part):
 
     targets: Annotated[
         list[StepName] | Literal["execution"],
-        Checked(_targets),
+        CheckedType(_targets),
         AsSchema(
             {
                 "anyOf": [

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from flowengine.flow.models.base import OneOf, Part, Problem
+from flowengine.flow.models.base import ExclusiveKeys, MappingProblem, Part
 from flowengine.flow.models.modifiers import Retry
 from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import (
     GENERATED_ID,
     ID,
     AsSchema,
-    Checked,
+    CheckedType,
     EnvironmentUses,
     NotNegative,
     Positive,
@@ -34,7 +34,7 @@ _MODEL_NAME = r"[^\s/]+/\S+"
 
 def _matching(
     pattern: str, what: str, hint: str | None = None, *, generated: str | None = None
-) -> Checked:
+) -> CheckedType:
     def check(value: Any) -> str:
         text = constant_text(value)
         expected = generated if generated and in_generated.get() else pattern
@@ -42,7 +42,7 @@ def _matching(
             wrong(what, value, hint)
         return text
 
-    return Checked(check)
+    return CheckedType(check)
 
 
 AgentName = Annotated[
@@ -69,7 +69,7 @@ def _function(value: Any) -> Any:
 
 
 FunctionName = Annotated[
-    Any, Checked(_function), AsSchema({"type": "string", "pattern": f"^{_FUNCTION}$"})
+    Any, CheckedType(_function), AsSchema({"type": "string", "pattern": f"^{_FUNCTION}$"})
 ]
 CalledTool = Annotated[
     str,
@@ -95,7 +95,7 @@ class Instructions(Part):
 
     NOUN = "'instructions'"
     MAIN = "text"
-    RULES = (OneOf(("text", "file", "python")),)
+    RULES = (ExclusiveKeys(("text", "file", "python")),)
 
     text: Template | None = Field(
         default=None,
@@ -173,7 +173,7 @@ class Check(Part):
     """A tool that checks the prompt or the answer of an agent, and raises an error on a fault."""
 
     NOUN = "a check"
-    RULES = (OneOf(("before", "after")),)
+    RULES = (ExclusiveKeys(("before", "after")),)
 
     before: Text | None = Field(
         default=None,
@@ -328,12 +328,12 @@ class Agent(Part):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Check keys that exclude each other."""
         yield from super().problems(given)
         if given.get("finish") == "tools" and "returns" in given:
             message = "'returns' is the form of an answer, but this agent ends by a tool"
-            yield Problem("returns", "E103", message, "leave out 'finish', or 'returns'")
+            yield MappingProblem("returns", "E103", message, "leave out 'finish', or 'returns'")
 
 
 class InlineAgent(Agent):

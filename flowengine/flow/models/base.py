@@ -17,7 +17,7 @@ def listed(words: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-class Problem(NamedTuple):
+class MappingProblem(NamedTuple):
     """An error in the keys of a mapping.
 
     `key` is the key concerned, or None for the whole mapping.
@@ -29,7 +29,7 @@ class Problem(NamedTuple):
     hint: str | None = None
 
 
-class OneOf(NamedTuple):
+class ExclusiveKeys(NamedTuple):
     """A rule: a mapping has at most one of these keys, or exactly one if `required`."""
 
     keys: tuple[str, ...]
@@ -57,7 +57,7 @@ class Part(BaseModel):
     """The key below which keys that authors choose belong. Unknown ones were probably meant so."""
     SINGLE: ClassVar[bool] = False
     """Whether a single entry may replace a list of these."""
-    RULES: ClassVar[tuple[OneOf, ...]] = ()
+    RULES: ClassVar[tuple[ExclusiveKeys, ...]] = ()
     RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = ()
     """The rules of a model's own `problems`, as JSON Schema."""
 
@@ -84,23 +84,23 @@ class Part(BaseModel):
         return value if cls.MAIN is None or value is None else {cls.MAIN: value}
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Yield the errors in the combination of keys of a mapping."""
         for rule in cls.RULES:
             yield from cls._broken(rule, given)
 
     @classmethod
-    def _broken(cls, rule: OneOf, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def _broken(cls, rule: ExclusiveKeys, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         found = [key for key in given if key in rule.keys]
         if len(found) == 1 or not (found or rule.required):
             return
         refused = refused_keys(cls.__name__)
         names = listed(key for key in rule.keys if key not in refused)
         if not found:
-            yield Problem(None, "E104", f"{cls.NOUN} needs {names}", f"add {names}")
+            yield MappingProblem(None, "E104", f"{cls.NOUN} needs {names}", f"add {names}")
         for extra in found[1:]:
             message = f"{cls.NOUN} has {found[0]!r} and {extra!r}, but only one is allowed"
-            yield Problem(extra, "E103", message, f"keep one of {names}")
+            yield MappingProblem(extra, "E103", message, f"keep one of {names}")
 
 
 @cache

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from flowengine.flow.models.base import Part, Problem, listed
+from flowengine.flow.models.base import MappingProblem, Part, listed
 from flowengine.flow.models.types import (
     AsSchema,
-    Checked,
+    CheckedType,
     Positive,
     PositiveDuration,
     constant_text,
@@ -31,7 +31,7 @@ def _person(value: Any) -> str:
 _PERSON = {"type": "string", "pattern": r"^(user:|group:)", "not": {"pattern": r"\$\{\{"}}
 Assignees = Annotated[
     list[str],
-    Checked(one_or_many(_person)),
+    CheckedType(one_or_many(_person)),
     AsSchema({"anyOf": [{"type": "array", "items": _PERSON, "minItems": 1}, _PERSON]}),
 ]
 
@@ -53,10 +53,12 @@ MOST_DOLLARS = 1_000_000
 PERCENT = r"[1-9][0-9]?%"
 Amount = Annotated[
     float,
-    Checked(_amount),
+    CheckedType(_amount),
     AsSchema({"type": "number", "exclusiveMinimum": 0, "maximum": MOST_DOLLARS}),
 ]
-Percent = Annotated[int, Checked(_percent), AsSchema({"type": "string", "pattern": f"^{PERCENT}$"})]
+Percent = Annotated[
+    int, CheckedType(_percent), AsSchema({"type": "string", "pattern": f"^{PERCENT}$"})
+]
 
 
 class Budget(Part):
@@ -111,15 +113,15 @@ class Budget(Part):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require that a budget limits something, and that only `then: ask` has assignees."""
         yield from super().problems(given)
         if not given.keys() & set(BOUNDS):
             hint = "add 'tool_calls: 100' or 'wall_time: 1h'"
-            yield Problem(None, "E104", f"a budget needs {listed(BOUNDS)}", hint)
+            yield MappingProblem(None, "E104", f"a budget needs {listed(BOUNDS)}", hint)
         if "fallback_at" in given and not given.keys() & set(AMOUNTS):
             message = "'fallback_at' is a part of 'tokens' or 'cost_usd'"
-            yield Problem("fallback_at", "E103", message, "add one of them, or leave it out")
+            yield MappingProblem("fallback_at", "E103", message, "add one of them, or leave it out")
         if "assignees" in given and given.get("then", "stop") == "stop":
             message = "'assignees' require 'then: ask' in the budget"
-            yield Problem("assignees", "E103", message, "add 'then: ask', or leave them out")
+            yield MappingProblem("assignees", "E103", message, "add 'then: ask', or leave them out")

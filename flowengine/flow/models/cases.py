@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from flowengine.flow.models.base import OneOf, Part
-from flowengine.flow.models.types import AsSchema, Checked, Duration, SignalName, Value, wrong
+from flowengine.flow.models.base import ExclusiveKeys, Part
+from flowengine.flow.models.types import AsSchema, CheckedType, Duration, SignalName, Value, wrong
 from flowengine.kernel.notation.times import parse_time
 
 
@@ -38,11 +38,11 @@ def _true(value: Any) -> bool:
     return True
 
 
-Words = Annotated[str, Checked(_text), AsSchema({"type": "string", "minLength": 1})]
+Words = Annotated[str, CheckedType(_text), AsSchema({"type": "string", "minLength": 1})]
 """Text that is not empty."""
-Time = Annotated[str, Checked(_time), AsSchema({"type": "string", "minLength": 1})]
-User = Annotated[str, Checked(_user), AsSchema({"type": "string", "minLength": 1})]
-Yes = Annotated[bool, Checked(_true), AsSchema({"const": True})]
+Time = Annotated[str, CheckedType(_time), AsSchema({"type": "string", "minLength": 1})]
+User = Annotated[str, CheckedType(_user), AsSchema({"type": "string", "minLength": 1})]
+Yes = Annotated[bool, CheckedType(_true), AsSchema({"const": True})]
 Status = Literal["running", "succeeded", "failed", "cancelled", "waiting", "stalled"]
 
 
@@ -72,7 +72,7 @@ class Answer(Part):
     """The result of one call of a step or tool."""
 
     NOUN = "an answer"
-    RULES = (OneOf(("return", "raise", "crash", "never")),)
+    RULES = (ExclusiveKeys(("return", "raise", "crash", "never")),)
 
     return_: Value = Field(
         default=None, alias="return", description="The result.", examples=[{"status": 201}]
@@ -102,7 +102,7 @@ class Script(Answer):
 
     NOUN = "a script"
     MAIN = "calls"
-    RULES = (OneOf(("calls", "return", "raise", "crash", "never")),)
+    RULES = (ExclusiveKeys(("calls", "return", "raise", "crash", "never")),)
 
     calls: list[Answer] | None = Field(
         default=None,
@@ -133,7 +133,7 @@ class Reply(Answer):
 
     NOUN = "a reply"
     MAIN = "text"
-    RULES = (OneOf(("return", "raise", "crash", "never"), required=False),)
+    RULES = (ExclusiveKeys(("return", "raise", "crash", "never"), required=False),)
 
     with_: Value = Field(
         default=None,
@@ -172,7 +172,7 @@ class Replies(Part):
 
     NOUN = "the replies of a model"
     MAIN = "in_order"
-    RULES = (OneOf(("in_order",)),)
+    RULES = (ExclusiveKeys(("in_order",)),)
 
     in_order: list[Reply] = Field(
         default_factory=list,
@@ -181,7 +181,7 @@ class Replies(Part):
     )
 
 
-class Decided(Part):
+class CaseDecision(Part):
     """A user's decision on an approval, a question or an uncertain step."""
 
     NOUN = "a decision"
@@ -222,13 +222,13 @@ class Decided(Part):
     )
 
 
-class Decisions(Decided):
+class Decisions(CaseDecision):
     """The decisions at a step: one for every time it asks, or a list in order."""
 
     NOUN = "a decision"
     MAIN = "in_order"
 
-    in_order: list[Decided] | None = Field(
+    in_order: list[CaseDecision] | None = Field(
         default=None,
         description="The decisions in order. Each is made once.",
         examples=[[{"choice": "approve"}]],
@@ -271,7 +271,7 @@ class Operating(Part):
     """An operator restarts a step, as `retry` and `fork` do."""
 
     NOUN = "an intervention"
-    RULES = (OneOf(("retry", "fork"), required=False),)
+    RULES = (ExclusiveKeys(("retry", "fork"), required=False),)
 
     at: Duration = Field(
         default="0s", description="The time since the start of the execution.", examples=["1h"]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from flowengine.flow.models.agent import ModelName
-from flowengine.flow.models.base import OneOf, Part, Problem
+from flowengine.flow.models.base import ExclusiveKeys, MappingProblem, Part
 from flowengine.flow.models.modifiers import Retry
 from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import (
@@ -50,7 +50,7 @@ class Secret(Part):
     """The source of a secret's value, never the value itself."""
 
     NOUN = "a secret"
-    RULES = (OneOf(("env", "file", "keyring", "vault")),)
+    RULES = (ExclusiveKeys(("env", "file", "keyring", "vault")),)
 
     env: Text | None = Field(
         default=None, description="An environment variable of the process.", examples=["API_KEY"]
@@ -148,7 +148,7 @@ class Start(Part):
     """A signal that starts an execution unless an open one receives it, or a schedule."""
 
     NOUN = "an entry of 'start'"
-    RULES = (OneOf(("signal", "schedule")),)
+    RULES = (ExclusiveKeys(("signal", "schedule")),)
     OF_SCHEDULE: ClassVar[tuple[str, ...]] = ("timezone", "missed", "jitter")
     RULES_AS_SCHEMA = ({"dependentRequired": {key: ["schedule"] for key in OF_SCHEDULE}},)
 
@@ -186,13 +186,13 @@ class Start(Part):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Yield the errors in the combination of keys."""
         yield from super().problems(given)
         if "schedule" not in given:
             for key in given:
                 if key in cls.OF_SCHEDULE:
-                    yield Problem(key, "E103", f"{key!r} has no meaning without 'schedule'")
+                    yield MappingProblem(key, "E103", f"{key!r} has no meaning without 'schedule'")
 
 
 class Limits(Part):

@@ -6,9 +6,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from flowengine.flow.models.actions import AskFirst
-from flowengine.flow.models.base import Part, Problem
+from flowengine.flow.models.base import MappingProblem, Part
 from flowengine.flow.models.schemas import Schema
-from flowengine.flow.models.types import AsSchema, Checked, Duration, Template, Text, Value, wrong
+from flowengine.flow.models.types import (
+    AsSchema,
+    CheckedType,
+    Duration,
+    Template,
+    Text,
+    Value,
+    wrong,
+)
 
 BACKGROUND = "background"
 """Value of `eager`: it is opened at the start, while the steps begin."""
@@ -79,7 +87,7 @@ class Environment(Part):
     )
     eager: Annotated[
         bool | str,
-        Checked(_at_start),
+        CheckedType(_at_start),
         AsSchema({"enum": [True, False, BACKGROUND]}),
     ] = Field(
         default=False,
@@ -95,25 +103,25 @@ class Environment(Part):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require a key for sessions, and refuse one for other scopes."""
         yield from super().problems(given)
         if given.get("scope") == "session" and "key" not in given:
             message = "an environment of scope 'session' needs a 'key': whose it is"
-            yield Problem(None, "E104", message, "add 'key'")
+            yield MappingProblem(None, "E104", message, "add 'key'")
         if "key" in given and given.get("scope") != "session":
             message = "only an environment of scope 'session' has a 'key'"
-            yield Problem("key", "E103", message, "leave it out, or set 'scope: session'")
+            yield MappingProblem("key", "E103", message, "leave it out, or set 'scope: session'")
         if given.get("eager") in (True, BACKGROUND):
             yield from _eager_problems(given)
 
 
-def _eager_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
+def _eager_problems(given: Mapping[str, Any]) -> Iterator[MappingProblem]:
     """Find settings of `eager` that are unknown or not shared at the start of a flow."""
     scope = given.get("scope")
     if scope in ("step", "region"):
         message = f"an environment of scope {scope!r} cannot be opened at the start: there is none"
-        yield Problem("eager", "E103", message, "leave it out, or share it further")
+        yield MappingProblem("eager", "E103", message, "leave it out, or share it further")
     if "args" in given:
         message = "an environment with 'args' cannot be opened at the start: its users give them"
-        yield Problem("eager", "E103", message, "leave it out")
+        yield MappingProblem("eager", "E103", message, "leave it out")

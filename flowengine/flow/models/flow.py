@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr
 
 from flowengine.flow.models.agent import Agent
-from flowengine.flow.models.base import Part, Problem
+from flowengine.flow.models.base import MappingProblem, Part
 from flowengine.flow.models.budget import Budget
 from flowengine.flow.models.declarations import (
     Concurrency,
@@ -216,16 +216,16 @@ class FlowModel(Part):
     _unread: frozenset[Loc] = PrivateAttr(default=frozenset())
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require that a file has steps, or declarations for other files."""
         yield from super().problems(given)
         if not given.keys() & {"steps", *LIBRARY}:
             hint = "add 'steps'"
-            yield Problem(None, "E104", "a flow needs 'steps'", hint)
+            yield MappingProblem(None, "E104", "a flow needs 'steps'", hint)
         elif "budget" in given and "steps" not in given:
             message = "a library has no flow that a budget could limit"
             hint = "give it to the entries of 'flows', or to the flows that import this"
-            yield Problem("budget", "E103", message, hint)
+            yield MappingProblem("budget", "E103", message, hint)
 
     @property
     def unread(self) -> frozenset[Loc]:

@@ -5,11 +5,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from flowengine.flow.models.base import OneOf, Part, Problem
+from flowengine.flow.models.base import ExclusiveKeys, MappingProblem, Part
 from flowengine.flow.models.types import (
     AsSchema,
     BareName,
-    Checked,
+    CheckedType,
     Condition,
     ConditionOrBoolean,
     Duration,
@@ -66,7 +66,7 @@ class Join(Part):
 
     need: Annotated[
         int | str,
-        Checked(_need(("each", "all", "active"))),
+        CheckedType(_need(("each", "all", "active"))),
         _need_schema(("each", "all", "active")),
     ] = Field(
         description=(
@@ -89,12 +89,14 @@ class Join(Part):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require a number for `late`."""
         yield from super().problems(given)
         if "late" in given and given.get("need") in ("each", "all", "active"):
             message = f"'late' has no meaning with 'need: {given['need']}'"
-            yield Problem("late", "E103", message, "only a number of arrivals leaves late ones")
+            yield MappingProblem(
+                "late", "E103", message, "only a number of arrivals leaves late ones"
+            )
 
 
 class MapJoin(Part):
@@ -106,11 +108,11 @@ class MapJoin(Part):
         {"not": {"required": ["late"], "properties": {"need": {"enum": ["all", "none"]}}}},
     )
 
-    need: Annotated[int | str, Checked(_need(("all", "none"))), _need_schema(("all", "none"))] = (
-        Field(
-            description="How many items must succeed for the map to continue.",
-            examples=["all", 3],
-        )
+    need: Annotated[
+        int | str, CheckedType(_need(("all", "none"))), _need_schema(("all", "none"))
+    ] = Field(
+        description="How many items must succeed for the map to continue.",
+        examples=["all", 3],
     )
     late: Literal["ignore", "cancel"] = Field(
         default="ignore",
@@ -119,12 +121,12 @@ class MapJoin(Part):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require a number for `late`."""
         yield from super().problems(given)
         if "late" in given and given.get("need") in ("all", "none"):
             message = f"'late' has no meaning with 'need: {given['need']}'"
-            yield Problem("late", "E103", message, "only a number of items leaves late ones")
+            yield MappingProblem("late", "E103", message, "only a number of items leaves late ones")
 
 
 def _over(value: Any) -> Any:
@@ -142,7 +144,7 @@ class Map(Part):
 
     over: Annotated[
         list[Any] | int | str,
-        Checked(_over),
+        CheckedType(_over),
         AsSchema(
             {
                 "anyOf": [
@@ -218,7 +220,7 @@ class Loop(Part):
     """Runs the step again while or until a condition holds."""
 
     NOUN = "'loop'"
-    RULES = (OneOf(("until", "while")),)
+    RULES = (ExclusiveKeys(("until", "while")),)
 
     until: Condition | None = Field(
         default=None,
@@ -279,12 +281,12 @@ class Lock(Part):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Allow shared locks only within an execution and without a maximum."""
         yield from super().problems(given)
         if "shared" in given and "permits" in given:
             message = "a lock that is shared has no 'permits'"
-            yield Problem(
+            yield MappingProblem(
                 "permits",
                 "E103",
                 message,
@@ -292,12 +294,12 @@ class Lock(Part):
             )
         if "shared" in given and given.get("scope") in ("flow", "global"):
             message = f"a lock of scope {given['scope']!r} cannot be shared"
-            yield Problem("shared", "E103", message, "use the scope 'run' or 'execution'")
+            yield MappingProblem("shared", "E103", message, "use the scope 'run' or 'execution'")
 
 
 _TEXT = {"$ref": "#/$defs/Text"}
 _ERRORS_SCHEMA = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
-ErrorTypes = Annotated[list[str], Checked(one_or_many(constant_text)), AsSchema(_ERRORS_SCHEMA)]
+ErrorTypes = Annotated[list[str], CheckedType(one_or_many(constant_text)), AsSchema(_ERRORS_SCHEMA)]
 """One name of an error type, or a list. `Prefix.*` matches names with that beginning."""
 
 
@@ -374,7 +376,7 @@ class Fail(Part):
 
     type: Annotated[
         str,
-        Checked(error_type),
+        CheckedType(error_type),
         AsSchema({"type": "string", "pattern": r"^[A-Za-z_][A-Za-z0-9_.]*$"}),
     ] = Field(default="Failed", description="The name of the error.", examples=["OutOfStock"])
     message: Template = Field(
@@ -396,7 +398,7 @@ class Fail(Part):
         return {"error": value} if is_expression(value) else super().short_form(value)
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Refuse changes to an error that is raised again."""
         yield from super().problems(given)
         for key in given if "error" in given else ():
@@ -405,14 +407,14 @@ class Fail(Part):
                     f"'fail' has 'error' and {key!r}, but an error that is raised again "
                     "cannot be changed"
                 )
-                yield Problem(key, "E103", message, f"leave out {key!r}, or 'error'")
+                yield MappingProblem(key, "E103", message, f"leave out {key!r}, or 'error'")
 
 
 class Handler(Part):
     """A handler for certain errors of a step."""
 
     NOUN = "a handler"
-    RULES = (OneOf(("next", "output", "fail"), required=False),)
+    RULES = (ExclusiveKeys(("next", "output", "fail"), required=False),)
     RULES_AS_SCHEMA = (
         {
             "anyOf": [
@@ -454,13 +456,13 @@ class Handler(Part):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require that a handler sets how to continue."""
         yield from super().problems(given)
         if not {"next", "output", "fail"} & given.keys() and given.get("compensate") is not True:
             hint = "add one: 'output' continues with a value, 'next' at another step"
             message = "a handler needs 'next', 'output', 'fail' or 'compensate: true'"
-            yield Problem(None, "E104", message, hint)
+            yield MappingProblem(None, "E104", message, hint)
 
 
 ON_ERROR_TAGS = ("<word>", "<list>")
@@ -478,7 +480,7 @@ class Entry(Part):
 
     NOUN: ClassVar[str] = "an entry of 'next'"
     MAIN: ClassVar[str | None] = "to"
-    RULES = (OneOf(("to", "else")),)
+    RULES = (ExclusiveKeys(("to", "else")),)
     RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = (
         {"not": {"required": ["else", "when"]}},
     )
@@ -495,12 +497,12 @@ class Entry(Part):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Refuse a condition for `else`."""
         yield from super().problems(given)
         if "else" in given and "when" in given:
             message = "an entry of 'next' has 'else' and 'when', but 'else' cannot have a condition"
-            yield Problem("when", "E103", message, "write 'to' instead of 'else'")
+            yield MappingProblem("when", "E103", message, "write 'to' instead of 'else'")
 
 
 class FirstEntry(Entry):
@@ -514,11 +516,13 @@ class FirstEntry(Entry):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require a condition for each way."""
         yield from super().problems(given)
         if "to" in given and "when" not in given:
-            yield Problem("to", "E104", "an entry of 'first' needs 'when'", "or write 'else'")
+            yield MappingProblem(
+                "to", "E104", "an entry of 'first' needs 'when'", "or write 'else'"
+            )
 
 
 class Next(Part):
@@ -527,7 +531,7 @@ class Next(Part):
     NOUN = "'next'"
     MAIN = "to"
     BELOW = "outcome"
-    RULES = (OneOf(("to", "all", "first", "outcome")),)
+    RULES = (ExclusiveKeys(("to", "all", "first", "outcome")),)
     RULES_AS_SCHEMA = (
         {
             "properties": {
@@ -562,15 +566,15 @@ class Next(Part):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require at most one `else`."""
         yield from super().problems(given)
         for split in ("all", "first"):
             yield from _else_problems(split, given.get(split))
 
 
-def _else_problems(split: str, entries: Any) -> Iterator[Problem]:
+def _else_problems(split: str, entries: Any) -> Iterator[MappingProblem]:
     if not isinstance(entries, list):
         return
     if sum(isinstance(one, dict) and "else" in one for one in entries) > 1:
-        yield Problem(split, "E103", f"{split!r} has more than one 'else'", "keep one")
+        yield MappingProblem(split, "E103", f"{split!r} has more than one 'else'", "keep one")

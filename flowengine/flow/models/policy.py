@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from flowengine.flow.models.base import OneOf, Part
+from flowengine.flow.models.base import ExclusiveKeys, Part
 from flowengine.flow.models.types import Condition, Effect, Text
 
 
@@ -10,7 +10,7 @@ class Policy(Part):
     """A rule about tool calls."""
 
     NOUN = "a policy"
-    RULES = (OneOf(("allow", "ask", "deny")),)
+    RULES = (ExclusiveKeys(("allow", "ask", "deny")),)
 
     allow: Text | None = Field(
         default=None,

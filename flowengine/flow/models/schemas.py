@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, NamedTuple
 
-from flowengine.flow.models.types import AsSchema, Checked, wrong
+from flowengine.flow.models.types import AsSchema, CheckedType, wrong
 
 
 class IsSchema(NamedTuple):
@@ -20,14 +20,14 @@ def _schema(value: Any) -> dict[str, Any]:
 
 Schema = Annotated[
     dict[str, Any],
-    Checked(_schema),
+    CheckedType(_schema),
     AsSchema({"$ref": "#/$defs/Schema"}),
     IsSchema(),
 ]
 """A JSON Schema, draft 2020-12, as plain data."""
 StateSchema = Annotated[
     dict[str, Any],
-    Checked(_schema),
+    CheckedType(_schema),
     AsSchema({"$ref": "#/$defs/StateSchema"}),
     IsSchema(frozenset({"reducer"})),
 ]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict, Field
 
 from flowengine.flow.models.actions import Approval, Cancel, Wait
-from flowengine.flow.models.base import OneOf, Part, Problem, listed
+from flowengine.flow.models.base import ExclusiveKeys, MappingProblem, Part, listed
 from flowengine.flow.models.kinds import is_kind, kind_names, takes_arguments
 from flowengine.flow.models.modifiers import Emit, Fail, Join, Lock, Loop, Map, Next, OnError, Retry
 from flowengine.flow.models.types import (
@@ -51,9 +51,9 @@ class Pluggable(Part):
         return key in cls.OWN_ACTIONS or is_kind(key, cls.PLACE)
 
     @classmethod
-    def _needs_one_action(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def _needs_one_action(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         if sum(map(cls.is_action, given)) != 1:
-            yield from cls._broken(OneOf(cls.actions()), given)
+            yield from cls._broken(ExclusiveKeys(cls.actions()), given)
 
     @property
     def kinds(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Compensation(Pluggable):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require exactly one action."""
         yield from super().problems(given)
         yield from cls._needs_one_action(given)
@@ -113,7 +113,7 @@ class Trigger(Part):
 
     NOUN = "'trigger'"
     MAIN = "signal"
-    RULES = (OneOf(("signal", "any", "all", "state")),)
+    RULES = (ExclusiveKeys(("signal", "any", "all", "state")),)
     RULES_AS_SCHEMA = (
         {
             "dependentSchemas": {
@@ -152,17 +152,17 @@ class Trigger(Part):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Refuse keys for single messages in other triggers, and lists with one signal."""
         yield from super().problems(given)
         for key in OF_ONE_MESSAGE:
             if key in given and not any(of in given for of in OF_MESSAGES):
                 message = f"{key!r} has no meaning without 'signal' or 'any'"
-                yield Problem(key, "E103", message, "add one of them, or leave it out")
+                yield MappingProblem(key, "E103", message, "add one of them, or leave it out")
         for key in ("any", "all"):
             names = given.get(key)
             if isinstance(names, list) and len({str(name) for name in names}) < len(names):
-                yield Problem(key, "E103", f"{key!r} names a signal twice", "name each once")
+                yield MappingProblem(key, "E103", f"{key!r} names a signal twice", "name each once")
 
 
 class Step(Pluggable):
@@ -318,26 +318,26 @@ class Step(Pluggable):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require at most one action, and the action that a key belongs to."""
         yield from super().problems(given)
         first, *others = [key for key in given if cls.is_action(key)] or [""]
         for key in others:
             hint = "make a step of each, or put them into a 'group'"
             message = f"a step has one action, but this one has {first!r} and {key!r}"
-            yield Problem(key, "E106", message, hint)
+            yield MappingProblem(key, "E106", message, hint)
         if "timeout" in given and "approval" in given:
             message = "an approval has no 'timeout'"
-            yield Problem("timeout", "E103", message, "write 'expires' in the approval")
+            yield MappingProblem("timeout", "E103", message, "write 'expires' in the approval")
         if "with" in given and not any(key in _WITH or takes_arguments(key) for key in given):
             takers = listed(cls.with_arguments())
             message = f"'with' has no meaning without {takers}"
-            yield Problem("with", "E103", message, "leave it out")
+            yield MappingProblem("with", "E103", message, "leave it out")
         if "detach" in given and "flow" not in given:
             message = "'detach' has no meaning without 'flow'"
-            yield Problem("detach", "E103", message, "leave it out")
+            yield MappingProblem("detach", "E103", message, "leave it out")
         if "finally" in given and first not in {"group", "parallel"}:
-            yield Problem("finally", "E103", "only a group has 'finally'", "leave it out")
+            yield MappingProblem("finally", "E103", "only a group has 'finally'", "leave it out")
 
     @classmethod
     def with_arguments(cls) -> list[str]:
@@ -355,13 +355,13 @@ class ParallelStep(Step):
     )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Refuse keys that lead to the step, other than the start."""
         yield from super().problems(given)
         for key in ("join", "trigger"):
             if key in given:
                 message = f"a step of 'parallel' has no {key!r}: it starts with its own token"
-                yield Problem(key, "E102", message, "leave it out")
+                yield MappingProblem(key, "E102", message, "leave it out")
 
 
 Step.model_rebuild()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 from pydantic import Field
 
 from flowengine.flow.models.actions import AskBeforeCall
-from flowengine.flow.models.base import Part, Problem
+from flowengine.flow.models.base import MappingProblem, Part
 from flowengine.flow.models.kinds import configuration, session_of
 from flowengine.flow.models.modifiers import Retry
 from flowengine.flow.models.schemas import Schema
@@ -166,7 +166,7 @@ class Tool(Pluggable):
         return next((Server.of(kind, given) for kind, given in self.kinds.items()), None)
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require exactly one kind for a tool."""
         yield from super().problems(given)
         yield from cls._needs_one_action(given)

@@ -38,7 +38,7 @@ class AsSchema:
         self.schema = schema
 
 
-class Checked:
+class CheckedType:
     """The check of a type's values, which returns them in their stored form.
 
     It replaces pydantic's `PlainValidator`, which also inspects the signature of the check and
@@ -452,32 +452,34 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
 """Types that the JSON Schema names. The schema of one file (`schema --for`) restricts them
 further."""
 
-Id = Annotated[str, Checked(name("a name")), defined("Id")]
-FlowId = Annotated[str, Checked(name("the id of a flow")), defined("Id")]
-StepId = Annotated[str, Checked(name("the id of a step", NOT_STEPS)), defined("StepId")]
-StepName = Annotated[str, Checked(name("the name of a step")), defined("StepName")]
+Id = Annotated[str, CheckedType(name("a name")), defined("Id")]
+FlowId = Annotated[str, CheckedType(name("the id of a flow")), defined("Id")]
+StepId = Annotated[str, CheckedType(name("the id of a step", NOT_STEPS)), defined("StepId")]
+StepName = Annotated[str, CheckedType(name("the name of a step")), defined("StepName")]
 """The name of a step, not its declaration: `cancel`, `join.from`."""
-Target = Annotated[str, Checked(_target), defined("Target")]
+Target = Annotated[str, CheckedType(_target), defined("Target")]
 """The id of a step of the same scope, `end` or `end_all`."""
-RoutedOutcome = Annotated[str, Checked(name("an outcome")), defined("Id")]
+RoutedOutcome = Annotated[str, CheckedType(name("an outcome")), defined("Id")]
 """The name of an outcome: also `skipped`, `expired`, `timeout`, `ok`, and `else`."""
-Outcome = Annotated[str, Checked(name("the id of a choice", NOT_OUTCOMES)), defined("Outcome")]
+Outcome = Annotated[str, CheckedType(name("the id of a choice", NOT_OUTCOMES)), defined("Outcome")]
 AlternativeId = Annotated[
-    str, Checked(name("the id of an alternative", NOT_OUTCOMES)), defined("Outcome")
+    str, CheckedType(name("the id of an alternative", NOT_OUTCOMES)), defined("Outcome")
 ]
-BareName = Annotated[str, Checked(name("the name of an item", NOT_BARE)), defined("BareName")]
-ToolId = Annotated[str, Checked(name("the name of a tool", frozenset({"std"}))), defined("ToolId")]
-SecretName = Annotated[str, Checked(_secret_name), defined("SecretName")]
-SignalName = Annotated[str, Checked(name("the name of a signal")), defined("SignalName")]
-ToolName = Annotated[str, Checked(_tool_name), defined("ToolName")]
-FlowName = Annotated[str, Checked(_flow_name), defined("FlowName")]
+BareName = Annotated[str, CheckedType(name("the name of an item", NOT_BARE)), defined("BareName")]
+ToolId = Annotated[
+    str, CheckedType(name("the name of a tool", frozenset({"std"}))), defined("ToolId")
+]
+SecretName = Annotated[str, CheckedType(_secret_name), defined("SecretName")]
+SignalName = Annotated[str, CheckedType(name("the name of a signal")), defined("SignalName")]
+ToolName = Annotated[str, CheckedType(_tool_name), defined("ToolName")]
+FlowName = Annotated[str, CheckedType(_flow_name), defined("FlowName")]
 """A flow that a step runs: its name here, `alias.name`, or its file."""
-FlowPath = Annotated[str, Checked(_import_path), defined("FlowPath")]
-Alias = Annotated[str, Checked(name("the alias of an import", NOT_ALIASES)), defined("Alias")]
+FlowPath = Annotated[str, CheckedType(_import_path), defined("FlowPath")]
+Alias = Annotated[str, CheckedType(name("the alias of an import", NOT_ALIASES)), defined("Alias")]
 NOT_ENVIRONMENTS = NOT_BARE | {"host"}
 EnvironmentName = Annotated[
     str,
-    Checked(name("the name of an environment", NOT_ENVIRONMENTS)),
+    CheckedType(name("the name of an environment", NOT_ENVIRONMENTS)),
     AsSchema(_id_schema(NOT_ENVIRONMENTS)),
 ]
 _ONE_USE: dict[str, Any] = {
@@ -492,11 +494,11 @@ _ONE_USE: dict[str, Any] = {
         },
     ]
 }
-EnvironmentUse = Annotated[Any, Checked(_environment_use), AsSchema(_ONE_USE)]
+EnvironmentUse = Annotated[Any, CheckedType(_environment_use), AsSchema(_ONE_USE)]
 """The name of an environment, or `{name: arguments}`."""
 EnvironmentUses = Annotated[
     Any,
-    Checked(_environment_uses),
+    CheckedType(_environment_uses),
     AsSchema(
         {
             "anyOf": [
@@ -508,69 +510,71 @@ EnvironmentUses = Annotated[
 ]
 """Environments by the name under which a function finds them: a list, or a map of other names."""
 
-Text = Annotated[str, Checked(constant_text), defined("Text")]
+Text = Annotated[str, CheckedType(constant_text), defined("Text")]
 """Text without expressions."""
-Template = Annotated[str, Checked(_template), AsSchema({"type": "string"})]
+Template = Annotated[str, CheckedType(_template), AsSchema({"type": "string"})]
 """Text that may contain expressions."""
 Value = Annotated[Any, AsSchema({})]
 """Any data that may contain expressions."""
 Arguments = Annotated[
     dict[str, Any] | str,
-    Checked(_arguments),
+    CheckedType(_arguments),
     schema_or_expression({"type": "object", "patternProperties": {"^x-": {}}}),
 ]
 """By name, or one expression that returns a map."""
 
-Expression = Annotated[str, Checked(_expression), defined("Expression")]
+Expression = Annotated[str, CheckedType(_expression), defined("Expression")]
 """One expression, of any type."""
-Condition = Annotated[str, Checked(_condition), defined("Expression")]
+Condition = Annotated[str, CheckedType(_condition), defined("Expression")]
 ConditionOrBoolean = Annotated[
     str | bool,
-    Checked(lambda value: value if isinstance(value, bool) else _condition(value)),
+    CheckedType(lambda value: value if isinstance(value, bool) else _condition(value)),
     AsSchema({"anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/Expression"}]}),
 ]
-Duration = Annotated[str, Checked(_duration), AsSchema(_DURATION)]
-Size = Annotated[int, Checked(_size), defined("Size")]
+Duration = Annotated[str, CheckedType(_duration), AsSchema(_DURATION)]
+Size = Annotated[int, CheckedType(_size), defined("Size")]
 """Bytes."""
 PositiveDuration = Annotated[
     str,
-    Checked(_positive_duration),
+    CheckedType(_positive_duration),
     AsSchema({"allOf": [_DURATION, {"type": "string", "pattern": "[1-9]"}]}),
 ]
 DurationOrNone = Annotated[
-    str, Checked(_duration_or_none), AsSchema({"anyOf": [{"const": "none"}, _DURATION]})
+    str, CheckedType(_duration_or_none), AsSchema({"anyOf": [{"const": "none"}, _DURATION]})
 ]
 DurationOrExpression = Annotated[
-    str, Checked(or_expression(_duration)), schema_or_expression(_DURATION)
+    str, CheckedType(or_expression(_duration)), schema_or_expression(_DURATION)
 ]
-TimeOrExpression = Annotated[str, Checked(or_expression(_time)), schema_or_expression(_TIME)]
-Positive = Annotated[int, Checked(integer(1, "a whole number of 1 or more")), AsSchema(_POSITIVE)]
+TimeOrExpression = Annotated[str, CheckedType(or_expression(_time)), schema_or_expression(_TIME)]
+Positive = Annotated[
+    int, CheckedType(integer(1, "a whole number of 1 or more")), AsSchema(_POSITIVE)
+]
 NotNegative = Annotated[
     int,
-    Checked(integer(0, "a whole number of 0 or more")),
+    CheckedType(integer(0, "a whole number of 0 or more")),
     AsSchema({"type": "integer", "minimum": 0}),
 ]
 Depth = Annotated[
     int,
-    Checked(integer(1, f"a whole number from 1 to {DEEPEST:,}", DEEPEST)),
+    CheckedType(integer(1, f"a whole number from 1 to {DEEPEST:,}", DEEPEST)),
     AsSchema({**_POSITIVE, "maximum": DEEPEST}),
 ]
 PositiveOrExpression = Annotated[
     int | str,
-    Checked(or_expression(integer(1, "a whole number of 1 or more, or an expression"))),
+    CheckedType(or_expression(integer(1, "a whole number of 1 or more, or an expression"))),
     schema_or_expression(_POSITIVE),
 ]
-Factor = Annotated[float, Checked(_factor), AsSchema({"type": "number", "minimum": 1})]
+Factor = Annotated[float, CheckedType(_factor), AsSchema({"type": "number", "minimum": 1})]
 Jitter = Annotated[
     str | float,
-    Checked(_jitter),
+    CheckedType(_jitter),
     AsSchema(
         {"anyOf": [{"enum": ["full", "none"]}, {"type": "number", "minimum": 0, "maximum": 1}]}
     ),
 ]
 Failures = Annotated[
     int | str,
-    Checked(or_expression(_failures)),
+    CheckedType(or_expression(_failures)),
     schema_or_expression(
         {
             "anyOf": [

@@ -36,7 +36,7 @@ MAX_DIGITS = 1000
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class SourceNode:
     """A value of the file with its position."""
 
     start: int
@@ -46,21 +46,21 @@ class Node:
     style: str | None = None
     """Style of a scalar: plain (``""``), ``'``, ``"``, ``|`` or ``>``. None if it is not a
     scalar."""
-    entries: dict[str, tuple[Node, Node]] = field(default_factory=dict)
+    entries: dict[str, tuple[SourceNode, SourceNode]] = field(default_factory=dict)
     """For a map: the nodes of each key and value."""
-    items: list[Node] = field(default_factory=list)
+    items: list[SourceNode] = field(default_factory=list)
     """For a list: its items."""
     weight: int = 1
     """Characters of the value with every alias expanded."""
-    origin: Node | None = None
+    origin: SourceNode | None = None
     """For an alias: the node with the anchor."""
 
     @property
-    def content(self) -> Node:
+    def content(self) -> SourceNode:
         """The node with the value's text: the node itself, or for an alias that of its anchor."""
         return self.origin or self
 
-    def child(self, step: str | int) -> Node | None:
+    def child(self, step: str | int) -> SourceNode | None:
         """Return the node of a key or an index, or None."""
         if isinstance(step, int):
             items = self.content.items
@@ -98,13 +98,13 @@ class Composer:
         self.problems: list[Diagnostic] = []
         self.last: tuple[int, int] | None = None
         """Start and end of the last plain text. The parser's errors are often about its end."""
-        self._anchors: dict[str, Node | None] = {}
+        self._anchors: dict[str, SourceNode | None] = {}
         self._room = MAX_ALIASED
         """Characters that aliases may still expand to."""
         self._events = yaml.parse(text, Loader=yaml.CLoader)
         self._event: Any = None
 
-    def document(self) -> Node | None:
+    def document(self) -> SourceNode | None:
         """Return the tree of the file's single document, or None if there is none."""
         self._next(yaml.StreamStartEvent)
         self._advance()
@@ -137,7 +137,7 @@ class Composer:
     def _refuse(self, start: int, end: int, message: str, hint: str | None = None) -> None:
         self.problems.append(not_yaml(self.span(start, end), message, hint))
 
-    def _node(self, depth: int) -> Node:
+    def _node(self, depth: int) -> SourceNode:
         """Return the node that begins with the current event."""
         event: Any = self._event
         start, end = event.start_mark.index, event.end_mark.index
@@ -161,28 +161,30 @@ class Composer:
             self._anchors[event.anchor] = node
         return node
 
-    def _alias(self, anchor: Any, start: int, end: int) -> Node:
+    def _alias(self, anchor: Any, start: int, end: int) -> SourceNode:
         if anchor not in self._anchors:
             hint = (
                 did_you_mean(anchor, self._anchors) or "put a text that starts with '*' in quotes"
             )
             self._refuse(start, end, f"anchor '&{anchor}' is not defined before this", hint)
-            return Node(start, end, None, "")
+            return SourceNode(start, end, None, "")
         origin = self._anchors[anchor]
         if origin is None:
             self._refuse(start, end, f"'*{anchor}' is inside the value that it refers to", None)
-            return Node(start, end, None, "")
+            return SourceNode(start, end, None, "")
         room, self._room = self._room, self._room - origin.weight
         if self._room < 0:
             if room >= 0:
                 message = "from here on the aliases expand to more than 1 MiB"
                 self._refuse(start, end, message, "use fewer aliases")
-            return Node(start, end, None, "")
+            return SourceNode(start, end, None, "")
         content = origin.content
-        return Node(start, end, content.data, content.style, weight=content.weight, origin=content)
+        return SourceNode(
+            start, end, content.data, content.style, weight=content.weight, origin=content
+        )
 
-    def _sequence(self, start: int, depth: int) -> Node:
-        node = Node(start, start + 1, [])
+    def _sequence(self, start: int, depth: int) -> SourceNode:
+        node = SourceNode(start, start + 1, [])
         self._advance()
         while not isinstance(self._event, yaml.SequenceEndEvent):
             item = self._node(depth + 1)
@@ -193,8 +195,8 @@ class Composer:
         node.end = self._end()
         return node
 
-    def _mapping(self, start: int, depth: int) -> Node:
-        node = Node(start, start + 1, {})
+    def _mapping(self, start: int, depth: int) -> SourceNode:
+        node = SourceNode(start, start + 1, {})
         self._advance()
         while not isinstance(self._event, yaml.MappingEndEvent):
             key = self._node(depth + 1)
@@ -208,7 +210,7 @@ class Composer:
         node.end = self._end()
         return node
 
-    def _good_key(self, node: Node, key: Node) -> bool:
+    def _good_key(self, node: SourceNode, key: SourceNode) -> bool:
         name = key.data
         if not isinstance(name, str):
             written = self.text[key.start : key.end].strip()
@@ -225,20 +227,20 @@ class Composer:
             return True
         return False
 
-    def _scalar(self, event: Any) -> Node:
+    def _scalar(self, event: Any) -> SourceNode:
         start, end = event.start_mark.index, event.end_mark.index
         start = min(PROPERTIES.match(self.text, start).end(), end)  # type: ignore[union-attr]
         slip = self.mended.get(start)
         if slip is not None:
             value = self.written[start : slip.end]
-            return Node(start, slip.end, value, "", weight=len(value) + 1)
+            return SourceNode(start, slip.end, value, "", weight=len(value) + 1)
         style = event.style or ""
-        node = Node(start, end, event.value, style, weight=len(event.value) + 1)
+        node = SourceNode(start, end, event.value, style, weight=len(event.value) + 1)
         if style == "":
             self._plain(node)
         return node
 
-    def _plain(self, node: Node) -> None:
+    def _plain(self, node: SourceNode) -> None:
         """Resolve the type of a plain scalar, and report an expression that a comment cuts."""
         if node.end > node.start:
             self.last = (node.start, node.end)

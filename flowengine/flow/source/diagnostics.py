@@ -69,14 +69,14 @@ class Diagnostic:
         }
 
 
-class Lines(Protocol):
+class SourceLines(Protocol):
     """A text whose lines a report can show."""
 
     def line_text(self, number: int) -> str:
         """Return a line, counted from 1, without its line break."""
 
 
-class NamedLines(Lines, Protocol):
+class NamedLines(SourceLines, Protocol):
     """A text with a name."""
 
     name: str
@@ -98,7 +98,7 @@ class Origin(Protocol):
         """The flow as plain data."""
 
     @property
-    def files(self) -> Mapping[str, Lines]:
+    def files(self) -> Mapping[str, SourceLines]:
         """The files that reports show, by the names in their positions."""
 
     def position(self, loc: Loc, *, key: bool = False) -> Position:
@@ -108,7 +108,7 @@ class Origin(Protocol):
         """Return the position of a character in the text at a path."""
 
 
-class Below:
+class SourcePart:
     """A place of a source as a separate source, even if the source has no such place.
 
     Args:
@@ -134,7 +134,7 @@ class Below:
         return data
 
     @property
-    def files(self) -> Mapping[str, Lines]:
+    def files(self) -> Mapping[str, SourceLines]:
         """The files that reports show."""
         return self.source.files
 
@@ -207,7 +207,7 @@ def _place(position: Position) -> tuple[str, int, int, int]:
 
 
 def render(
-    diagnostics: Iterable[Diagnostic], files: Mapping[str, Lines] | Iterable[NamedLines]
+    diagnostics: Iterable[Diagnostic], files: Mapping[str, SourceLines] | Iterable[NamedLines]
 ) -> str:
     """Return the human-readable report.
 
@@ -237,7 +237,7 @@ def summary(diagnostics: Sequence[Diagnostic]) -> str:
     return f"{counts} in {files}" + ("; nothing was run" if errors else "")
 
 
-def _shown(one: Diagnostic, source: Lines | None) -> Iterator[str]:
+def _shown(one: Diagnostic, source: SourceLines | None) -> Iterator[str]:
     kind = "warning" if one.is_warning else "error"
     place = f"{one.file}:{one.line}:{one.column}"
     yield f"{place}: {kind}[{one.code}]: {printable(one.message)}"

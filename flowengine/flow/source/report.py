@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from flowengine.flow.source.diagnostics import Diagnostics, Loc, Origin, Position
 
 
-class Report:
+class DiagnosticReporter:
     """Reports diagnostics at places of one file.
 
     Args:

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from flowengine.errors import NotFound
-from flowengine.flow.source.composer import Composer, Node, not_yaml
+from flowengine.flow.source.composer import Composer, SourceNode, not_yaml
 from flowengine.flow.source.diagnostics import Diagnostic, Position
 from flowengine.flow.source.syntax_errors import Slip, find_slip
 from flowengine.path_checks import check_no_pipe
@@ -46,7 +46,7 @@ class Source:
         self.text = text
         self.problems: list[Diagnostic] = []
         """Its YAML errors."""
-        self.root: Node | None = None
+        self.root: SourceNode | None = None
         self._starts = [0, *(match.end() for match in BREAK.finditer(text))]
 
     @property
@@ -128,7 +128,7 @@ class Source:
         """Record that the characters from index `start` to before `end` are not valid YAML."""
         self.problems.append(not_yaml(self.span(start, end), message, hint))
 
-    def _walk(self, loc: tuple[str | int, ...]) -> tuple[Node | None, int, Node | None]:
+    def _walk(self, loc: tuple[str | int, ...]) -> tuple[SourceNode | None, int, SourceNode | None]:
         """Return the deepest node on a path, its depth, and the node of its key."""
         node, key_node = self.root, None
         for reached, step in enumerate(loc):
@@ -141,7 +141,7 @@ class Source:
             node, key_node = child, entry[0] if entry else None
         return node, len(loc), key_node
 
-    def _place(self, node: Node) -> Position:
+    def _place(self, node: SourceNode) -> Position:
         if node.origin is None and node.entries and self.text[node.start] != "{":
             first = next(iter(node.entries.values()))[0]
             return self.span(first.start, first.end)
@@ -149,7 +149,7 @@ class Source:
             return self.span(node.start, node.start + 1)
         return self.span(node.start, node.end)
 
-    def _index(self, node: Node, offset: int) -> int:
+    def _index(self, node: SourceNode, offset: int) -> int:
         """Return the index in the file of character `offset` of a scalar's value.
 
         Folding adds and removes blanks, and an escape has several characters for one. The other
@@ -169,7 +169,7 @@ class Source:
             last = index + size
         return min(last, max(node.end - 1, node.start))
 
-    def _is_verbatim(self, node: Node, beginning: str) -> bool:
+    def _is_verbatim(self, node: SourceNode, beginning: str) -> bool:
         """Return whether the beginning of a scalar's value is written verbatim in the file."""
         if node.style not in {"", "'", '"'}:
             return False
@@ -178,7 +178,7 @@ class Source:
             return False
         return self.text.startswith(beginning, node.start + bool(node.style))
 
-    def _characters(self, node: Node) -> Iterator[tuple[int, int]]:
+    def _characters(self, node: SourceNode) -> Iterator[tuple[int, int]]:
         """Yield the index and the width of each character of a scalar that is not a blank."""
         start, end = node.start, node.end
         if node.style in {"'", '"'}:

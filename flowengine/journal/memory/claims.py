@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flowengine.journal.memory.messages import Messages
-from flowengine.journal.records import Claim, Claimed
+from flowengine.journal.memory.messages import MemoryMessages
+from flowengine.journal.records import Claimed, LockOperation
 
 
 class KeptClaim(NamedTuple):
@@ -27,7 +27,7 @@ class Claims:
         messages: Notifies executions that a lock was granted, or that they must be cancelled.
     """
 
-    def __init__(self, messages: Messages) -> None:
+    def __init__(self, messages: MemoryMessages) -> None:
         self._messages = messages
         self._queues: dict[str, list[KeptClaim]] = {}
         self._claimed = 0
@@ -45,7 +45,9 @@ class Claims:
         self._queues = dict(queues)
         self._claimed = max((kept.number for _, queue in queues for kept in queue), default=0)
 
-    def rejected_by(self, execution: str, claims: Sequence[Claim]) -> tuple[str, str] | None:
+    def rejected_by(
+        self, execution: str, claims: Sequence[LockOperation]
+    ) -> tuple[str, str] | None:
         """Return the first lock that refuses a claim, and the execution that holds it."""
         for claim in claims:
             others = self._others(claim.lock, execution)
@@ -60,7 +62,7 @@ class Claims:
     def _others(self, lock: str, execution: str) -> list[KeptClaim]:
         return [kept for kept in self._queues.get(lock, ()) if kept.claimed.execution != execution]
 
-    def write(self, execution: str, claim: Claim, at: int) -> None:
+    def write(self, execution: str, claim: LockOperation, at: int) -> None:
         """Make or release a claim."""
         queue = self._queues.setdefault(claim.lock, [])
         own = [kept for kept in queue if kept.claimed[:2] == (execution, claim.unit)]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from flowengine.journal.records import Vote
 
 
-class Grants:
+class MemoryGrants:
     """Keeps grants by id."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from flowengine.journal.records import Message, Outgoing, Sent
+from flowengine.journal.records import InboxMessage, Outgoing, SendResult
 
 Address = tuple[str, ...]
 """The address of a message: an execution, a key, a wait, or a claim on a lock."""
@@ -16,16 +16,16 @@ class Delivered(NamedTuple):
 
     address: Address
     message_id: str
-    message: Message
+    message: InboxMessage
 
 
-class Messages:
+class MemoryMessages:
     """The inboxes and outboxes of all executions."""
 
     def __init__(self) -> None:
         self._delivered: list[Delivered] = []
         self._arrived = 0
-        self._untaken: dict[int, Message] = {}
+        self._untaken: dict[int, InboxMessage] = {}
         self._outbox: dict[int, Outgoing] = {}
         self._outgoing = 0
         self.changes = 0
@@ -33,24 +33,24 @@ class Messages:
 
     # -- inbox
 
-    def sent_before(self, address: Address, message_id: str) -> Sent | None:
+    def sent_before(self, address: Address, message_id: str) -> SendResult | None:
         """Return the result of an earlier delivery of a message, if any."""
         for one in self._delivered:
             if (one.address, one.message_id) == (address, message_id):
                 number, execution, _, event = one.message
-                return Sent(number, execution, first=False, event=event)
+                return SendResult(number, execution, first=False, event=event)
         return None
 
     def deliver(
         self, address: Address, message_id: str, execution: str, at: int, event: bytes
-    ) -> Sent:
+    ) -> SendResult:
         """Put a message into the inbox of an execution."""
         self._arrived = number = self._arrived + 1
-        message = Message(number, execution, at, event)
+        message = InboxMessage(number, execution, at, event)
         self._delivered.append(Delivered(address, message_id, message))
         self._untaken[number] = message
         self.changes += 1
-        return Sent(number, execution, first=True, event=event)
+        return SendResult(number, execution, first=True, event=event)
 
     def take(self, execution: str, numbers: Sequence[int]) -> None:
         """Remove journaled messages from the inbox of an execution."""
@@ -58,11 +58,11 @@ class Messages:
             if number in self._untaken and self._untaken[number].execution == execution:
                 del self._untaken[number]
 
-    def inbox(self, execution: str) -> list[Message]:
+    def inbox(self, execution: str) -> list[InboxMessage]:
         """Return the messages that an execution has not taken."""
         return [m for m in self._untaken.values() if m.execution == execution]
 
-    def arrived(self, after: int) -> list[Message]:
+    def arrived(self, after: int) -> list[InboxMessage]:
         """Return the untaken messages with a number above `after`."""
         return [m for m in self._untaken.values() if m.number > after]
 
@@ -81,7 +81,7 @@ class Messages:
     def restore(self, copy: Sequence[Any]) -> None:
         """Replace all messages by those that `copy` returned."""
         delivered, untaken, self._arrived, sent, self._outgoing = copy
-        self._delivered = [Delivered((*a,), id, Message(*one)) for a, id, one in delivered]
+        self._delivered = [Delivered((*a,), id, InboxMessage(*one)) for a, id, one in delivered]
         messages = {one.message.number: one.message for one in self._delivered}
         self._untaken = {number: messages[number] for number in untaken}
         self._outbox = {one[0]: Outgoing(*one) for one in sent}

@@ -8,17 +8,17 @@ from typing import Any, Self
 from flowengine.journal.encoding import unpack
 from flowengine.journal.records import (
     ENDED,
-    Entry,
+    ExecutionHead,
     ExecutionRecord,
-    Head,
+    JournalEntry,
+    ListedWait,
     ListPart,
     NewGrant,
     Vote,
-    Wait,
 )
 
 
-class Journal:
+class MemoryJournal:
     """An execution with all its data."""
 
     __slots__ = ("artifacts", "deaths", "entries", "epoch", "first", "forms", "keys", "lists",
@@ -30,7 +30,7 @@ class Journal:
         self.record = record
         self.first = 0
         """Number of earlier events that are not kept here."""
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEntry] = []
         self.snapshot: tuple[int, bytes] | None = None
         self.lists: dict[str, list[ListPart]] = {}
         self.owner = owner
@@ -65,7 +65,7 @@ class Journal:
         """Return the journal that `copy` returned."""
         found = cls(number, ExecutionRecord(*copy["record"]), None)
         found.first = copy["first"]
-        found.entries = [Entry(*entry) for entry in copy["entries"]]
+        found.entries = [JournalEntry(*entry) for entry in copy["entries"]]
         found.snapshot = None if copy["snapshot"] is None else tuple(copy["snapshot"])
         for part in copy["lists"]:
             found.add_to_list(ListPart(*part))
@@ -85,7 +85,7 @@ class Journal:
         self.epoch += 1
         self.deaths = 0
 
-    def set_head(self, head: Head) -> None:
+    def set_head(self, head: ExecutionHead) -> None:
         """Update the entry for lists."""
         ended = head.status in ENDED
         self.record = self.record._replace(
@@ -105,7 +105,7 @@ class KeptWait:
 
     __slots__ = ("packed", "place", "votes", "wait")
 
-    def __init__(self, place: int, wait: Wait) -> None:
+    def __init__(self, place: int, wait: ListedWait) -> None:
         self.place = place
         self.wait = wait
         """Its record is left empty, so that callers cannot modify stored data."""
@@ -118,7 +118,7 @@ class KeptWait:
         since: int = unpack(self.packed)["since"]
         return since, self.place
 
-    def show(self, *, votes: bool) -> Wait:
+    def show(self, *, votes: bool) -> ListedWait:
         """Return the wait as the port returns it."""
         answers = [vote.event for vote in self.votes] if votes else []
         return self.wait._replace(record=unpack(self.packed), votes=answers)
@@ -132,7 +132,7 @@ class KeptWait:
     def of(cls, copy: list[Any]) -> Self:
         """Return the wait that `copy` returned."""
         place, wait, packed, votes = copy
-        found = cls(place, Wait(*wait))
+        found = cls(place, ListedWait(*wait))
         found.packed = packed
         for by, at, approves, event, gives, uses in votes:
             grant = gives and NewGrant(*gives)

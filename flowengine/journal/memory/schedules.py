@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from flowengine.journal.records import Scheduled
 
 
-class Schedules:
+class MemorySchedules:
     """Keeps the next time of each schedule.
 
     Args:

@@ -22,10 +22,10 @@ from flowengine.journal.filters import (
     turn_of,
 )
 from flowengine.journal.memory.claims import Claims
-from flowengine.journal.memory.grants import Grants
-from flowengine.journal.memory.messages import Messages
-from flowengine.journal.memory.records import Journal, KeptWait
-from flowengine.journal.memory.schedules import Schedules
+from flowengine.journal.memory.grants import MemoryGrants
+from flowengine.journal.memory.messages import MemoryMessages
+from flowengine.journal.memory.records import KeptWait, MemoryJournal
+from flowengine.journal.memory.schedules import MemorySchedules
 from flowengine.journal.records import (
     ENDED,
     EVENTS_ALONE,
@@ -35,13 +35,14 @@ from flowengine.journal.records import (
     Claimed,
     Deployed,
     Due,
-    Entry,
     ExecutionFilter,
-    ExecutionPage,
     ExecutionRecord,
+    ExecutionRecordPage,
     FlowGrant,
+    InboxMessage,
+    JournalEntry,
+    ListedWait,
     Loaded,
-    Message,
     NewExecution,
     Numbered,
     Outgoing,
@@ -49,13 +50,12 @@ from flowengine.journal.records import (
     Plain,
     Pruned,
     Scheduled,
-    Sent,
+    SendResult,
+    SignalStart,
     Standing,
-    Start,
+    StoredWaitPage,
     Vote,
-    Wait,
     WaitFilter,
-    WaitPage,
 )
 from flowengine.journal.refusals import check_statuses, ended, no_execution, no_wait, not_free
 from flowengine.journal.short_ids import (
@@ -75,12 +75,12 @@ if TYPE_CHECKING:
     from tempfile import TemporaryDirectory
     from typing import BinaryIO
 
-    from flowengine.journal.artifacts import Artifacts
+    from flowengine.journal.artifacts import ArtifactFolder
     from flowengine.journal.lease_holders import IsDead
     from flowengine.journal.records import Artifact
     from flowengine.journal.store import Durability
 
-T = TypeVar("T", ExecutionRecord, Wait)
+T = TypeVar("T", ExecutionRecord, ListedWait)
 Why: TypeAlias = Literal["timer", "message", "left"]
 
 _NO_EXECUTIONS_LEFT_OUT = ExecutionFilter()
@@ -100,16 +100,16 @@ class MemoryStore(JournalStore):
         self._flows: dict[str, bytes] = {}
         self._sources: dict[str, tuple[str, list[tuple[str, str]], bytes]] = {}
         self._deployed: dict[tuple[str, str], Deployed] = {}
-        self._starts: dict[tuple[str, str], Start] = {}
-        self._schedules = Schedules()
-        self._journals: dict[str, Journal] = {}
+        self._starts: dict[tuple[str, str], SignalStart] = {}
+        self._schedules = MemorySchedules()
+        self._journals: dict[str, MemoryJournal] = {}
         self._created = 0
         self._owners: dict[str, tuple[Owner, int]] = {}
         self._waits: dict[str, KeptWait] = {}
         self._opened = 0
-        self._messages = Messages()
+        self._messages = MemoryMessages()
         self._claims = Claims(self._messages)
-        self._grants = Grants()
+        self._grants = MemoryGrants()
         self._changes = 0
         self._held: dict[str, float] = {}
         """Digest of a file that is held without an execution → when (s)."""
@@ -155,7 +155,7 @@ class MemoryStore(JournalStore):
             at = max((deployed.at, *(one.at + 1 for one in self.deployed(flow))))
             self._deployed[flow, deployed.version] = deployed._replace(at=at)
             self._starts = {at: start for at, start in self._starts.items() if at[1] != flow}
-            self._starts |= {(signal, flow): Start(flow, hash) for signal in signals}
+            self._starts |= {(signal, flow): SignalStart(flow, hash) for signal in signals}
             self._schedules.deploy(flow, hash, schedules)
             self._changes += 1
 
@@ -173,7 +173,7 @@ class MemoryStore(JournalStore):
             found = [one for one in self._deployed.values() if flow in (None, one.flow)]
             return sorted(found, key=lambda one: (one.flow, -one.at))
 
-    def starts(self, signal: str) -> list[Start]:
+    def starts(self, signal: str) -> list[SignalStart]:
         with self._lock:
             return [self._starts[at] for at in sorted(self._starts) if at[0] == signal]
 
@@ -210,7 +210,7 @@ class MemoryStore(JournalStore):
         if journal is None or journal.epoch != append.epoch or append.seq != journal.length:
             return False
         at, payload = append.events[0]
-        journal.entries.append(Entry(append.seq, at, payload))
+        journal.entries.append(JournalEntry(append.seq, at, payload))
         self._number(append)
         self._changes += 1
         return True
@@ -246,7 +246,7 @@ class MemoryStore(JournalStore):
         return None
 
     def _creation_refused(
-        self, execution: str, new: NewExecution, journal: Journal | None
+        self, execution: str, new: NewExecution, journal: MemoryJournal | None
     ) -> Conflict | None:
         if new.hash not in self._flows:
             return Conflict(
@@ -256,7 +256,7 @@ class MemoryStore(JournalStore):
             return Conflict(f"there is an execution {execution} already", standing=journal.record)
         return None
 
-    def _lease_lost(self, execution: str, journal: Journal | None) -> LeaseLost:
+    def _lease_lost(self, execution: str, journal: MemoryJournal | None) -> LeaseLost:
         who = "it is no longer in the store"
         if journal is not None:
             holder = self._owners.get(journal.owner or "")
@@ -271,7 +271,8 @@ class MemoryStore(JournalStore):
             self._create(append.execution, append.new)
         journal = self._journals[append.execution]
         journal.entries += [
-            Entry(seq, at, payload) for seq, (at, payload) in enumerate(append.events, append.seq)
+            JournalEntry(seq, at, payload)
+            for seq, (at, payload) in enumerate(append.events, append.seq)
         ]
         self._number(append)
         for record, packed in zip(append.opened, records, strict=True):
@@ -301,7 +302,7 @@ class MemoryStore(JournalStore):
         if append.release or append.head is not None:
             self._end_claims(journal)
 
-    def _end_claims(self, journal: Journal) -> None:
+    def _end_claims(self, journal: MemoryJournal) -> None:
         """Release the locks of an execution if it has ended. A driven one keeps granted ones."""
         ended_at = journal.record.ended_at
         if ended_at is not None:
@@ -341,11 +342,13 @@ class MemoryStore(JournalStore):
             outputs=None,
             error=None,
         )
-        journal = self._journals[execution] = Journal(self._created, record, new.owner)
+        journal = self._journals[execution] = MemoryJournal(self._created, record, new.owner)
         if new.files_of in self._journals:
             journal.artifacts |= self._journals[new.files_of].artifacts
 
-    def _open_wait(self, journal: Journal, record: Mapping[str, Plain], packed: bytes) -> None:
+    def _open_wait(
+        self, journal: MemoryJournal, record: Mapping[str, Plain], packed: bytes
+    ) -> None:
         execution, number = journal.record.id, record["id"]
         id = wait_id(execution, number)
         if id in self._waits and self._waits[id].wait.how is not None:
@@ -354,7 +357,9 @@ class MemoryStore(JournalStore):
             del self._waits[id]
         if id not in self._waits:
             self._opened += 1
-            wait = Wait(id, execution, journal.record.flow, number, {}, None, [], None, None, None)
+            wait = ListedWait(
+                id, execution, journal.record.flow, number, {}, None, [], None, None, None
+            )
             self._waits[id] = KeptWait(self._opened, wait)
         self._waits[id].packed = packed
         for signal in record.get("signals") or ():
@@ -372,7 +377,7 @@ class MemoryStore(JournalStore):
             lists = [part for _, parts in sorted(journal.lists.items()) for part in parts]
             return Loaded(journal.record, journal.snapshot, journal.entries[first:], lists)
 
-    def events(self, id: str, since: int = 0, limit: int | None = None) -> list[Entry]:
+    def events(self, id: str, since: int = 0, limit: int | None = None) -> list[JournalEntry]:
         with self._lock:
             journal = self._journal(id)
             since = max(since - journal.first, 0)
@@ -422,7 +427,7 @@ class MemoryStore(JournalStore):
     def restore(self, copy: Mapping[str, Any]) -> None:
         """Add the execution that `copy` returned to an empty store."""
         with self._lock:
-            journal = Journal.of(1, copy["journal"])
+            journal = MemoryJournal.of(1, copy["journal"])
             self._journals[journal.record.id] = journal
             self._created = 1
             self._opened = copy["opened"]
@@ -430,7 +435,7 @@ class MemoryStore(JournalStore):
             self._waits = {kept.wait.id: kept for kept in waits}
             self._messages.restore(copy["messages"])
 
-    def _journal(self, id: str) -> Journal:
+    def _journal(self, id: str) -> MemoryJournal:
         try:
             return self._journals[id]
         except KeyError:
@@ -577,7 +582,7 @@ class MemoryStore(JournalStore):
         if refusal is not None:
             raise refusal from None
 
-    def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
+    def send(self, execution: str, event: bytes, at: int, message_id: str) -> SendResult:
         with self._lock:
             before = self.refusal_of_send(execution, event, at, message_id)
             if before is not None:
@@ -586,7 +591,7 @@ class MemoryStore(JournalStore):
 
     def refusal_of_send(
         self, execution: str, event: bytes, at: int, message_id: str
-    ) -> Sent | None:
+    ) -> SendResult | None:
         """Return the result of `send` for a message that was sent before. Nothing changes.
 
         Raises:
@@ -598,7 +603,7 @@ class MemoryStore(JournalStore):
             raise ended(record)
         return before
 
-    def sent(self, execution: str, message_id: str) -> Sent | None:
+    def sent(self, execution: str, message_id: str) -> SendResult | None:
         """Return a message to an execution as it was sent first, or None."""
         with self._lock:
             return self._messages.sent_before(("id", execution), message_id)
@@ -611,7 +616,7 @@ class MemoryStore(JournalStore):
         at: int,
         message_id: str,
         begin: Beginning | None = None,
-    ) -> Sent:
+    ) -> SendResult:
         with self._lock:
             address = ("key", signal, key)
             before = self._messages.sent_before(address, message_id)
@@ -639,12 +644,12 @@ class MemoryStore(JournalStore):
         with self._lock:
             return {(signal, key) for signal, key, _ in self._journal(execution).keys}
 
-    def inbox(self, execution: str) -> list[Message]:
+    def inbox(self, execution: str) -> list[InboxMessage]:
         with self._lock:
             self._journal(execution)
             return self._messages.inbox(execution)
 
-    def arrived(self, after: int) -> list[Message]:
+    def arrived(self, after: int) -> list[InboxMessage]:
         with self._lock:
             return self._messages.arrived(after)
 
@@ -681,7 +686,7 @@ class MemoryStore(JournalStore):
                 return None
             return Standing(False, not before.open, before.decision or own, before)
 
-    def wait(self, id: str) -> Wait:
+    def wait(self, id: str) -> ListedWait:
         with self._lock:
             return self._find_wait(id).show(votes=True)
 
@@ -708,7 +713,7 @@ class MemoryStore(JournalStore):
         filter: ExecutionFilter = _NO_EXECUTIONS_LEFT_OUT,
         after: str | None = None,
         limit: int = 50,
-    ) -> ExecutionPage:
+    ) -> ExecutionRecordPage:
         with self._lock:
             placed = [
                 ((-journal.record.created_at, -journal.number), journal.record)
@@ -717,18 +722,18 @@ class MemoryStore(JournalStore):
             ]
         page, end = _page(placed, after, limit)
         items = [record._replace(outputs=None, error=None) for record in page]
-        return ExecutionPage(items, end)
+        return ExecutionRecordPage(items, end)
 
     def waits(
         self, filter: WaitFilter = _NO_WAITS_LEFT_OUT, after: str | None = None, limit: int = 50
-    ) -> WaitPage:
+    ) -> StoredWaitPage:
         with self._lock:
             placed = [
                 (_place(kept.order, shown, filter), shown._replace(result=None))
                 for kept in self._waits.values()
                 if fits_wait(shown := kept.show(votes=False), filter)
             ]
-        return WaitPage(*_page(placed, after, limit))
+        return StoredWaitPage(*_page(placed, after, limit))
 
     def find_execution(self, beginning: str) -> str:
         return self._find_beginning(EXECUTION, beginning)
@@ -751,15 +756,15 @@ class MemoryStore(JournalStore):
     # -- artifacts
 
     @property
-    def _artifacts(self) -> Artifacts:
+    def _artifacts(self) -> ArtifactFolder:
         from tempfile import TemporaryDirectory
 
-        from flowengine.journal.artifacts import Artifacts
+        from flowengine.journal.artifacts import ArtifactFolder
 
         with self._lock:
             if self._folder is None:
                 self._folder = TemporaryDirectory(prefix="flowengine-")
-        return Artifacts(self._folder.name, synced=False)
+        return ArtifactFolder(self._folder.name, synced=False)
 
     def put_artifact(self, execution: str, content: bytes | PathLike[str], name: str) -> Artifact:
         with self._artifacts.incoming(content, name) as (artifact, keep), self._lock:
@@ -838,7 +843,7 @@ class MemoryStore(JournalStore):
                 self._folder = None
 
 
-def _place(order: Place, wait: Wait, filter: WaitFilter) -> Place:
+def _place(order: Place, wait: ListedWait, filter: WaitFilter) -> Place:
     """Return the position of a wait in a list."""
     return (turn_of(wait.record), order[1]) if filter.in_turn else order
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from flowengine.journal.records import (
         Due,
         ExecutionFilter,
-        ExecutionPage,
         ExecutionRecord,
+        ExecutionRecordPage,
+        ListedWait,
         Owner,
         Pruned,
-        Wait,
+        StoredWaitPage,
         WaitFilter,
-        WaitPage,
     )
 
 _PAGE = 200
@@ -85,10 +85,10 @@ class DirectoryPort(Protocol):
 
     def executions(
         self, filter: ExecutionFilter = ..., after: str | None = None, limit: int = 50
-    ) -> ExecutionPage:
+    ) -> ExecutionRecordPage:
         """Return a page of executions, newest first, without `outputs` and `error` (None)."""
 
-    def wait(self, id: str) -> Wait:
+    def wait(self, id: str) -> ListedWait:
         """Return one wait with its votes, by its full id.
 
         Raises:
@@ -97,7 +97,7 @@ class DirectoryPort(Protocol):
 
     def waits(
         self, filter: WaitFilter = ..., after: str | None = None, limit: int = 50
-    ) -> WaitPage:
+    ) -> StoredWaitPage:
         """Return a page of waits, oldest first, without votes and results."""
 
     def find_execution(self, beginning: str) -> str:
@@ -142,7 +142,7 @@ def every_execution(directory: DirectoryPort, wanted: ExecutionFilter) -> Iterat
     return every_item(lambda after: directory.executions(wanted, after, _PAGE))
 
 
-class Page(Protocol[_Item_co]):
+class ListPage(Protocol[_Item_co]):
     """One page of any list."""
 
     @property
@@ -154,7 +154,7 @@ class Page(Protocol[_Item_co]):
         """The `after` of the next page. None: this is the last page."""
 
 
-def every_item(read: Callable[[str | None], Page[_Item_co]]) -> Iterator[_Item_co]:
+def every_item(read: Callable[[str | None], ListPage[_Item_co]]) -> Iterator[_Item_co]:
     """Yield all entries of a list, page by page.
 
     Args:

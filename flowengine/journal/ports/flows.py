@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flowengine.journal.records import Deployed, Scheduled, Start
+    from flowengine.journal.records import Deployed, Scheduled, SignalStart
 
 
 class FlowPort(Protocol):
@@ -73,7 +73,7 @@ class FlowPort(Protocol):
             flow: Only those of this flow.
         """
 
-    def starts(self, signal: str) -> list[Start]:
+    def starts(self, signal: str) -> list[SignalStart]:
         """Return the flows that messages of a signal start, ordered by the flow's id."""
 
     def schedules(self, until: int | None = None) -> list[Scheduled]:

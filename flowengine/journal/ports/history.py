@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from flowengine.journal.records import Entry, Loaded, Numbered
+    from flowengine.journal.records import JournalEntry, Loaded, Numbered
 
 
 class HistoryPort(Protocol):
@@ -18,7 +18,7 @@ class HistoryPort(Protocol):
             NotFound: The execution does not exist.
         """
 
-    def events(self, id: str, since: int = 0, limit: int | None = None) -> list[Entry]:
+    def events(self, id: str, since: int = 0, limit: int | None = None) -> list[JournalEntry]:
         """Return a part of a journal.
 
         Args:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flowengine.journal.records import Beginning, Message, Sent, Standing, Vote
+    from flowengine.journal.records import Beginning, InboxMessage, SendResult, Standing, Vote
 
 
 class InboxPort(Protocol):
@@ -27,7 +27,7 @@ class InboxPort(Protocol):
             Conflict: It cannot start, as for `commit`.
         """
 
-    def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
+    def send(self, execution: str, event: bytes, at: int, message_id: str) -> SendResult:
         """Put a message into the inbox of an open execution.
 
         Args:
@@ -45,10 +45,10 @@ class InboxPort(Protocol):
             Conflict: It has ended. `standing` is its record.
         """
 
-    def inbox(self, execution: str) -> list[Message]:
+    def inbox(self, execution: str) -> list[InboxMessage]:
         """Return the messages to one execution that no append has taken, oldest first."""
 
-    def arrived(self, after: int) -> list[Message]:
+    def arrived(self, after: int) -> list[InboxMessage]:
         """Return all untaken messages with a number above `after`, of all executions."""
 
     def changes(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from flowengine.journal.records import Beginning, Claimed, FlowGrant, Outgoing, Sent
+    from flowengine.journal.records import Beginning, Claimed, FlowGrant, Outgoing, SendResult
 
 
 class MessagePort(Protocol):
@@ -19,7 +19,7 @@ class MessagePort(Protocol):
         at: int,
         message_id: str,
         begin: Beginning | None = None,
-    ) -> Sent:
+    ) -> SendResult:
         """Put a signal into the inbox of the oldest open execution that has this key.
 
         A second message with the same signal, key and id is not stored, regardless of the receiver

@@ -26,7 +26,7 @@ from flowengine.journal.records import (
     Append,
     Beginning,
     ClosedWait,
-    Head,
+    ExecutionHead,
     ListPart,
     NewExecution,
     Plain,
@@ -158,7 +158,7 @@ def _create(
     epoch = 0 if new.owner is None else FIRST_EPOCH
     if append.epoch != epoch:
         return 0, lease_lost(connection, append.execution, None)
-    head = append.head or Head("running", new.created_at)
+    head = append.head or ExecutionHead("running", new.created_at)
     row = (
         append.execution,
         new.flow,
@@ -342,7 +342,9 @@ def _close_wait(
     connection.execute(queries.DROP_WAIT_KEYS, (number, closed.number))
 
 
-def _set_head(connection: sqlite3.Connection, number: int, head: Head, *, is_new: bool) -> None:
+def _set_head(
+    connection: sqlite3.Connection, number: int, head: ExecutionHead, *, is_new: bool
+) -> None:
     """Update an execution's entry in lists. A new execution was inserted with it."""
     if not is_new:
         connection.execute(queries.SET_HEAD, (*_head_row(head), number))
@@ -350,7 +352,7 @@ def _set_head(connection: sqlite3.Connection, number: int, head: Head, *, is_new
         connection.execute(queries.DROP_KEYS, (number,))
 
 
-def _head_row(head: Head) -> tuple[object, ...]:
+def _head_row(head: ExecutionHead) -> tuple[object, ...]:
     """Return the columns of a head: status, changed_at, due, ended_at, outputs, error."""
     ended = head.status in ENDED
     due, ended_at = (None, head.at) if ended else (head.due, None)

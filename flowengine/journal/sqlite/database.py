@@ -1,7 +1,7 @@
 """Connections to the one SQLite file, its settings, and its error messages.
 
 Each thread that uses a store has its own connection, which stays open, and a second one for writes
-that need no separate sync (`Database.preparing`). The file is in write-ahead log mode. The
+that need no separate sync (`StoreDatabase.preparing`). The file is in write-ahead log mode. The
 durability of a commit depends on the pragma `synchronous` (https://sqlite.org/pragma.html):
 
 | durability | synchronous | a commit |
@@ -42,7 +42,7 @@ _HEADER_SIZE = 100
 _MAGIC = b"SQLite format 3\x00"
 
 
-class Database:
+class StoreDatabase:
     """The file and its connections.
 
     Args:
@@ -63,20 +63,20 @@ class Database:
         self._level = _LEVELS[durability]
         self._patience = patience
         self._own = _local()
-        self._all: list[Connection] = []
+        self._all: list[LockedConnection] = []
         self._identities: list[tuple[str, tuple[int, int]]] = []
         """Path, device and inode number of each file in use."""
         self._lock = allocate_lock()
         self._closed = False
         self._prepare()
 
-    def connection(self) -> Connection:
+    def connection(self) -> LockedConnection:
         """Return this thread's connection, outside of any transaction.
 
         Code that uses it without a `Transaction` must hold its lock, `using`.
         """
         try:
-            connection: Connection = self._own.connection
+            connection: LockedConnection = self._own.connection
         except AttributeError:
             connection = self._own.connection = self._open(self._level)
         try:
@@ -103,7 +103,7 @@ class Database:
         if self._level < _LEVELS["power"]:
             return self.writing()
         try:
-            connection: Connection = self._own.unsynced
+            connection: LockedConnection = self._own.unsynced
         except AttributeError:
             connection = self._own.unsynced = self._open(_LEVELS["process"])
         return Transaction(self, self._settled(connection), "BEGIN IMMEDIATE")
@@ -269,7 +269,7 @@ class Database:
                 with suppress(FileNotFoundError):
                     os.unlink(new + ending)
 
-    def _connect(self, path: str) -> Connection:
+    def _connect(self, path: str) -> LockedConnection:
         """Open a connection to an existing file. SQLite itself never creates one."""
         quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
         return sqlite3.connect(
@@ -279,10 +279,10 @@ class Database:
             isolation_level=None,  # transactions are started and ended explicitly
             check_same_thread=False,  # so that `close` can close the connections of other threads
             cached_statements=128,
-            factory=Connection,
+            factory=LockedConnection,
         )
 
-    def _settled(self, connection: Connection) -> Connection:
+    def _settled(self, connection: LockedConnection) -> LockedConnection:
         """Return the connection after rolling back a transaction left by an interrupt."""
         try:
             if connection.in_transaction:
@@ -295,7 +295,7 @@ class Database:
     def _is_closed(self) -> StoreError:
         return StoreError(f"the store {self.path} has been closed")
 
-    def _open(self, level: int) -> Connection:
+    def _open(self, level: int) -> LockedConnection:
         """Open a connection with a level of `synchronous`."""
         if self._closed:
             raise self._is_closed()
@@ -350,7 +350,7 @@ class Database:
         schema.migrate(connection)
 
 
-class Connection(sqlite3.Connection):
+class LockedConnection(sqlite3.Connection):
     """A connection, and the lock for using it."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -372,7 +372,7 @@ class Transaction:
 
     __slots__ = ("_begin", "_connection", "_database")
 
-    def __init__(self, database: Database, connection: Connection, begin: str) -> None:
+    def __init__(self, database: StoreDatabase, connection: LockedConnection, begin: str) -> None:
         self._database = database
         self._connection = connection
         self._begin = begin

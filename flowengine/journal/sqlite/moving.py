@@ -12,22 +12,22 @@ from flowengine.journal.ports.moving import ExecutionCopy
 from flowengine.journal.records import (
     ENDED,
     Append,
-    Claim,
     Claimed,
     ClosedWait,
+    ExecutionHead,
     ExecutionRecord,
-    Head,
+    ListedWait,
     ListPart,
     Loaded,
+    LockOperation,
     NewExecution,
     Owner,
-    Wait,
 )
 from flowengine.journal.refusals import check_movable, ended
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.appends import FIRST_EPOCH, WHOLE_LIFE, find_number, write
 from flowengine.journal.sqlite.claims import end_claims
-from flowengine.journal.sqlite.database import Database
+from flowengine.journal.sqlite.database import StoreDatabase
 from flowengine.journal.sqlite.journal_texts import JournalTexts
 from flowengine.journal.sqlite.rows import read_wait
 
@@ -36,7 +36,7 @@ _HOLDER = Owner("moving", 0, 0, "another store, from which it is moved here", ""
 _ALWAYS = 2**62
 
 
-def copy(database: Database, loaded: Loaded, events: Sequence[Any]) -> ExecutionCopy:
+def copy(database: StoreDatabase, loaded: Loaded, events: Sequence[Any]) -> ExecutionCopy:
     """Return an execution.
 
     Args:
@@ -91,7 +91,9 @@ def _claims(connection: sqlite3.Connection, number: int, id: str) -> list[list[A
     for lock, unit, permits, is_held, granted in connection.execute(queries.CLAIMS_OF, (number,)):
         rows = connection.execute(queries.CLAIMS, (lock,))
         check_movable(id, lock, [Claimed(*row) for row in rows])
-        found.append([*Claim(lock, unit, permits, "reject" if is_held else "queue", granted)])
+        found.append(
+            [*LockOperation(lock, unit, permits, "reject" if is_held else "queue", granted)]
+        )
     return found
 
 
@@ -115,7 +117,7 @@ def _waits(connection: sqlite3.Connection, number: int) -> list[list[Any]]:
 
 
 def _messages(connection: sqlite3.Connection, number: int, execution: str) -> list[Any]:
-    """Return messages as `Messages.copy` does."""
+    """Return messages as `MemoryMessages.copy` does."""
     delivered, untaken, last = [], [], 0
     for last, address, id, at, event, taken in connection.execute(queries.MESSAGES_OF, (number,)):
         kind, _, rest = address.partition(" ")
@@ -132,7 +134,7 @@ def _messages(connection: sqlite3.Connection, number: int, execution: str) -> li
     return [delivered, untaken, last, sent, max([one[0] for one in sent], default=0)]
 
 
-def hold(database: Database, copy: ExecutionCopy) -> None:
+def hold(database: StoreDatabase, copy: ExecutionCopy) -> None:
     """Store a copy that is not driven yet.
 
     Raises:
@@ -155,7 +157,7 @@ def hold(database: Database, copy: ExecutionCopy) -> None:
 
 def _append(record: ExecutionRecord, data: Mapping[str, Any]) -> Append:
     """Return a copy as a single append of a new execution."""
-    found = [(Wait(*wait), unpack(packed)) for _, wait, packed, _ in data["waits"]]
+    found = [(ListedWait(*wait), unpack(packed)) for _, wait, packed, _ in data["waits"]]
     journal = data["journal"]
     snapshot = journal["snapshot"]
     return Append(
@@ -164,7 +166,7 @@ def _append(record: ExecutionRecord, data: Mapping[str, Any]) -> Append:
         0,
         [(at, payload) for _, at, payload in journal["entries"]],
         NewExecution(*record[1:9], owner=_HOLDER.id),
-        Head(record.status, record.changed_at, record.due),
+        ExecutionHead(record.status, record.changed_at, record.due),
         [shown for _, shown in found],
         [
             ClosedWait(wait.number, wait.how, wait.closed_at or 0, wait.result or b"")
@@ -172,7 +174,7 @@ def _append(record: ExecutionRecord, data: Mapping[str, Any]) -> Append:
             if wait.how is not None
         ],
         [(signal, key) for signal, key, wait in journal["keys"] if wait is None],
-        claims=[Claim(*claim) for claim in data.get("claims", ())],
+        claims=[LockOperation(*claim) for claim in data.get("claims", ())],
         snapshot=None if snapshot is None else (snapshot[0], snapshot[1]),
         forms=journal["forms"],
         lists=[ListPart(*part) for part in journal["lists"]],
@@ -182,7 +184,7 @@ def _append(record: ExecutionRecord, data: Mapping[str, Any]) -> Append:
 def _put_votes(connection: sqlite3.Connection, copied: Sequence[Any]) -> None:
     _, wait, _, votes = copied
     number, _, _ = connection.execute(queries.OPENED_BEFORE, (wait[0],)).fetchone()
-    decision = Wait(*wait).decision
+    decision = ListedWait(*wait).decision
     for by, at, approves, event, *_ in votes:
         row = (number, by, at, approves, deflated(event))
         given = connection.execute(queries.VOTE, row).lastrowid
@@ -202,7 +204,7 @@ def _put_messages(connection: sqlite3.Connection, number: int, messages: Sequenc
         connection.execute(queries.PUT_UNDELIVERED, (sender, to, at, event, why))
 
 
-def give_up(database: Database, id: str, mark: Sequence[int]) -> bool:
+def give_up(database: StoreDatabase, id: str, mark: Sequence[int]) -> bool:
     """Remove an execution that is as it was when it was copied, and return whether it was."""
     with database.writing() as connection:
         number = find_number(connection, id)
@@ -212,14 +214,14 @@ def give_up(database: Database, id: str, mark: Sequence[int]) -> bool:
     return is_same
 
 
-def drop(database: Database, id: str) -> None:
+def drop(database: StoreDatabase, id: str) -> None:
     """Remove a copy that is not driven yet, if there is one."""
     with database.writing() as connection:
         if (number := _held(connection, id)) is not None:
             _remove(connection, number)
 
 
-def drive(database: Database, id: str) -> bool:
+def drive(database: StoreDatabase, id: str) -> bool:
     """Let a copy be driven, and return whether there is one."""
     with database.writing() as connection:
         number = _held(connection, id)

@@ -13,7 +13,13 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from flowengine.journal.filters import Place, may_answer, page_end, read_page_end, turn_of
-from flowengine.journal.records import ExecutionFilter, ExecutionPage, Wait, WaitFilter, WaitPage
+from flowengine.journal.records import (
+    ExecutionFilter,
+    ExecutionRecordPage,
+    ListedWait,
+    StoredWaitPage,
+    WaitFilter,
+)
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.appends import ANYONE
 from flowengine.journal.sqlite.journal_texts import JournalTexts
@@ -42,7 +48,7 @@ class _Lead(NamedTuple):
 
 def executions(
     connection: sqlite3.Connection, filter: ExecutionFilter, after: str | None, limit: int
-) -> ExecutionPage:
+) -> ExecutionRecordPage:
     """Return a page of executions, newest first.
 
     Args:
@@ -81,7 +87,7 @@ def executions(
     ).fetchall()
     page = rows[:limit]
     end = page_end((page[-1][4], page[-1][-1])) if page and len(rows) > limit else None
-    return ExecutionPage([read_execution(row[:-1]) for row in page], end)
+    return ExecutionRecordPage([read_execution(row[:-1]) for row in page], end)
 
 
 def _lead_of_executions(filter: ExecutionFilter) -> _Lead:
@@ -120,7 +126,7 @@ def _forks_of(execution: str | None) -> tuple[str, str] | None:
 
 def waits(
     connection: sqlite3.Connection, filter: WaitFilter, after: str | None, limit: int
-) -> WaitPage:
+) -> StoredWaitPage:
     """Return a page of waits, oldest first.
 
     Args:
@@ -140,7 +146,7 @@ def waits(
     found = list(islice(_merged(streams, filter.assignees), limit + 1))
     page = found[:limit]
     end = page_end(page[-1][0]) if page and len(found) > limit else None
-    return WaitPage([wait for _, wait in page], end)
+    return StoredWaitPage([wait for _, wait in page], end)
 
 
 def _leads_of_waits(connection: sqlite3.Connection, filter: WaitFilter) -> list[_Lead]:
@@ -200,7 +206,7 @@ def _all_kinds(connection: sqlite3.Connection) -> list[str]:
     return sorted(kinds)
 
 
-_Placed = tuple[Place, Wait]
+_Placed = tuple[Place, ListedWait]
 """A wait, preceded by its position in the list."""
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from flowengine.journal.artifacts import Artifacts
+from flowengine.journal.artifacts import ArtifactFolder
 from flowengine.journal.lease_holders import this_process
 from flowengine.journal.records import Pruned
 from flowengine.journal.refusals import check_statuses
 from flowengine.journal.sqlite import queries
-from flowengine.journal.sqlite.database import Database
+from flowengine.journal.sqlite.database import StoreDatabase
 from flowengine.kept_files import HELD_SECONDS
 
 _BATCH = 200
@@ -19,7 +19,9 @@ _NUMBERS = 10_000
 """Numbers of events checked in one transaction."""
 
 
-def prune(database: Database, artifacts: Artifacts, before: int, statuses: Sequence[str]) -> Pruned:
+def prune(
+    database: StoreDatabase, artifacts: ArtifactFolder, before: int, statuses: Sequence[str]
+) -> Pruned:
     """Remove executions that have ended, then all data that only they referred to.
 
     Args:
@@ -44,7 +46,7 @@ def prune(database: Database, artifacts: Artifacts, before: int, statuses: Seque
     return Pruned(executions, files, size)
 
 
-def _prune_status(database: Database, before: int, status: str) -> int:
+def _prune_status(database: StoreDatabase, before: int, status: str) -> int:
     """Remove the executions with a status and return their number."""
     removed = last = 0
     while True:
@@ -59,7 +61,7 @@ def _prune_status(database: Database, before: int, status: str) -> int:
         last = batch[-1][0]
 
 
-def _prune_numbers(database: Database) -> None:
+def _prune_numbers(database: StoreDatabase) -> None:
     """Remove the numbers of removed events."""
     with database.reading() as connection:
         (last,) = connection.execute(queries.LAST_NUMBER).fetchone()
@@ -69,7 +71,7 @@ def _prune_numbers(database: Database) -> None:
             connection.execute(queries.OBSOLETE_NUMBERS, limits)
 
 
-def _sweep(database: Database, artifacts: Artifacts) -> tuple[int, int]:
+def _sweep(database: StoreDatabase, artifacts: ArtifactFolder) -> tuple[int, int]:
     """Remove unreferenced artifacts, and return their number and bytes."""
     connection = database.connection()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import checksum
-from flowengine.journal.records import Entry, ExecutionRecord, ListPart, Owner, Wait
+from flowengine.journal.records import ExecutionRecord, JournalEntry, ListedWait, ListPart, Owner
 from flowengine.journal.shapes import DAMAGE_HINT, unpack_labels, unpack_wait
 
 
@@ -57,7 +57,9 @@ def read_execution(row: Sequence[Any]) -> ExecutionRecord:
     return ExecutionRecord._make((*row[:5], labels, *row[6:13], outputs, error))
 
 
-def read_wait(row: Sequence[Any], votes: list[bytes], whole: Callable[[bytes], bytes]) -> Wait:
+def read_wait(
+    row: Sequence[Any], votes: list[bytes], whole: Callable[[bytes], bytes]
+) -> ListedWait:
     """Return a record from `sql.WAIT_COLUMNS`.
 
     Args:
@@ -68,7 +70,7 @@ def read_wait(row: Sequence[Any], votes: list[bytes], whole: Callable[[bytes], b
     id, execution, flow, number, record, decision, how, closed_at, result = row[:9]
     kept = unpack_wait(whole(record), f"wait {id}")
     decision, result = (None if one is None else whole(one) for one in (decision, result))
-    return Wait(id, execution, flow, number, kept, decision, votes, how, closed_at, result)
+    return ListedWait(id, execution, flow, number, kept, decision, votes, how, closed_at, result)
 
 
 def read_holder(row: Sequence[Any]) -> Owner | None:
@@ -80,7 +82,7 @@ def read_holder(row: Sequence[Any]) -> Owner | None:
     return None if row[1] is None else Owner(*row[1:6])
 
 
-def read_events(rows: Iterable[Sequence[Any]], first: int, where: str) -> list[Entry]:
+def read_events(rows: Iterable[Sequence[Any]], first: int, where: str) -> list[JournalEntry]:
     """Return the events of a journal and check that they are intact and in order.
 
     Args:
@@ -102,5 +104,5 @@ def read_events(rows: Iterable[Sequence[Any]], first: int, where: str) -> list[E
         sound = type(payload) is bytes and type(at) is int
         if not sound or event_row(0, seq, (at, payload))[2] != total:
             raise StoreError(f"entry {seq} of {where} is damaged", hint=DAMAGE_HINT)
-        entries.append(Entry(seq, at, payload))
+        entries.append(JournalEntry(seq, at, payload))
     return entries

@@ -21,25 +21,25 @@ from flowengine.journal.records import (
     Claimed,
     Deployed,
     Due,
-    Entry,
     ExecutionFilter,
-    ExecutionPage,
     ExecutionRecord,
+    ExecutionRecordPage,
     FlowGrant,
+    InboxMessage,
+    JournalEntry,
+    ListedWait,
     Loaded,
-    Message,
     Numbered,
     Outgoing,
     Owner,
     Pruned,
     Scheduled,
-    Sent,
+    SendResult,
+    SignalStart,
     Standing,
-    Start,
+    StoredWaitPage,
     Vote,
-    Wait,
     WaitFilter,
-    WaitPage,
 )
 from flowengine.journal.shapes import DAMAGE_HINT, Sound
 from flowengine.journal.short_ids import (
@@ -53,7 +53,7 @@ from flowengine.journal.short_ids import (
 from flowengine.journal.sqlite import queries, schema
 from flowengine.journal.sqlite.appends import create_waiting, find_number, lease_lost, write
 from flowengine.journal.sqlite.claims import end_claims_of_ended
-from flowengine.journal.sqlite.database import ERRORS, Database
+from flowengine.journal.sqlite.database import ERRORS, StoreDatabase
 from flowengine.journal.sqlite.journal_texts import JournalTexts
 from flowengine.journal.sqlite.rows import (
     event_id,
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from flowengine.journal.artifacts import Artifacts
+    from flowengine.journal.artifacts import ArtifactFolder
     from flowengine.journal.ports.moving import ExecutionCopy
     from flowengine.journal.records import Artifact
     from flowengine.journal.store import Durability
@@ -101,7 +101,7 @@ class SqliteStore:
         patience: float = 10.0,
         is_dead: IsDead = is_dead,
     ) -> None:
-        self._database = Database(os.fspath(path), durability, patience)
+        self._database = StoreDatabase(os.fspath(path), durability, patience)
         self._is_dead = is_dead
         self._numbers: dict[str, int] = {}
         """Numbers of executions whose lease was acquired or created here. The epoch verifies
@@ -172,9 +172,9 @@ class SqliteStore:
         with self._database.reading() as connection:
             return [Deployed(*row) for row in connection.execute(queries.DEPLOYED, {"flow": flow})]
 
-    def starts(self, signal: str) -> list[Start]:
+    def starts(self, signal: str) -> list[SignalStart]:
         with self._database.reading() as connection:
-            return [Start(*row) for row in connection.execute(queries.STARTS, (signal,))]
+            return [SignalStart(*row) for row in connection.execute(queries.STARTS, (signal,))]
 
     def schedules(self, until: int | None = None) -> list[Scheduled]:
         every = until is None
@@ -259,7 +259,7 @@ class SqliteStore:
             tail = _read_journal(connection, number, id, first, None)
         return Loaded(read_execution(row[1:]), snapshot, tail, lists or [])
 
-    def events(self, id: str, since: int = 0, limit: int | None = None) -> list[Entry]:
+    def events(self, id: str, since: int = 0, limit: int | None = None) -> list[JournalEntry]:
         with self._database.reading() as connection:
             number = find_number(connection, id)
             return _read_journal(connection, number, id, max(since, 0), limit)
@@ -393,7 +393,7 @@ class SqliteStore:
                 begun = create_waiting(connection, beginning, at, kept)
                 _store_message(connection, begun, f"id {id}", "started", at, beginning.event)
 
-    def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
+    def send(self, execution: str, event: bytes, at: int, message_id: str) -> SendResult:
         address = f"id {execution}"
         with self._database.writing() as connection:
             row = _find_execution(connection, execution)
@@ -406,7 +406,7 @@ class SqliteStore:
 
                 raise ended(record)
             number = _store_message(connection, row[0], address, message_id, at, event)
-        return Sent(number, execution, first=True, event=event)
+        return SendResult(number, execution, first=True, event=event)
 
     def send_keyed(
         self,
@@ -416,7 +416,7 @@ class SqliteStore:
         at: int,
         message_id: str,
         begin: Beginning | None = None,
-    ) -> Sent:
+    ) -> SendResult:
         address = f"key {signal} {key}"
         with self._database.writing() as connection:
             before = _sent_before(connection, address, message_id)
@@ -428,9 +428,9 @@ class SqliteStore:
             if row is None and begin is not None:
                 started = create_waiting(connection, begin, at)
                 number = _store_message(connection, started, address, message_id, at, begin.event)
-                return Sent(number, begin.id, first=True, began=True, event=begin.event)
+                return SendResult(number, begin.id, first=True, began=True, event=begin.event)
             number = _store_message(connection, row[0], address, message_id, at, event)
-        return Sent(number, row[1], first=True, event=event)
+        return SendResult(number, row[1], first=True, event=event)
 
     def find_key(self, signal: str, key: str) -> str:
         with self._database.reading() as connection:
@@ -455,15 +455,15 @@ class SqliteStore:
         with self._database.reading() as connection:
             return [Outgoing(*row) for row in connection.execute(queries.UNDELIVERED, (execution,))]
 
-    def inbox(self, execution: str) -> list[Message]:
+    def inbox(self, execution: str) -> list[InboxMessage]:
         with self._database.reading() as connection:
             number = find_number(connection, execution)
             rows = connection.execute(queries.INBOX, (number,)).fetchall()
-        return [Message(number, execution, at, event) for number, at, event in rows]
+        return [InboxMessage(number, execution, at, event) for number, at, event in rows]
 
-    def arrived(self, after: int) -> list[Message]:
+    def arrived(self, after: int) -> list[InboxMessage]:
         with self._database.reading() as connection:
-            return [Message(*row) for row in connection.execute(queries.ARRIVED, (after,))]
+            return [InboxMessage(*row) for row in connection.execute(queries.ARRIVED, (after,))]
 
     def changes(self) -> int:
         connection = self._database.connection()
@@ -505,7 +505,7 @@ class SqliteStore:
         after = record._replace(decision=decision, votes=[*record.votes, vote.event])
         return Standing(True, settled, vote.event, after)
 
-    def wait(self, id: str) -> Wait:
+    def wait(self, id: str) -> ListedWait:
         with self._database.reading() as connection:
             return _read_votes(connection, _find_wait(connection, id))[1]
 
@@ -530,7 +530,7 @@ class SqliteStore:
         filter: ExecutionFilter = NO_EXECUTION_FILTER,
         after: str | None = None,
         limit: int = 50,
-    ) -> ExecutionPage:
+    ) -> ExecutionRecordPage:
         from flowengine.journal.sqlite import pages
 
         with self._database.reading() as connection:
@@ -538,7 +538,7 @@ class SqliteStore:
 
     def waits(
         self, filter: WaitFilter = NO_WAIT_FILTER, after: str | None = None, limit: int = 50
-    ) -> WaitPage:
+    ) -> StoredWaitPage:
         from flowengine.journal.sqlite import pages
 
         with self._database.reading() as connection:
@@ -576,11 +576,11 @@ class SqliteStore:
     # -- artifacts
 
     @property
-    def _artifacts(self) -> Artifacts:
-        from flowengine.journal.artifacts import Artifacts
+    def _artifacts(self) -> ArtifactFolder:
+        from flowengine.journal.artifacts import ArtifactFolder
 
         folder = os.path.join(os.path.dirname(os.path.abspath(self.location)), "artifacts")
-        return Artifacts(folder, synced=self.durability == "power")
+        return ArtifactFolder(folder, synced=self.durability == "power")
 
     def put_artifact(self, execution: str, content: bytes | PathLike[str], name: str) -> Artifact:
         with self._artifacts.incoming(content, name) as (artifact, keep):
@@ -668,7 +668,7 @@ def _find_execution(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
 
 def _read_votes(
     connection: sqlite3.Connection, row: tuple[Any, ...]
-) -> tuple[list[tuple[str, int, bytes]], Wait]:
+) -> tuple[list[tuple[str, int, bytes]], ListedWait]:
     """Return the answers to a wait, oldest first (user, whether it approves, event), and the wait.
 
     Args:
@@ -693,20 +693,22 @@ def _find_wait(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
 
 def _read_journal(
     connection: sqlite3.Connection, number: int, id: str, first: int, limit: int | None
-) -> list[Entry]:
+) -> list[JournalEntry]:
     """Return events of one journal, checked."""
     ids = event_id(number, first), event_id(number + 1, 0)
     rows = connection.execute(queries.EVENTS, (*ids, -1 if limit is None else limit))
     return read_events(rows, first, f"execution {id}")
 
 
-def _sent_before(connection: sqlite3.Connection, address: str, message_id: str) -> Sent | None:
+def _sent_before(
+    connection: sqlite3.Connection, address: str, message_id: str
+) -> SendResult | None:
     """Return the message with this id to this address, if any."""
     row = connection.execute(queries.SENT, (address, message_id)).fetchone()
     if row is None:
         return None
     texts = JournalTexts(connection, row[3], f"message {message_id}")
-    return Sent(row[0], row[1], first=False, event=texts.whole(row[2]))
+    return SendResult(row[0], row[1], first=False, event=texts.whole(row[2]))
 
 
 def _store_message(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.graph.linked import Flow, Graph
+from flowengine.kernel.graph.linked import Graph, GraphFlow
 from flowengine.kernel.state.initial import new_state
 from flowengine.kernel.transition import Transition
 
@@ -83,7 +83,7 @@ def inputs_of_start(
     return {name: evaluate(names, value) for name, value in start["with"].items()}
 
 
-def fill_computed(names: Names, flow: Flow, inputs: dict[str, Plain]) -> None:
+def fill_computed(names: Names, flow: GraphFlow, inputs: dict[str, Plain]) -> None:
     """Fill in the computed defaults of a flow, in the order of their dependencies.
 
     Args:

@@ -14,7 +14,7 @@ from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state.causality import learn_own, writer
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.graph.linked import Flow
+from flowengine.kernel.graph.linked import GraphFlow
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import state_name
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Scope
 
 
-def initial(flow: Flow) -> dict[str, list[Plain]]:
+def initial(flow: GraphFlow) -> dict[str, list[Plain]]:
     """Return the initial state of a flow, with the default of every key."""
     return {key: [spec.get("default"), 0] for key, spec in flow.state.items()}
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
 
 
-class Names(Protocol):
+class ReadableNames(Protocol):
     """The names that an expression can read, by root: `names["inputs"]`, `names["steps"]`, ..."""
 
     def __getitem__(self, root: str, /) -> Plain:
@@ -25,7 +25,7 @@ class Evaluator(Protocol):
     It is pure: the same expression and names have the same value on every machine.
     """
 
-    def evaluate(self, expression: int, names: Names) -> Plain:
+    def evaluate(self, expression: int, names: ReadableNames) -> Plain:
         """Return the value of expression number `expression`.
 
         Raises:

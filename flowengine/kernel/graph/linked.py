@@ -168,7 +168,7 @@ def _targets(split: SplitSpec | None) -> list[int] | None:
     return [split["to"]] if split["kind"] == "one" else None
 
 
-class Flow:
+class GraphFlow:
     """The declarations of one of the flows in a compiled flow. Number 0 is the main flow.
 
     Attributes:
@@ -332,8 +332,8 @@ class Graph:
         self._specs = flow["steps"]
         subflows = flow.get("flows", [])
         first = subflows[0]["steps"][0] if subflows else len(self._specs)
-        self.flows = [Flow(flow, (0, first))]
-        self.flows += [Flow(spec, (spec["steps"][0], spec["steps"][1])) for spec in subflows]
+        self.flows = [GraphFlow(flow, (0, first))]
+        self.flows += [GraphFlow(spec, (spec["steps"][0], spec["steps"][1])) for spec in subflows]
         self.limits = self.flows[0].limits
         self.timed = any("wall_time" in (flow.budget or ()) for flow in self.flows)
         """Whether the budget of some flow limits its running time."""

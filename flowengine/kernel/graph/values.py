@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from flowengine.kernel.graph.compiled import Plain, SecretText, Value
-from flowengine.kernel.graph.evaluator import Names
+from flowengine.kernel.graph.evaluator import ReadableNames
 
-Evaluate = Callable[[int, Names], Plain]
-Make = Callable[[Names], Plain]
+Evaluate = Callable[[int, ReadableNames], Plain]
+Make = Callable[[ReadableNames], Plain]
 
 
 def maker(evaluate: Evaluate, value: Value) -> Make | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flowengine.kernel.graph.linked import Flow, Graph
+    from flowengine.kernel.graph.linked import Graph, GraphFlow
 
 Renames = dict[str, Any]
 
@@ -129,7 +129,7 @@ class Pairing:
             self._pair_body(before.child, after.child)
 
 
-def _renamed(names: Renames, flow: Flow | None, name: str) -> Any:
+def _renamed(names: Renames, flow: GraphFlow | None, name: str) -> Any:
     """Return a name of a flow after renaming. In a subflow, only entries with its id apply."""
     if flow is not None and f"{flow.id}:{name}" in names:
         return names[f"{flow.id}:{name}"]

@@ -20,7 +20,7 @@ from flowengine.kernel.expressions.defaults import fill_computed
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state import variables
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.kernel.graph.linked import Flow
+from flowengine.kernel.graph.linked import GraphFlow
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.steps.scopes import open_scope
@@ -100,7 +100,7 @@ def _new_frame(tx: Transition, number: int, up: int) -> int:
     return layer
 
 
-def _begin_subflow(tx: Transition, number: int, flow: Flow, given: dict[str, Plain]) -> None:
+def _begin_subflow(tx: Transition, number: int, flow: GraphFlow, given: dict[str, Plain]) -> None:
     """Fill in the inputs of a frame and the keys of its signals."""
     frame = tx.state["frames"][number]
     names = Names(tx, None, frame=number)

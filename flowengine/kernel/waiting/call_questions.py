@@ -26,7 +26,7 @@ from flowengine.kernel.view import RESPOND, call_names, edited
 from flowengine.kernel.waiting import grants
 from flowengine.kernel.waiting.approvals import fill_in, notify
 from flowengine.kernel.waiting.shared_questions import (
-    Need,
+    NeededPermission,
     answer_about,
     close_question,
     keep_answer,
@@ -55,7 +55,7 @@ _PLAIN: dict[str, Plain] = {
 }  # fmt: skip
 
 
-def needs(tx: Transition, unit: Unit) -> list[Need]:
+def needs(tx: Transition, unit: Unit) -> list[NeededPermission]:
     """Return the permission that a unit needs for its call, if any.
 
     Raises:
@@ -75,7 +75,7 @@ def needs(tx: Transition, unit: Unit) -> list[Need]:
             return []
         forget_question(tx, unit)
     elif kept is not None:
-        return [Need(about, lambda: _ask(tx, unit, {}, {}, {}))]
+        return [NeededPermission(about, lambda: _ask(tx, unit, {}, {}, {}))]
     args = {} if node.args is None else evaluate(Names(tx, tx.act_of(unit), unit), node.args)
     call_counts.count(tx, unit, args, str(_part(tx, unit, "tool")))
     rule = _look_at_rules(tx, unit, args)
@@ -86,7 +86,7 @@ def needs(tx: Transition, unit: Unit) -> list[Need]:
     if not asked["required"] and _granted(tx, unit, asked, args):
         return []
     why = {"rule": rule.rule} if rule is not None and rule.do == "ask" else {}
-    return [Need(about, lambda: _ask(tx, unit, asked, args, why))]
+    return [NeededPermission(about, lambda: _ask(tx, unit, asked, args, why))]
 
 
 def _granted(tx: Transition, unit: Unit, asked: dict[str, Plain], args: Plain) -> bool:

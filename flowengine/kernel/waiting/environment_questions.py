@@ -20,7 +20,7 @@ from flowengine.kernel.waiting import call_questions
 from flowengine.kernel.waiting.approvals import fill_in, notify
 from flowengine.kernel.waiting.shared_questions import (
     About,
-    Need,
+    NeededPermission,
     answer_about,
     close_question,
     new_question,
@@ -36,7 +36,7 @@ MOST = 20
 _SHOWN = ("provider", "policy", "limits", "requires", "args", "config")
 
 
-def needs(tx: Transition, unit: Unit) -> Iterator[Need]:
+def needs(tx: Transition, unit: Unit) -> Iterator[NeededPermission]:
     """Yield the permissions that a unit needs for its environments.
 
     Raises:
@@ -57,7 +57,7 @@ def needs(tx: Transition, unit: Unit) -> Iterator[Need]:
         pending.extend(use["spec"].get("mounts", {}).values())
         if "approval" in use and use["approval"].get("when", True):
             about = _about(tx, unit, use)
-            yield Need(about, partial(_ask, tx, unit, use, about))
+            yield NeededPermission(about, partial(_ask, tx, unit, use, about))
 
 
 def _ask(tx: Transition, unit: Unit, use: dict[str, Plain], about: About) -> Wait:

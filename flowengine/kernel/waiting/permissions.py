@@ -26,7 +26,7 @@ from flowengine.kernel.view import RESPOND
 from flowengine.kernel.waiting import call_questions, environment_questions, grants
 from flowengine.kernel.waiting.approvals import answer, expired, voted
 from flowengine.kernel.waiting.shared_questions import (
-    Need,
+    NeededPermission,
     about_of,
     answer_about,
     close_question,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Asked, Decided
     from flowengine.kernel.state.records import Unit, Wait
 
-_Needs = Callable[[Transition, "Unit"], "Iterable[Need]"]
+_Needs = Callable[[Transition, "Unit"], "Iterable[NeededPermission]"]
 _STAGES: tuple[_Needs, ...] = (call_questions.needs, environment_questions.needs)
 """In this order: a call that is not made causes no questions about its environments."""
 
@@ -65,7 +65,7 @@ def may_begin(tx: Transition, unit: Unit) -> bool:
     return True
 
 
-def _open_questions(tx: Transition, needed: Iterable[Need]) -> list[int]:
+def _open_questions(tx: Transition, needed: Iterable[NeededPermission]) -> list[int]:
     """Return the open questions about these needs. New questions are opened where necessary.
 
     Raises:

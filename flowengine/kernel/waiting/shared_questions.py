@@ -25,7 +25,7 @@ About = tuple[int, str]
 """Owner and digest of a topic."""
 
 
-class Need(NamedTuple):
+class NeededPermission(NamedTuple):
     """A permission that an attempt needs."""
 
     about: About

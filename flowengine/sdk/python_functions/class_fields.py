@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from flowengine.sdk.python_functions.modules import Module, Reader, absolute, last_name
+from flowengine.sdk.python_functions.modules import Module, ModuleReader, absolute, last_name
 from flowengine.sdk.python_functions.schema_forms import Schema, choices, record
 
 Kind = Literal["typed_dict", "dataclass", "enum", "model"]
@@ -42,7 +42,7 @@ UNKNOWN: Any = object()
 
 
 @dataclass
-class Fields:
+class ClassFields:
     """The fields of a class, including inherited ones."""
 
     kind: Kind
@@ -63,7 +63,7 @@ Hint = Callable[[ast.expr, Module], Schema]
 """Returns the schema of a type hint."""
 
 
-def class_schema(node: ast.ClassDef, module: Module, reader: Reader, hint: Hint) -> Schema:
+def class_schema(node: ast.ClassDef, module: Module, reader: ModuleReader, hint: Hint) -> Schema:
     """Return the schema of a class, or `{}` if it is not a data class.
 
     Args:
@@ -94,8 +94,12 @@ def original(name: ast.AST, module: Module) -> str:
 
 
 def _fields(
-    node: ast.ClassDef, module: Module, reader: Reader, hint: Hint, below: tuple[ast.ClassDef, ...]
-) -> Fields | None:
+    node: ast.ClassDef,
+    module: Module,
+    reader: ModuleReader,
+    hint: Hint,
+    below: tuple[ast.ClassDef, ...],
+) -> ClassFields | None:
     if node in below:
         return None
     bases = [_base(base, module, reader, hint, (*below, node)) for base in node.bases]
@@ -106,7 +110,7 @@ def _fields(
     kind: Kind = "dataclass" if is_dataclass else known[0].kind
     if any(base.kind != kind for base in known) or (kind == "model" and not _is_readable(node)):
         return None
-    fields = Fields(kind)
+    fields = ClassFields(kind)
     for base in reversed(known):
         for name, schema in base.properties.items():
             fields.put(name, schema, name in base.required)
@@ -123,14 +127,18 @@ def _fields(
 
 
 def _base(
-    base: ast.expr, module: Module, reader: Reader, hint: Hint, below: tuple[ast.ClassDef, ...]
-) -> Fields | None:
+    base: ast.expr,
+    module: Module,
+    reader: ModuleReader,
+    hint: Hint,
+    below: tuple[ast.ClassDef, ...],
+) -> ClassFields | None:
     """Return the fields that a class inherits, or None if a base class cannot be read."""
     name = original(base, module)
     if name == "TypedDict":
-        return Fields("typed_dict")
+        return ClassFields("typed_dict")
     if name == "BaseModel" and _home(base, module) == "pydantic":
-        return Fields("model")
+        return ClassFields("model")
     found = reader.find(module, base.id, near=True) if isinstance(base, ast.Name) else None
     if found is None or not isinstance(found.node, ast.ClassDef):
         return None

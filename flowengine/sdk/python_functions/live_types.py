@@ -22,7 +22,7 @@ from flowengine.sdk.python_functions.schema_forms import (
     LISTS,
     SCALARS,
     SETS,
-    Records,
+    ClassSchemas,
     Schema,
     array,
     choices,
@@ -69,7 +69,7 @@ class LiveTypes:
     """Converts types to JSON Schemas."""
 
     def __init__(self) -> None:
-        self.records = Records()
+        self.records = ClassSchemas()
         """The classes that the schemas name. Its `tidied` completes a schema."""
 
     def schema(self, type: Any) -> Schema:

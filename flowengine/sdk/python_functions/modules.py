@@ -73,7 +73,7 @@ class BoundValue(NamedTuple):
     module: Module
 
 
-class Reader:
+class ModuleReader:
     """Reads modules, each once, and follows imports between them."""
 
     def __init__(self, folder: str) -> None:

@@ -8,7 +8,13 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from flowengine.sdk.python_functions.modules import HOPS, BoundValue, Module, Reader, last_name
+from flowengine.sdk.python_functions.modules import (
+    HOPS,
+    BoundValue,
+    Module,
+    ModuleReader,
+    last_name,
+)
 
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -24,7 +30,9 @@ class NamedFunction(NamedTuple):
     """Names of further parameters that a partial binds."""
 
 
-def named_function(found: BoundValue, reader: Reader, hops: int = HOPS) -> NamedFunction | None:
+def named_function(
+    found: BoundValue, reader: ModuleReader, hops: int = HOPS
+) -> NamedFunction | None:
     """Return the function that a name is bound to, or None if only running the module shows it.
 
     Args:
@@ -49,7 +57,11 @@ def named_function(found: BoundValue, reader: Reader, hops: int = HOPS) -> Named
 
 
 def _partial(
-    function: BoundValue, given: list[ast.expr], words: list[ast.keyword], reader: Reader, hops: int
+    function: BoundValue,
+    given: list[ast.expr],
+    words: list[ast.keyword],
+    reader: ModuleReader,
+    hops: int,
 ) -> NamedFunction | None:
     inner = named_function(function, reader, hops)
     names = [word.arg for word in words]
@@ -64,7 +76,7 @@ def _partial(
 
 
 def _attribute(
-    owner: str, name: str, module: Module, reader: Reader, hops: int
+    owner: str, name: str, module: Module, reader: ModuleReader, hops: int
 ) -> NamedFunction | None:
     """Return a function of a module, or a method of an object that a module makes."""
     match reader.find(module, owner):

@@ -148,7 +148,7 @@ def record(
     return {"description": description, **schema} if description else schema
 
 
-class Records:
+class ClassSchemas:
     """The classes that a schema names. Each is read once, so a class may contain itself."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from flowengine.host_reads import may_read_module
 from flowengine.sdk.python_functions.class_fields import UNKNOWN, called_field, literal
 from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.hinted_classes import hinted_classes
-from flowengine.sdk.python_functions.modules import Module, Reader, last_name
+from flowengine.sdk.python_functions.modules import Module, ModuleReader, last_name
 from flowengine.sdk.python_functions.named_functions import (
     FUNCTION,
     NamedFunction,
@@ -79,7 +79,7 @@ def derive(function: str, folder: str) -> Signature:
             f"the server's host does not allow the module '{module_name}'",
             hint="its settings.yaml lists modules: deploys: {modules: [NAME]}",
         )
-    reader = Reader(folder)
+    reader = ModuleReader(folder)
     module = reader.module(module_name)
     if module is None:
         raise SignatureError(
@@ -109,7 +109,7 @@ def _suggestion(name: str, module: Module) -> str | None:
     return did_you_mean(name, functions)
 
 
-def _signature(found: NamedFunction, reader: Reader) -> Signature:
+def _signature(found: NamedFunction, reader: ModuleReader) -> Signature:
     node, module = found.node, found.module
     hints = TypeHints(reader)
     description, descriptions = parse(ast.get_docstring(node))

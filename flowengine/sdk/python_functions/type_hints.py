@@ -11,13 +11,13 @@ from __future__ import annotations
 import ast
 
 from flowengine.sdk.python_functions.class_fields import class_schema, constrain, original
-from flowengine.sdk.python_functions.modules import HOPS, Module, Reader, last_name
+from flowengine.sdk.python_functions.modules import HOPS, Module, ModuleReader, last_name
 from flowengine.sdk.python_functions.schema_forms import (
     DICTS,
     LISTS,
     SCALARS,
     SETS,
-    Records,
+    ClassSchemas,
     Schema,
     array,
     choices,
@@ -38,9 +38,9 @@ class TypeHints:
         reader: Reads the modules that names lead to.
     """
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ModuleReader) -> None:
         self._reader = reader
-        self.records = Records()
+        self.records = ClassSchemas()
         """The classes that the schemas name. Its `tidied` completes a schema."""
 
     def schema(self, node: ast.AST | None, module: Module, depth: int = HOPS) -> Schema:

@@ -7,5 +7,6 @@
 | `responses` | the head of a response, its decompressed body within a limit, errors |
 | `redirects` | sends a request and follows its redirects |
 
-A `Client` of `redirects` makes the connections, so the callers decide which servers can be reached.
+A `RequestSender` of `redirects` makes the connections, so the callers decide which servers can be
+reached.
 """

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple, Protocol
 
 from flowengine.sdk.errors import HttpError
-from flowengine.sdk.web.responses import BadAnswer, Head, failure_reason, unpacked
+from flowengine.sdk.web.responses import BadAnswer, ResponseHead, failure_reason, unpacked
 from flowengine.sdk.web.urls import Url, UrlRefused, read_url
 
 MOST = 10
@@ -17,12 +17,12 @@ _STATUSES = frozenset({301, 302, 303, 307, 308})
 _FOLLOWED = frozenset({"GET", "HEAD"})
 
 
-class Client(Protocol):
+class RequestSender(Protocol):
     """Sends one request to one address, without following redirects."""
 
     def send(
         self, method: str, url: Url, headers: Mapping[str, str], body: bytes = b""
-    ) -> AbstractAsyncContextManager[tuple[Head, AsyncIterator[bytes]]]:
+    ) -> AbstractAsyncContextManager[tuple[ResponseHead, AsyncIterator[bytes]]]:
         """Send a request.
 
         Args:
@@ -50,7 +50,7 @@ class WebRequest(NamedTuple):
     own: Mapping[str, str]
     """Sent only to the server of the first address, such as credentials, and no longer once a
     redirect has led to another server."""
-    largest: Callable[[Head], int]
+    largest: Callable[[ResponseHead], int]
     """Returns the maximum bytes of a response, compressed and decompressed."""
     method: str = "GET"
     """`GET`, `POST`, … Only `GET` and `HEAD` are redirected."""
@@ -60,8 +60,8 @@ class WebRequest(NamedTuple):
 
 @asynccontextmanager
 async def followed(
-    client: Client, chain: list[Url], request: WebRequest
-) -> AsyncIterator[tuple[Head, AsyncIterator[bytes]]]:
+    client: RequestSender, chain: list[Url], request: WebRequest
+) -> AsyncIterator[tuple[ResponseHead, AsyncIterator[bytes]]]:
     """Send a request and follow its redirects.
 
     Args:
@@ -87,8 +87,8 @@ async def followed(
 
 @asynccontextmanager
 async def requested(
-    client: Client, chain: Sequence[Url], request: WebRequest
-) -> AsyncIterator[tuple[Head, AsyncIterator[bytes] | Url]]:
+    client: RequestSender, chain: Sequence[Url], request: WebRequest
+) -> AsyncIterator[tuple[ResponseHead, AsyncIterator[bytes] | Url]]:
     """Send a request to the current address of a redirect chain.
 
     Args:
@@ -102,7 +102,7 @@ async def requested(
 
     Raises:
         UrlRefused: The address is forbidden, or the redirect target is invalid.
-        TimeoutError, OSError, BadAnswer: As for `Client.send`.
+        TimeoutError, OSError, BadAnswer: As for `RequestSender.send`.
     """
     url, method = chain[-1], request.method
     own = request.own if all(_is_same_server(chain[0], each) for each in chain) else {}

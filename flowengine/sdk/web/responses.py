@@ -32,11 +32,11 @@ class BadAnswer(Exception):
     """A server sent an unreadable response."""
 
 
-class Interrupted(ConnectionError):
+class ConnectionInterrupted(ConnectionError):
     """A connection was interrupted. Another attempt may succeed."""
 
 
-class Head(NamedTuple):
+class ResponseHead(NamedTuple):
     """The response before its body."""
 
     status: int
@@ -44,7 +44,7 @@ class Head(NamedTuple):
     """Headers by lower-case name. The values of repeated headers are joined by commas."""
 
     @classmethod
-    def of(cls, status: int, lines: Iterable[tuple[bytes, bytes]]) -> Head:
+    def of(cls, status: int, lines: Iterable[tuple[bytes, bytes]]) -> ResponseHead:
         """Return the head with these header lines."""
         headers: dict[str, str] = {}
         for name, value in lines:

@@ -11,13 +11,13 @@ from starlette.routing import Route as PathRoute
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.sdk.threads import on_thread
 from flowengine.server.application import address_of
-from flowengine.server.problems import Refused, problem_response
+from flowengine.server.problems import RequestRefused, problem_response
 from flowengine.server.streams import HEARTBEAT_SECONDS, SEND_SECONDS
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from flowengine.server.ag_ui.runs import Run
+    from flowengine.server.ag_ui.runs import AgUiRun
     from flowengine.server.application import Application
 
 PATH = "/ag-ui/{flow}"
@@ -46,30 +46,31 @@ class _Door:
                 pieces, ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS, sep="\n"
             )
         except FlowEngineError as error:
-            if isinstance(error, Refused):
+            if isinstance(error, RequestRefused):
                 await self._application.note(request, None, error.status, error.message)
             response = problem_response(error)
         await response(scope, receive, send)
 
-    async def _run(self, request: Request) -> Run:
+    async def _run(self, request: Request) -> AgUiRun:
         """Return the run that a request asks for.
 
         Raises:
-            Refused: The credential, the method or the body is not valid, or the package is missing.
+            RequestRefused: The credential, the method or the body is not valid, or the package is
+                missing.
             InputError: The body is not that of a run.
         """
         from pydantic import ValidationError
 
         principal = await self._application.admit(request)
         if request.method != "POST":
-            raise Refused(405, "a run is a POST", headers={"allow": "POST"})
+            raise RequestRefused(405, "a run is a POST", headers={"allow": "POST"})
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != "application/json":
-            raise Refused(415, "the body of a run is JSON", hint="send application/json")
+            raise RequestRefused(415, "the body of a run is JSON", hint="send application/json")
         try:
             input_type, run_type = await on_thread(_load)
         except ModuleNotFoundError as error:
-            raise Refused(
+            raise RequestRefused(
                 501,
                 f"AG-UI needs the package {error.name} on the server",
                 hint="pip install 'flowengine[ag-ui]'",
@@ -81,7 +82,7 @@ class _Door:
             place = ".".join(map(str, first["loc"]))
             raise InputError(f"'{place}': {first['msg']}", field=place) from None
         flow = request.path_params["flow"]
-        found: Run = run_type(self._application, principal, address_of(request), flow, given)
+        found: AgUiRun = run_type(self._application, principal, address_of(request), flow, given)
         return found
 
 
@@ -89,11 +90,11 @@ def _load() -> tuple[Any, Any]:
     """Import the package of the protocol, which takes some time."""
     from ag_ui.core import RunAgentInput
 
-    from flowengine.server.ag_ui.runs import Run
+    from flowengine.server.ag_ui.runs import AgUiRun
 
-    return RunAgentInput, Run
+    return RunAgentInput, AgUiRun
 
 
-async def _pieces(run: Run) -> AsyncIterator[bytes]:
+async def _pieces(run: AgUiRun) -> AsyncIterator[bytes]:
     async for event in run.events():
         yield f"data: {event.model_dump_json(by_alias=True)}\n\n".encode("utf-8", "replace")

@@ -21,7 +21,7 @@ from ag_ui.core import (
 
 from flowengine.errors import FlowEngineError, InputError, NotFound
 from flowengine.server.ag_ui.events import ReplyEvents, interrupt_of
-from flowengine.server.talks import Arriving, Talk
+from flowengine.server.talks import ArrivingPart, Talk
 
 if TYPE_CHECKING:
     from flowengine.server.agent_parts import AgentParts
@@ -35,7 +35,7 @@ LONGEST_SECONDS = 600.0
 _DECISION_FIELDS = ("choice", "comment", "form", "edit")
 
 
-class Run:
+class AgUiRun:
     """One run.
 
     Args:
@@ -90,7 +90,7 @@ class Run:
         """Yield events until the execution ends, or needs its user."""
         talk, replies = self._talk, ReplyEvents()
         async for part in talk.follow(shown, message, time.monotonic() + LONGEST_SECONDS):
-            if isinstance(part, Arriving):
+            if isinstance(part, ArrivingPart):
                 for event in replies.arriving(part.part):
                     yield event
             else:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotAllowed
-from flowengine.server.calls import Call
+from flowengine.server.calls import ApiCall
 from flowengine.server.mcp import tools
-from flowengine.server.mcp.questions import Question, decision_of, question_of
+from flowengine.server.mcp.questions import QuestionForm, decision_of, question_of
 from flowengine.server.problems import as_json, problem_of, status_of
 from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import find_route
@@ -55,7 +55,7 @@ class Caller(NamedTuple):
     """Id → where the user decides."""
 
 
-class Answer(NamedTuple):
+class ClientAnswer(NamedTuple):
     """What a person answered to a question."""
 
     accepted: bool
@@ -67,12 +67,12 @@ class Ask(NamedTuple):
 
     wait: str
     """Id of the wait."""
-    question: Question
+    question: QuestionForm
     state: str
     """The client sends it along with the answer."""
 
 
-class Taken(NamedTuple):
+class TakenAnswers(NamedTuple):
     """What became of the answers of one call."""
 
     decided: tuple[str, ...] = ()
@@ -80,12 +80,12 @@ class Taken(NamedTuple):
     refused: str = ""
     """Why the last answer was refused. Then nothing more is asked."""
 
-    def add(self, wait: str, refused: str) -> Taken:
+    def add(self, wait: str, refused: str) -> TakenAnswers:
         """Add an answer."""
-        return self._replace(refused=refused) if refused else Taken((*self.decided, wait))
+        return self._replace(refused=refused) if refused else TakenAnswers((*self.decided, wait))
 
 
-class Channel(Protocol):
+class ClientChannel(Protocol):
     """The client of one call."""
 
     asks: Literal["never", "now", "later"]
@@ -96,8 +96,8 @@ class Channel(Protocol):
         """Report progress."""
 
     async def answer_to(
-        self, question: Question, closed: Callable[[], Awaitable[None]]
-    ) -> Answer | None:
+        self, question: QuestionForm, closed: Callable[[], Awaitable[None]]
+    ) -> ClientAnswer | None:
         """Ask the user now, and return the answer.
 
         Args:
@@ -109,7 +109,7 @@ class Channel(Protocol):
         """
 
 
-class Progress(NamedTuple):
+class CallProgress(NamedTuple):
     """The state of a call that the client keeps. It grants nothing: all of it is checked."""
 
     execution: str
@@ -121,7 +121,7 @@ class Progress(NamedTuple):
         return json.dumps(self._asdict())
 
 
-def read_progress(text: str) -> Progress:
+def read_progress(text: str) -> CallProgress:
     """Return the state of a call from its text.
 
     Raises:
@@ -134,7 +134,7 @@ def read_progress(text: str) -> Progress:
         passed = tuple(found["passed"])
         if not all(isinstance(part, str) for part in (found["execution"], *passed)):
             raise ValueError
-        return Progress(found["execution"], passed)
+        return CallProgress(found["execution"], passed)
     except (ValueError, TypeError, KeyError, RecursionError):
         raise InputError("requestState is not that of an earlier answer") from None
 
@@ -179,7 +179,7 @@ class ToolCalls:
         except NotAllowed:
             return False
 
-    async def begin(self, caller: Caller, flow: str, inputs: Mapping[str, Any]) -> Progress:
+    async def begin(self, caller: Caller, flow: str, inputs: Mapping[str, Any]) -> CallProgress:
         """Start an execution, and return the state of the call."""
         started = await self._change(
             caller,
@@ -192,9 +192,9 @@ class ToolCalls:
                 via=VIA,
             ),
         )
-        return Progress(started["execution"])
+        return CallProgress(started["execution"])
 
-    async def look(self, caller: Caller, execution: str, flow: str | None) -> Progress:
+    async def look(self, caller: Caller, execution: str, flow: str | None) -> CallProgress:
         """Return the state of a call about an execution that exists.
 
         Args:
@@ -209,7 +209,7 @@ class ToolCalls:
         found = await self._show(caller, execution)
         if flow is not None and found["flow"] != flow:
             raise InputError("requestState is that of another tool")
-        return Progress(found["execution"])
+        return CallProgress(found["execution"])
 
     async def newest(self, caller: Caller) -> dict[str, Any]:
         """Return the newest executions that the user has started."""
@@ -223,7 +223,9 @@ class ToolCalls:
         ]
         return {"executions": own[:_LISTED]}
 
-    async def take(self, caller: Caller, progress: Progress, wait: str, answer: Answer) -> str:
+    async def take(
+        self, caller: Caller, progress: CallProgress, wait: str, answer: ClientAnswer
+    ) -> str:
         """Decide on a wait by the answer of the user, and return why it was refused, or nothing.
 
         Raises:
@@ -256,10 +258,10 @@ class ToolCalls:
     async def go_on(
         self,
         caller: Caller,
-        progress: Progress,
-        channel: Channel,
+        progress: CallProgress,
+        channel: ClientChannel,
         seconds: float | None = None,
-        taken: Taken | None = None,
+        taken: TakenAnswers | None = None,
     ) -> dict[str, Any] | Ask:
         """Wait until an execution has ended, or the time is up, and ask its questions.
 
@@ -274,7 +276,7 @@ class ToolCalls:
             The structured result, or a question for the user, who answers with the next request.
         """
         patience = self._wait_seconds if seconds is None else seconds
-        taken = taken or Taken()
+        taken = taken or TakenAnswers()
         name = f"execution {progress.execution}"
 
         async def tell(status: str) -> None:
@@ -307,10 +309,10 @@ class ToolCalls:
             elif answer.accepted:
                 taken = taken.add(wait, await self.take(caller, progress, wait, answer))
 
-    async def _question(self, caller: Caller, waits: list[Any]) -> tuple[str, Question] | None:
+    async def _question(self, caller: Caller, waits: list[Any]) -> tuple[str, QuestionForm] | None:
         """Return the first wait that the user may decide in this client, with its form."""
 
-        def fits(call: Call) -> tuple[str, Question] | None:
+        def fits(call: ApiCall) -> tuple[str, QuestionForm] | None:
             for wait in waits:
                 shown: Any = call.engine.wait(wait["id"])
                 if call.may(Right.DECIDE, shown["flow"]) and call.engine.may_answer(

@@ -13,7 +13,7 @@ from flowengine.errors import FlowEngineError
 from flowengine.sdk.threads import on_thread
 from flowengine.server.application import address_of
 from flowengine.server.mcp.calls import Caller, ToolCalls
-from flowengine.server.problems import Refused, problem_response
+from flowengine.server.problems import RequestRefused, problem_response
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -67,7 +67,7 @@ class _Door:
             principal = await self._application.admit(request)
             manager = await self._open()
         except FlowEngineError as error:
-            if isinstance(error, Refused):
+            if isinstance(error, RequestRefused):
                 await self._application.note(request, None, error.status, error.message)
             await problem_response(error)(scope, receive, send)
             return
@@ -88,14 +88,14 @@ class _Door:
         """Return the SDK's manager of sessions, which the first request starts.
 
         Raises:
-            Refused: The SDK is not installed, or the server stops.
+            RequestRefused: The SDK is not installed, or the server stops.
         """
         async with self._opening:
             if self._manager is None:
                 try:
                     manager = await on_thread(lambda: _manager(self._calls))
                 except ModuleNotFoundError as error:
-                    raise Refused(
+                    raise RequestRefused(
                         501,
                         f"MCP needs the package {error.name} on the server",
                         hint="pip install 'flowengine[mcp]'",
@@ -105,7 +105,7 @@ class _Door:
                 await started.wait()
                 self._manager = manager
         if self._application.is_closing:
-            raise Refused(503, "the server stops")
+            raise RequestRefused(503, "the server stops")
         return self._manager
 
     def _close(self) -> None:

@@ -31,7 +31,7 @@ _NEEDS_VALUE = ("result", "respond")
 """Choices that supply the result of a call, which can have any schema."""
 
 
-class Question(NamedTuple):
+class QuestionForm(NamedTuple):
     """A form."""
 
     message: str
@@ -39,7 +39,7 @@ class Question(NamedTuple):
     """JSON Schema of its fields."""
 
 
-def question_of(wait: Mapping[str, Any]) -> Question | None:
+def question_of(wait: Mapping[str, Any]) -> QuestionForm | None:
     """Return the form for a wait, or None if it does not fit.
 
     Args:
@@ -67,7 +67,7 @@ def question_of(wait: Mapping[str, Any]) -> Question | None:
         needs = [choice["id"] for choice in choices if choice.get("comment") == "required"]
         hint = {"description": f"required for: {', '.join(needs)}"} if needs else {}
         properties[_COMMENT] = {"type": "string", **hint}
-    return Question(message, {"type": "object", "properties": properties, "required": required})
+    return QuestionForm(message, {"type": "object", "properties": properties, "required": required})
 
 
 def decision_of(wait: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:

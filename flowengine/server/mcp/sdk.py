@@ -21,11 +21,11 @@ from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.server.mcp import tools
 from flowengine.server.mcp.calls import (
-    Answer,
     Ask,
     Caller,
-    Progress,
-    Taken,
+    CallProgress,
+    ClientAnswer,
+    TakenAnswers,
     ToolCalls,
     problem_result,
     read_progress,
@@ -33,7 +33,7 @@ from flowengine.server.mcp.calls import (
 from flowengine.server.problems import as_json
 
 if TYPE_CHECKING:
-    from flowengine.server.mcp.questions import Question
+    from flowengine.server.mcp.questions import QuestionForm
 
 _INSTRUCTIONS = (
     "Each tool runs a flow. A flow can take long, and can wait for the decision of a person. Then "
@@ -91,7 +91,7 @@ async def _call(
         flow = params.name
         if not await calls.is_tool(caller, flow):
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}")
-    taken = Taken()
+    taken = TakenAnswers()
     if params.request_state is not None:
         known = read_progress(params.request_state)
         progress = await calls.look(caller, known.execution, flow)
@@ -117,10 +117,10 @@ async def _call(
 
 
 async def _take(
-    calls: ToolCalls, caller: Caller, progress: Progress, responses: Mapping[str, Any]
-) -> Taken:
+    calls: ToolCalls, caller: Caller, progress: CallProgress, responses: Mapping[str, Any]
+) -> TakenAnswers:
     """Decide by the answers that came with a repeated call."""
-    taken = Taken()
+    taken = TakenAnswers()
     for wait, response in responses.items():
         if wait not in progress.passed or not isinstance(response, types.ElicitResult):
             continue
@@ -173,10 +173,10 @@ class _Client:
         await self._ctx.session.report_progress(float(self._told), None, message)
 
     async def answer_to(
-        self, question: Question, closed: Callable[[], Awaitable[None]]
-    ) -> Answer | None:
+        self, question: QuestionForm, closed: Callable[[], Awaitable[None]]
+    ) -> ClientAnswer | None:
         """Ask the user now, and return the answer. None: another user has answered."""
-        answer: Answer | None = None
+        answer: ClientAnswer | None = None
 
         async def ask() -> None:
             nonlocal answer
@@ -197,8 +197,8 @@ class _Client:
         return answer
 
 
-def _answer(result: types.ElicitResult) -> Answer:
-    return Answer(result.action == "accept", result.content or {})
+def _answer(result: types.ElicitResult) -> ClientAnswer:
+    return ClientAnswer(result.action == "accept", result.content or {})
 
 
 def _described(tool: tools.FlowTool) -> types.Tool:

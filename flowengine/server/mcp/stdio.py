@@ -12,7 +12,7 @@ from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.mcp.calls import Caller, ToolCalls
 from flowengine.server.mcp.sdk import mcp_server
-from flowengine.server.records import Records, server_folder
+from flowengine.server.records import ServerRecords, server_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ def serve_stdio(
         execution_link: Id of an execution → the command that shows it.
         approval_link: Id of an approval → the command that shows it.
     """
-    records = Records(server_folder(engine.store.location))
+    records = ServerRecords(server_folder(engine.store.location))
     try:
         token, _ = records.local_token()
 

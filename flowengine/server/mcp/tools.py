@@ -11,7 +11,7 @@ from flowengine.server.rights import Right
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.server.calls import Call
+    from flowengine.server.calls import ApiCall
 
 STATUS = "execution-status"
 """The tool that shows an execution. No flow can replace it: ids of flows have no hyphen.
@@ -85,7 +85,7 @@ class ToolPage(NamedTuple):
     """Id of the last flow, if there are more."""
 
 
-def list_tools(call: Call, after: str | None) -> ToolPage:
+def list_tools(call: ApiCall, after: str | None) -> ToolPage:
     """Return a page of the flows that the user may start, ordered by their ids.
 
     Flows that need a file of this machine are left out: no caller can name one.
@@ -105,12 +105,12 @@ def list_tools(call: Call, after: str | None) -> ToolPage:
     return ToolPage(found, None)
 
 
-def is_tool(call: Call, name: str) -> bool:
+def is_tool(call: ApiCall, name: str) -> bool:
     """Return whether the list of tools has one with this name, besides `STATUS`."""
     return name in _startable(call) and _tool(deployed_flow(call, name)) is not None
 
 
-def _startable(call: Call) -> list[str]:
+def _startable(call: ApiCall) -> list[str]:
     deployed = (one["flow"] for one in call.engine.deployed() if one["current"])
     return sorted(id for id in deployed if call.may(Right.SEE, id) and call.may(Right.START, id))
 

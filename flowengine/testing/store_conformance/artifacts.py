@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flowengine.errors import InputError, NotFound
 from flowengine.journal.records import (
-    Head,
+    ExecutionHead,
 )
 from flowengine.journal.store import JournalStore
 from flowengine.testing.store_conformance.making import (
@@ -64,7 +64,7 @@ def check_an_execution_has_the_artifacts_that_it_refers_to(store: JournalStore) 
     )
     same(store.fetch_artifact(later, "e2").read_bytes(), b"later", "handed over by a person")
     append_event(store, "e2", 2, files=[(kept, "e1")])
-    append_event(store, "e1", 1, head=Head("cancelled", 100))
+    append_event(store, "e1", 1, head=ExecutionHead("cancelled", 100))
     same(store.prune(100).artifacts, 0, "files that went with the origin")
     same(store.fetch_artifact(kept, "e2").read_bytes(), b"kept", "handed over by its keeper")
 
@@ -76,7 +76,7 @@ def check_a_file_is_held_until_an_execution_refers_to_it(store: JournalStore) ->
     same((held.name, held.size), ("a.txt", 4), "the file")
     new_execution(store, "e1")
     new_execution(store, "e2")
-    append_event(store, "e2", 1, head=Head("cancelled", 50))
+    append_event(store, "e2", 1, head=ExecutionHead("cancelled", 50))
     store.prune(100)
     same(store.fetch_artifact(held.sha256).read_bytes(), b"held", "after pruning")
     raises(NotFound, lambda: store.fetch_artifact(held.sha256, "e1"), "before it was handed over")

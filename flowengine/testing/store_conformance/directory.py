@@ -12,7 +12,7 @@ from flowengine.journal.records import (
     Append,
     ClosedWait,
     ExecutionFilter,
-    Head,
+    ExecutionHead,
     Vote,
     WaitFilter,
 )
@@ -60,18 +60,20 @@ def check_new_executions_are_found(store: JournalStore) -> None:
 def check_heads_show_how_it_stands(store: JournalStore) -> None:
     """Status, due time and results are shown. An ended one is not due, and can be continued."""
     new_execution(store, "e1")
-    append_event(store, "e1", 1, head=Head("waiting", 50, due=70))
+    append_event(store, "e1", 1, head=ExecutionHead("waiting", 50, due=70))
     record = store.execution("e1")
     same((record.status, record.changed_at, record.due), ("waiting", 50, 70), "waiting")
 
-    append_event(store, "e1", 2, head=Head("failed", 60, due=70, outputs=b"out", error=b"err"))
+    append_event(
+        store, "e1", 2, head=ExecutionHead("failed", 60, due=70, outputs=b"out", error=b"err")
+    )
     record = store.execution("e1")
     same((record.status, record.due, record.ended_at), ("failed", None, 60), "failed")
     same((record.outputs, record.error), (b"out", b"err"), "results")
     listed = store.executions().items[0]
     same((listed.outputs, listed.error), (None, None), "results in a list")
 
-    append_event(store, "e1", 3, head=Head("running", 80))
+    append_event(store, "e1", 3, head=ExecutionHead("running", 80))
     record = store.execution("e1")
     same((record.status, record.ended_at, record.error), ("running", None, None), "going on")
 
@@ -83,11 +85,11 @@ def check_open_executions_are_counted_by_status(store: JournalStore) -> None:
     statuses = ("running", "waiting", "waiting", "stalled", "failed", "succeeded", "cancelled")
     for n, status in enumerate(statuses):
         new_execution(store, f"e{n}")
-        append_event(store, f"e{n}", 1, head=Head(status, 50))
+        append_event(store, f"e{n}", 1, head=ExecutionHead(status, 50))
     same(store.open_executions(), {"running": 1, "waiting": 2, "stalled": 1}, "the counts")
 
-    append_event(store, "e1", 2, head=Head("succeeded", 60))
-    append_event(store, "e4", 2, head=Head("running", 60))
+    append_event(store, "e1", 2, head=ExecutionHead("succeeded", 60))
+    append_event(store, "e4", 2, head=ExecutionHead("running", 60))
     same(store.open_executions(), {"running": 2, "waiting": 1, "stalled": 1}, "after changes")
 
 
@@ -100,7 +102,7 @@ def check_executions_are_listed_newest_first(store: JournalStore) -> None:
         forked = f"e{n % 2} at a step" if n in (7, 11) else None
         more: Any = {"flow": f"flow{n % 2}", "labels": labels, "created_at": 100 - n // 4}
         new_execution(store, f"e{n}", forked_from=forked, **more)
-        head = Head(("waiting", "failed")[n // 6], 200, due=None if n % 4 else 300 + n)
+        head = ExecutionHead(("waiting", "failed")[n // 6], 200, due=None if n % 4 else 300 + n)
         append_event(store, f"e{n}", 1, head=head)
     order = [f"e{n}" for n in (3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8)]
 
@@ -360,7 +362,7 @@ def check_prune_removes_what_ended_long_ago(store: JournalStore) -> None:
         append_event(store, id, 1, opened=[approval(0)], keys=[("paid", id)])
         store.send(id, b"x", 1, "m")
         store.decide(wait_id(id, 0), approve())
-        append_event(store, id, 2, head=Head(status, at), snapshot=(2, b"state"))
+        append_event(store, id, 2, head=ExecutionHead(status, at), snapshot=(2, b"state"))
 
     pruned = store.prune(100, ["succeeded", "cancelled"])
 
@@ -382,7 +384,7 @@ def check_pruned_ids_are_free(store: JournalStore) -> None:
     """An id can be used again after its execution was pruned. Nothing of the old one is left."""
     new_execution(store, "e1")
     store.send("e1", b"x", 1, "m")
-    append_event(store, "e1", 1, head=Head("succeeded", 100), opened=[approval(0)])
+    append_event(store, "e1", 1, head=ExecutionHead("succeeded", 100), opened=[approval(0)])
     store.prune(100)
     store.put_flow(FLOW, b"compiled")
 
@@ -404,7 +406,7 @@ def check_prune_collects_what_nothing_refers_to(store: JournalStore) -> None:
     shared = store.put_artifact("e1", b"shared", "a")
     store.put_artifact("e2", b"shared", "a")
     own = store.put_artifact("e1", b"own", "a")
-    append_event(store, "e1", 1, head=Head("cancelled", 100))
+    append_event(store, "e1", 1, head=ExecutionHead("cancelled", 100))
 
     pruned = store.prune(100)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowengine.errors import NotFound
-from flowengine.journal.records import Deployed, Scheduled, Start
+from flowengine.journal.records import Deployed, Scheduled, SignalStart
 from flowengine.journal.store import JournalStore
 from flowengine.testing.store_conformance.making import (
     FLOW,
@@ -70,10 +70,16 @@ def check_what_starts_a_flow_is_replaced_as_a_whole(store: JournalStore) -> None
     store.deploy(Deployed("audit", "1", FLOW, 2), ["placed"])
     store.deploy(Deployed("orders", "2", other, 3), ["placed"])
 
-    same(store.starts("placed"), [Start("audit", FLOW), Start("orders", other)], "of placed")
+    same(
+        store.starts("placed"),
+        [SignalStart("audit", FLOW), SignalStart("orders", other)],
+        "of placed",
+    )
     same(store.starts("moved"), [], "of moved")
     store.undeploy("audit")
-    same(store.starts("placed"), [Start("orders", other)], "when one is not deployed any more")
+    same(
+        store.starts("placed"), [SignalStart("orders", other)], "when one is not deployed any more"
+    )
     store.deploy(Deployed("orders", "3", other, 4))
     same(store.starts("placed"), [], "when it starts on none")
 

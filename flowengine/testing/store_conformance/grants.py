@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowengine.errors import Conflict, NotFound
-from flowengine.journal.records import Head, NewGrant, Vote
+from flowengine.journal.records import ExecutionHead, NewGrant, Vote
 from flowengine.journal.store import JournalStore
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.testing.store_conformance.making import (
@@ -98,7 +98,7 @@ def check_a_grant_holds_until_its_time_and_its_revocation(store: JournalStore) -
 def check_a_grant_outlives_the_execution_that_asked(store: JournalStore) -> None:
     """Pruning removes the execution, not the grants for later ones."""
     grant = _give(store, "e1")
-    append_event(store, "e1", 2, head=Head("succeeded", 40))
+    append_event(store, "e1", 2, head=ExecutionHead("succeeded", 40))
     store.prune(40)
     store.put_flow(FLOW, b"compiled")
     raises(NotFound, lambda: store.execution("e1"), "the execution")

@@ -8,7 +8,7 @@ from flowengine.errors import Conflict, NotFound
 from flowengine.journal.records import (
     Beginning,
     ClosedWait,
-    Head,
+    ExecutionHead,
     NewExecution,
     WaitFilter,
 )
@@ -62,7 +62,7 @@ def check_messages_are_stored_once(store: JournalStore) -> None:
         store.send("e1", b"other", 50, "m1"), sent._replace(first=False), "sent after it was taken"
     )
     same(store.inbox("e1"), [], "the inbox")
-    append_event(store, "e1", 2, head=Head("succeeded", 60))
+    append_event(store, "e1", 2, head=ExecutionHead("succeeded", 60))
     same(store.send("e1", b"other", 50, "m1"), sent._replace(first=False), "sent after the end")
 
 
@@ -70,7 +70,7 @@ def check_messages_are_stored_once(store: JournalStore) -> None:
 def check_ended_executions_take_no_messages(store: JournalStore) -> None:
     """A message to an execution that has ended, or to none, is refused and told so."""
     new_execution(store, "e1")
-    append_event(store, "e1", 1, head=Head("cancelled", 60))
+    append_event(store, "e1", 1, head=ExecutionHead("cancelled", 60))
 
     conflict = raises(Conflict, lambda: store.send("e1", b"x", 70, "m"), "sent to an ended one")
     same(conflict.standing, store.execution("e1"), "what stands")

@@ -8,8 +8,8 @@ from flowengine.errors import Conflict, InputError, LeaseLost, NotFound, StoreEr
 from flowengine.journal.records import (
     Append,
     ClosedWait,
-    Entry,
-    Head,
+    ExecutionHead,
+    JournalEntry,
     ListPart,
     NewExecution,
     Numbered,
@@ -42,8 +42,8 @@ def check_ids_are_taken_once(store: JournalStore) -> None:
     assert conflict is not None
     same(conflict.standing, store.execution("e1"), "what stands")
     same(store.execution("e1").started_by, "first", "the execution")
-    same(store.events("e1"), [Entry(0, 10, b"started")], "its journal")
-    same(store.events("e2"), [Entry(0, 99, b"second")], "its neighbour's journal")
+    same(store.events("e1"), [JournalEntry(0, 10, b"started")], "its journal")
+    same(store.events("e2"), [JournalEntry(0, 99, b"second")], "its neighbour's journal")
 
 
 @checks
@@ -69,10 +69,22 @@ def check_journals_keep_order_and_part(store: JournalStore) -> None:
     same(store.commit([Append("e2", 1, 1, three)]), [None], "an append of three")
 
     same([entry.seq for entry in store.events("e1")], [0, 1, 2, 3, 4, 5], "numbers")
-    same(store.events("e1", 4), [Entry(4, 4, b"event 4"), Entry(5, 5, b"event 5")], "the rest")
-    same(store.events("e1", 1, 2), [Entry(1, 1, b"event 1"), Entry(2, 2, b"event 2")], "a part")
+    same(
+        store.events("e1", 4),
+        [JournalEntry(4, 4, b"event 4"), JournalEntry(5, 5, b"event 5")],
+        "the rest",
+    )
+    same(
+        store.events("e1", 1, 2),
+        [JournalEntry(1, 1, b"event 1"), JournalEntry(2, 2, b"event 2")],
+        "a part",
+    )
     same(store.events("e1", 6), [], "beyond the end")
-    same(store.events("e2", 1), [Entry(1 + i, *event) for i, event in enumerate(three)], "bytes")
+    same(
+        store.events("e2", 1),
+        [JournalEntry(1 + i, *event) for i, event in enumerate(three)],
+        "bytes",
+    )
     raises(NotFound, lambda: store.events("e9"), "a journal of no execution")
 
 
@@ -97,7 +109,7 @@ def check_events_are_numbered_in_the_order_of_commits(store: JournalStore) -> No
     same(store.numbered(numbers[1], 2), found[2:4], "a part")
     same(store.numbered(numbers[-1], 9), [], "beyond the end")
 
-    append_event(store, "e1", 3, head=Head("succeeded", 9))
+    append_event(store, "e1", 3, head=ExecutionHead("succeeded", 9))
     last = store.number_events()
     store.prune(9)
     of_e2 = [one for one in found if one.execution == "e2"]
@@ -145,7 +157,7 @@ def check_lists_belong_to_the_snapshot(store: JournalStore) -> None:
 
     same([*store.load("e1").lists], [new], "one list replaced, the other gone")
     same([*store.load("e2").lists], [ListPart("a", 0, b"of e2")], "those of others")
-    append_event(store, "e1", 5, head=Head("succeeded", 9))
+    append_event(store, "e1", 5, head=ExecutionHead("succeeded", 9))
     store.prune(9)
     new_execution(store, "e1")
     append_event(store, "e1", 1, snapshot=(1, b"again"))
@@ -161,8 +173,8 @@ def check_entries_are_never_written_over(store: JournalStore) -> None:
         appends = [Append("e2", 1, 1, [(1, b"beside")]), Append("e1", 1, 0, events)]
         raises(StoreError, partial(store.commit, appends), "an event in a taken place")
 
-    same(store.events("e1"), [Entry(0, 10, b"started")], "the journal")
-    same(store.events("e2"), [Entry(0, 10, b"started")], "the journal beside it")
+    same(store.events("e1"), [JournalEntry(0, 10, b"started")], "the journal")
+    same(store.events("e2"), [JournalEntry(0, 10, b"started")], "the journal beside it")
 
 
 @checks
@@ -223,7 +235,7 @@ def check_executions_move_to_another_flow(store: JournalStore) -> None:
     same(store.load("e1").snapshot, snapshot, "snapshot")
     store.prune(0)
     same(store.get_flow("before"), b"compiled", "the flow before, while it is needed")
-    append_event(store, "e1", 2, head=Head("succeeded", 5))
+    append_event(store, "e1", 2, head=ExecutionHead("succeeded", 5))
     store.prune(5)
     raises(NotFound, lambda: store.get_flow("before"), "the flow before, when nothing needs it")
     raises(NotFound, lambda: store.get_flow("after"), "the flow, when nothing needs it")

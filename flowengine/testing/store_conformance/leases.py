@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowengine.errors import Conflict, LeaseLost, NotFound
-from flowengine.journal.records import Append, Head
+from flowengine.journal.records import Append, ExecutionHead
 from flowengine.journal.store import JournalStore
 from flowengine.testing.store_conformance.making import (
     ANA,
@@ -29,7 +29,7 @@ def check_stale_writers_are_refused_alone(store: JournalStore) -> None:
         1,
         1,
         [(1, b"late"), (2, b"later")],
-        head=Head("failed", 1),
+        head=ExecutionHead("failed", 1),
         opened=[approval(0)],
         snapshot=(1, b"late"),
         keys=[("paid", "7")],
@@ -158,7 +158,7 @@ def check_due_are_those_without_a_living_holder(make: MakeStore) -> None:
             ("message", "stalled", None),
             ("ended", "failed", None),
         ):
-            store.commit([Append(id, 1, 1, head=Head(status, 50, due), release=True)])
+            store.commit([Append(id, 1, 1, head=ExecutionHead(status, 50, due), release=True)])
         new_execution(store, "held")
         new_execution(store, "left", owner="ben")
         new_execution(store, "begun", owner=None)

@@ -7,10 +7,10 @@ from flowengine.journal.records import (
     Append,
     Beginning,
     ClosedWait,
-    Head,
+    ExecutionHead,
     NewExecution,
     Outgoing,
-    Sent,
+    SendResult,
 )
 from flowengine.journal.store import JournalStore
 from flowengine.testing.store_conformance.making import (
@@ -30,12 +30,12 @@ def check_keys_find_the_oldest_open_execution(store: JournalStore) -> None:
     for number, id in enumerate(("e2", "e1", "e3"), 1):
         new_execution(store, id)
         append_event(store, id, 1, keys=[("paid", "7"), ("paid", id), ("left", "7")])
-        sent = Sent(number, id, True, event=b"own")
+        sent = SendResult(number, id, True, event=b"own")
         same(store.send_keyed("paid", id, b"own", 40, "m"), sent, f"to {id}")
 
     sent = store.send_keyed("paid", "7", b"one", 40, "m")
     same((sent.execution, sent.first), ("e2", True), "the oldest")
-    append_event(store, "e2", 2, head=Head("succeeded", 60))
+    append_event(store, "e2", 2, head=ExecutionHead("succeeded", 60))
     sent = store.send_keyed("paid", "7", b"two", 41, "m2")
     same(sent.execution, "e1", "the oldest that is open")
 
@@ -55,7 +55,7 @@ def check_a_message_begins_an_execution_where_none_is_open(store: JournalStore) 
     """One execution begins, with the message in its inbox. A second message goes to it."""
     new = NewExecution("f", "1", FLOW, 40)
 
-    def send(id: str, message: str) -> Sent:
+    def send(id: str, message: str) -> SendResult:
         begin = Beginning(id, new, [("placed", "7"), ("paid", "7")], b"started " + id.encode())
         return store.send_keyed("placed", "7", b"sent", 40, message, begin)
 
@@ -72,7 +72,7 @@ def check_a_message_begins_an_execution_where_none_is_open(store: JournalStore) 
     same(store.find_key("paid", "7"), "e1", "who has its other key")
     raises(NotFound, lambda: store.execution("e2"), "the one that was not needed")
 
-    ended = Append("e1", 0, 0, [(1, b"started e1")], head=Head("succeeded", 60))
+    ended = Append("e1", 0, 0, [(1, b"started e1")], head=ExecutionHead("succeeded", 60))
     same(store.commit([ended]), [None], "its end")
     same(send("e4", "m4")[1:4], ("e4", True, True), "after it has ended")
     conflict = raises(Conflict, lambda: send_other(store, new), "an id that is taken")
@@ -105,7 +105,7 @@ def check_what_is_sent_to_others_stays_until_it_is_settled(store: JournalStore) 
     same(store.undelivered("e1"), [first._replace(why="no execution has it")], "what is left")
     same(store.undelivered("e2"), [], "of another")
 
-    append_event(store, "e1", 2, sent=sent[:1], head=Head("succeeded", 60))
+    append_event(store, "e1", 2, sent=sent[:1], head=ExecutionHead("succeeded", 60))
     store.prune(60)
     same([one.sender for one in store.outbox()], ["e1"], "what was on its way outlives its sender")
     same(store.undelivered("e1"), [], "of one that was removed")
@@ -128,10 +128,14 @@ def check_waits_give_keys_while_they_are_open(store: JournalStore) -> None:
 def check_a_message_may_begin_what_was_pruned_anew(store: JournalStore) -> None:
     """Writes to an id reach the execution that has it now, not the one that was pruned."""
     new_execution(store, "e1")
-    append_event(store, "e1", 1, head=Head("succeeded", 100))
+    append_event(store, "e1", 1, head=ExecutionHead("succeeded", 100))
     store.prune(100)
     store.put_flow(FLOW, b"compiled")
     begin = Beginning("e1", NewExecution(FLOW, "1", FLOW, 200), [("paid", "7")], b"started")
     store.send_keyed("paid", "7", b"x", 200, "m", begin)
 
-    same(store.commit([Append("e1", 0, 0, [(201, b"a")], head=Head("running", 201))]), [None], "it")
+    same(
+        store.commit([Append("e1", 0, 0, [(201, b"a")], head=ExecutionHead("running", 201))]),
+        [None],
+        "it",
+    )

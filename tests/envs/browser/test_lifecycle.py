@@ -25,8 +25,8 @@ from flowengine.sdk.environments import VARIABLE, Sandbox, background
 from flowengine.sdk.process_tree import marked
 from flowengine.testing.environment_conformance import (
     CHECKS,
-    Case,
     Check,
+    ProviderCase,
     killed_process_is_reaped,
 )
 from flowengine_envs.browser import browser_server, installation, session
@@ -155,7 +155,7 @@ def test_a_driver_that_has_ended_is_started_again_beside_its_users() -> None:
     asyncio.run(ended())
 
 
-CASE = Case(
+CASE = ProviderCase(
     BrowserProvider, {"kind": "browser"}, use=lambda browser: browser.navigate("about:blank")
 )
 

@@ -17,9 +17,9 @@ import pytest
 from flowengine.sdk import HttpError, StepError, Timeout
 from flowengine.sdk.web.responses import TooLarge
 from flowengine.sdk.web.urls import UrlRefused, read_url
-from flowengine_envs.documents.downloads import Download, Downloader, DownloadLimits
+from flowengine_envs.documents.downloads import DownloadedFile, Downloader, DownloadLimits
 from flowengine_envs.network.connections import Network
-from flowengine_envs.network.http import Client
+from flowengine_envs.network.http import HttpClient
 from flowengine_envs.network.rules import Rules
 from tests.envs.network.ways_out import PUBLIC, Dialled, Names, Site, network, run, serving
 
@@ -48,9 +48,9 @@ def download(
     limits: DownloadLimits | None = None,
     pause: Any = asyncio.sleep,
     **more: Any,
-) -> Download:
-    found: Download = run(
-        Downloader(Client(way), limits or DownloadLimits(MIB, 20), pause).get(
+) -> DownloadedFile:
+    found: DownloadedFile = run(
+        Downloader(HttpClient(way), limits or DownloadLimits(MIB, 20), pause).get(
             read_url(url), folder / "file", **more
         )
     )
@@ -396,7 +396,7 @@ def test_a_cancelled_download_leaves_nothing(site: Site, tmp_path: Path) -> None
 
     async def main() -> None:
         getting = asyncio.ensure_future(
-            Downloader(Client(to(site)), DownloadLimits(MIB)).get(
+            Downloader(HttpClient(to(site)), DownloadLimits(MIB)).get(
                 read_url(site.url("/a")), tmp_path / "file"
             )
         )

@@ -21,8 +21,8 @@ from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable, LimitExceeded, StepError, ValidationError
 from flowengine.sdk.environments import VARIABLE, Sandbox
 from flowengine.sdk.process_tree import Family
-from flowengine.testing.environment_conformance import CHECKS, Case, Check
-from flowengine_envs.documents.conversion import Unreadable, checked
+from flowengine.testing.environment_conformance import CHECKS, Check, ProviderCase
+from flowengine_envs.documents.conversion import UnreadableDocument, checked
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.documents.provider import DocumentsProvider
 from flowengine_envs.documents.reader import Documents
@@ -74,14 +74,14 @@ def test_it_is_the_same_as_in_the_own_process(
 
 @pytest.mark.wherever("place")
 def test_what_cannot_be_read_says_why_and_what_is_read_next_is_read(reader: Documents) -> None:
-    with pytest.raises(Unreadable, match=r"^a\.zip: it is a ZIP archive") as caught:
+    with pytest.raises(UnreadableDocument, match=r"^a\.zip: it is a ZIP archive") as caught:
         reader.read(b"PK\x05\x06" + bytes(18), "a.zip")
     assert caught.value.name == "UnsupportedFormat"
     locked = (FILES / "locked.pdf").read_bytes()
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableDocument) as caught:
         reader.read(locked, "a.pdf")
     assert caught.value.name == "PasswordRequired"
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableDocument) as caught:
         reader.read(locked, "a.pdf", password="hunter2")
     assert (caught.value.name, "hunter2" in str(caught.value)) == ("WrongPassword", False)
 
@@ -100,7 +100,7 @@ def test_paths_stay_in_the_workspace(reader: Documents, path: str) -> None:
     elif path == "folder":
         (workspace / "folder").mkdir()
 
-    with pytest.raises(Unreadable, match=path.replace(".", r"\.")) as caught:
+    with pytest.raises(UnreadableDocument, match=path.replace(".", r"\.")) as caught:
         reader.read(path)
     assert "root:" not in str(caught.value)
 
@@ -254,7 +254,7 @@ def read(reader: Documents) -> None:
 @pytest.mark.endurance
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_kind_conforms(check: Check) -> None:
-    check(Case(DocumentsProvider, {"kind": "documents", "provider": "host"}, read))
+    check(ProviderCase(DocumentsProvider, {"kind": "documents", "provider": "host"}, read))
 
 
 def test_docker_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,12 @@ import openpyxl
 import pytest
 
 from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import ConversionLimits, Damaged, LimitReached, Unreadable
+from flowengine_envs.documents.document import (
+    ConversionLimits,
+    Damaged,
+    LimitReached,
+    Unreadable,
+)
 from tests.envs.documents.written_pdf import pdf
 
 FILES = Path(__file__).with_name("files")

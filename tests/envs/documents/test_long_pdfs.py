@@ -9,7 +9,7 @@ import pytest
 
 from flowengine_envs import RequestsMarkdownBrowser
 from flowengine_envs.documents import reader as module
-from flowengine_envs.documents.conversion import Unreadable
+from flowengine_envs.documents.conversion import UnreadableDocument
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.documents.document import ConversionLimits
 from flowengine_envs.documents.pages import Pages
@@ -90,7 +90,7 @@ def test_pages_are_those_of_the_whole(reader: Documents) -> None:
         found = reader.page(data, number, characters=SIZE)
         assert found.text == whole.content(number)
     assert (found.pages, found.more) == (len(whole), False)
-    with pytest.raises(Unreadable, match=rf"no page 99: pages are 1 to {len(whole)}"):
+    with pytest.raises(UnreadableDocument, match=rf"no page 99: pages are 1 to {len(whole)}"):
         reader.page(data, 99, characters=SIZE)
 
 
@@ -127,7 +127,7 @@ def test_a_file_that_changes_meanwhile_is_told(reader: Documents) -> None:
     reader.put("changing.pdf", pdf(300))
     reader.page("changing.pdf", characters=SIZE)
     reader.put("changing.pdf", pdf(301))
-    with pytest.raises(Unreadable, match="has changed since it was opened"):
+    with pytest.raises(UnreadableDocument, match="has changed since it was opened"):
         reader.page("changing.pdf", 99, characters=SIZE)
     assert "Page 1, line 0" in reader.page("changing.pdf", characters=SIZE).text
 

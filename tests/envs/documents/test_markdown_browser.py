@@ -23,7 +23,7 @@ from flowengine.sdk import EnvironmentClosed, EnvironmentLost, HttpError, StepEr
 from flowengine.sdk.web.urls import UrlRefused
 from flowengine_envs import RequestsMarkdownBrowser
 from flowengine_envs.compat import browser_tools
-from flowengine_envs.documents.conversion import Unreadable
+from flowengine_envs.documents.conversion import UnreadableDocument
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.test_downloads import HTML
@@ -121,11 +121,11 @@ def test_a_failed_visit_changes_nothing(browser: RequestsMarkdownBrowser, folder
     (folder / "bad.pdf").write_bytes(b"%PDF-1.7 broken")
     (folder / "a.zip").write_bytes(b"PK\x05\x06" + bytes(18))
     for address, error in [
-        ("absent.pdf", Unreadable),
-        ("bad.pdf", Unreadable),
-        ("a.zip", Unreadable),
-        ("/etc/passwd", Unreadable),
-        ("../outside", Unreadable),
+        ("absent.pdf", UnreadableDocument),
+        ("bad.pdf", UnreadableDocument),
+        ("a.zip", UnreadableDocument),
+        ("/etc/passwd", UnreadableDocument),
+        ("../outside", UnreadableDocument),
         ("http://10.0.0.1/", UrlRefused),
         ("x" * 10_000, StepError),
         (None, ValidationError),

@@ -14,7 +14,7 @@ import pytest
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable, HttpError, LimitExceeded, Timeout
 from flowengine.sdk.web.urls import UrlRefused
-from flowengine_envs.documents.conversion import Unreadable
+from flowengine_envs.documents.conversion import UnreadableDocument
 from flowengine_envs.documents.provider import DocumentsProvider
 from flowengine_envs.documents.reader import Documents
 from flowengine_envs.documents.visits import destination, looks_like_host
@@ -137,7 +137,7 @@ def test_paths_stay_in_the_workspace(path: str, reader: Documents) -> None:
     if not (workspace / "out").is_symlink():
         (workspace / "out").symlink_to("/etc")
         os.mkfifo(workspace / "pipe")
-    with pytest.raises((Unreadable, UrlRefused)):
+    with pytest.raises((UnreadableDocument, UrlRefused)):
         reader.visit(path)
 
 
@@ -167,7 +167,9 @@ def test_a_folder_is_a_list_of_links_that_can_be_visited(reader: Documents) -> N
 
 def test_what_cannot_be_read_is_kept(reader: Documents, site: Site) -> None:
     site.pages["/old.doc"] = (200, {}, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600))
-    with pytest.raises(Unreadable, match=r"Word before 2007.*kept as 'downloads/old") as caught:
+    with pytest.raises(
+        UnreadableDocument, match=r"Word before 2007.*kept as 'downloads/old"
+    ) as caught:
         reader.visit(site.url("/old.doc"))
     assert caught.value.name == "UnsupportedFormat"
     assert isinstance(caught.value.data, dict)

@@ -14,12 +14,12 @@ import pytest
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
-from flowengine_envs.mcp.session import Session
+from flowengine_envs.mcp.session import McpSession
 from tests.alive import alive
 
 HERE = Path(__file__).parent
 NASTY = [sys.executable, str(HERE / "nasty_server.py")]
-Open = Callable[..., Session]
+Open = Callable[..., McpSession]
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +41,7 @@ def opened(manager: EnvironmentManager, tmp_path: Path) -> Open:
 
     def opened(
         limits: dict[str, Any] | None = None, name: str = "server", **config: Any
-    ) -> Session:
+    ) -> McpSession:
         spec = {
             "kind": "mcp",
             "scope": "session",
@@ -50,7 +50,7 @@ def opened(manager: EnvironmentManager, tmp_path: Path) -> Open:
             "config": config,
             "limits": limits or {},
         }
-        session: Session = manager.ensure(spec).resource
+        session: McpSession = manager.ensure(spec).resource
         return session
 
     return opened

@@ -17,7 +17,7 @@ import pytest
 
 from flowengine.sdk import StepError
 from flowengine.sdk.visible_text import printable
-from flowengine_envs.mcp.session import Session
+from flowengine_envs.mcp.session import McpSession
 from tests.endurance import SLICES
 from tests.envs.mcp.conftest import Open
 from tests.envs.mcp.hostile import Hostile
@@ -213,7 +213,7 @@ def server() -> Iterator[Raw]:
     made.close()
 
 
-def faults(session: Session, case: Case) -> list[str]:
+def faults(session: McpSession, case: Case) -> list[str]:
     """Return the differences between how a call ended and how it should have."""
     begun = time.monotonic()
     try:
@@ -244,7 +244,7 @@ def test_http_that_is_nonsense(
 ) -> None:
     limits = {"output": LARGEST, "time": 120}
 
-    def session() -> Session:
+    def session() -> McpSession:
         return opened(name="bad", limits=limits, url=server.url, mode="legacy")
 
     found = {}

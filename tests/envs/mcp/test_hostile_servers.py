@@ -21,8 +21,8 @@ from flowengine.sdk import EnvironmentLost, StepError, Timeout
 from flowengine.sdk.visible_text import printable
 from flowengine_envs.mcp import session as mcp_session
 from flowengine_envs.mcp import stdio
-from flowengine_envs.mcp.messages import Requests
-from flowengine_envs.mcp.session import Session
+from flowengine_envs.mcp.messages import PendingRequests
+from flowengine_envs.mcp.session import McpSession
 from tests.endurance import SLICES
 from tests.envs.mcp.conftest import HERE, Open, processes
 from tests.envs.mcp.hostile import CASES, PAGES, SCHEMAS, Case, Hostile
@@ -104,12 +104,12 @@ def over_http() -> Iterator[OverHttp]:
 
 
 @pytest.fixture
-def good(opened: Open) -> Session:
+def good(opened: Open) -> McpSession:
     """Another server, which must not be affected."""
     return opened(name="good", command=[*HOSTILE, "proper"])
 
 
-def use(session: Session, case: Case) -> Any:
+def use(session: McpSession, case: Case) -> Any:
     """Make the client send the request of a case."""
     if case.method == "tools/list":
         return session.list_tools()
@@ -149,7 +149,7 @@ def faults(case: Case, do: Callable[[], Any], log: pytest.LogCaptureFixture) -> 
 @pytest.mark.endurance
 def test_nonsense_over_standard_streams(
     opened: Open,
-    good: Session,
+    good: McpSession,
     manager: EnvironmentManager,
     caplog: pytest.LogCaptureFixture,
     tmp_path: Path,
@@ -177,7 +177,7 @@ def test_nonsense_over_standard_streams(
 @pytest.mark.parametrize("events", [False, True], ids=["page", "events"])
 def test_nonsense_over_http(
     opened: Open,
-    good: Session,
+    good: McpSession,
     caplog: pytest.LogCaptureFixture,
     over_http: OverHttp,
     events: bool,
@@ -204,7 +204,7 @@ def test_nonsense_over_http(
 @pytest.mark.parametrize("how", STARTS)
 def test_a_handshake_of_nonsense(
     opened: Open,
-    good: Session,
+    good: McpSession,
     manager: EnvironmentManager,
     over_http: OverHttp,
     caplog: pytest.LogCaptureFixture,
@@ -230,7 +230,7 @@ def test_schemas_of_a_server_are_not_evaluated(opened: Open) -> None:
 @pytest.mark.endurance
 @pytest.mark.parametrize("how", ["close-half", "close-output"])
 def test_an_answer_that_breaks_off_is_a_loss_at_once(
-    opened: Open, good: Session, manager: EnvironmentManager, how: str
+    opened: Open, good: McpSession, manager: EnvironmentManager, how: str
 ) -> None:
     session = opened(name="bad", limits={"time": 120}, command=[*HOSTILE, how])
     begun = time.monotonic()
@@ -249,7 +249,7 @@ def test_an_answer_that_breaks_off_is_a_loss_at_once(
 @pytest.mark.parametrize("what", ["changes", "malformed", "requests", "answers", "text"])
 def test_a_flood_without_end_ends_with_the_time_of_the_call(
     opened: Open,
-    good: Session,
+    good: McpSession,
     manager: EnvironmentManager,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -274,20 +274,20 @@ def test_a_flood_without_end_ends_with_the_time_of_the_call(
 def test_noise_leaves_others_their_turn(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     turns: Counter[int] = Counter()
     ended = threading.Event()
-    received = Requests.received
+    received = PendingRequests.received
 
     def tick(loop: asyncio.AbstractEventLoop) -> None:
         turns[len(turns)] = 0
         if not ended.is_set():  # the loop is shared by all tests
             loop.call_soon(tick, loop)
 
-    def counted(requests: Requests, line: bytes) -> list[JSONRPCMessage]:
+    def counted(requests: PendingRequests, line: bytes) -> list[JSONRPCMessage]:
         if not turns:
             tick(asyncio.get_running_loop())
         turns[len(turns) - 1] += 1
         return received(requests, line)
 
-    monkeypatch.setattr(Requests, "received", counted)
+    monkeypatch.setattr(PendingRequests, "received", counted)
     session = opened(limits={"time": 0.5}, command=[*HOSTILE, "flood-text"])
 
     try:

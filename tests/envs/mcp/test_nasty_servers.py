@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.execution_environment import Bounds, EnvironmentManager
+from flowengine.execution_environment import EnvironmentManager, TimeBounds
 from flowengine.sdk import (
     EnvironmentLost,
     EnvironmentStartFailed,
@@ -57,7 +57,7 @@ def test_what_does_not_start_is_told_within_the_deadline_and_leaves_nothing(
     import mcp  # noqa: F401 - takes seconds on a busy machine, outside of the start
 
     with EnvironmentManager(
-        tmp_path / "environments", bounds=Bounds(start=4 if told == LATE else 60)
+        tmp_path / "environments", bounds=TimeBounds(start=4 if told == LATE else 60)
     ) as manager:
         begin = time.monotonic()
         spec = {"kind": "mcp", "scope": "session", "folder": str(tmp_path), "config": config}
@@ -115,7 +115,7 @@ def test_a_call_without_an_answer_is_given_up_and_the_session_goes_on(nasty: Ope
 
 def test_a_stopped_server_is_not_healthy(tmp_path: Path) -> None:
     spec = {"kind": "mcp", "scope": "session", "config": {"command": NASTY}}
-    with EnvironmentManager(tmp_path / "other", bounds=Bounds(check=0.5)) as manager:
+    with EnvironmentManager(tmp_path / "other", bounds=TimeBounds(check=0.5)) as manager:
         first, stopped = manager.ensure(spec).resource, processes(manager)
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
@@ -157,7 +157,7 @@ def test_a_server_that_does_not_want_to_end_is_killed(
 
 
 def test_a_server_that_hangs_in_a_call_is_ended(nasty: Open, tmp_path: Path) -> None:
-    bounds = Bounds(use=0.2)
+    bounds = TimeBounds(use=0.2)
     with EnvironmentManager(tmp_path / "other", bounds=bounds) as manager:
         session = manager.ensure(
             {"kind": "mcp", "scope": "session", "config": {"command": NASTY}}

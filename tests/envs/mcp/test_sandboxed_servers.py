@@ -17,7 +17,7 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager, SpecInvalid
 from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed, EnvironmentUnavailable
-from flowengine_envs.mcp.session import Session
+from flowengine_envs.mcp.session import McpSession
 from flowengine_envs.sandboxes.cgroups import tree
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.containers import skip_without_docker
@@ -25,7 +25,7 @@ from tests.envs.mcp.conftest import HERE
 from tests.envs.mcp.package_registry import registry
 
 COMMAND = ["python3", "/srv/prying_server.py"]
-Sandboxed = Callable[..., Session]
+Sandboxed = Callable[..., McpSession]
 
 
 @pytest.fixture(params=["namespace", "docker"])
@@ -41,7 +41,7 @@ def provider(request: pytest.FixtureRequest) -> str:
 def sandboxed(manager: EnvironmentManager, tmp_path: Path) -> Sandboxed:
     """Opens a session with the prying server, in a sandbox that sees this folder."""
 
-    def sandboxed(provider: str, config: dict[str, Any] | None = None, **more: Any) -> Session:
+    def sandboxed(provider: str, config: dict[str, Any] | None = None, **more: Any) -> McpSession:
         folder = {"kind": "files", "scope": "session", "config": {"path": str(HERE), "mode": "ro"}}
         spec = {
             "kind": "mcp",
@@ -52,7 +52,7 @@ def sandboxed(manager: EnvironmentManager, tmp_path: Path) -> Sandboxed:
             "config": config or {"command": COMMAND},
             **more,
         }
-        session: Session = manager.ensure(spec).resource
+        session: McpSession = manager.ensure(spec).resource
         return session
 
     return sandboxed

@@ -15,7 +15,7 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager, SpecInvalid
 from flowengine.sdk import ToolError
-from flowengine_envs.mcp.session import Session
+from flowengine_envs.mcp.session import McpSession
 from tests.envs.mcp.conftest import HERE, NASTY, Open, processes
 
 SDK = [sys.executable, str(HERE / "sdk_server.py")]
@@ -26,7 +26,7 @@ EVERYTHING = (
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpSession]:
     """A session with a server that is started once, because loading its library takes a second."""
     spec = {"kind": "mcp", "scope": "session", "config": {"command": [*SDK, "stdio"]}}
     with EnvironmentManager(tmp_path_factory.mktemp("started") / "environments") as manager:
@@ -34,14 +34,14 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 
 @pytest.fixture(params=["stdio", "http"])
-def session(request: pytest.FixtureRequest, opened: Open) -> Session:
+def session(request: pytest.FixtureRequest, opened: Open) -> McpSession:
     if request.param == "stdio":
-        started: Session = request.getfixturevalue("started")
+        started: McpSession = request.getfixturevalue("started")
         return started
     return opened(url=request.getfixturevalue("address"), headers={"x-tenant": "a"})
 
 
-def test_tools_resources_and_prompts(session: Session) -> None:
+def test_tools_resources_and_prompts(session: McpSession) -> None:
     assert [tool["name"] for tool in session.list_tools()] == ["add", "fail", "grow"]
     answer = session.call_tool("add", {"a": 1, "b": 2})
     assert (answer.text, answer.structured, answer.is_error) == ("3", {"result": 3}, False)
@@ -52,7 +52,7 @@ def test_tools_resources_and_prompts(session: Session) -> None:
     assert said[0]["content"]["text"] == "Who is Ada?"
 
 
-def test_an_error_of_a_tool_is_a_result_and_the_session_goes_on(session: Session) -> None:
+def test_an_error_of_a_tool_is_a_result_and_the_session_goes_on(session: McpSession) -> None:
     assert session.call_tool("fail").is_error
     assert session.call_tool("add", {"a": "no number"}).is_error
     with contextlib.suppress(ToolError):  # a server may report this in either way
@@ -62,7 +62,7 @@ def test_an_error_of_a_tool_is_a_result_and_the_session_goes_on(session: Session
     assert session.call_tool("add", {"a": 2, "b": 2}).text == "4"
 
 
-def test_coroutines_have_the_same_verbs(session: Session) -> None:
+def test_coroutines_have_the_same_verbs(session: McpSession) -> None:
     async def work() -> str:
         with pytest.raises(RuntimeError, match="async_call_tool"):
             session.call_tool("add", {"a": 1, "b": 2})

@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager, Event, SpecInvalid
 from flowengine.sdk import EnvironmentStartFailed, ToolError
-from flowengine_envs.mcp.session import Session
+from flowengine_envs.mcp.session import McpSession
 from tests.envs.mcp.conftest import HERE, NASTY, Open, processes
 
 SDK = [sys.executable, str(HERE / "sdk_server.py"), "stdio"]
@@ -93,7 +93,7 @@ def test_tools_of_several_servers_have_names_of_their_own(
     for name, near in [("their.add", "'there'"), ("here.ad", "'add'"), ("add", "here, there")]:
         with pytest.raises(ToolError, match=near):
             session.call_tool(name)
-    assert {type(one) for one in session.servers.values()} == {Session}  # type: ignore[attr-defined]
+    assert {type(one) for one in session.servers.values()} == {McpSession}  # type: ignore[attr-defined]
 
     session.call_tool("here.grow", {"name": "more"})
     assert session.call_tool("here.more").text == "more"

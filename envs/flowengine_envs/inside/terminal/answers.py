@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, NamedTuple, Optional
 
 from flowengine_envs.inside.commands import Say
-from flowengine_envs.inside.loop import Loop, Timer
-from flowengine_envs.inside.terminal.command import Running, TerminalPlan
+from flowengine_envs.inside.loop import EventLoop, ScheduledCall
+from flowengine_envs.inside.terminal.command import StartedCommand, TerminalPlan
 from flowengine_envs.inside.terminal.shell import TerminalShell
-from flowengine_envs.inside.terminal.transcript import Records
+from flowengine_envs.inside.terminal.transcript import TranscriptFiles
 from flowengine_envs.link.frames import PIECE
 from flowengine_envs.link.terminal_text import masked
 
@@ -40,10 +40,10 @@ class Waiters:
         stands: Called for the answer to a request whose wait has elapsed.
     """
 
-    def __init__(self, loop: Loop, stands: Callable[[], Optional[CommandAnswer]]) -> None:  # noqa: UP045
+    def __init__(self, loop: EventLoop, stands: Callable[[], Optional[CommandAnswer]]) -> None:  # noqa: UP045
         self._loop = loop
         self._stands = stands
-        self._waiting: dict[int, tuple[Say, Optional[Timer]]] = {}  # noqa: UP045
+        self._waiting: dict[int, tuple[Say, Optional[ScheduledCall]]] = {}  # noqa: UP045
 
     def __contains__(self, request: int) -> bool:
         return request in self._waiting
@@ -98,9 +98,9 @@ class Answers:
     def __init__(self, plan: TerminalPlan, shell: TerminalShell) -> None:
         self._plan = plan
         self._shell = shell
-        self._records = Records(f"{plan.folder}/records")
+        self._records = TranscriptFiles(f"{plan.folder}/records")
 
-    def standing(self, running: Running, status: str) -> CommandAnswer:
+    def standing(self, running: StartedCommand, status: str) -> CommandAnswer:
         """Return the state of a command that has not ended.
 
         Args:
@@ -128,7 +128,7 @@ class Answers:
 
     def ended(
         self,
-        running: Running,
+        running: StartedCommand,
         code: Optional[int],  # noqa: UP045
         codes: list[int],
         *,
@@ -156,7 +156,7 @@ class Answers:
     def _path(self, path: str) -> str:
         return os.fsdecode(masked(os.fsencode(path), self._plan.secrets))
 
-    def _record(self, running: Running, header: Mapping[str, Any], raw: bytes) -> None:
+    def _record(self, running: StartedCommand, header: Mapping[str, Any], raw: bytes) -> None:
         command = masked(running.task.text, self._plan.secrets).decode(errors="replace")
         entry = {
             "id": running.id,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, Optional
 
-from flowengine_envs.inside.loop import Call, Timer
+from flowengine_envs.inside.loop import Call, ScheduledCall
 from flowengine_envs.inside.terminal import foreground
 from flowengine_envs.inside.terminal.transcript import Transcript
 
@@ -63,7 +63,7 @@ class Phase(IntEnum):
     OVER = 5
 
 
-class Running:
+class StartedCommand:
     """A command that was started."""
 
     def __init__(self, id: int, request: int, task: TypedCommand, cwd: str) -> None:
@@ -86,7 +86,7 @@ class Running:
         """Input to type for it, with the function to call if it is never typed."""
         self.stopped: Optional[str] = None  # noqa: UP045
         self.waiting: Optional[dict[str, Any]] = None  # noqa: UP045
-        self.seen = foreground.Seen()
+        self.seen = foreground.TerminalState()
         self.count = 0
         self.missing = 0
         self.lines = 0
@@ -98,7 +98,7 @@ class Running:
         """The lines typed so that the shell reads it."""
         self.stopped_at = 0.0
         self.pause = FIRST_LOOK
-        self.timers: list[Timer] = []
+        self.timers: list[ScheduledCall] = []
         self.pipe: Optional[int] = None  # noqa: UP045
 
     def add(self, data: bytes) -> None:

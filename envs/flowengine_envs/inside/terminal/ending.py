@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from flowengine_envs.inside.loop import Loop
+from flowengine_envs.inside.loop import EventLoop
 from flowengine_envs.inside.terminal import foreground
-from flowengine_envs.inside.terminal.command import Phase, Running
+from flowengine_envs.inside.terminal.command import Phase, StartedCommand
 from flowengine_envs.inside.terminal.shell import TerminalShell
 from flowengine_envs.inside.terminal.stream import TerminalStream
 
@@ -51,11 +51,11 @@ class Ending:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         shell: TerminalShell,
         stream: TerminalStream,
-        at_prompt: Callable[[Running, foreground.Seen], None],
-        waits: Callable[[Running], None],
+        at_prompt: Callable[[StartedCommand, foreground.TerminalState], None],
+        waits: Callable[[StartedCommand], None],
         lost: Callable[[], None],
     ) -> None:
         self._loop = loop
@@ -65,11 +65,11 @@ class Ending:
         self._waits = waits
         self._lost = lost
 
-    def watch(self, running: Running) -> None:
+    def watch(self, running: StartedCommand) -> None:
         """Check a command from now on until it has ended."""
         running.timers.append(self._loop.after(running.pause, partial(self._look, running)))
 
-    def _look(self, running: Running) -> None:
+    def _look(self, running: StartedCommand) -> None:
         tty = self._stream.tty
         if running.phase >= Phase.ENDED or tty is None:
             return
@@ -94,7 +94,7 @@ class Ending:
         running.pause = min(running.pause * 1.3, _LAST)
         self._loop.after(running.pause, partial(self._look, running))
 
-    def interrupt(self, running: Running) -> None:
+    def interrupt(self, running: StartedCommand) -> None:
         """Interrupt a command once."""
         running.look_anew()
         if running.phase < Phase.HANDED:
@@ -102,7 +102,7 @@ class Ending:
         else:
             self._interrupt(running, _INTERRUPTS)
 
-    def _interrupt(self, running: Running, tries: int) -> None:
+    def _interrupt(self, running: StartedCommand, tries: int) -> None:
         """Interrupt the foreground group, which may be empty between two programs."""
         if running.phase >= Phase.ASKED:  # It has already ended.
             return
@@ -112,7 +112,7 @@ class Ending:
             again = partial(self._interrupt, running, tries - 1)
             running.timers.append(self._loop.after(_BETWEEN, again))
 
-    def _interrupt_again(self, running: Running) -> None:
+    def _interrupt_again(self, running: StartedCommand) -> None:
         """Interrupt a program that the shell was about to start at the first interrupt."""
         if not running.interrupted or self._shell.has_terminal():
             return
@@ -120,7 +120,7 @@ class Ending:
         if time.monotonic() - running.clock_interrupted < _STARTING:
             self._shell.signal(signal.SIGINT)
 
-    def stop(self, running: Running, why: str) -> None:
+    def stop(self, running: StartedCommand, why: str) -> None:
         """End a command by SIGINT, SIGTERM and SIGKILL, at once if it continues to fill the disk.
 
         Args:
@@ -140,7 +140,7 @@ class Ending:
         else:
             running.interrupted = True
 
-    def catch_up(self, running: Running) -> None:
+    def catch_up(self, running: StartedCommand) -> None:
         """End a command that was interrupted or stopped before it was handed over."""
         running.interrupted = False
         if running.stopped is not None:
@@ -148,13 +148,13 @@ class Ending:
         else:
             self._shell.signal(signal.SIGINT)
 
-    def stuck(self, running: Running) -> None:
+    def stuck(self, running: StartedCommand) -> None:
         """Kill a shell that does not read a command."""
         if running.phase is Phase.TYPED:
             running.stopped = "lost"
             self._shell.kill()
 
-    def _end(self, running: Running) -> None:
+    def _end(self, running: StartedCommand) -> None:
         running.stopped_at = time.monotonic()
         grace = running.task.grace
         self._shell.signal(signal.SIGINT)
@@ -167,7 +167,7 @@ class Ending:
     def _tell_to_end(self) -> None:
         self._shell.signal(signal.SIGTERM)
 
-    def _kill(self, running: Running) -> None:
+    def _kill(self, running: StartedCommand) -> None:
         """Kill the foreground group repeatedly, because a shell loop may start the next program."""
         if running.phase >= Phase.ASKED:
             return

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Optional
 
-from flowengine_envs.inside.inotify import Folder
-from flowengine_envs.inside.loop import Loop
+from flowengine_envs.inside.inotify import WatchedFolder
+from flowengine_envs.inside.loop import EventLoop
 
 
 class TerminalFiles:
@@ -26,7 +26,7 @@ class TerminalFiles:
         happened: Called with an event and the name of its file.
     """
 
-    def __init__(self, loop: Loop, folder: str, happened: Callable[[int, str], None]) -> None:
+    def __init__(self, loop: EventLoop, folder: str, happened: Callable[[int, str], None]) -> None:
         self.folder = folder
         self._draft = f"{folder}.pipe"
         """A pipe under construction, outside the watched directory."""
@@ -34,7 +34,7 @@ class TerminalFiles:
         self._happened = happened
         self._gates: dict[str, int] = {}
         self._texts: dict[str, str] = {}
-        self._events: Optional[Folder] = None  # noqa: UP045
+        self._events: Optional[WatchedFolder] = None  # noqa: UP045
         _remove(folder)
         self.mend()
 
@@ -47,7 +47,7 @@ class TerminalFiles:
         with suppress(FileExistsError):
             os.makedirs(self.folder, mode=0o700)
             self._forget()
-            self._events = Folder(self._loop, self.folder, self._happened)
+            self._events = WatchedFolder(self._loop, self.folder, self._happened)
         for name, text in self._texts.items():
             if not os.path.exists(self.path(name)):
                 self.write(name, text)

@@ -32,7 +32,7 @@ _OWN = os.makedev(5, 0)
 _NEXT = getattr(termios, "VLNEXT", 15)
 
 
-class Process(NamedTuple):
+class TerminalProcess(NamedTuple):
     """A process of the terminal."""
 
     pid: int
@@ -44,7 +44,7 @@ class Process(NamedTuple):
     name: str
 
 
-class Seen(NamedTuple):
+class TerminalState(NamedTuple):
     """The state of a terminal."""
 
     shell: int = 0
@@ -57,7 +57,7 @@ class Seen(NamedTuple):
     """Foreground group of the terminal."""
 
 
-def process(pid: int) -> Optional[Process]:  # noqa: UP045
+def process(pid: int) -> Optional[TerminalProcess]:  # noqa: UP045
     """Return a process, or None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -67,10 +67,10 @@ def process(pid: int) -> Optional[Process]:  # noqa: UP045
     name = head.partition(b"(")[2].decode(errors="replace")
     fields = tail.split()
     state = fields[0].decode()
-    return Process(pid, int(fields[1]), int(fields[2]), state, int(fields[5]), name)
+    return TerminalProcess(pid, int(fields[1]), int(fields[2]), state, int(fields[5]), name)
 
 
-def tree(root: int) -> Iterator[Process]:
+def tree(root: int) -> Iterator[TerminalProcess]:
     """Yield a process and its descendants."""
     found = process(root)
     if found is None:
@@ -81,7 +81,7 @@ def tree(root: int) -> Iterator[Process]:
             yield from tree(int(child))
 
 
-def described(found: Sequence[Process], secrets: Sequence[bytes]) -> list[dict[str, Any]]:
+def described(found: Sequence[TerminalProcess], secrets: Sequence[bytes]) -> list[dict[str, Any]]:
     """Return a description of processes for a result, without secrets.
 
     With many processes, only names are included. The kernel blocks a reader of a process's command
@@ -93,11 +93,11 @@ def described(found: Sequence[Process], secrets: Sequence[bytes]) -> list[dict[s
     return [_description(each, _command(each, secrets)) for each in found]
 
 
-def _description(each: Process, command: str) -> dict[str, Any]:
+def _description(each: TerminalProcess, command: str) -> dict[str, Any]:
     return {"pid": each.pid, "command": command, "state": each.state}
 
 
-def _command(each: Process, secrets: Sequence[bytes]) -> str:
+def _command(each: TerminalProcess, secrets: Sequence[bytes]) -> str:
     command = ""
     with suppress(OSError), open(f"/proc/{each.pid}/cmdline", "rb") as file:
         line = masked(file.read(_COMMAND * 4).replace(b"\0", b" "), secrets)
@@ -105,7 +105,7 @@ def _command(each: Process, secrets: Sequence[bytes]) -> str:
     return command[:_COMMAND] or each.name
 
 
-def look(root: int, fd: int) -> Seen:
+def look(root: int, fd: int) -> TerminalState:
     """Return the state of a terminal.
 
     Args:
@@ -117,14 +117,14 @@ def look(root: int, fd: int) -> Seen:
     """
     found = list(tree(root))
     if not found:
-        return Seen()
+        return TerminalState()
     group = found[0].foreground
     try:
         flags = termios.tcgetattr(fd)
         unread = struct.unpack("i", ioctl(fd, termios.FIONREAD, b"\0" * 4))[0]
         device = os.fstat(fd).st_rdev
     except (OSError, termios.error):
-        return Seen(group=group)
+        return TerminalState(group=group)
     lines, echo = bool(flags[3] & termios.ICANON), bool(flags[3] & termios.ECHO)
     waiting = None
     if not unread:
@@ -135,11 +135,11 @@ def look(root: int, fd: int) -> Seen:
             if count is None or (lines and count == 0):
                 continue
             if _at_prompt(each.pid, count, flags, lines=lines):
-                return Seen(each.pid, plain=program(each.pid) != "bash", group=group)
+                return TerminalState(each.pid, plain=program(each.pid) != "bash", group=group)
             waiting = "keys" if not lines else "line" if echo else "secret"
             if not lines and program(each.pid) == "bash" and not echo:
                 waiting = "secret"  # `read -s` reads characters, not lines
-    return Seen(waiting=waiting, group=group)
+    return TerminalState(waiting=waiting, group=group)
 
 
 def _asks(pid: int, device: int) -> Optional[int]:  # noqa: UP045

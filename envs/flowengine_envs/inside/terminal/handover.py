@@ -12,9 +12,9 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
-from flowengine_envs.inside.loop import Loop, Outbox
+from flowengine_envs.inside.loop import EventLoop, Outbox
 from flowengine_envs.inside.terminal import foreground
-from flowengine_envs.inside.terminal.command import BACKGROUND, Phase, Running
+from flowengine_envs.inside.terminal.command import BACKGROUND, Phase, StartedCommand
 from flowengine_envs.inside.terminal.ending import Ending
 from flowengine_envs.inside.terminal.files import TerminalFiles
 from flowengine_envs.inside.terminal.shell import TerminalShell
@@ -49,7 +49,7 @@ There are several, because a function may shadow a builtin, and a builtin may be
 """
 
 
-class Lines:
+class LineWriter:
     """Writes these lines.
 
     Args:
@@ -65,7 +65,7 @@ class Lines:
         self._shell = shell
         self._secrets = secrets
 
-    def taking(self, running: Running) -> bytes:
+    def taking(self, running: StartedCommand) -> bytes:
         """Return the line to type, with which the shell reads a command from its pipe."""
         return _WAYS[self._shell.way].format(self._files.path(running.id)).encode()
 
@@ -74,7 +74,7 @@ class Lines:
         self._shell.way = (self._shell.way + 1) % len(_WAYS)
         return self._shell.way > 0
 
-    def telling(self, running: Running) -> bytes:
+    def telling(self, running: StartedCommand) -> bytes:
         """Return the line that reports how the previous command ended and keeps its status.
 
         No output goes to its descriptor, which an interrupted bash does not restore.
@@ -86,7 +86,7 @@ class Lines:
         mark = f"{self._files.path(running.id)}.$?.{codes}"
         return f' 9>"{mark}" 9>"{gate}" 9>"/dev/null$(exit $?)"\n'.encode()
 
-    def shown(self, running: Running) -> bytes:
+    def shown(self, running: StartedCommand) -> bytes:
         """Return terminal output that replaces the typed line by the command."""
         text = clean(masked(running.task.text, self._secrets)).strip()
         line = "".join(each for each in text.partition("\n")[0] if each.isprintable())
@@ -109,10 +109,10 @@ class Handover:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         shell: TerminalShell,
         files: TerminalFiles,
-        lines: Lines,
+        lines: LineWriter,
         stream: TerminalStream,
         tmux: Tmux,
         ending: Ending,
@@ -137,29 +137,29 @@ class Handover:
         self._between = Transcript(BACKGROUND)
         self._stream.sink = self._between
 
-    def prepare(self, running: Running) -> None:
+    def prepare(self, running: StartedCommand) -> None:
         """Create the pipe of a command."""
         running.pipe = self._files.make_pipe(running.id)
         running.timers.append(self._loop.after(BEGIN, partial(self._ending.stuck, running)))
 
-    def type(self, running: Running) -> None:
+    def type(self, running: StartedCommand) -> None:
         """Type the line with which the shell opens the pipe of a command."""
         # Without remaining jobs, output since the last command is only the prompt.
         running.background = self._between.bytes() if self._jobs else b""
         self._stream.sink = running.echo
         self._type(running)
 
-    def _type(self, running: Running) -> None:
+    def _type(self, running: StartedCommand) -> None:
         running.typed.append(self._lines.taking(running))
         # Text already typed at the prompt must not become part of it.
         self._tmux.type(_CLEAR + running.typed[-1] + b"\r")
         running.timers.append(self._loop.after(_MISSED, partial(self._look, running, 0)))
 
-    def _look(self, running: Running, found: int) -> None:
+    def _look(self, running: StartedCommand, found: int) -> None:
         """Check whether the shell is at its prompt, after tmux has forwarded the typed line."""
         self._tmux.cursor(lambda *_: self._tmux.cursor(lambda *_: self._typed(running, found)))
 
-    def _typed(self, running: Running, found: int) -> None:
+    def _typed(self, running: StartedCommand, found: int) -> None:
         tty = self._stream.tty
         if running.phase > Phase.TYPED or tty is None:
             return
@@ -171,7 +171,7 @@ class Handover:
         else:
             self._ending.stuck(running)
 
-    def opened(self, running: Running) -> None:
+    def opened(self, running: StartedCommand) -> None:
         """Hand the command to the shell, which now reads from the pipe."""
         running.phase = Phase.READ
         running.was_read = True
@@ -179,13 +179,13 @@ class Handover:
             timer.cancel()
         self._stream.barrier(partial(self._show, running))
 
-    def _show(self, running: Running) -> None:
+    def _show(self, running: StartedCommand) -> None:
         """Replace the typed line by the command, for viewers."""
         running.lines = running.echo.bytes().count(b"\n")
         running.lines += sum(len(line) // self._tmux.columns for line in running.typed)
         self._stream.barrier(partial(self._begin, running), self._lines.shown(running))
 
-    def _begin(self, running: Running) -> None:
+    def _begin(self, running: StartedCommand) -> None:
         if running.phase is not Phase.READ:  # The shell has ended since.
             return
         if self._jobs:
@@ -198,7 +198,7 @@ class Handover:
         self._hand(running)
         self._ending.watch(running)
 
-    def _hand(self, running: Running) -> None:
+    def _hand(self, running: StartedCommand) -> None:
         """Write the command into the pipe, unless it was already interrupted."""
         assert running.pipe is not None
         running.phase = Phase.HANDED
@@ -216,12 +216,12 @@ class Handover:
             running.timers.append(self._loop.after(running.task.timeout, stop))
         self._let_type(running)
 
-    def _let_type(self, running: Running) -> None:
+    def _let_type(self, running: StartedCommand) -> None:
         held, running.held = running.held, []
         for call, _dropped in held:
             call()
 
-    def close_pipe(self, running: Running) -> None:
+    def close_pipe(self, running: StartedCommand) -> None:
         """Close the pipe of a command, discarding the rest."""
         if running.pipe is not None:
             self._loop.forget(running.pipe)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
-from flowengine_envs.inside.programs import Programs
+from flowengine_envs.inside.programs import ProgramStarter
 from flowengine_envs.inside.terminal.command import Gone, TerminalPlan, TypedCommand
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class TerminalRequests:
 
     def __init__(
         self,
-        programs: Programs,
+        programs: ProgramStarter,
         say: Say,
         begins: Callable[[], None],
         full: Callable[[], bool],

@@ -69,7 +69,7 @@ class TerminalShell:
             each = foreground.process(each.parent)
         return found
 
-    def at_prompt(self, seen: foreground.Seen) -> None:
+    def at_prompt(self, seen: foreground.TerminalState) -> None:
         """Record the shell that was found at its prompt."""
         if seen.shell != self.idle:
             self.way = 0

@@ -11,7 +11,7 @@ import secrets
 from functools import partial
 from typing import Optional, Protocol
 
-from flowengine_envs.inside.loop import Call, Loop, Timer
+from flowengine_envs.inside.loop import Call, EventLoop, ScheduledCall
 
 _MARK = 5.0
 """Seconds within which a number written to the terminal must be read back."""
@@ -33,10 +33,10 @@ class TerminalStream:
         loop: The loop.
     """
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
         self._tty: Optional[int] = None  # noqa: UP045
-        self._barriers: list[tuple[bytes, Call, Timer]] = []
+        self._barriers: list[tuple[bytes, Call, ScheduledCall]] = []
         self._held = b""
         self.sink: Optional[Sink] = None  # noqa: UP045
         """Receives the output. None: it is discarded."""

@@ -21,7 +21,7 @@ from typing import Any, Optional
 from flowengine_envs.inside.commands import Say
 from flowengine_envs.inside.inotify import CLOSED, MADE, OPENED
 from flowengine_envs.inside.loop import Call
-from flowengine_envs.inside.programs import Ended, Programs
+from flowengine_envs.inside.programs import ProgramEnd, ProgramStarter
 from flowengine_envs.inside.terminal import foreground
 from flowengine_envs.inside.terminal.answers import Answers, CommandAnswer, Waiters
 from flowengine_envs.inside.terminal.command import (
@@ -29,13 +29,13 @@ from flowengine_envs.inside.terminal.command import (
     Gone,
     NoCommand,
     Phase,
-    Running,
+    StartedCommand,
     TerminalPlan,
     TypedCommand,
 )
 from flowengine_envs.inside.terminal.ending import Ending
 from flowengine_envs.inside.terminal.files import TerminalFiles
-from flowengine_envs.inside.terminal.handover import BEGIN, Handover, Lines
+from flowengine_envs.inside.terminal.handover import BEGIN, Handover, LineWriter
 from flowengine_envs.inside.terminal.shell import START, TerminalShell, pane
 from flowengine_envs.inside.terminal.stream import TerminalStream
 from flowengine_envs.inside.terminal.tmux import SETTINGS, Tmux
@@ -61,7 +61,7 @@ class Terminal:
     """
 
     def __init__(
-        self, programs: Programs, plan: TerminalPlan, opened: Any, full: Callable[[], bool]
+        self, programs: ProgramStarter, plan: TerminalPlan, opened: Any, full: Callable[[], bool]
     ) -> None:
         loop = programs.loop
         self._loop = loop
@@ -74,9 +74,9 @@ class Terminal:
         self._files.write("settings", SETTINGS)
         self._stream = TerminalStream(loop)
         self._shell = TerminalShell()
-        self._lines = Lines(self._files, self._shell, plan.secrets)
+        self._lines = LineWriter(self._files, self._shell, plan.secrets)
         self._answers = Answers(plan, self._shell)
-        self._running: Optional[Running] = None  # noqa: UP045
+        self._running: Optional[StartedCommand] = None  # noqa: UP045
         self._last: Optional[CommandAnswer] = None  # noqa: UP045
         self._waiters = Waiters(loop, self._stands)
         self._commands = 0
@@ -134,7 +134,7 @@ class Terminal:
         if not self._mended():
             raise Gone
         self._commands += 1
-        running = Running(self._commands, request, task, self._shell.cwd(self._plan.cwd))
+        running = StartedCommand(self._commands, request, task, self._shell.cwd(self._plan.cwd))
         if task.follow:
             running.follow = partial(self._follow, request, say)
         self._running = running
@@ -150,11 +150,11 @@ class Terminal:
         if request in self._waiters and not self._full():
             say({"part": "followed"}, data)
 
-    def _type(self, running: Running, pid: int) -> None:
+    def _type(self, running: StartedCommand, pid: int) -> None:
         if pid == self._shell.pid:  # Otherwise its end is reported.
             self._handover.type(running)
 
-    def _lose(self, running: Running) -> None:
+    def _lose(self, running: StartedCommand) -> None:
         """End a command that no shell has started. The next shell may need activation first."""
         running.stopped = "lost"
         running.phase = Phase.ENDED
@@ -373,7 +373,7 @@ class Terminal:
             return False
         return True
 
-    def _ended(self, ended: Ended, words: str) -> None:
+    def _ended(self, ended: ProgramEnd, words: str) -> None:
         """Handle the end of the whole terminal."""
         self.alive = False
         opened, self._opened = self._opened, None
@@ -391,23 +391,23 @@ class Terminal:
 
     # Events found by checking processes
 
-    def _at_prompt(self, running: Running, seen: foreground.Seen) -> None:
+    def _at_prompt(self, running: StartedCommand, seen: foreground.TerminalState) -> None:
         # The rest of a command that was interrupted while the shell read it is not needed.
         self._handover.close_pipe(running)
         self._shell.at_prompt(seen)
         running.phase = Phase.ASKED
         self._stream.barrier(partial(self._ask, running))
 
-    def _waits(self, running: Running) -> None:
+    def _waits(self, running: StartedCommand) -> None:
         self._stream.barrier(partial(self._tell_waiting, running))
 
-    def _tell_waiting(self, running: Running) -> None:
+    def _tell_waiting(self, running: StartedCommand) -> None:
         if running is self._running and running.waiting is not None:
             text = clean(masked(running.output.bytes(), self._plan.secrets))
             running.waiting["prompt"] = text.rpartition("\n")[2]
             self._answer("waiting_for_input")
 
-    def _ask(self, running: Running) -> None:
+    def _ask(self, running: StartedCommand) -> None:
         """Make the shell at its prompt report how the last command ended."""
         if running is self._running and running.phase < Phase.ENDED and self._mended():
             self._stream.sink = None
@@ -424,7 +424,7 @@ class Terminal:
         if running is not None:
             self._waiters.answer(self._answers.standing(running, status))
 
-    def _finish(self, running: Running, code: Optional[int], codes: list[int]) -> None:  # noqa: UP045
+    def _finish(self, running: StartedCommand, code: Optional[int], codes: list[int]) -> None:  # noqa: UP045
         if running is not self._running:
             return
         self._running = None
@@ -442,7 +442,7 @@ class Terminal:
         self._files.open_gate(running.id)
 
 
-def _last_words(ended: Ended) -> str:
+def _last_words(ended: ProgramEnd) -> str:
     if ended.failed is not None:
         return f"tmux cannot be started: {os.strerror(ended.failed)}"
     return f"tmux ended (exit code {ended.exit_code}, signal {ended.signal})"

@@ -15,7 +15,7 @@ from typing import Any, Optional
 
 from flowengine_envs.inside.keepers import Launch
 from flowengine_envs.inside.loop import Outbox, close_quietly
-from flowengine_envs.inside.programs import Ended, Programs
+from flowengine_envs.inside.programs import ProgramEnd, ProgramStarter
 
 SOCKET = "socket"
 SESSION = "term"
@@ -59,13 +59,13 @@ class Tmux:
 
     def __init__(
         self,
-        programs: Programs,
+        programs: ProgramStarter,
         folder: str,
         env: Mapping[str, str],
         cwd: str,
         limits: Mapping[str, int],
         output: Callable[[bytes], None],
-        ended: Callable[[Ended, str], None],
+        ended: Callable[[ProgramEnd, str], None],
     ) -> None:
         loop = programs.loop
         self._loop = loop
@@ -196,7 +196,7 @@ class Tmux:
         else:
             self._block.append(line)
 
-    def _has_ended(self, ended: Ended) -> None:
+    def _has_ended(self, ended: ProgramEnd) -> None:
         self._input.close()
         self._loop.forget(self._feed)
         self._read()

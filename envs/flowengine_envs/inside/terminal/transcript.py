@@ -55,7 +55,7 @@ class Transcript:
         del self._tail[:over]
 
 
-class Records:
+class TranscriptFiles:
     """Two files, `raw.log` and `clean.log`, with one entry per command.
 
     An entry is a line of JSON, whose `bytes` is the length of the output after it, then the output

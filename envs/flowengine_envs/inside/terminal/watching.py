@@ -7,7 +7,7 @@ from functools import partial
 from typing import Optional
 
 from flowengine_envs.inside.commands import Say
-from flowengine_envs.inside.loop import Loop
+from flowengine_envs.inside.loop import EventLoop
 from flowengine_envs.inside.terminal.tmux import Tmux
 from flowengine_envs.link.terminal_text import masked
 
@@ -26,7 +26,7 @@ class Watching:
     """
 
     def __init__(
-        self, loop: Loop, tmux: Tmux, secrets: Sequence[bytes], busy: Callable[[], bool]
+        self, loop: EventLoop, tmux: Tmux, secrets: Sequence[bytes], busy: Callable[[], bool]
     ) -> None:
         self._loop = loop
         self._tmux = tmux

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from flowengine_envs.kinds.results import Streams
-from flowengine_envs.workspaces.files import Draft, Refused, Workspace
+from flowengine_envs.kinds.results import OutputStreams
+from flowengine_envs.workspaces.files import Draft, PathRefused, Workspace
 
 _READ = 1 << 18
 
@@ -29,7 +29,13 @@ class Captured:
     """
 
     def __init__(
-        self, name: str, streams: Streams, workspace: Workspace, path: str, kept: int, most: int
+        self,
+        name: str,
+        streams: OutputStreams,
+        workspace: Workspace,
+        path: str,
+        kept: int,
+        most: int,
     ) -> None:
         self._name = name
         self._streams = streams
@@ -49,11 +55,11 @@ class Captured:
             self._take(data)
 
     def finish(self) -> dict[str, Any]:
-        """Close the file, and return the description of this stream for `Streams.text`."""
+        """Close the file, and return the description of this stream for `OutputStreams.text`."""
         if self._draft is not None:
             try:
                 self._draft.finish()
-            except Refused:
+            except PathRefused:
                 self._in_file = 0
                 self._draft.drop()
         self._streams.take({"stream": self._name, "tail": True}, bytes(self._tail))
@@ -84,7 +90,7 @@ class Captured:
     def _begin_file(self) -> None:
         try:
             self._draft = self._workspace.write(self._path, 0o644)
-        except Refused:
+        except PathRefused:
             return
         self._write(bytes(self._head))
         self._write(bytes(self._tail))
@@ -96,5 +102,5 @@ class Captured:
         try:
             self._draft.add(part)
             self._in_file += len(part)
-        except Refused:  # The disk is full. The result reports how much is missing.
+        except PathRefused:  # The disk is full. The result reports how much is missing.
             self._most = self._in_file

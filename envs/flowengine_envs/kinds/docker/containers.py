@@ -23,7 +23,13 @@ from flowengine.sdk.environments import (
     blocking,
 )
 from flowengine_envs.kinds.docker.captured import Captured
-from flowengine_envs.kinds.results import ContainerResult, LimitMet, OnOutput, Streams, limit_met
+from flowengine_envs.kinds.results import (
+    ContainerResult,
+    LimitMet,
+    OnOutput,
+    OutputStreams,
+    limit_met,
+)
 from flowengine_envs.kinds.workspace import InWorkspace
 from flowengine_envs.sandboxes.docker import sandbox
 from flowengine_envs.sandboxes.docker.building import wanted
@@ -118,7 +124,7 @@ class Containers(InWorkspace):
         quota = await asyncio.to_thread(self._quota)
         self._running[box] = None
         began = time.monotonic()
-        streams = Streams(on_output)
+        streams = OutputStreams(on_output)
         captures = [self._captured(name, streams) for name in ("stdout", "stderr")]
         try:
             await box.open()
@@ -220,7 +226,7 @@ class Containers(InWorkspace):
             if pace.is_due(_LOOK) and await asyncio.to_thread(self._taken, pace) > quota:
                 return
 
-    def _captured(self, name: str, streams: Streams) -> Captured:
+    def _captured(self, name: str, streams: OutputStreams) -> Captured:
         path = f"{self.own}/output/{name}-{os.urandom(4).hex()}.txt"
         kept, file = self.call_limits.kept, self.call_limits.file
         return Captured(name, streams, self._own, path, kept, file)

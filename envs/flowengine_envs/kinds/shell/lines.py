@@ -11,7 +11,7 @@ LONGEST = 64 * 1024
 """Bytes after which an unfinished line is passed on."""
 
 
-class Lines:
+class LineAssembler:
     """Assembles lines of text from pieces.
 
     Args:

@@ -22,7 +22,7 @@ class Waiting(NamedTuple):
     """The last line of its output."""
 
 
-class Process(NamedTuple):
+class ShellProcess(NamedTuple):
     """A process of the terminal."""
 
     pid: int
@@ -54,9 +54,9 @@ class ShellResult(NamedTuple):
     waiting: Waiting | None = None
     background: str = ""
     """Output of earlier jobs between the previous command and this one."""
-    jobs: Sequence[Process] = ()
+    jobs: Sequence[ShellProcess] = ()
     """Processes that the shell started and that still run after the command has ended."""
-    processes: Sequence[Process] = ()
+    processes: Sequence[ShellProcess] = ()
     """Processes that run now."""
     shell_restarted: bool = False
     """Whether the command ended the shell. Its directory, variables and functions are lost."""
@@ -103,8 +103,8 @@ def shell_result(answer: Mapping[str, Any], raw: bytes, background: bytes) -> Sh
         signal=code - 128 if code is not None and 128 < code <= 192 else None,
         waiting=None if waiting is None else Waiting(**waiting),
         background=clean(background),
-        jobs=[Process(**each) for each in answer["jobs"]],
-        processes=[Process(**each) for each in answer["processes"]],
+        jobs=[ShellProcess(**each) for each in answer["jobs"]],
+        processes=[ShellProcess(**each) for each in answer["processes"]],
         shell_restarted=answer["restarted"],
         left_out=answer["left_out"],
     )

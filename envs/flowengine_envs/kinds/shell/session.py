@@ -34,7 +34,7 @@ from flowengine_envs.kinds.shell.input import (
     checked_command,
     is_plain,
 )
-from flowengine_envs.kinds.shell.lines import Lines
+from flowengine_envs.kinds.shell.lines import LineAssembler
 from flowengine_envs.kinds.shell.mirror import Mirror
 from flowengine_envs.kinds.shell.result import ShellResult, shell_result
 from flowengine_envs.kinds.supervised import Supervised
@@ -157,7 +157,7 @@ class Shell(Supervised):
         if wrong is not None:
             return wrong
         self._began = (timeout, Counted(self.sandbox))
-        lines = None if on_output is None else Lines(self._masked, on_output)
+        lines = None if on_output is None else LineAssembler(self._masked, on_output)
         try:
             return await self._begin_in_any(text, hard, wait, lines)
         finally:
@@ -168,7 +168,7 @@ class Shell(Supervised):
     async_run = awaitable(_run)
 
     async def _begin_in_any(
-        self, text: bytes, hard: float | None, wait: float | None, lines: Lines | None
+        self, text: bytes, hard: float | None, wait: float | None, lines: LineAssembler | None
     ) -> ShellResult:
         """Start a command. If the shell ends before reading it, use the next shell."""
         result = await self._begin(text, hard, wait, lines)
@@ -468,7 +468,11 @@ class Shell(Supervised):
         return await self._channel.request(request, payload, about, on_answer, **fields)
 
     async def _begin(
-        self, text: bytes, hard: float | None, wait: float | None, lines: Lines | None = None
+        self,
+        text: bytes,
+        hard: float | None,
+        wait: float | None,
+        lines: LineAssembler | None = None,
     ) -> ShellResult:
         fields = {"timeout": hard, "grace": GRACE, "kept": self.limits.output or OUTPUT}
         return await self._answer(
@@ -476,7 +480,7 @@ class Shell(Supervised):
         )
 
     async def _answer(
-        self, request: str, payload: bytes = b"", lines: Lines | None = None, **fields: Any
+        self, request: str, payload: bytes = b"", lines: LineAssembler | None = None, **fields: Any
     ) -> ShellResult:
         parts = {"raw": bytearray(), "background": bytearray()}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowengine.sdk import EnvironmentLost
-from flowengine.sdk.environments import Leftover, Owner
+from flowengine.sdk.environments import Leftover, ProcessIdentity
 from flowengine_envs.sandboxes.docker.daemon import connect
 from flowengine_envs.sandboxes.docker.ownership import take_back_left
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 
-def sweep(is_dead: Callable[[Owner], bool]) -> None:
+def sweep(is_dead: Callable[[ProcessIdentity], bool]) -> None:
     """Remove containers whose labels name a dead owner on this machine."""
     client = connect()
     for found in client.api.containers(all=True, filters={"label": ["flowengine=1"]}):
@@ -24,10 +24,10 @@ def sweep(is_dead: Callable[[Owner], bool]) -> None:
             remove(client, found["Id"])
 
 
-def _owner(labels: Mapping[str, str]) -> Owner | None:
+def _owner(labels: Mapping[str, str]) -> ProcessIdentity | None:
     """Return the owner of a container, or None if its labels do not name one."""
     try:
-        return Owner(
+        return ProcessIdentity(
             int(labels["flowengine.pid"]),
             int(labels["flowengine.started"]),
             labels["flowengine.boot"],

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _KILLED = 137
 
 
-class Running:
+class ContainerProgram:
     """A program in a container.
 
     Args:

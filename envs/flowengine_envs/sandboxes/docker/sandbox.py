@@ -25,7 +25,7 @@ from flowengine.sdk.environments import (
     VARIABLE,
     Capabilities,
     Leftover,
-    Owner,
+    ProcessIdentity,
     Program,
     Request,
     Sandbox,
@@ -40,7 +40,7 @@ from flowengine_envs.sandboxes.docker.daemon import Attached, attached, connect
 from flowengine_envs.sandboxes.docker.fetching import find_image
 from flowengine_envs.sandboxes.docker.leftovers import reap, remove, sweep
 from flowengine_envs.sandboxes.docker.ownership import group, lend, take_back, user, writable_inside
-from flowengine_envs.sandboxes.docker.programs import Running
+from flowengine_envs.sandboxes.docker.programs import ContainerProgram
 from flowengine_envs.sandboxes.docker.rights import (
     HOME,
     network,
@@ -398,7 +398,7 @@ class Docker(Sandbox):
         made = await asyncio.to_thread(self._exec, list(argv), dict(env))
         body = json.dumps({"Detach": False, "Tty": False}).encode()
         streams, stdin = await attached(f"/exec/{made}/start", body)
-        return Running(self._client, made, streams, stdin)
+        return ContainerProgram(self._client, made, streams, stdin)
 
     async def last_words(self) -> str:
         """Return the last output of the first process, if it has ended."""
@@ -475,7 +475,7 @@ class Docker(Sandbox):
         await asyncio.to_thread(reap, leftover)
 
     @classmethod
-    async def sweep(cls, is_dead: Callable[[Owner], bool]) -> None:
+    async def sweep(cls, is_dead: Callable[[ProcessIdentity], bool]) -> None:
         """Remove containers whose labels name a dead owner on this machine."""
         await asyncio.to_thread(sweep, is_dead)
 
