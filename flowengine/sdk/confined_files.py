@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 from flowengine.sdk.engine_files import is_in_use, is_own_folder, is_own_name, is_own_path, is_store
 from flowengine.sdk.errors import NotAFile, PathEscape, StepError, ToolError, ValidationError
-from flowengine.sdk.path_walk import DirectoryEntry, LeadsOut, walked
+from flowengine.sdk.path_walk import DirectoryEntry, LeadsOut, NotRegular, open_file, walked
 
 
 class Below:
@@ -106,15 +106,15 @@ class Below:
         Raises:
             ToolError: The file does not exist.
         """
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with self._walk(path) as place, _naming(path):
             info = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
             if info.st_nlink > 1 and is_in_use(info):
                 raise self._own(path)
-            file = os.open(place.name, flags, dir_fd=place.folder)
             try:
-                if not stat.S_ISREG(os.fstat(file).st_mode):
-                    raise self._no_file(path)
+                file = open_file(place.name, place.folder)
+            except NotRegular:
+                raise self._no_file(path) from None
+            try:
                 if is_store(os.pread(file, 100, 0)):  # by another name, such as a hard link
                     raise self._own(path)
             except BaseException:
@@ -279,23 +279,21 @@ class Below:
     ) -> Iterator[DirectoryEntry]:
         """Open the directory that contains a path's last name, or with `enter` that directory."""
         self._check_names(path)
-        roots = (os.path.abspath(self._root), os.path.realpath(self._root))
+        root = self._root
+        roots = (os.path.abspath(root), os.path.realpath(root))
+
+        def check(folder: int, name: str) -> None:
+            if is_own_name(name, folder) if name else is_own_folder(os.fstat(folder)):
+                raise self._own(path)
+
         with _naming(path):
-            root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            if is_own_path(root):
+                raise self._own(path)
             try:
-                if is_own_path(self._root) or is_own_folder(os.fstat(root)):
-                    raise self._own(path)
-
-                def check(folder: int, name: str) -> None:
-                    if is_own_name(name, folder) if name else is_own_folder(os.fstat(folder)):
-                        raise self._own(path)
-
                 with walked(root, path, roots=roots, enter=enter, make=make, check=check) as place:
                     yield place
             except LeadsOut as error:
                 raise self._outside(path, f"{self._leads_out} {error}".rstrip()) from None
-            finally:
-                os.close(root)
 
 
 def _fits(name: str, pattern: str) -> bool:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from flowengine.configuration_folders import MACHINE_FOLDER, user_folder
+from flowengine.sdk.path_walk import open_file
 from flowengine.store_folder import (
     APPLICATION_ID,
     DATABASE,
@@ -67,9 +68,7 @@ def _is_own_entry(name: str, folder: int) -> bool:
             return False  # only a hard link gives a database another name
         if is_in_use(found):
             return True
-        with open(
-            name, "rb", opener=lambda path, flags: os.open(path, flags, dir_fd=folder)
-        ) as file:
+        with open(open_file(name, folder), "rb") as file:
             return is_store(file.read(100))
     except OSError:
         return False

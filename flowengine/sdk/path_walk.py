@@ -2,7 +2,8 @@
 
 Every path is walked one name at a time from an open directory. The operating system never follows
 links: a link is read, and its target is walked in the same way. The opened file is therefore the
-one that was checked, even if another process replaces a directory by a link in between.
+one that was checked, even if another process replaces a directory by a link in between. `open_file`
+opens the last name, if it is a regular file.
 
 Environments also send this module into sandboxes, so it imports only the standard library, and
 works with Python 3.9.
@@ -12,20 +13,24 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER = _ROOT | os.O_NOFOLLOW
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LINKS = 40
 _SHOWN = 200
 """Characters of a link's target in a message."""
 _DEPTH = 512
 """Maximum directory depth, because each level needs an open descriptor."""
 
+StrPath = Union[str, "os.PathLike[str]"]
 Check = Callable[[int, str], None]
 """Refuses a part of a path. It is called with a directory and each name in it, and with an empty
-name for each directory that was entered."""
+name for the root and each directory that was entered."""
 
 
 class LeadsOut(Exception):
@@ -33,6 +38,18 @@ class LeadsOut(Exception):
 
     The message names the last link that was followed and its target. It is empty without a link.
     """
+
+
+class NotRegular(OSError):
+    """A name is not a regular file.
+
+    Args:
+        kind: As of `kind_of`.
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(errno.EINVAL, f"it is {kind}")
+        self.kind = kind
 
 
 class DirectoryEntry(NamedTuple):
@@ -48,7 +65,7 @@ def _allow(folder: int, name: str) -> None:
 
 @contextmanager
 def walked(
-    root: int,
+    root: Union[int, StrPath],  # noqa: UP007 - sent into sandboxes
     path: str,
     *,
     roots: Sequence[str] = (),
@@ -59,7 +76,7 @@ def walked(
     """Open the directory that contains the last name of a path.
 
     Args:
-        root: The descriptor of the directory that contains all paths.
+        root: The directory that contains all paths, by its path or an open descriptor.
         path: Relative path. Links are followed if they stay below the root.
         roots: Absolute paths of the root, which absolute links may begin with.
         enter: Whether to open the last name, too, which must be a directory.
@@ -68,13 +85,17 @@ def walked(
 
     Yields:
         The directory and the last name, or with `enter` that directory and `.`. The descriptor is
-        closed afterwards. Open the name in it with `O_NOFOLLOW`, since it may become a link.
+        closed afterwards. The name in it may become a link: `open_file` does not follow it.
 
     Raises:
         LeadsOut: The path or a link in it leads out of the root.
         OSError: A directory does not exist or cannot be opened.
     """
     with ExitStack() as opened:
+        if not isinstance(root, int):
+            root = os.open(root, _ROOT)
+            opened.callback(os.close, root)
+        check(root, "")
         folders = [root]
         names = path.split("/")[::-1]
         links = 0
@@ -135,3 +156,49 @@ def _enter(name: str, folder: int, *, make: bool) -> int:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=folder)
     return os.open(name, _FOLDER, dir_fd=folder)
+
+
+def open_file(name: StrPath, folder: Optional[int] = None) -> int:  # noqa: UP045 - sent into sandboxes
+    """Open a regular file for reading, without following a link.
+
+    Anything else is refused before it is opened, because opening a pipe or a device has effects.
+
+    Args:
+        name: Its name in the directory, or its path.
+        folder: The descriptor of the directory. Default: the working directory.
+
+    Returns:
+        Its descriptor.
+
+    Raises:
+        NotRegular: It is a link, directory, pipe, socket or device.
+        OSError: It does not exist or cannot be opened.
+    """
+    _check_regular(os.stat(name, dir_fd=folder, follow_symlinks=False))
+    file = os.open(name, _FILE, dir_fd=folder)
+    try:
+        _check_regular(os.fstat(file))  # it may have been replaced in between
+    except NotRegular:
+        os.close(file)
+        raise
+    return file
+
+
+def _check_regular(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise NotRegular(kind_of(found.st_mode))
+
+
+def kind_of(mode: int) -> str:
+    """Return `file`, `folder`, `link`, `pipe`, `socket` or `device`, by the mode of an entry."""
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "folder"
+    if stat.S_ISLNK(mode):
+        return "link"
+    if stat.S_ISFIFO(mode):
+        return "pipe"
+    if stat.S_ISSOCK(mode):
+        return "socket"
+    return "device"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import glob
 import os
-import stat
 from collections.abc import Iterator
 
-from flowengine.sdk.path_walk import LeadsOut, walked
+from flowengine.sdk.path_walk import LeadsOut, NotRegular, open_file, walked
 
 LEFT_OUT = "__pycache__"
 """Left behind by Python. Names that begin with a dot are left out, too."""
@@ -77,19 +76,14 @@ def read_folder(folder: str, largest: int) -> tuple[dict[str, bytes], list[str]]
 def _read(folder: str, name: str, most: int) -> bytes:
     """Return the beginning of a file in a directory."""
     path = os.path.join(folder, name)
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     roots = (folder, os.path.realpath(folder))
     try:
-        root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with walked(root, name, roots=roots) as place:
-                opened = os.open(place.name, flags, dir_fd=place.folder)
-        finally:
-            os.close(root)
+        with walked(folder, name, roots=roots) as place:
+            opened = open_file(place.name, place.folder)
         with open(opened, "rb") as file:
-            if not stat.S_ISREG(os.fstat(opened).st_mode):
-                raise UnreadableFolder(f"{path!r} is not a file", "remove it")
             return file.read(most)
+    except NotRegular:
+        raise UnreadableFolder(f"{path!r} is not a file", "remove it") from None
     except LeadsOut as error:
         message = f"{path!r} leads out of {folder!r} {error}".rstrip()
         raise UnreadableFolder(message, "copy the file into that directory") from None

@@ -6,12 +6,12 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from flowengine.sdk.engine_files import own_names
-from flowengine.sdk.path_walk import LeadsOut, walked
+from flowengine.sdk.path_walk import LeadsOut, NotRegular, open_file, walked
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE = 1024 * 1024
@@ -85,32 +85,6 @@ def _opened(path: str, name: str, above: int | None) -> _Folder:
     return _Folder(path, folder, sorted({*names} - left_out, reverse=True))
 
 
-@contextmanager
-def directory(root: Path, path: str) -> Iterator[int]:
-    """Open a directory below another one.
-
-    Raises:
-        LeadsOut: A link in its path leads out of it.
-        OSError: It cannot be opened.
-    """
-    opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with walked(opened, path, enter=True) as place:
-            yield place.folder
-    finally:
-        os.close(opened)
-
-
-def open_file(folder: int, name: str) -> int | None:
-    """Open a regular file for reading. Return None for anything else."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    opened = os.open(name, flags, dir_fd=folder)
-    if stat.S_ISREG(os.fstat(opened).st_mode):
-        return opened
-    os.close(opened)
-    return None
-
-
 def copy_tree(source: Path, target: Path, deepest: int, count: Callable[[int], None]) -> None:
     """Copy the files, directories and links of a directory, with modes and times.
 
@@ -141,8 +115,9 @@ def copy_tree(source: Path, target: Path, deepest: int, count: Callable[[int], N
 
 
 def _copy_file(entry: TreeEntry, copy: Path, count: Callable[[int], None]) -> None:
-    file = open_file(entry.folder, entry.name)
-    if file is None:
+    try:
+        file = open_file(entry.name, entry.folder)
+    except NotRegular:  # replaced meanwhile
         return
     try:
         count(os.fstat(file).st_size)
@@ -157,11 +132,8 @@ def are_equal(roots: tuple[Path, Path], path: str) -> bool:
     files: list[int] = []
     try:
         for root in roots:
-            with directory(root, above) as folder:
-                file = open_file(folder, name)
-            if file is None:
-                return False
-            files.append(file)
+            with walked(root, above, enter=True) as place:
+                files.append(open_file(name, place.folder))
         first, other = files
         if os.fstat(first).st_size != os.fstat(other).st_size:
             return False

@@ -23,7 +23,7 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.environments import Sandbox
-from flowengine.sdk.path_walk import DirectoryEntry, LeadsOut, walked
+from flowengine.sdk.path_walk import DirectoryEntry, LeadsOut, NotRegular, open_file, walked
 from flowengine.sdk.read_folders import UnreadableFolder, read_folder
 from flowengine_envs.kinds.python import Python, PythonSandbox
 from flowengine_envs.workspaces import files
@@ -293,6 +293,29 @@ def test_no_moment_is_one_at_which_a_swap_leads_outside(
 
     with ExitStack() as closed:
         assert escapes(workspace, outside, verbs(workspace, closed)) == expected
+
+
+def test_only_a_regular_file_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if another entry has taken its name since it was looked at."""
+    (tmp_path / "file").write_bytes(b"inside")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    regular, stat = os.stat(tmp_path / "file"), os.stat
+    try:
+        with open(open_file("file", folder), "rb") as file:
+            assert file.read() == b"inside"
+        for kind in ("link", "folder", "pipe"):
+            with pytest.raises(NotRegular, match=f"it is {kind}"):
+                open_file(kind, folder)
+        monkeypatch.setattr(os, "stat", lambda *_, **__: regular)
+        for kind in ("link", "folder", "pipe"):
+            with pytest.raises(OSError, match=r"it is|Too many"):
+                os.close(open_file(kind, folder))
+    finally:
+        monkeypatch.setattr(os, "stat", stat)
+        os.close(folder)
 
 
 ODD = """

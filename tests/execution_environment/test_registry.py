@@ -26,6 +26,7 @@ from flowengine.execution_environment import (
     register_provider,
     unregister_provider,
 )
+from flowengine.execution_environment.registry.entries import Registry
 from flowengine.execution_environment.registry.signatures import signed
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE
@@ -337,6 +338,19 @@ def test_a_damaged_entry_is_put_aside_and_its_processes_are_found_by_their_mark(
     assert kinds == ["damaged entry"] * len(DAMAGED) + ["processes", "workspace"]
     put_aside = [Path(each["path"]).read_bytes() for each in found[: len(DAMAGED)]]
     assert sorted(put_aside) == sorted(DAMAGED)
+
+
+def test_an_entry_without_end_is_put_aside_and_not_read(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "environments")
+    for folder in (registry.folder, registry.entries):
+        folder.mkdir(mode=0o700)
+    with open(registry.entries / "a.json", "wb") as entry:
+        entry.truncate(1 << 40)
+
+    entries, [damaged] = registry.read()
+
+    assert entries == []
+    assert damaged.stat().st_size == 1 << 40
 
 
 def test_an_entry_of_a_newer_release_is_left_to_it(

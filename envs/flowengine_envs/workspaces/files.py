@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Optional
 
-from flowengine.sdk.path_walk import LeadsOut, walked
+from flowengine.sdk.path_walk import LeadsOut, NotRegular, kind_of, open_file, walked
 
 _IN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LISTED = 10_000
@@ -67,7 +67,8 @@ class Workspace:
             PathRefused: It leads outside, is not a file, is too large, or cannot be opened.
         """
         with _refusing():
-            fd = self._open_to_read(self.below(path))
+            with walked(self.fd, self.below(path)) as place:
+                fd = open_file(place.name, place.folder)
             try:
                 return Reading(fd, largest)
             except BaseException:
@@ -127,8 +128,8 @@ class Workspace:
             PathRefused: It leads outside, is not a directory, or its paths are too long in total.
         """
         below = self.below(path)
-        with _refusing():
-            fd = self._open(below, _IN_FOLDER)
+        with _refusing(), walked(self.fd, below) as place:
+            fd = os.open(place.name, _IN_FOLDER | os.O_NOFOLLOW, dir_fd=place.folder)
         prefix = "" if below == "." else below + "/"
         found: list[dict[str, Any]] = []
         size = 0
@@ -137,7 +138,7 @@ class Workspace:
                 found.append(
                     {
                         "path": name,
-                        "kind": _kind(info.st_mode),
+                        "kind": kind_of(info.st_mode),
                         "size": info.st_size,
                         "mode": stat.S_IMODE(info.st_mode),
                         "modified": info.st_mtime,
@@ -177,23 +178,6 @@ class Workspace:
                     found.append(name)
         return sorted(found), False
 
-    def _open_to_read(self, below: str) -> int:
-        """Open a file. A device, which no sandbox can open, raises its own error."""
-        try:
-            return self._open(below, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        except PermissionError:
-            self._refuse_device(below)
-            raise
-
-    def _refuse_device(self, below: str) -> None:
-        fd = self._open(below, os.O_PATH)
-        try:
-            mode = os.fstat(fd).st_mode
-        finally:
-            os.close(fd)
-        if not stat.S_ISREG(mode):
-            raise PathRefused("no_file", f"it is {_kind(mode)}")
-
     def below(self, path: str) -> str:
         """Return a path relative to the workspace, without resolving links."""
         if "\0" in path:
@@ -213,10 +197,6 @@ class Workspace:
         if parts[-1] == "." or path.endswith("/"):
             raise PathRefused("no_file", "it is a directory")
         return parts
-
-    def _open(self, below: str, flags: int) -> int:
-        with walked(self.fd, below) as place:
-            return os.open(place.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.folder)
 
 
 def is_listable(found: Sequence[Mapping[str, Any]]) -> bool:
@@ -242,17 +222,15 @@ class Reading:
     """A file being read, up to a number of bytes.
 
     Args:
-        fd: Its descriptor.
+        fd: The descriptor of a regular file.
         largest: Maximum bytes, also if it grows while being read.
 
     Raises:
-        PathRefused: It is not a file, or is larger.
+        PathRefused: It is larger.
     """
 
     def __init__(self, fd: int, largest: int) -> None:
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise PathRefused("no_file", f"it is {_kind(found.st_mode)}")
         if found.st_size > largest:
             raise _too_large(largest, found.st_size)
         self.mode = stat.S_IMODE(found.st_mode)
@@ -279,6 +257,10 @@ class Reading:
         os.close(self._fd)
 
 
+def _not_a_file(kind: str) -> PathRefused:
+    return PathRefused("escape" if kind == "link" else "no_file", f"it is {kind}")
+
+
 def _too_large(largest: int, size: int) -> PathRefused:
     return PathRefused("too_large", f"it has {size} bytes, of at most {largest}")
 
@@ -299,11 +281,9 @@ class Draft:
         self._name = name
         self._mode = mode
         with suppress(FileNotFoundError):
-            there = os.lstat(name, dir_fd=folder).st_mode
-            if not stat.S_ISREG(there):
-                raise PathRefused(
-                    "escape" if stat.S_ISLNK(there) else "no_file", f"it is {_kind(there)}"
-                )
+            kind = kind_of(os.lstat(name, dir_fd=folder).st_mode)
+            if kind != "file":
+                raise _not_a_file(kind)
         self._draft = f"{_DRAFT}{os.urandom(8).hex()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd: Optional[int] = os.open(self._draft, flags, 0o600, dir_fd=folder)  # noqa: UP045
@@ -345,6 +325,8 @@ def _refusing() -> Iterator[None]:
     except LeadsOut as error:
         how = str(error) or "by '..'"
         raise PathRefused("escape", f"it leads out of the workspace {how}") from None
+    except NotRegular as error:
+        raise _not_a_file(error.kind) from None
     except OSError as error:
         kinds = {
             errno.ENOENT: "missing",
@@ -379,17 +361,3 @@ def _walk(
                 yield from _walk(below, f"{prefix}{name}/", deep=deep, depth=depth - 1)
     finally:
         os.close(fd)
-
-
-def _kind(mode: int) -> str:
-    if stat.S_ISREG(mode):
-        return "file"
-    if stat.S_ISDIR(mode):
-        return "folder"
-    if stat.S_ISLNK(mode):
-        return "link"
-    if stat.S_ISFIFO(mode):
-        return "pipe"
-    if stat.S_ISSOCK(mode):
-        return "socket"
-    return "device"

@@ -17,8 +17,8 @@ from typing import IO, NamedTuple
 
 from flowengine.errors import StoreError, UsageError
 from flowengine.execution_environment.registry.workspaces import home_of
-from flowengine.sdk.path_walk import LeadsOut, walked
-from flowengine.sdk.trees import TreeEntry, open_file, tree
+from flowengine.sdk.path_walk import LeadsOut, NotRegular, open_file, walked
+from flowengine.sdk.trees import TreeEntry, tree
 
 MOST_BYTES = 16 * 1024**3
 """Maximum bytes of the files of one workspace."""
@@ -91,9 +91,10 @@ def _pack_entry(file: tarfile.TarFile, name: str, root: Path, entry: TreeEntry) 
         _check_link(name, root, entry, described.linkname)
         _add(file, described, None)
     elif stat.S_ISREG(entry.info.st_mode):
-        opened = open_file(entry.folder, entry.name)
-        if opened is None:
-            raise UsageError(f"'{name}' changes while it is moved", hint="try it again")
+        try:
+            opened = open_file(entry.name, entry.folder)
+        except NotRegular:
+            raise UsageError(f"'{name}' changes while it is moved", hint="try it again") from None
         with open(opened, "rb") as content:
             described.type, described.size = tarfile.REGTYPE, os.fstat(opened).st_size
             _add(file, described, content)
@@ -120,14 +121,11 @@ def _check_link(name: str, root: Path, entry: TreeEntry, target: str) -> None:
     lexical = os.path.normpath(os.path.join(os.path.dirname(entry.path), target))
     leads_out = target.startswith("/") or lexical == ".." or lexical.startswith("../")
     if not leads_out:
-        top = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with suppress(OSError), walked(top, entry.path):  # its target may be missing
+            with suppress(OSError), walked(root, entry.path):  # its target may be missing
                 pass
         except LeadsOut:
             leads_out = True
-        finally:
-            os.close(top)
     if leads_out:
         raise UsageError(
             f"'{name}' cannot be moved: it is a link to '{target[:_SHOWN]}', which is outside of "

@@ -19,7 +19,6 @@ import fcntl
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,13 @@ from flowengine.durable_files import DRAFT, write_whole
 from flowengine.execution_environment.registry.signatures import is_signed, signed
 from flowengine.sdk.environments import Leftover, ProcessIdentity
 from flowengine.sdk.errors import EnvironmentUnavailable
+from flowengine.sdk.path_walk import open_file
 from flowengine.sdk.process_identity import started
 from flowengine.store_folder import fault_of
 
 FORMAT = 2
+_LARGEST = 16 * 1024 * 1024
+"""Bytes of a record. Larger files were written by other programs."""
 
 
 class RegistryEntry:
@@ -306,13 +308,13 @@ def content(path: Path) -> bytes:
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It is not a file.
+        ValueError: It is too large to be a record.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with open(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ValueError("not a file")
-        return file.read()
+    with open(open_file(path), "rb") as file:
+        data = file.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise ValueError(f"more than {_LARGEST} bytes")
+    return data
 
 
 def _is_newer(data: Any) -> bool:

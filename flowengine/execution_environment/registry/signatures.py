@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.durable_files import write_whole
+from flowengine.sdk.path_walk import open_file
 from flowengine.store_folder import make_private, state_folder
 
 _FIELD = "proof"
@@ -72,5 +73,5 @@ def _kept_key(folder: str) -> bytes | None:
 
 
 def _read_key(path: str) -> bytes:
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+    with open(open_file(path), "rb") as file:
         return file.read(_SIZE)

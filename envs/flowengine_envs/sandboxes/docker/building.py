@@ -28,8 +28,7 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.environments import Spec
-from flowengine.sdk.path_walk import LeadsOut
-from flowengine.sdk.trees import directory, open_file
+from flowengine.sdk.path_walk import LeadsOut, NotRegular, open_file, walked
 from flowengine_envs.sandboxes.docker import image
 from flowengine_envs.sandboxes.docker.build_lock import PAUSE, BuildLock
 from flowengine_envs.sandboxes.docker.daemon import connect, connection
@@ -148,8 +147,8 @@ def _pack(spec: Spec, root: Path, dockerfile: str, target: IO[bytes]) -> Any:
 def _add(tar: tarfile.TarFile, root: Path, path: str) -> int:
     """Add a file, a directory or a link unchanged, and return its size."""
     above, name = os.path.split(path)
-    with directory(root, above) as folder:
-        info = tar.gettarinfo(f"/proc/self/fd/{folder}/{name}", arcname=path)
+    with walked(root, above, enter=True) as place:
+        info = tar.gettarinfo(f"/proc/self/fd/{place.folder}/{name}", arcname=path)
         if info is None or not (info.isreg() or info.isdir() or info.issym()):  # type: ignore[redundant-expr] # None: a socket
             return 0
         info.uid = info.gid = 0
@@ -158,9 +157,10 @@ def _add(tar: tarfile.TarFile, root: Path, path: str) -> int:
         if not info.isreg():
             tar.addfile(info)
             return 0
-        file = open_file(folder, name)
-    if file is None:
-        return 0
+        try:
+            file = open_file(name, place.folder)
+        except NotRegular:  # replaced meanwhile
+            return 0
     with open(file, "rb") as source:
         info.size = os.fstat(file).st_size
         if info.size <= LARGEST:
