@@ -10,7 +10,6 @@ thus the queue and the workspaces that the last one has left. STATE is as in `st
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.durable_files import write_whole
 from flowengine.engines.temporal.requests import QUEUE
+from flowengine.sdk.lock_files import take_lock
 from flowengine.store_folder import make_private, state_folder
 
 if TYPE_CHECKING:
@@ -60,13 +60,8 @@ def _free_place(above: str) -> tuple[str, int]:
     for number in count(1):
         folder = os.path.join(above, str(number))
         make_private(folder)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        lock = os.open(os.path.join(folder, "lock"), flags, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-        else:
+        lock = take_lock(os.path.join(folder, "lock"))
+        if lock is not None:
             return folder, lock
     raise AssertionError("numbers do not end")
 

@@ -15,7 +15,6 @@ is ignored.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -27,6 +26,7 @@ from flowengine.durable_files import DRAFT, write_whole
 from flowengine.execution_environment.registry.signatures import is_signed, signed
 from flowengine.sdk.environments import Leftover, ProcessIdentity
 from flowengine.sdk.errors import EnvironmentUnavailable
+from flowengine.sdk.lock_files import take_lock
 from flowengine.sdk.path_walk import open_file
 from flowengine.sdk.process_identity import started
 from flowengine.store_folder import fault_of
@@ -228,27 +228,21 @@ class Registry:
         Raises:
             EnvironmentUnavailable: The directory is not writable, and `wait` is set.
         """
-        if not os.path.isdir(self.folder):
-            yield False
-            return
+        lock = None
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            lock = open(os.open(self.folder / "lock", flags, 0o600), "ab")  # noqa: SIM115 - closed below
+            if os.path.isdir(self.folder):
+                lock = take_lock(self.folder / "lock", wait=wait)
         except OSError as error:
             if wait:
                 raise EnvironmentUnavailable(
                     "cannot clean up after dead processes: the registry of environments in "
                     f"{self.folder} cannot be written: {error.strerror}"
                 ) from None
-            yield False
-            return
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except OSError:
-                yield False
-                return
-            yield True
+        try:
+            yield lock is not None
+        finally:
+            if lock is not None:
+                os.close(lock)
 
     def _put_aside(self, path: Path) -> Path:
         aside = self.folder / "damaged"

@@ -16,7 +16,6 @@ process receives a separate directory.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -31,6 +30,7 @@ from flowengine.execution_environment.registry.entries import content, make_own,
 from flowengine.execution_environment.registry.signatures import is_signed, signed
 from flowengine.folder_removal import remove_tree
 from flowengine.sdk.environments import ProcessIdentity, Scope
+from flowengine.sdk.lock_files import take_lock
 from flowengine.sdk.process_identity import is_dead
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine.store_folder import fault_of
@@ -279,17 +279,18 @@ class Workspaces:
 
         The lock is held only briefly, unless its holder was stopped in that moment.
         """
-        lock = _open_lock(self._folder)
-        if lock is None:
-            yield
-            return
+        lock = None
+        end = time.monotonic() + _PATIENCE
+        with contextlib.suppress(OSError):
+            if not _is_foreign(self._folder):
+                path = self._folder / "lock"
+                while (lock := take_lock(path)) is None and time.monotonic() < end:
+                    time.sleep(0.002)
         try:
-            end = time.monotonic() + _PATIENCE
-            while not _locked(lock) and time.monotonic() < end:
-                time.sleep(0.002)
             yield
         finally:
-            os.close(lock)
+            if lock is not None:
+                os.close(lock)
 
     def _of(self, scope: Scope, owner_id: str) -> Path:
         return self._folder / scope / _folder_of(owner_id)
@@ -356,24 +357,6 @@ def _owner_of(claim: dict[str, Any]) -> ProcessIdentity:
         if isinstance(owner, list) and len(owner) == 4
         else ProcessIdentity(0, 0, "", "")
     )
-
-
-def _open_lock(folder: Path) -> int | None:
-    if _is_foreign(folder):
-        return None
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        return os.open(folder / "lock", flags, 0o600)
-    except OSError:
-        return None
-
-
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _is_left(claim: dict[str, Any]) -> bool:

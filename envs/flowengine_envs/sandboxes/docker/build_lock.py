@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 from pathlib import Path
+
+from flowengine.sdk.lock_files import take_lock
 
 PAUSE = 0.1
 """Seconds between two checks whether another process has built it."""
@@ -21,7 +22,7 @@ class BuildLock:
     def __init__(self, tag: str) -> None:
         name = f"{tag.replace(':', '-')}-{os.getuid()}.lock"
         self._path = Path(tempfile.gettempdir()) / name
-        self._file = -1
+        self._file: int | None = None
 
     def take(self) -> bool:
         """Take the lock unless another process holds it.
@@ -29,24 +30,21 @@ class BuildLock:
         Returns:
             Whether it was taken.
         """
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(self._path, flags, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if self._is_there(file):
-                self._file, file = file, -1
-        except BlockingIOError:
-            pass
-        finally:
-            if file >= 0:
-                os.close(file)
-        return self._file >= 0
+        file = take_lock(self._path)
+        if file is None:
+            return False
+        if not self._is_there(file):
+            os.close(file)
+            return False
+        self._file = file
+        return True
 
     def release(self) -> None:
         """Release the lock."""
         self._path.unlink(missing_ok=True)  # before another process can take it
-        os.close(self._file)
-        self._file = -1
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
     def _is_there(self, file: int) -> bool:
         """Return whether the file still exists: the previous holder may have removed it."""
