@@ -26,7 +26,7 @@ from pathlib import Path
 from flowengine.durable_files import make_folder, sync_folder
 from flowengine.errors import InputError, NotFound, StoreError
 from flowengine.journal.records import Artifact
-from flowengine.kept_files import clean_name
+from flowengine.sdk.file_names import clean_name
 
 _CHUNK = 1 << 20
 _ABANDONED_AFTER = 24 * 3600

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from flowengine.errors import FlowEngineError, FlowFileError, InputError
-from flowengine.kept_files import clean_name
 from flowengine.page.fields import as_sent
 from flowengine.page.view import PageView, checked
+from flowengine.sdk.file_names import clean_name
 from flowengine.server import flows
 from flowengine.server.application import LARGEST_BODY
 from flowengine.server.models import FlowTextBody

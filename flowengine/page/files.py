@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import InputError
-from flowengine.kept_files import clean_name
+from flowengine.sdk.file_names import clean_name
 from flowengine.server.models import UploadQuery
 from flowengine.server.uploads import upload
 

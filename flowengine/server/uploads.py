@@ -19,7 +19,7 @@ from starlette.routing import Route as PathRoute
 
 from flowengine.durable_files import make_folder
 from flowengine.errors import NotAllowed
-from flowengine.kept_files import clean_name
+from flowengine.sdk.file_names import clean_name
 from flowengine.sdk.threads import on_thread
 from flowengine.server.records import ServerRecords, StoredUpload
 from flowengine.server.rights import Principal, Right

@@ -48,6 +48,7 @@ def test_names_have_a_suffix_and_are_unused() -> None:
         ("...", "download"),
         ("..\\..\\boot.ini", "boot.ini"),
         ("folder/", "folder"),
+        ("Screenshot 9.41\u202fAM.png", "Screenshot 9.41 AM.png"),
         ("schöne Grüße.txt", "schöne Grüße.txt"),
         ("-rf", "_-rf"),
         ("~root", "_~root"),

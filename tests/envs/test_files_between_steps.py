@@ -13,6 +13,7 @@ import yaml
 
 from flowengine import Engine
 from flowengine_envs.sandboxes.processes import has
+from flowengine_envs.workspaces.kept_files import is_kept_file
 from tests.envs.containers import skip_without_docker
 
 PLACES: dict[str, Any] = {
@@ -184,3 +185,10 @@ def test_a_value_that_only_looks_like_a_kept_file_is_data(run: Run, tmp_path: Pa
 
     assert [json.loads(line) for line in made["say"]["stdout"].splitlines()] == whole
     assert made["unknown"] == "the file x (000000000000) is no longer kept"
+
+
+def test_a_name_that_no_file_can_have_names_no_file() -> None:
+    value = {"path": "x", "name": "\ud800", "size": 1, "sha256": "0" * 64}
+
+    assert not is_kept_file(value)
+    assert is_kept_file({**value, "name": "x"})

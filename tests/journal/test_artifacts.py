@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flowengine.errors import NotFound, StoreError
 from flowengine.journal.records import Append, ExecutionHead, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
-from flowengine.kept_files import clean_name
+from flowengine.sdk.file_names import clean_name
 
 
 @pytest.fixture
@@ -57,6 +57,8 @@ def test_any_name_becomes_a_safe_one(name: str) -> None:
         ("C:\\Users\\ana\\Offer 1.docx", "Offer 1.docx"),
         (".bashrc", "bashrc"),
         ("..", "file"),
+        ("Screenshot 9.41\u202fAM.png", "Screenshot 9.41 AM.png"),
+        ("two\u2028lines.txt", "twolines.txt"),
         ("a\u202egpj.exe", "agpj.exe"),  # text that displays in reverse
         ("e\u0301.txt", "\u00e9.txt"),
         ("x" * 300 + ".pdf", "x" * 251 + ".pdf"),

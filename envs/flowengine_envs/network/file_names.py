@@ -10,8 +10,9 @@ from mimetypes import guess_extension
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
+from flowengine.sdk.file_names import clean_name
+
 _BYTES = 150
-_SUFFIX_BYTES = 20
 _RESERVED = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³]) *(\..*)?", re.I)
 """Names of devices on Windows, with any suffix."""
 _UNSAFE = re.compile(r'[<>:"|?*]')
@@ -38,16 +39,10 @@ def safe(name: str) -> str:
 
     The result is not a hidden file, a command option or a device, and looks like its actual type.
     """
-    last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
-    kept = (one for one in last if one == " " or unicodedata.category(one)[0] not in {"C", "Z"})
-    text = unicodedata.normalize("NFC", "".join(kept))
-    text = _UNSAFE.sub("_", text).strip(" .") or "download"
+    text = _UNSAFE.sub("_", clean_name(name, otherwise="download"))
     if text.startswith(("-", "~")) or _RESERVED.fullmatch(text):
         text = f"_{text}"
-    path = PurePosixPath(text)
-    suffix = path.suffix if len(path.suffix.encode()) <= _SUFFIX_BYTES else ""
-    stem = text.removesuffix(suffix).encode()[: _BYTES - len(suffix.encode())]
-    return f"{stem.decode(errors='ignore').rstrip(' .')}{suffix}"
+    return clean_name(text, _BYTES)
 
 
 def unused(name: str, used: Iterable[str]) -> str:

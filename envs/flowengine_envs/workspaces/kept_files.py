@@ -6,17 +6,15 @@ it is valid, and `path` is never followed.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from flowengine.sdk import Plain, StepContext, ValidationError
+from flowengine.sdk.file_names import clean_name
 
 _KEYS = {"path", "name", "size", "sha256"}
 _DIGEST = re.compile("[0-9a-f]{64}")
-_LONGEST_NAME = 255
-"""Bytes."""
 
 
 def is_kept_file(value: Plain) -> TypeGuard[Mapping[str, Any]]:
@@ -28,10 +26,7 @@ def is_kept_file(value: Plain) -> TypeGuard[Mapping[str, Any]]:
         isinstance(digest, str)
         and _DIGEST.fullmatch(digest) is not None
         and isinstance(name, str)
-        and name == os.path.basename(name)
-        and name not in {"", ".", ".."}
-        and "\0" not in name
-        and len(name.encode()) <= _LONGEST_NAME
+        and name == clean_name(name)
     )
 
 

@@ -20,7 +20,7 @@ from flowengine.engines.temporal.local_copies import LocalCopies
 from flowengine.errors import InputError, NotFound, StoreError, UsageError
 from flowengine.journal.artifacts import not_referred
 from flowengine.journal.records import Artifact
-from flowengine.kept_files import clean_name
+from flowengine.sdk.file_names import clean_name
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

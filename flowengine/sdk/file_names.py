@@ -1,0 +1,39 @@
+"""Names for files that third parties have named."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import PurePosixPath
+
+LONGEST = 255
+"""Maximum bytes of a file name in common file systems."""
+_SUFFIX_BYTES = 20
+
+
+def clean_name(name: str, longest: int = LONGEST, *, otherwise: str = "file") -> str:
+    """Return a name that is safe as a file name in any directory.
+
+    Args:
+        name: An untrusted name. A clean one is returned unchanged.
+        longest: Maximum bytes. A suffix of at most 20 bytes is kept.
+        otherwise: The name if nothing is left.
+
+    Returns:
+        The part after the last slash or backslash, without control characters, and without spaces
+        or dots at its ends.
+    """
+    last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    text = unicodedata.normalize("NFC", "".join(map(_shown, last))).strip(" .")
+    suffix = PurePosixPath(text).suffix
+    if len(suffix.encode()) > _SUFFIX_BYTES:
+        suffix = ""
+    stem = text.removesuffix(suffix).encode()[: longest - len(suffix.encode())]
+    return f"{stem.decode(errors='ignore').rstrip(' .')}{suffix}" or otherwise
+
+
+def _shown(character: str) -> str:
+    """Return a character, a space for another kind of space, or nothing for a control character."""
+    category = unicodedata.category(character)
+    if category == "Zs":
+        return " "
+    return "" if category[0] in {"C", "Z"} else character
