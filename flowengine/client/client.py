@@ -34,6 +34,7 @@ from flowengine.client.requests import ApiRequest
 from flowengine.engines.results import StoreEvent
 from flowengine.errors import FlowEngineError, StoreError, UsageError
 from flowengine.journal.records import ENDED
+from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
     from flowengine.flow.source.diagnostics import Diagnostic
@@ -477,7 +478,7 @@ class _Bounded:
         """
         self._content += part
         if len(self._content) > LARGEST_ANSWER:
-            raise StoreError(f"the server's answer has more than {LARGEST_ANSWER} bytes")
+            raise StoreError(f"the server's answer has more than {size_text(LARGEST_ANSWER)}")
 
     def all(self, parts: Iterator[bytes]) -> bytes:
         """Add all parts, and return them."""

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from flowengine.client.requests import not_ours
 from flowengine.errors import StoreError
+from flowengine.sdk.sizes import size_text
 
 LONGEST_LINE = 64 * 1024 * 1024
 """Maximum number of bytes of a line."""
@@ -50,7 +51,8 @@ class EventLines:
         first, *others = part.split(b"\n")
         self._rest += first
         if len(self._rest) > LONGEST_LINE:
-            raise StoreError(f"a line of the server's stream has more than {LONGEST_LINE} bytes")
+            limit = size_text(LONGEST_LINE)
+            raise StoreError(f"a line of the server's stream has more than {limit}")
         for following in others:
             line, self._rest = self._rest, bytearray(following)
             try:

@@ -22,6 +22,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from flowengine.errors import InputError, StoreError
 from flowengine.named_tuples import NamedTuple
+from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -115,7 +116,8 @@ def pack(value: Any, before: bytes = b"") -> bytes:
         ) from None
     if len(listed) > MAX_SIZE + 1:
         raise InputError(
-            f"a value of {len(listed) - 1} bytes cannot be stored: the limit is {MAX_SIZE}",
+            f"a value of {size_text(len(listed) - 1)} cannot be stored: the limit is "
+            f"{size_text(MAX_SIZE)}",
             hint="keep it as an artifact and store its digest",
         )
     return b"".join((before, memoryview(listed)[1:])) if before else listed[1:]
@@ -177,7 +179,8 @@ def unpack(packed: bytes, extension: Callable[[int, bytes], Any] | None = None) 
         StoreError: They are not one value of the permitted types, or exceed a limit.
     """
     if len(packed) > MAX_SIZE:
-        raise StoreError(_unreadable(f"{len(packed)} bytes are over the limit of {MAX_SIZE}"))
+        size, limit = size_text(len(packed)), size_text(MAX_SIZE)
+        raise StoreError(_unreadable(f"{size} are over the limit of {limit}"))
     try:
         return msgpack.unpackb(
             packed,

@@ -11,6 +11,7 @@ from flowengine.errors import FlowEngineError, FlowFileError, InputError
 from flowengine.page.fields import as_sent
 from flowengine.page.view import PageView, checked
 from flowengine.sdk.file_names import clean_name
+from flowengine.sdk.sizes import size_text
 from flowengine.server import flows
 from flowengine.server.application import LARGEST_BODY
 from flowengine.server.models import FlowTextBody
@@ -39,7 +40,7 @@ def text_of_file(call: ApiCall, files: Sequence[SentFile]) -> dict[str, str]:
         return {}
     name, path = clean_name(files[-1].name), files[-1].path
     if path.stat().st_size > LARGEST_BODY:
-        raise InputError(f"{name!r} has more than {LARGEST_BODY} bytes", field="text")
+        raise InputError(f"{name!r} has more than {size_text(LARGEST_BODY)}", field="text")
     try:
         return {"text": path.read_text("utf-8-sig"), "name": name, _CHECKED: ""}
     except UnicodeDecodeError:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
+from flowengine.sdk.sizes import size_text
 from flowengine.sdk.threads import on_thread
 from flowengine.server.application import LARGEST_BODY
 from flowengine.server.problems import RequestRefused
@@ -215,6 +216,6 @@ def _check_size(size: int) -> None:
     if size > LARGEST_BODY:
         raise RequestRefused(
             413,
-            f"the fields of the form have more than {LARGEST_BODY} bytes",
+            f"the fields of the form have more than {size_text(LARGEST_BODY)}",
             headers={"connection": "close"},
         )

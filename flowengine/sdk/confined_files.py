@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from flowengine.sdk.engine_files import is_in_use, is_own_folder, is_own_name, is_own_path, is_store
 from flowengine.sdk.errors import NotAFile, PathEscape, StepError, ToolError, ValidationError
 from flowengine.sdk.path_walk import DirectoryEntry, LeadsOut, NotRegular, open_file, walked
+from flowengine.sdk.sizes import size_text
 
 
 class Below:
@@ -89,7 +90,7 @@ class Below:
             os.close(file)
         if max(info.st_size, len(data)) > limit:
             raise ToolError(
-                f"'{path}' has more than {limit} bytes; read it in a 'python' or 'run' step",
+                f"'{path}' has more than {size_text(limit)}; read it in a 'python' or 'run' step",
                 retryable=False,
             )
         return data

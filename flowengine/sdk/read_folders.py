@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 from flowengine.sdk.path_walk import LeadsOut, NotRegular, open_file, walked
+from flowengine.sdk.sizes import size_text
 
 LEFT_OUT = "__pycache__"
 """Left behind by Python. Names that begin with a dot are left out, too."""
@@ -67,7 +68,7 @@ def read_folder(folder: str, largest: int) -> tuple[dict[str, bytes], list[str]]
         found[name] = _read(folder, name, largest - size + 1)
         size += len(found[name])
         if size > largest:
-            message = f"{folder!r} has more than {largest} bytes"
+            message = f"{folder!r} has more than {size_text(largest)}"
             raise UnreadableFolder(message, "leave out what is not needed")
         read.append(path)
     return found, read

@@ -27,6 +27,7 @@ from pydantic import (
 
 from flowengine.errors import InputError, UsageError
 from flowengine.kernel.view import RESPOND
+from flowengine.sdk.sizes import size_text
 from flowengine.sdk.validation_messages import faults
 
 Status = Literal[
@@ -85,7 +86,7 @@ class Image(Data):
     @model_validator(mode="after")
     def _is_an_image(self) -> Image:
         if len(self.data) > LARGEST_IMAGE * 4 // 3 + 4:
-            raise ValueError(f"is larger than {LARGEST_IMAGE} bytes; give a smaller one")
+            raise ValueError(f"is larger than {size_text(LARGEST_IMAGE)}; give a smaller one")
         try:
             begin = base64.b64decode(self.data, validate=True)[:16]
         except (binascii.Error, ValueError):

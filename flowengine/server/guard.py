@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.sdk.sizes import size_text
 from flowengine.server.problems import RequestRefused, problem_response
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class RequestGuard:
 
 
 def _too_large(largest: int) -> RequestRefused:
-    message = f"the body has more than {largest} bytes"
+    message = f"the body has more than {size_text(largest)}"
     return RequestRefused(413, message, headers={"connection": "close"})
 
 

@@ -24,6 +24,8 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from flowengine.sdk.sizes import size_text
+
 _END = b"\r\n\r\n"
 _BARE = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00")
 _PHRASES = {
@@ -227,7 +229,7 @@ class LimitedProtocol(_LimitedReader, H11Protocol):
         self._head += data
         end = self._head.find(_END, searched)
         if (end if end >= 0 else len(self._head)) > self.limits.head_bytes:
-            self._refuse(431, f"the head has more than {self.limits.head_bytes} bytes")
+            self._refuse(431, f"the head has more than {size_text(self.limits.head_bytes)}")
             return
         if end < 0:
             return

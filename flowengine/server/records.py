@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from flowengine.durable_files import make_folder, write_whole
 from flowengine.errors import Conflict, Hint, InputError, NotFound, StoreError
 from flowengine.kept_files import HELD_SECONDS
+from flowengine.sdk.sizes import size_text
 from flowengine.server.rights import Access
 from flowengine.store_folder import claim, make_private, remote_store, state_folder
 
@@ -452,7 +453,8 @@ class ServerRecords:
         [(held,)] = self._read("SELECT coalesce(sum(size), 0) FROM uploads WHERE user = ?", (user,))
         if held + size > UPLOADED:
             raise Conflict(
-                f"{user} has uploaded {held} bytes in the last week; at most {UPLOADED} are held",
+                f"{user} has uploaded {size_text(held)} in the last week; at most "
+                f"{size_text(UPLOADED)} are held",
                 hint="an upload is held for a week",
             )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from flowengine.sdk import Plain, Refused, StepContext, Tool, ToolError
 from flowengine.sdk.confined_files import Below
+from flowengine.sdk.sizes import size_text
 from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class _Opened:
     def read(self, path: str, limit: int) -> bytes:
         data: bytes = self._resource.read(path)
         if len(data) > limit:
-            raise ToolError(f"'{path}' has more than {limit} bytes", retryable=False)
+            raise ToolError(f"'{path}' has more than {size_text(limit)}", retryable=False)
         return data
 
     def write(self, path: str, data: bytes) -> None:
@@ -81,7 +82,7 @@ class _Kept:
         with open(self._path, "rb") as file:
             data = file.read(limit + 1)
         if len(data) > limit:
-            raise ToolError(f"'{path}' has more than {limit} bytes", retryable=False)
+            raise ToolError(f"'{path}' has more than {size_text(limit)}", retryable=False)
         return data
 
 

@@ -24,6 +24,7 @@ from flowengine.sdk import (
     Timeout,
     ValidationError,
 )
+from flowengine.sdk.sizes import size_text
 from flowengine.sdk.validation_messages import parser_reason
 from flowengine_nodes.http_bodies import KEY_HEADER, as_data, beginning, decoded, is_text
 
@@ -333,7 +334,7 @@ async def _answer(
                     file.write(piece)
             except TooLarge as error:
                 raise HttpError(
-                    f"{place}: the answer has more than {error.limit} bytes",
+                    f"{place}: the answer has more than {size_text(error.limit)}",
                     data={"status": head.status},
                     retryable=False,
                 ) from None

@@ -250,7 +250,7 @@ def test_descriptions_are_told_in_one_line() -> None:
         ("./skills/notes", "E401 there is no directory './skills/notes' with a file 'SKILL.md'"),
         ("./bad/*", "E103 bad/broken/SKILL.md:1: there is no front matter"),
         ("./out/*", "out' leads out of '"),
-        ("./large/*", "has more than 4194304 bytes"),
+        ("./large/*", "has more than 4 MiB"),
         ("./twice/*/*", "E105 two skills are called 'one'"),
     ],
 )

@@ -188,7 +188,7 @@ def test_a_file_that_is_too_large_is_not_read(opened: Open, original: Path) -> N
 
     tracemalloc.start()
     try:
-        with pytest.raises(ToolError, match="has more than 268435456 bytes"):
+        with pytest.raises(ToolError, match="has more than 256 MiB"):
             folder.read("holes")
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -58,11 +58,11 @@ def test_a_file_is_refused_before_it_is_read_if_it_is_longer_than_the_caller_tak
     async def read(path: str, largest: int) -> None:
         await bash.read_file(path, lambda piece: taken.append(len(piece)), largest)
 
-    with pytest.raises(LimitExceeded, match="'sparse': it has 2147483648 bytes, of at most 10"):
+    with pytest.raises(LimitExceeded, match="'sparse': it has 2 GiB, of at most 10 bytes"):
         background().run(read("sparse", 10))
-    with pytest.raises(LimitExceeded, match="of at most 268435456"):
+    with pytest.raises(LimitExceeded, match="of at most 256 MiB"):
         bash.get("sparse")
-    with pytest.raises(LimitExceeded, match="of at most 1073741824"):
+    with pytest.raises(LimitExceeded, match="of at most 1 GiB"):
         bash.fetch("sparse", tmp_path / "copy")
     assert taken == []
     assert not (tmp_path / "copy").exists()
@@ -94,7 +94,7 @@ def test_a_file_that_grows_while_it_is_read_is_not_read_on(tmp_path: Path) -> No
     first = reading.piece(3)
     with (tmp_path / "log").open("ab") as log:
         log.write(b"67890")
-    with pytest.raises(files.PathRefused, match="it has 10 bytes, of at most 6") as refused:
+    with pytest.raises(files.PathRefused, match="it has 10 bytes, of at most 6 bytes") as refused:
         reading.piece(100)
     reading.close()
 

@@ -311,14 +311,14 @@ def test_a_result_stops_at_the_largest_number_of_bytes(opened: Open) -> None:
 
     rows = database.query(NUMBERS.format(10**9) + "select printf('%01000d', i) as text from n")
 
-    assert (rows.truncated, rows.limit) == (True, "limits.output is 100000 bytes")
+    assert (rows.truncated, rows.limit) == (True, "limits.output is 100,000 bytes")
     assert 90 <= len(rows) <= 100
 
 
 def test_one_value_larger_than_the_result_may_be_is_an_error(opened: Open) -> None:
     database = opened(path=":memory:", limits={"output": "100kB"})
 
-    told = r"larger than 100000 bytes \(limits.output\)"
+    told = r"larger than 100,000 bytes \(limits.output\)"
     with pytest.raises(LimitExceeded, match=told) as caught:
         database.query("select zeroblob(100000000)")
     assert caught.value.data == {"limit": "output", "value": 100_000}

@@ -132,7 +132,7 @@ async def endless() -> Screen:
 @pytest.mark.parametrize(
     ("show", "told"),
     [
-        (large, "its picture has 8388"),
+        (large, "its picture has 8,388"),
         (broken, "OSError: the key is ***"),
         (lost, "cannot be looked into: it has no open page"),
         (endless, "does not show its screen within 0.1 s"),

@@ -138,9 +138,9 @@ def test_a_deflated_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_values_over_the_limit_of_size_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "MAX_SIZE", 1000)
 
-    with pytest.raises(InputError, match="limit is 1000"):
+    with pytest.raises(InputError, match="limit is 1,000 bytes"):
         pack("x" * 1000)
-    with pytest.raises(StoreError, match="limit of 1000"):
+    with pytest.raises(StoreError, match="limit of 1,000 bytes"):
         unpack(b"\xc0" * 1001)
 
 

@@ -328,7 +328,7 @@ def test_a_hostile_answer_is_an_error_of_http(bench: Bench, server: str, path: s
     ("path", "complaint"),
     [
         ("broken", "claims to be JSON but is not"),
-        ("bomb", "has more than 8388608 bytes"),
+        ("bomb", "has more than 8 MiB"),
         ("torn", "cannot be unpacked"),
     ],
 )

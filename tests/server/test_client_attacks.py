@@ -159,7 +159,7 @@ EVENTS = {"content-type": "text/event-stream"}
         (b"event: part\ndata: []\n\n", EVENTS, "cannot be understood"),
         (b'event: entry\ndata: {"seq": "x"}\n\n', EVENTS, "cannot be understood"),
         (b"event: \xff\n\n", EVENTS, "cannot be understood"),
-        (b"data: " + b"x" * 2000, EVENTS, "more than 1000 bytes"),
+        (b"data: " + b"x" * 2000, EVENTS, "more than 1,000 bytes"),
     ],
 )
 def test_a_stream_of_something_else_is_refused(

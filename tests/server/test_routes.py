@@ -304,7 +304,7 @@ def test_errors_are_problems(api: Api, method: str, path: str, code: int, said: 
         (b'{"flow": 1}', "application/json", 422, "'flow'"),
         (b'{"flow": "expense"}', "text/plain", 415, "text/plain"),
         (b'{"flow": "expense"}', "", 415, "no declared type"),
-        (b" " * 1_100_000, "application/json", 413, "more than 1048576 bytes"),
+        (b" " * 1_100_000, "application/json", 413, "more than 1 MiB"),
     ],
 )
 def test_a_body_that_is_not_the_documented_one_is_refused(

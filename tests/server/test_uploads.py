@@ -109,7 +109,7 @@ def test_a_digest_or_a_path_of_others_gives_no_access(api: Api) -> None:
         ("scan.png", PDF, 422, "does not match its name"),
         ("run.sh", b"echo", 422, "files such as 'run.sh' are not accepted"),
         ("a.pdf%2Frun.sh", PDF, 422, "files such as 'run.sh' are not accepted"),
-        ("scan.pdf", PDF + b"x" * 1024 * 1024, 413, "more than 1048576 bytes"),
+        ("scan.pdf", PDF + b"x" * 1024 * 1024, 413, "more than 1 MiB"),
         ("", PDF, 400, "name"),
         ("scan.pdf&path=/etc", PDF, 400, "path"),
     ],

@@ -19,6 +19,7 @@ from playwright.async_api import Browser
 
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Program, Sandbox
+from flowengine.sdk.sizes import size_text
 from flowengine_envs.browser import faults, installation
 from flowengine_envs.browser.long_messages import Shortened
 from flowengine_envs.browser.playwright_client import playwright, replace_ended
@@ -221,7 +222,7 @@ async def _shortened(source: asyncio.StreamReader, length: int) -> bytes:
         _Refused: It is still too long, and not a response.
     """
     message, left = Shortened(LARGEST_MESSAGE), length
-    size = f"of {length:,} bytes, of at most {LARGEST_MESSAGE:,}"
+    size = f"of {size_text(length)}, of at most {size_text(LARGEST_MESSAGE)}"
     while left:
         piece = await source.read(min(left, _PIECE))
         if not piece:

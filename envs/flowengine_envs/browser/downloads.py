@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowengine.sdk.confined_files import Below
+from flowengine.sdk.sizes import size_text
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.observation import Downloaded
@@ -124,7 +125,7 @@ class Downloads:
         return Downloaded(path, len(data), url)
 
     def _too_large(self) -> str:
-        return f"it is larger than {self._largest:,} bytes (config: downloads)"
+        return f"it is larger than {size_text(self._largest)} (config: downloads)"
 
     def _free(self, suggested: str) -> str:
         """Return an unused path."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from flowengine.sdk import StepError
 from flowengine.sdk.confined_files import Below
+from flowengine.sdk.sizes import size_text
 from flowengine_envs.browser.reasons import ActionFailed
 
 LARGEST = 50 * 1024 * 1024
@@ -57,6 +58,6 @@ async def read_uploads(workspace: Path, paths: Iterable[object]) -> list[FileUpl
             raise ActionFailed(error.message) from None
         total += len(data)
         if total > LARGEST:
-            raise ActionFailed(f"the files have more than {LARGEST:,} bytes")
+            raise ActionFailed(f"the files have more than {size_text(LARGEST)}")
         files.append(FileUpload(path, data))
     return files

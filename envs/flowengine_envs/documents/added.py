@@ -11,6 +11,7 @@ from pathlib import Path
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Spec
+from flowengine.sdk.sizes import size_text
 
 _LARGEST = 64 * 1024
 """Maximum size of all sources together, because they are passed with each file."""
@@ -40,5 +41,5 @@ def sources(spec: Spec) -> list[dict[str, str]]:
             raise EnvironmentUnavailable(f"{spec}: {path} has no function '{function}'")
         found.append({"name": named, "function": function, "source": text})
     if sum(len(each["source"].encode()) for each in found) > _LARGEST:
-        raise EnvironmentUnavailable(f"{spec}: its converters have more than {_LARGEST} bytes")
+        raise EnvironmentUnavailable(f"{spec}: its converters have more than {size_text(_LARGEST)}")
     return found

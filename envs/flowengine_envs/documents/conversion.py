@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.sdk import LimitExceeded, StepError, ValidationError
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
+from flowengine.sdk.sizes import size_text
 from flowengine_envs.documents import document as documents
 from flowengine_envs.documents import libraries
 from flowengine_envs.documents.converters import modules
@@ -201,7 +202,9 @@ class Conversion(Supervised):
 
     def _out_of_memory(self, name: str) -> LimitExceeded:
         message = "reading it takes more memory than it may: limits.memory"
-        return self._exceeded(name, f"{message} is {self._memory:,} bytes", "memory", self._memory)
+        return self._exceeded(
+            name, f"{message} is {size_text(self._memory)}", "memory", self._memory
+        )
 
     def _exceeded(self, name: str, message: str, limit: str, allowed: Any) -> LimitExceeded:
         self._server += 1

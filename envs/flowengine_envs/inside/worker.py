@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Optional
 
+from flowengine.sdk.sizes import size_text
 from flowengine_envs.inside import system
 from flowengine_envs.inside.commands import STREAMS, Say
 from flowengine_envs.inside.keepers import Launch
@@ -386,7 +387,7 @@ class _Process:
                     break
                 self._answered(code_answers.read(body))
         except TooLong:
-            self.give_up(f"it has over {code_answers.LARGEST >> 20} MiB")
+            self.give_up(f"it has over {size_text(code_answers.LARGEST)}")
         except code_answers.Broken as error:
             self.give_up(str(error))
         if not data:  # Without it the process is of no use.

@@ -30,6 +30,7 @@ from flowengine.sdk.environments import (
     blocking,
 )
 from flowengine.sdk.scratch import remove_tree
+from flowengine.sdk.sizes import size_text
 from flowengine.sdk.trees import are_equal, copy_tree, tree
 from flowengine_envs.sandboxes.mounts import named_folder
 from flowengine_envs.workspaces.obeyed_files import is_kept_back
@@ -274,7 +275,7 @@ def _counted(request: Request) -> Callable[[int], None]:
         total += size
         if limit is not None and total > limit:
             raise LimitExceeded(
-                f"{request.spec}: the directory has more than {limit} bytes (limits.disk)",
+                f"{request.spec}: the directory has more than {size_text(limit)} (limits.disk)",
                 data={"limit": "disk", "value": limit},
             )
 
@@ -299,7 +300,7 @@ def _files(root: Path) -> set[str]:
         pass
     raise LimitExceeded(
         f"{root} is not compared: it has directories more than {_DEEPEST} deep, or more than "
-        f"{_MOST} files"
+        f"{_MOST:,} files"
     )
 
 

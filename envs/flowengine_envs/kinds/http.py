@@ -25,6 +25,7 @@ from flowengine.sdk.environments import (
     awaitable,
     blocking,
 )
+from flowengine.sdk.sizes import size_text
 from flowengine.sdk.web import redirects
 from flowengine.sdk.web.redirects import WebRequest
 from flowengine.sdk.web.responses import BadAnswer, TooLarge
@@ -117,7 +118,8 @@ class WebClient(Resource):
             raise redirects.refused(chain, error) from None
         except TooLarge as error:
             data = {"limit": "output", "value": error.limit}
-            message = f"{chain[-1]}: the answer has more than {error.limit:,} bytes (limits.output)"
+            size = size_text(error.limit)
+            message = f"{chain[-1]}: the answer has more than {size} (limits.output)"
             raise LimitExceeded(message, data=data, retryable=False) from None
         except TimeoutError as error:
             waited = str(error) or f"no answer in {self._seconds:g} s"

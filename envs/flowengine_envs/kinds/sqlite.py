@@ -40,6 +40,7 @@ from flowengine.sdk.environments import (
     background,
     blocking,
 )
+from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -300,7 +301,7 @@ class Database(Resource):
                     size += sum(map(_size, row))
                     if len(rows) == self._rows or size > self._bytes:
                         rows.truncated = True
-                        rows.limit = f"limits.output is {self._bytes} bytes"
+                        rows.limit = f"limits.output is {size_text(self._bytes)}"
                         if len(rows) == self._rows:
                             rows.limit = f"config.rows is {self._rows}"
                         return rows
@@ -327,12 +328,13 @@ class Database(Resource):
             if self._disk is None:  # The machine's disk is full.
                 return SqlError(message, retryable=False)
             return LimitExceeded(
-                f"{self.name}: {self.file} may not have more than {self._disk} bytes (limits.disk)",
+                f"{self.name}: {self.file} may not have more than {size_text(self._disk)} "
+                "(limits.disk)",
                 data={"limit": "disk", "value": self._disk},
             )
         if code is not None and code & 0xFF == sqlite3.SQLITE_TOOBIG:
             return LimitExceeded(
-                f"{self.name}: a value or statement is larger than {self._bytes} bytes "
+                f"{self.name}: a value or statement is larger than {size_text(self._bytes)} "
                 "(limits.output)",
                 data={"limit": "output", "value": self._bytes},
             )

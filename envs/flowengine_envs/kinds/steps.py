@@ -24,6 +24,7 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.network_hints import network_hint
 from flowengine.sdk.scratch import scratch_folder
+from flowengine.sdk.sizes import size_text
 from flowengine_envs.kinds.results import CodeResult, CommandResult, ContainerResult, in_file
 from flowengine_envs.kinds.workspace import WorkspaceEntry
 from flowengine_envs.workspaces.kept_files import is_kept_file, place_of, source_of
@@ -317,8 +318,8 @@ async def step_value(resource: StepFolder, place: str, *, failed: bool) -> Plain
         return None
     except LimitExceeded:
         raise ValidationError(
-            f"what was written to $FLOW_OUTPUT is over {LARGEST_VALUE} bytes; keep it as a file "
-            "with 'files'"
+            f"what was written to $FLOW_OUTPUT is over {size_text(LARGEST_VALUE)}; keep it "
+            "as a file with 'files'"
         ) from None
     finally:
         with suppress(NotAFile):

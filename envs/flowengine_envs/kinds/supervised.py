@@ -19,6 +19,7 @@ from flowengine.sdk import (
     LimitExceeded,
 )
 from flowengine.sdk.environments import Capabilities, Provider, Request, Sandbox, Spec
+from flowengine.sdk.sizes import size_text
 from flowengine_envs.kinds.results import (
     CommandResult,
     OnOutput,
@@ -120,7 +121,8 @@ class Supervised(InWorkspace):
             mode = header.get("mode", mode)
             size += len(payload)
             if size > largest:
-                raise LimitExceeded(f"{self.name}: {path!r}: it has more than {largest} bytes")
+                limit = size_text(largest)
+                raise LimitExceeded(f"{self.name}: {path!r}: it has more than {limit}")
             take(payload)
 
         request = self._channel.request

@@ -143,6 +143,7 @@ def supervisor() -> bytes:
         "workspaces.disk_usage",
         "workspaces.files",
         "flowengine.sdk.path_walk",
+        "flowengine.sdk.sizes",
     )
 
 
@@ -162,6 +163,7 @@ def first_process() -> bytes:
         "workspaces.disk_usage",
         "workspaces.files",
         "flowengine.sdk.path_walk",
+        "flowengine.sdk.sizes",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import LimitExceeded, Plain, ValidationError
+from flowengine.sdk.sizes import size_text
 from flowengine_envs.link import plain
 from flowengine_envs.workspaces import disk_usage
 
@@ -93,8 +94,8 @@ class CallLimits:
     def taken_out(self) -> tuple[int, str]:
         """Bytes of files that a step may keep, including holes, and the setting for that."""
         if self._limits.disk is None:
-            return TAKEN_OUT, f"{_size(TAKEN_OUT)}, the default where limits.disk is not set"
-        return self._limits.disk, f"{_size(self._limits.disk)} (limits.disk)"
+            return TAKEN_OUT, f"{size_text(TAKEN_OUT)}, the default where limits.disk is not set"
+        return self._limits.disk, f"{size_text(self._limits.disk)} (limits.disk)"
 
     def seconds(self, timeout: float | None) -> float | None:
         """Return how long a call may take, or None if unlimited.
@@ -201,7 +202,7 @@ class CallLimits:
 
     def out_of_memory(self) -> str:
         """Return a message that the memory limit was reached."""
-        return f"out of memory: limits.memory is {_size(self._limits.memory or MEMORY)}"
+        return f"out of memory: limits.memory is {size_text(self._limits.memory or MEMORY)}"
 
     def too_many_processes(self) -> str:
         """Return a message that the process limit was reached."""
@@ -210,7 +211,7 @@ class CallLimits:
 
     def file_too_large(self) -> str:
         """Return a message that the file size limit was reached."""
-        return f"a file reached the size limit: limits.disk is {_size(self.disk)}"
+        return f"a file reached the size limit: limits.disk is {size_text(self.disk)}"
 
     @property
     def disk(self) -> int:
@@ -220,7 +221,7 @@ class CallLimits:
     def disk_full(self) -> str:
         """Return a message that the disk limit was reached."""
         most = disk_usage.most_entries(self.disk)
-        quota = f"(limits.disk) is {_size(self.disk)} and {most} files"
+        quota = f"(limits.disk) is {size_text(self.disk)} and {most} files"
         return f"the workspace is full: its quota {quota}"
 
     def left_disk_full(self) -> str:
@@ -258,10 +259,3 @@ class CallLimits:
                     f"{self._name}: a command or variable contains a null character; pass bytes "
                     "in a file or by stdin"
                 )
-
-
-def _size(count: int) -> str:
-    for unit, bytes_ in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= bytes_ and count % bytes_ == 0:
-            return f"{count // bytes_} {unit}"
-    return f"{count} bytes"

@@ -12,12 +12,15 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import ToolError, printable
+from flowengine.sdk.sizes import size_text
 from flowengine.sdk.visible_text import printable_lines
 
 if TYPE_CHECKING:
     from mcp.types import JSONRPCMessage
     from mcp_types import RequestId
 
+LARGEST = 10 * 1024 * 1024
+"""Maximum bytes of a message, if the spec sets no `output`."""
 ENDS = 1024
 """Bytes at both ends of an unreadable message that are searched for its id."""
 BROKEN = -32700
@@ -192,13 +195,15 @@ def broken_answer(number: RequestId, why: str, code: int = BROKEN) -> JSONRPCMes
     return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=code, message=why))
 
 
-def too_large(most: int | None) -> str:
+def too_large(most: int, size: int | None = None) -> str:
     """Return the error of an oversized message.
 
     Args:
         most: Maximum bytes.
+        size: Its bytes, if they are known.
     """
-    return f"the message has more than {most} bytes (limits.output)"
+    known = "" if size is None else f"{size_text(size)}, "
+    return f"the message has {known}more than {size_text(most)} (limits.output)"
 
 
 def broken(place: str, why: str) -> ToolError:

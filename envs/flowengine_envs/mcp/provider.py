@@ -15,6 +15,7 @@ from flowengine.sdk.environments import Axis, Capabilities, Changes, Provider, R
 from flowengine_envs.kinds.traces import Traces
 from flowengine_envs.link.call_limits import DISK
 from flowengine_envs.mcp.downloads import fetches
+from flowengine_envs.mcp.messages import LARGEST
 from flowengine_envs.mcp.sandboxed import HOST, SandboxedServer, text_of
 from flowengine_envs.mcp.session import ConnectionSettings, McpSession
 from flowengine_envs.mcp.several import Sessions
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     from flowengine_envs.mcp.http import GuardedClient
 
-_LARGEST = 10 * 1024 * 1024
-"""Maximum bytes of a message, if the spec sets no `output`."""
 _CONNECT = 30.0
 _LAST_SECONDS = 5.0
 _PASSING = frozenset({408, 425, 429})
@@ -118,7 +117,7 @@ class Mcp(Provider[McpSession | Sessions]):
                 "time": "a call is given up",
                 "output": "a longer message is not taken in",
             },
-            {"output": _LARGEST, "time": _SECONDS, **disk},
+            {"output": LARGEST, "time": _SECONDS, **disk},
         )
 
     async def probe(self, spec: Spec) -> None:
@@ -233,7 +232,7 @@ def _connection(request: Request, config: Any) -> ConnectionSettings:
 
 def _process(request: Request, config: Any) -> ConnectionSettings:
     """Return the connection for starting a server and using its standard streams."""
-    largest = request.limits.output or _LARGEST
+    largest = request.limits.output or LARGEST
     server = StdioServer(SandboxedServer(request, config), largest=largest)
     return ConnectionSettings(
         lambda: server, server.last_output, again=False, final=lambda: server.ended
@@ -245,7 +244,7 @@ def _http(request: Request, config: Any) -> ConnectionSettings:
     headers = {name: text_of(value) for name, value in config.headers.items()}
     # A small response must not become a large one.
     headers.setdefault("accept-encoding", "identity")
-    largest = request.limits.output or _LARGEST
+    largest = request.limits.output or LARGEST
     seconds = max(_SECONDS, request.limits.time or 0)
     clients: list[GuardedClient] = []
 

@@ -27,7 +27,8 @@ from flowengine.sdk import (
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
 from flowengine.sdk.network_hints import network_hint, reachable
 from flowengine.sdk.offered_tools import OfferedTool
-from flowengine_envs.mcp.messages import BROKEN, TOO_LARGE, brief, broken, fault, too_large
+from flowengine.sdk.sizes import size_text
+from flowengine_envs.mcp.messages import BROKEN, LARGEST, TOO_LARGE, brief, broken, fault, too_large
 from flowengine_envs.mcp.tool_list import Approved, Changed, ToolList
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class McpSession(Resource):
         self._connection = connection
         self._network = reachable(request)
         self._seconds: float | None = request.limits.time
-        self._largest: int | None = request.limits.output
+        self._largest = request.limits.output or LARGEST
         self._roots: list[str] = list(config.roots)
         self._mode: str = config.mode
         self._log = request.log
@@ -477,22 +478,22 @@ class McpSession(Resource):
             items += new
             size += sum(len(json.dumps(item)) for item in new)
             if len(items) > _ITEMS:
-                raise self._too_long(what, _ITEMS, what)
-            if self._largest is not None and size > self._largest:
-                raise self._too_long(what, self._largest, "bytes", "output")
+                raise self._too_long(what, f"{_ITEMS:,} {what}", what, _ITEMS)
+            if size > self._largest:
+                raise self._too_long(what, size_text(self._largest), "output", self._largest)
             cursor = answer.next_cursor
             if cursor is None:
                 return items
             if cursor in cursors:
                 raise broken(f"{self.name}: list of {what}", "the list does not end")
             cursors.add(cursor)
-        raise self._too_long(what, _PAGES, "pages")
+        raise self._too_long(what, f"{_PAGES} pages", "pages", _PAGES)
 
-    def _too_long(self, what: str, most: int, unit: str, limit: str = "") -> LimitExceeded:
-        named = f" (limits.{limit})" if limit else ""
+    def _too_long(self, what: str, most: str, limit: str, value: int) -> LimitExceeded:
+        named = " (limits.output)" if limit == "output" else ""
         return LimitExceeded(
-            f"{self.name}: list of {what}: the server lists more than {most} {unit}{named}",
-            data={"limit": limit or unit, "value": most},
+            f"{self.name}: list of {what}: the server lists more than {most}{named}",
+            data={"limit": limit, "value": value},
         )
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk.environments import Program
-from flowengine_envs.mcp.messages import ENDS, TOO_LARGE, PendingRequests
+from flowengine_envs.mcp.messages import ENDS, TOO_LARGE, PendingRequests, too_large
 from flowengine_envs.mcp.sandboxed import SandboxedServer
 
 if TYPE_CHECKING:
@@ -129,8 +129,7 @@ class StdioServer:
         with self._to_session:
             async for line, left_out in _lines(self._process.stdout, self._largest):
                 if left_out:
-                    size = len(line) + left_out
-                    why = f"the message has {size} bytes, more than {self._largest} (limits.output)"
+                    why = too_large(self._largest, len(line) + left_out)
                     messages = self._requests.failed(line[:ENDS], line[-ENDS:], why, TOO_LARGE)
                 else:
                     messages = self._requests.received(line)

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Optional
 
 from flowengine.sdk.path_walk import LeadsOut, NotRegular, kind_of, open_file, walked
+from flowengine.sdk.sizes import size_text
 
 _IN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LISTED = 10_000
@@ -262,7 +263,7 @@ def _not_a_file(kind: str) -> PathRefused:
 
 
 def _too_large(largest: int, size: int) -> PathRefused:
-    return PathRefused("too_large", f"it has {size} bytes, of at most {largest}")
+    return PathRefused("too_large", f"it has {size_text(size)}, of at most {size_text(largest)}")
 
 
 class Draft:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.sdk import LimitExceeded
+from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
@@ -27,8 +28,8 @@ def check_size(value: Plain, most: int, context: StepContext) -> None:
         return
     file = context.execution.artifacts.put(data, name)
     raise LimitExceeded(
-        f"the call was made, but its result has {len(data)} bytes; limits.output of the tool is "
-        f"{most}. The result is kept as the file {file['sha256']}",
+        f"the call was made, but its result has {size_text(len(data))}; limits.output of the "
+        f"tool is {size_text(most)}. The result is kept as the file {file['sha256']}",
         data={"limit": "output", "value": most, "size": len(data), "file": {**file}},
         retryable=False,
     )

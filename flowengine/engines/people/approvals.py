@@ -27,6 +27,7 @@ from flowengine.journal.records import Vote
 from flowengine.journal.shapes import damage, unpack_event
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import DECIDABLE, RESPOND
+from flowengine.sdk.sizes import size_text
 from flowengine.upload_rules import SIGNATURES
 from flowengine.validation import check_numbers, validate
 
@@ -192,8 +193,8 @@ def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
             raise InputError(f"attachment {path}: there is no such file", field="attach")
         size = os.path.getsize(path)
         if size > MAX_FILE_BYTES:
-            most = MAX_FILE_BYTES // (1024 * 1024)
-            raise InputError(f"attachment {path} has {size} bytes; at most {most} MiB may be sent")
+            most = size_text(MAX_FILE_BYTES)
+            raise InputError(f"attachment {path} has {size_text(size)}; at most {most} may be sent")
         beginnings = SIGNATURES.get(os.path.splitext(path)[1].lower())
         if beginnings:
             with open(path, "rb") as file:

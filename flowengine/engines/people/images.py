@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Hint, InputError
+from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,5 +113,5 @@ def _content(path: str, named: str) -> bytes:
     except OSError as error:
         raise InputError(f"{named}: {error.strerror}", field="image") from None
     if len(data) > LARGEST:
-        raise InputError(f"{named} is larger than {LARGEST // 2**20} MiB", field="image")
+        raise InputError(f"{named} is larger than {size_text(LARGEST)}", field="image")
     return data

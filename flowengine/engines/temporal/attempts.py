@@ -54,6 +54,7 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.changes import change
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.sdk import ExecutionContext
+from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -207,7 +208,8 @@ class Attempts:
         if size > self._store.most_bytes and event.pop("log", None) is not None:
             size = len(pack(event))  # the result alone may fit
         if size > self._store.most_bytes:
-            message = f"the result has {size} bytes; at most {self._store.most_bytes} are possible"
+            most = size_text(self._store.most_bytes)
+            message = f"the result has {size_text(size)}; at most {most} are possible"
             return _refused("LimitExceeded", message)
         return dict(event)
 

@@ -133,6 +133,7 @@ from flowengine.journal.refusals import (
 )
 from flowengine.journal.short_ids import EXECUTION, SHORT_EXECUTION, WAIT, shortest, the_one
 from flowengine.kernel.waiting.approval_ownership import EVENTS as HANDS
+from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -523,7 +524,8 @@ class TemporalStore:
         If no worker has ever run, the search attributes are added first.
         """
         if len(pack(start)) > self.most_bytes:
-            raise unsupported(f"flows, inputs and histories of more than {self.most_bytes} bytes")
+            most = size_text(self.most_bytes)
+            raise unsupported(f"flows, inputs and histories of more than {most}")
         try:
             return await self._start(start, memo, reuse)
         except RPCError as error:

@@ -81,6 +81,7 @@ from flowengine.journal.refusals import no_execution
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.sdk import ExecutionContext
+from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow
@@ -536,7 +537,8 @@ class WorkflowDriver(Carrier):
 
     def _refuse(self, run: Run, size: int) -> None:
         """Fail an attempt whose input is too large."""
-        message = f"the input has {size} bytes; at most {self.start['most']} are possible"
+        most = size_text(self.start["most"])
+        message = f"the input has {size_text(size)}; at most {most} are possible"
         event: Any = {"type": "failed", "at": _now(), "unit": run.unit, "attempt": run.attempt}
         event["error"] = {"type": "LimitExceeded", "message": message}
         self.execution.queue.append(event)

@@ -18,6 +18,7 @@ from typing import IO, NamedTuple
 from flowengine.errors import StoreError, UsageError
 from flowengine.execution_environment.registry.workspaces import home_of
 from flowengine.sdk.path_walk import LeadsOut, NotRegular, open_file, walked
+from flowengine.sdk.sizes import size_text
 from flowengine.sdk.trees import TreeEntry, tree
 
 MOST_BYTES = 16 * 1024**3
@@ -72,8 +73,8 @@ def _check_size(roots: dict[str, Path]) -> None:
             size += entry.info.st_size if stat.S_ISREG(entry.info.st_mode) else 0
             if size > MOST_BYTES or count > MOST_ENTRIES:
                 raise UsageError(
-                    f"the files in {root} cannot be moved: they have more than {MOST_BYTES} bytes, "
-                    f"or there are more than {MOST_ENTRIES}",
+                    f"the files in {root} cannot be moved: they have more than "
+                    f"{size_text(MOST_BYTES)}, or there are more than {MOST_ENTRIES:,}",
                     hint=_HINT,
                 )
 

@@ -29,6 +29,7 @@ from flowengine.sdk.errors import EnvironmentUnavailable
 from flowengine.sdk.lock_files import take_lock
 from flowengine.sdk.path_walk import open_file
 from flowengine.sdk.process_identity import started
+from flowengine.sdk.sizes import size_text
 from flowengine.store_folder import fault_of
 
 FORMAT = 2
@@ -307,7 +308,7 @@ def content(path: Path) -> bytes:
     with open(open_file(path), "rb") as file:
         data = file.read(_LARGEST + 1)
     if len(data) > _LARGEST:
-        raise ValueError(f"more than {_LARGEST} bytes")
+        raise ValueError(f"more than {size_text(_LARGEST)}")
     return data
 
 

@@ -25,6 +25,7 @@ from flowengine.sdk.environments import Screen
 from flowengine.sdk.errors import StepError
 from flowengine.sdk.private_sockets import connected, listening
 from flowengine.sdk.process_identity import is_dead, this_process
+from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
     import socket
@@ -127,8 +128,8 @@ class Window:
         except Exception as error:  # of a plug-in, or of a browser that ends
             return {"error": f"{type(error).__name__}: {error}"[:_LONGEST_TITLE]}, b""
         if len(screen.picture) > LARGEST_PICTURE:
-            size = len(screen.picture)
-            return {"error": f"its picture has {size} bytes, more than {LARGEST_PICTURE}"}, b""
+            size, most = size_text(len(screen.picture)), size_text(LARGEST_PICTURE)
+            return {"error": f"its picture has {size}, more than {most}"}, b""
         head = {
             "at": time.time_ns() // 1_000_000,
             "text": screen.text[:LONGEST_TEXT],

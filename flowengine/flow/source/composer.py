@@ -17,6 +17,7 @@ import yaml
 from flowengine.flow.source.diagnostics import Diagnostic, Position
 from flowengine.flow.source.syntax_errors import QUOTE, Slip, cut_short
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.sizes import size_text
 
 MAX_ALIASED = 1 << 20
 """Characters that all aliases of a file together may expand to, the same as the maximum size of a
@@ -175,7 +176,7 @@ class Composer:
         room, self._room = self._room, self._room - origin.weight
         if self._room < 0:
             if room >= 0:
-                message = "from here on the aliases expand to more than 1 MiB"
+                message = f"from here on the aliases expand to more than {size_text(MAX_ALIASED)}"
                 self._refuse(start, end, message, "use fewer aliases")
             return SourceNode(start, end, None, "")
         content = origin.content

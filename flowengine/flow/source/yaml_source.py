@@ -21,6 +21,7 @@ from flowengine.flow.source.composer import Composer, SourceNode, not_yaml
 from flowengine.flow.source.diagnostics import Diagnostic, Position
 from flowengine.flow.source.syntax_errors import Slip, find_slip
 from flowengine.path_checks import check_no_pipe
+from flowengine.sdk.sizes import size_text
 
 MAX_BYTES = 1 << 20
 """Maximum size of a file in bytes. Handwritten files stay far below, and generators of larger ones
@@ -244,7 +245,8 @@ def read_bytes(content: bytes, name: str) -> Source:
     """Read a flow file from bytes. See `read`."""
     if len(content) > MAX_BYTES:
         source = Source(name, "")
-        source.refuse(0, 1, "the file is larger than 1 MiB", "pass data as an input")
+        message = f"the file is larger than {size_text(MAX_BYTES)}"
+        source.refuse(0, 1, message, "pass data as an input")
         return source
     try:
         text = content.decode("utf-8-sig")

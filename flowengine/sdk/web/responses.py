@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flowengine.sdk.errors import Refused
+from flowengine.sdk.sizes import size_text
 
 _MOST_ENCODINGS = 2
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
@@ -85,7 +86,7 @@ async def unpacked(
         BadAnswer: It cannot be decompressed.
     """
     if declared.isdecimal() and int(declared) > limit:
-        raise TooLarge(limit, f"it has {int(declared):,} bytes")
+        raise TooLarge(limit, f"it has {size_text(int(declared))}")
     packed = [name for each in encodings if (name := each.strip()) not in {"", "identity"}]
     unknown = [each for each in packed if each not in {"gzip", "x-gzip", "deflate"}]
     if unknown or len(packed) > _MOST_ENCODINGS:
@@ -95,11 +96,11 @@ async def unpacked(
     async for data in body:
         wire += len(data)
         if wire > limit:
-            raise TooLarge(limit, f"more than {limit:,} bytes were sent")
+            raise TooLarge(limit, f"more than {size_text(limit)} were sent")
         for piece in _through(layers, data):
             size += len(piece)
             if size > limit:
-                raise TooLarge(limit, f"it unpacks to more than {limit:,} bytes")
+                raise TooLarge(limit, f"it unpacks to more than {size_text(limit)}")
             yield piece
     if any(not layer.is_whole for layer in layers):
         raise BadAnswer("its packed body breaks off")

@@ -75,7 +75,7 @@ def test_a_page_cannot_end_the_browser_by_what_it_writes(
     assert log.error == ""
     assert any(line.startswith("log: 98long long") for line in log.value["console"])
     assert any(line.startswith("uncaught: long long") for line in log.value["console"])
-    with pytest.raises(Error, match=r"the page gave an answer of 3,.* bytes, of at most 1,048,576"):
+    with pytest.raises(Error, match=r"the page gave an answer of 3,.* bytes, of at most 1 MiB"):
         background().run(browser.page.evaluate("'short '.repeat(1 << 18).split(' ')"))
     assert browser.click("p").error == ""
     assert browser.opening == opening

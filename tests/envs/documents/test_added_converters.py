@@ -103,7 +103,7 @@ def test_the_engine_does_not_run_them_and_they_do_not_see_its_folder(folder: Pat
         (None, "absent:convert", "cannot be read from"),
         ("def convert(:", "inis:convert", "cannot be read from"),
         ("convert = 1", "inis:convert", "has no function 'convert'"),
-        (f"def convert(): pass\n# {'x' * 70_000}", "inis:convert", "more than 65536 bytes"),
+        (f"def convert(): pass\n# {'x' * 70_000}", "inis:convert", "more than 64 KiB"),
     ],
 )
 def test_what_is_no_converter_is_told_before_anything_opens(

@@ -317,7 +317,7 @@ def silent(handler: Any) -> None:
         (raw(b"", silent), Timeout, "it was not downloaded in 0.5 s"),
         (raw(HEAD + b"\r\n", silent), Timeout, "it was not downloaded in 0.5 s"),
         (raw(HEAD + b"\r\n", dripping), Timeout, "it was not downloaded in 0.5 s"),
-        (raw(HEAD + b"\r\n", forever), TooLarge, "more than 1,048,576 bytes were sent"),
+        (raw(HEAD + b"\r\n", forever), TooLarge, "more than 1 MiB were sent"),
         (raw(HEAD + b"Content-Length: 99999999\r\n\r\nx"), TooLarge, "it has 99,999,999 bytes"),
         (raw(HEAD + b"Content-Length: 100\r\n\r\nx"), HttpError, ""),
         (raw(HEAD + b"Content-Length: x\r\n\r\nx"), HttpError, ""),
@@ -360,7 +360,7 @@ def test_what_unpacks_to_too_much_is_stopped(times: int, site: Site, tmp_path: P
     site.pages["/a"] = (200, {**HTML, "Content-Encoding": encoding}, body)
     tracemalloc.start()
     try:
-        with pytest.raises(TooLarge, match="unpacks to more than 4,194,304 bytes"):
+        with pytest.raises(TooLarge, match="unpacks to more than 4 MiB"):
             download(site.url("/a"), tmp_path, to(site), DownloadLimits(4 * MIB, 60))
         assert tracemalloc.get_traced_memory()[1] < 8 * MIB
     finally:

@@ -143,12 +143,12 @@ CASES = {
             _result('{"id": 5, "content": [{"type": "text", "text": "' + "x" * 70_000_000)(id)
             + '"}]}}'
         ),
-        r"more than 2000000( bytes)? \(limits.output\)",
+        r"more than 2,000,000 bytes \(limits.output\)",
         error="LimitExceeded",
     ),
     "call-large-end": _call(
         lambda id: '{"result": {"id": 5, "text": "' + "x" * 70_000_000 + '"}, "id": ' + id + "}",
-        r"more than 2000000( bytes)? \(limits.output\)",
+        r"more than 2,000,000 bytes \(limits.output\)",
         error="LimitExceeded",
     ),
     # Lists of the wrong shape
@@ -187,7 +187,7 @@ CASES = {
             + id
             + '"}'
         )(id),
-        r"more than 2000000 bytes \(limits.output\)",
+        r"more than 2,000,000 bytes \(limits.output\)",
         error="LimitExceeded",
     ),
     # A handshake of the wrong shape

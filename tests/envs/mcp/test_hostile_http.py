@@ -25,7 +25,7 @@ from tests.envs.mcp.test_hostile_servers import LONGEST, PROMPT
 
 ENDLESS: dict[str, Any] = {"seconds": 1.0, "error": "Timeout", "told": "no answer in 1 s"}
 LARGEST = 2_000_000
-TOO_LARGE = r"2000000 bytes \(limits.output\)"
+TOO_LARGE = r"2,000,000 bytes \(limits.output\)"
 
 
 class Case(NamedTuple):

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from flowengine.sdk import ValidationError
+from flowengine.sdk.sizes import size_text
 
 LARGEST_COMMAND = 4 * 1024 * 1024
 LARGEST_SIZE = 10_000
@@ -47,8 +48,8 @@ def checked_command(name: str, command: Any) -> bytes:
     data = command.encode()
     if len(data) > LARGEST_COMMAND:
         raise ValidationError(
-            f"{name}: a command of {len(data)} bytes; at most {LARGEST_COMMAND} are allowed; "
-            "put it into a file and source that"
+            f"{name}: a command of {size_text(len(data))}; at most "
+            f"{size_text(LARGEST_COMMAND)} are allowed; put it into a file and source that"
         )
     return data
 

@@ -29,6 +29,7 @@ from flowengine.sdk import (
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.environments import Spec
 from flowengine.sdk.path_walk import LeadsOut, NotRegular, open_file, walked
+from flowengine.sdk.sizes import size_text
 from flowengine_envs.sandboxes.docker import image
 from flowengine_envs.sandboxes.docker.build_lock import PAUSE, BuildLock
 from flowengine_envs.sandboxes.docker.daemon import connect, connection
@@ -130,7 +131,7 @@ def _pack(spec: Spec, root: Path, dockerfile: str, target: IO[bytes]) -> Any:
                 ) from None
             if size > LARGEST:
                 raise EnvironmentUnavailable(
-                    f"{spec}: {root} has more than {LARGEST >> 20} MiB to build an image from; "
+                    f"{spec}: {root} has more than {size_text(LARGEST)} to build an image from; "
                     "leave out what is not needed by a .dockerignore"
                 )
         end = tar.offset + 2 * tarfile.BLOCKSIZE
