@@ -110,7 +110,7 @@ def is_own_file(path: str) -> bool:
     try:
         if is_in_use(os.stat(path)):
             return True
-        with open(path, "rb") as file:
+        with open(open_file(os.path.realpath(path)), "rb") as file:
             return is_store(file.read(100))
     except OSError:
         return False

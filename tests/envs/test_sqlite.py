@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 import time
@@ -288,6 +289,13 @@ def test_what_is_no_database_does_not_open(opened: Open, tmp_path: Path) -> None
     (tmp_path / "a.db").write_text("not a database, but long enough to look like one" * 50)
 
     with pytest.raises(Exception, match="not a database"):
+        opened()
+
+
+def test_a_pipe_does_not_open_and_is_not_waited_for(opened: Open, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.db")
+
+    with pytest.raises(Exception, match="is not a file"):
         opened()
 
 

@@ -446,6 +446,8 @@ def _file(spec: Spec, config: Any) -> str:
         raise PathEscape(f"{spec}: {path} is not below {within} (config.roots)")
     if is_own_file(str(path)):
         raise Refused(f"{spec}: {path} belongs to a store of the engine")
+    if path.exists() and not path.is_file():  # SQLite would wait for the other end of a pipe
+        raise EnvironmentUnavailable(f"{spec}: {path} is not a file: correct config.path")
     if config.mode != "rwc" and not path.exists():
         create = " or say 'mode: rwc' to create it" if config.mode == "rw" else ""
         raise EnvironmentUnavailable(
