@@ -47,10 +47,10 @@ def read(
     Raises:
         TooLong: It exceeds the maximum.
     """
-    head = _exactly(source, _HEAD - len(begun))
+    head = exactly(source, _HEAD - len(begun))
     if head is None:
         return None
-    return _exactly(source, _length(begun + head, largest))
+    return exactly(source, _length(begun + head, largest))
 
 
 async def async_read(read_exactly: Callable[[int], Awaitable[bytes]], *, largest: int) -> bytes:
@@ -77,8 +77,16 @@ def _length(head: bytes, largest: Optional[int]) -> int:  # noqa: UP045
     return length
 
 
-def _exactly(source: Callable[[int], bytes], size: int) -> Optional[bytes]:  # noqa: UP045
-    """Read exactly a number of bytes. None: the stream ended early."""
+def exactly(source: Callable[[int], bytes], size: int) -> Optional[bytes]:  # noqa: UP045
+    """Read exactly a number of bytes.
+
+    Args:
+        source: Returns at most the given number of bytes, or none at the end.
+        size: The number.
+
+    Returns:
+        The bytes. None: the stream ended early.
+    """
     pieces = []
     while size:
         piece = source(min(size, _PIECE))
