@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 
 import pytest
 
-from flowengine_envs.link.parts import Parts, TooLong, part, read
+from flowengine_envs.link.parts import Parts, TooLong, async_read, part, read
 
 BODIES = [b"", b"a", b"b" * 300]
 
@@ -20,6 +21,13 @@ def test_parts_are_found_wherever_a_stream_is_cut(size: int) -> None:
     source = io.BytesIO(stream)
     assert [read(lambda count: source.read(min(count, size))) for _ in BODIES] == BODIES
     assert read(source.read) is None
+    assert asyncio.run(async_bodies(stream)) == BODIES
+
+
+async def async_bodies(stream: bytes) -> list[bytes]:
+    source = asyncio.StreamReader()
+    source.feed_data(stream)
+    return [await async_read(source.readexactly, largest=300) for _ in BODIES]
 
 
 def test_a_part_that_is_too_long_is_refused_by_its_length() -> None:
@@ -27,4 +35,6 @@ def test_a_part_that_is_too_long_is_refused_by_its_length() -> None:
         list(Parts(300).feed((301).to_bytes(4, "big")))
     with pytest.raises(TooLong, match="301 bytes"):
         read(io.BytesIO((301).to_bytes(4, "big")).read, largest=300)
+    with pytest.raises(TooLong, match="301 bytes"):
+        asyncio.run(async_bodies((301).to_bytes(4, "big")))
     assert read(io.BytesIO(part(b"whole")[:-1]).read) is None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import marshal
 import os
-import struct
 import subprocess
 import sys
 import time
@@ -18,6 +18,7 @@ import pytest
 
 from flowengine_envs.inside import killing
 from flowengine_envs.link import bootstrap, channel, frames
+from flowengine_envs.link.parts import part, read
 from tests.alive import alive, state
 from tests.envs.raw import PYTHON, Raw
 
@@ -258,14 +259,15 @@ def test_what_is_sent_names_no_folder_of_this_machine() -> None:
 
 def parts(program: bytes) -> tuple[dict[str, Any], bytes]:
     """Return the two parts of a supervisor's program: its modules' sources, and their bytecode."""
-    (length,) = struct.unpack_from(">I", program)
-    return json.loads(program[4 : 4 + length]), program[8 + length :]
+    source = io.BytesIO(program)
+    head, bytecode = read(source.read), read(source.read)
+    assert head is not None
+    assert bytecode is not None
+    return json.loads(head), bytecode
 
 
 def joined(head: dict[str, Any], bytecode: bytes) -> bytes:
-    return b"".join(
-        struct.pack(">I", len(part)) + part for part in (json.dumps(head).encode(), bytecode)
-    )
+    return part(json.dumps(head).encode()) + part(bytecode)
 
 
 def test_modules_of_the_supervisor_parse_on_python_3_9() -> None:

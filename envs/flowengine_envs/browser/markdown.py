@@ -12,7 +12,7 @@ from flowengine.sdk.environments import Program, Sandbox
 from flowengine_envs.browser.markdown_worker import LARGEST_ANSWER, START
 from flowengine_envs.documents import libraries
 from flowengine_envs.documents.document import MIB
-from flowengine_envs.link.parts import part
+from flowengine_envs.link.parts import async_read, part
 
 MEMORY = 1024 * MIB
 _TIME = 10.0
@@ -74,10 +74,8 @@ class Converter:
                     assert program.stdout is not None
                     program.stdin.write(part(asked) + part(page))
                     await program.stdin.drain()
-                    size = int.from_bytes(await program.stdout.readexactly(4), "big")
-                    if size > LARGEST_ANSWER:
-                        raise ValueError(f"an answer of {size:,} bytes")
-                    return _checked(json.loads(await program.stdout.readexactly(size)))
+                    answer = await async_read(program.stdout.readexactly, largest=LARGEST_ANSWER)
+                    return _checked(json.loads(answer))
             except TimeoutError:
                 await self.close()
                 return Markdown("", error=f"converting the page takes more than {_TIME:.0f} s")

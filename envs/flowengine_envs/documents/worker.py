@@ -2,9 +2,9 @@
 
     python -I -c START SEARCH_PATH NUMBER      a fork server, which forks such processes
 
-A process reads the length of its options in four bytes, its options as JSON, and the file from
-standard input. The answer is written to descriptor 3 as JSON. The process limits its own memory, so
-that running out of it also produces an answer.
+A process reads its options, a part of JSON, and then the file from standard input. The answer is
+written to descriptor 3 as JSON. The process limits its own memory, so that running out of it also
+produces an answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The first process of a sandbox for one program: runs it and forwards its connections.
 
-It starts like a supervisor (`bootstrap`) and then reads its options: four bytes of length and a
-JSON object. The rest of standard input belongs to the program, as do the other streams.
+It starts like a supervisor (`bootstrap`) and then reads its options, a part of JSON. The rest of
+standard input belongs to the program, as do the other streams.
 
 It forwards connections, enforces the quota of the sandbox's directories, and reaps orphans. It ends
 when the program ends. It forwards SIGTERM to the program. On SIGINT it kills the program with its

@@ -49,7 +49,7 @@ from flowengine_envs.inside.quota import Quota
 from flowengine_envs.inside.terminal.command import Busy, Gone, NoCommand
 from flowengine_envs.inside.terminal.requests import TerminalRequests
 from flowengine_envs.inside.worker import Job, PythonWorker, WorkerPlan
-from flowengine_envs.link import frames
+from flowengine_envs.link import frames, parts
 from flowengine_envs.workspaces.files import PathRefused, Workspace
 
 _READ = 1 << 18
@@ -70,13 +70,9 @@ def main(number: int) -> None:
     with open(os.devnull, "r+b", buffering=0) as null:
         os.dup2(null.fileno(), 0)
         os.dup2(null.fileno(), 1)
-    key = b""
-    while len(key) < frames.KEY:
-        part = os.read(source, frames.KEY - len(key))
-        if not part:
-            return
-        key += part
-    SupervisorServer(source, sink, key, killed_first, entrances).serve()
+    key = parts.exactly(partial(os.read, source), frames.KEY)
+    if key is not None:
+        SupervisorServer(source, sink, key, killed_first, entrances).serve()
 
 
 def _identity(path: str) -> list[int]:

@@ -1,7 +1,7 @@
 """Messages between the engine and a supervisor: framed, numbered and authenticated.
 
     frame    4 bytes length of the body, 16 bytes code, body
-    body     4 bytes length of the header, header (JSON object), payload (any bytes)
+    body     header (JSON object, a part), payload (any bytes)
     code     the first 16 bytes of HMAC-SHA256 over direction (1 byte), number (8 bytes) and body
 
 The key is created for one run of a supervisor and sent before the first frame. Code in the sandbox
@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import io
 import json
 import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from flowengine_envs.link.parts import part
+from flowengine_envs.link import parts
 
 VERSION = 1
 KEY = 32
@@ -82,7 +83,7 @@ class Sealer:
             The bytes to write.
         """
         text = json.dumps(header, separators=(",", ":")).encode()
-        return self.seal_body(part(text) + payload)
+        return self.seal_body(parts.part(text) + payload)
 
     def seal_body(self, body: bytes) -> bytes:
         """Return the next frame for any body. Use `seal` for messages."""
@@ -190,18 +191,19 @@ def message(body: bytes) -> LinkMessage | Unusable:
     Returns:
         The message, or why it is invalid.
     """
-    if len(body) < 4:
+    if not body:
         return Unusable(None, "a body without a header")
-    (length,) = struct.unpack_from(">I", body)
-    if length > len(body) - 4:
+    source = io.BytesIO(body)
+    text = parts.read(source.read)
+    if text is None:
         return Unusable(None, "a header longer than its body")
     try:
-        header = json.loads(body[4 : 4 + length])
+        header = json.loads(text)
     except (ValueError, RecursionError) as error:
         return Unusable(None, f"a header that is not JSON: {error}")
     if not isinstance(header, dict):
         return Unusable(None, "a header that is no object")
-    return LinkMessage(header, body[4 + length :])
+    return LinkMessage(header, source.read())
 
 
 def _id_of(start: bytes) -> int | None:

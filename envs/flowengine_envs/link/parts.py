@@ -5,7 +5,7 @@ All programs of an environment exchange data longer than a record in parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Optional
 
 _HEAD = 4
@@ -47,17 +47,46 @@ def read(
     Raises:
         TooLong: It exceeds the maximum.
     """
-    head = _exactly(source, _HEAD - len(begun))
+    head = exactly(source, _HEAD - len(begun))
     if head is None:
         return None
-    length = int.from_bytes(begun + head, "big")
+    return exactly(source, _length(begun + head, largest))
+
+
+async def async_read(read_exactly: Callable[[int], Awaitable[bytes]], *, largest: int) -> bytes:
+    """Read a part of an asynchronous stream.
+
+    Args:
+        read_exactly: Returns exactly the given number of bytes, or raises an error.
+        largest: Maximum size in bytes.
+
+    Returns:
+        Its content.
+
+    Raises:
+        TooLong: It exceeds the maximum.
+    """
+    return await read_exactly(_length(await read_exactly(_HEAD), largest))
+
+
+def _length(head: bytes, largest: Optional[int]) -> int:  # noqa: UP045
+    """Return the length that a part announces. Raises `TooLong` if it exceeds the maximum."""
+    length = int.from_bytes(head, "big")
     if largest is not None and length > largest:
         raise TooLong(length)
-    return _exactly(source, length)
+    return length
 
 
-def _exactly(source: Callable[[int], bytes], size: int) -> Optional[bytes]:  # noqa: UP045
-    """Read exactly a number of bytes. None: the stream ended early."""
+def exactly(source: Callable[[int], bytes], size: int) -> Optional[bytes]:  # noqa: UP045
+    """Read exactly a number of bytes.
+
+    Args:
+        source: Returns at most the given number of bytes, or none at the end.
+        size: The number.
+
+    Returns:
+        The bytes. None: the stream ended early.
+    """
     pieces = []
     while size:
         piece = source(min(size, _PIECE))
@@ -87,9 +116,7 @@ class Parts:
         """
         self._data += data
         while len(self._data) >= _HEAD:
-            length = int.from_bytes(self._data[:_HEAD], "big")
-            if length > self._largest:
-                raise TooLong(length)
+            length = _length(bytes(self._data[:_HEAD]), self._largest)
             if len(self._data) < _HEAD + length:
                 return
             body = bytes(self._data[_HEAD : _HEAD + length])

@@ -23,7 +23,6 @@ from flowengine.sdk.errors import EnvironmentLost, StepError
 from flowengine.sdk.private_sockets import listening
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.link.channel import OnAnswer
-from flowengine_envs.link.parts import part
 
 SOCKET = "screen"
 _VIEWERS = 16
@@ -115,7 +114,7 @@ class Mirror:
     def _take(self, header: dict[str, Any], data: bytes) -> None:
         lines = data.decode("utf-8", "replace").split("\n")[:_LONGEST]
         shown = {"lines": [shown_line(line) for line in lines], "cursor": header["cursor"]}
-        self._screen = part(json.dumps(shown).encode())
+        self._screen = json.dumps(shown).encode() + b"\n"
         for changed in self._viewers.values():
             changed.set()
 

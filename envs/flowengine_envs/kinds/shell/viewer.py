@@ -1,7 +1,8 @@
 """Shows a terminal that another process uses: `python viewer.py SOCKET`.
 
-It reads screens from the socket of a `mirror` and draws them. The only keys with an effect are `q`,
-Ctrl-C and Ctrl-D, which end it. It needs only the standard library and no module search path.
+It reads screens, each a line of JSON, from the socket of a `mirror` and draws them. The only keys
+with an effect are `q`, Ctrl-C and Ctrl-D, which end it. It needs only the standard library and no
+module search path.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import select
 import shutil
 import signal
 import socket
-import struct
 import sys
 import termios
 import tty
@@ -74,13 +74,9 @@ def _follow(connection: socket.socket) -> bool:
             part = connection.recv(1 << 16)
             if not part:
                 return True
-            data += part
-            while len(data) >= 4:
-                size = 4 + struct.unpack(">I", data[:4])[0]
-                if len(data) < size:
-                    break
-                _draw(json.loads(data[4:size]))
-                data = data[size:]
+            *screens, data = (data + part).split(b"\n")
+            for screen in screens:
+                _draw(json.loads(screen))
         elif any(key in _ENDING for key in os.read(sources[-1], 1024) or b"\x04"):
             return False
 
