@@ -34,6 +34,7 @@ MODULES: Mapping[str, Sequence[str]] = {
         "engines/test_many_answers",
         "engines/test_order_after_downtime",
         "engines/test_recorded_interventions",
+        "engines/test_stopped_attempts",
         "engines/test_uncertain_calls",
     ),
     "its tests have a clock of their own, which is refused": (

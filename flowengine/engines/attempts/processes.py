@@ -88,6 +88,8 @@ class ProcessRunner:
                 await uncut(_end_processes(family, self._grace))
                 raise
             finally:
+                if process.poll() is None:
+                    family.kill()  # ending it was cut short, as its event loop was closed
                 process.wait()
             stdout, stdout_file = self._keep(out, "stdout")
             stderr, stderr_file = self._keep(err, "stderr")

@@ -113,7 +113,8 @@ class Driving:
 
             at_work = host.lines_at_work(id) if interrupted else None
             logs = {} if at_work is None else at_work.read()
-            recover(found, host.store.inbox(id), host.clock.now(), consults=consults, logs=logs)
+            inbox, died = host.store.inbox(id), host.deaths(id) > 0
+            recover(found, inbox, host.clock.now(), died=died, consults=consults, logs=logs)
             if interrupted:
                 found.recovered = found.seq + len(found.queue)
             _enter(found)

@@ -18,6 +18,7 @@ from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.quick_steps import failed_or_asked
 from flowengine.engines.running.recovery import take_message
 from flowengine.kernel.commands import Consult, Run
+from flowengine.sdk.coroutines import uncut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -298,8 +299,10 @@ class Local(Driver):
     ) -> Event | None:
         """Run an attempt and return its outcome. A withdrawn attempt has none."""
         try:
-            if before is not None:  # the previous attempt is still being ended
-                await asyncio.wait([before])
+            if before is not None:
+                # The previous attempt is still being ended. Even if this one is withdrawn too,
+                # the execution does not rest before that.
+                await uncut(asyncio.wait([before]))
             runner = execution.linked.runner
             follower = self.host.follower(execution.id, run.address, is_quick=False)
             printed = execution.printed[run.unit] = runner.printed(run.step, follower)

@@ -27,6 +27,7 @@ def recover(
     inbox: list[InboxMessage],
     now: int,
     *,
+    died: bool = False,
     consults: bool = False,
     logs: Mapping[Attempt, Log] = MappingProxyType({}),
 ) -> None:
@@ -42,15 +43,17 @@ def recover(
         execution: Loaded, nothing applied yet.
         inbox: Its messages that are not journaled yet.
         now: The time (ms).
+        died: Whether its last process died. Then programs of attempts that it was stopping may
+            still run, although these attempts have ended.
         consults: Whether to consult the execution's own tool authority again about open questions.
         logs: What its attempts had logged when its last process died.
     """
     left = list(running(execution.state))
     put_off, execution.put_off = execution.put_off, False
-    if left and not put_off:
+    if (left and not put_off) or died:
         from flowengine.sdk.process_tree import end_marked
 
-        end_marked(execution.id)  # a second attempt must not run beside the first
+        end_marked(execution.id)  # the next attempt must not run beside the last one
     for unit, attempt in left:
         cut: CutOff = {"type": "cut", "at": now, "unit": unit, "attempt": attempt}
         if put_off:
