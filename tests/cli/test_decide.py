@@ -484,7 +484,7 @@ steps:
     assert "claimed by  user:cleo" in shown
     assert re.search(r"delegated to user:cleo by user:ben at \S+ via cli.*: yours", shown)
     assert "delegated it" in flowengine("approve", wait, "--as", "ben", code=8).err
-    assert "no approval" in flowengine("approvals", "claim", "ffff", code=9).err
+    assert "no approval" in flowengine("approvals", "claim", "f" * 16, code=9).err
 
     back = flowengine("approvals", "release", wait, "--as", "cleo")
     assert steady(back.out) == f"{wait} released by user:cleo at TIME\n"

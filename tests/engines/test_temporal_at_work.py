@@ -237,6 +237,23 @@ def test_a_worker_that_shuts_down_leaves_no_attempt_at_work() -> None:
     run(test())
 
 
+def test_a_worker_that_shuts_down_waits_for_watches() -> None:
+    async def test() -> None:
+        worker = Worker()
+        key, other = await worker.left(), await worker.left()
+        waiting = asyncio.create_task(worker.at_work.all_watched())
+        watch = worker.watched(key)
+        await watch.received(1)
+        assert not waiting.done()  # the other one is not watched yet
+        second = worker.watched(other)
+        await waiting
+        worker.may_end.set()
+        assert [await watch.result, await second.result] == [DONE, DONE]
+        await worker.at_work.close()
+
+    run(test())
+
+
 def test_the_attempts_of_an_earlier_process_have_ended_after_a_heartbeat() -> None:
     async def test() -> None:
         worker = Worker()

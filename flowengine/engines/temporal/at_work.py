@@ -41,6 +41,8 @@ class AttemptAtWork:
         self.is_counted = False
         """Whether it has left its place on the shared task queue."""
         self.watches = 0
+        self.is_watched = asyncio.Event()
+        """Set while there are any."""
         self.cutting: asyncio.Task[None] | None = None
         """Cuts it off, while no activity watches it."""
 
@@ -89,6 +91,16 @@ class AtWork:
         if tasks:
             await asyncio.wait(tasks)
 
+    async def all_watched(self) -> None:
+        """Wait until an activity watches each attempt that another one has left at work.
+
+        An attempt that none watches is cut off after some time, so this takes no longer.
+        """
+        for attempt in [*self._left.values()]:
+            watched = asyncio.create_task(attempt.is_watched.wait())
+            await asyncio.wait([watched, attempt.task], return_when=asyncio.FIRST_COMPLETED)
+            watched.cancel()
+
     async def begun(
         self, work: Callable[[AttemptAtWork], Coroutine[Any, Any, dict[str, Any]]]
     ) -> dict[str, Any]:
@@ -113,7 +125,9 @@ class AtWork:
         """
         if activity.is_worker_shutdown():
             return False  # this process takes no activity that would watch it
-        counted = sum(one.is_counted and not one.task.done() for one in self._left.values())
+        counted = sum(
+            attempt.is_counted and not attempt.task.done() for attempt in self._left.values()
+        )
         return activity.info().task_queue != QUEUE or counted < PLACES
 
     def _leave(self, attempt: AttemptAtWork) -> dict[str, Any]:
@@ -144,6 +158,7 @@ class AtWork:
         if attempt.cutting is not None:
             attempt.cutting.cancel()
         attempt.watches += 1
+        attempt.is_watched.set()
         if stop:
             attempt.task.cancel()
         try:
@@ -152,6 +167,8 @@ class AtWork:
             return event
         finally:
             attempt.watches -= 1
+            if attempt.watches == 0:
+                attempt.is_watched.clear()
             if key in self._left and attempt.watches == 0:
                 unwatched = self._cut_unwatched(key, UNWATCHED * _timeout())
                 attempt.cutting = asyncio.create_task(unwatched)

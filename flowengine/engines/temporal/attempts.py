@@ -130,6 +130,16 @@ class Attempts:
                     self._at_work.cut_off()
             await asyncio.sleep(beat - min(time.monotonic() - asked, beat))
 
+    async def all_watched(self, seconds: float) -> None:
+        """Wait until each attempt that its activity has left at work is watched by another one.
+
+        Args:
+            seconds: The longest time.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._at_work.all_watched()
+
     async def close(self) -> None:
         """End the attempts that are still at work, because no activity watches them."""
         await self._at_work.close()
@@ -216,10 +226,10 @@ class Attempts:
     def _around(self, flow: LinkedFlow, run: Run) -> Execution:
         """Return the execution of an attempt, with only what its rules and approval refer to."""
         id = activity.info().workflow_id or ""
-        found = self._host.execution(id, flow, 0)
-        state: dict[str, Any] = found.state  # type: ignore[assignment]
+        execution = self._host.execution(id, flow, 0)
+        state: dict[str, Any] = execution.state  # type: ignore[assignment]
         state |= self._store.around(id, run.unit)
-        return found
+        return execution
 
     def _is_gated(self, flow: LinkedFlow, run: Run) -> bool:
         """Return whether rules or an approval apply to an attempt, so that it must be checked."""
@@ -333,9 +343,9 @@ class Attempts:
         """
 
         def pack(id: str, here: FolderWorkspaces, there: ObjectWorkspaces) -> Any:
-            found = here.pack(id, [])
-            there.put(id, found, here.fetch)
-            return plain([*found])
+            packed = here.pack(id, [])
+            there.put(id, packed, here.fetch)
+            return plain([*packed])
 
         return await self._moved(pack)
 

@@ -144,7 +144,11 @@ async def work(
                 async with worker, own:
                     on_ready()
                     await stopping.wait()
-                    await asyncio.gather(worker.shutdown(), own.shutdown())
+                    draining = asyncio.create_task(worker.shutdown())
+                    # What an activity has left at work is watched from the own queue only. If that
+                    # were closed first, it would be cut off.
+                    await attempts.all_watched(drain)
+                    await asyncio.gather(draining, own.shutdown())
         finally:
             watching.cancel()
             await attempts.close()
