@@ -180,7 +180,7 @@ class ReplyReader:
             if changed == self._listed_at:
                 return None
             with os.scandir(self._folder) as entries:
-                names = [one.name for one in entries if one.name.startswith(self._prefix)]
+                names = [entry.name for entry in entries if entry.name.startswith(self._prefix)]
         except FileNotFoundError:
             return set()
         self._listed_at = changed if time.time_ns() - changed > _TICK_NS else 0

@@ -38,7 +38,9 @@ def read_deploys(path: str, value: Any) -> DeployRules:
     if not isinstance(value, dict) or not value.keys() <= {"modules", "host"}:
         raise UsageError(f"{path}: deploys must be a map of modules, host", hint=_EXAMPLE)
     modules, host = value.get("modules", []), value.get("host", False)
-    if not isinstance(modules, list) or not all(isinstance(one, str) and one for one in modules):
+    if not isinstance(modules, list) or not all(
+        isinstance(module, str) and module for module in modules
+    ):
         raise UsageError(f"{path}: deploys.modules must be a list of names", hint=_EXAMPLE)
     if not isinstance(host, bool):
         raise UsageError(f"{path}: deploys.host is {host!r}", hint="write true or false")

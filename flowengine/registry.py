@@ -158,8 +158,11 @@ def kinds_from(module: str) -> list[str]:
         module: A module, or a package. Kinds in its own directories come before others.
     """
     modules = {point.name: point.module for point in _all(ENVIRONMENTS).values()}
-    modules |= {kind: type(one).__module__ for kind, one in registered_providers.items()}
-    shared = {kind: _shared_packages(module, one) for kind, one in modules.items()}
+    modules |= {
+        kind: type(registered_provider).__module__
+        for kind, registered_provider in registered_providers.items()
+    }
+    shared = {kind: _shared_packages(module, value) for kind, value in modules.items()}
     brought = [kind for kind, depth in shared.items() if depth and kind != "host"]
     return sorted(brought, key=lambda kind: (-shared[kind], kind))
 

@@ -93,7 +93,7 @@ def _oidc(place: str, given: Any) -> OidcSignIn:
             hint="client_secret: {env: OIDC_SECRET}",
         )
     texts = [value for name, value in given.items() if name != "client_secret"]
-    if not all(isinstance(one, str) and one for one in texts):
+    if not all(isinstance(text, str) and text for text in texts):
         raise UsageError(f"{place}.oidc: the values are texts", hint=_OIDC_EXAMPLE)
     if not _ISSUER.match(given["issuer"]):
         raise UsageError(f"{place}.oidc: issuer begins with https://", hint=_OIDC_EXAMPLE)

@@ -400,9 +400,9 @@ def _no_form(
     depth = len(error.instance_path)
     # forms of the same type as the value are more useful than those of others
     firsts = [form[0] for form in context]
-    alike = [one for one in firsts if one.kind.name != "type" or one.instance_path[depth:]]
+    alike = [first for first in firsts if first.kind.name != "type" or first.instance_path[depth:]]
     if not alike:
-        types = [name for one in firsts for name in one.kind.as_dict()["types"]]
+        types = [name for first in firsts for name in first.kind.as_dict()["types"]]
         return _of_type(types, error.instance)
     reasons = []
     for one in alike:

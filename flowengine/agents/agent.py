@@ -118,7 +118,7 @@ class Agent(AgentWithTools):
         with self._named():
             self.answer_schema()
             self.check_tools()
-            names = [one.name for one in self.ready]
+            names = [tool.name for tool in self.ready]
             for function in self.tools:
                 name = self._tool_name(function)
                 if name in names:

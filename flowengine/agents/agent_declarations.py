@@ -101,12 +101,12 @@ def declarations(
     """
     known = all_agents(agents)
     ids = _ids(known, references.case)
-    tools, environments = (dict(around.get(one, {})) for one in ("tools", "environments"))
+    tools, environments = (dict(around.get(section, {})) for section in ("tools", "environments"))
     writer = _Writer(ids, references, tools, FlowEnvironments(tools, environments))
     entries: dict[str, Plain] = {}
     reached = reachable(agents)
-    led_to = {one.name for agent in reached.values() for one in targets(agent)}
-    others = [one for one in agents[1:] if one.name not in led_to]
+    led_to = {target.name for agent in reached.values() for target in targets(agent)}
+    others = [agent for agent in agents[1:] if agent.name not in led_to]
     for name, agent in known.items():
         agent.check()
         entries[ids[name]] = writer.entry(agent, others if name in reached else ())
@@ -121,7 +121,7 @@ def declarations(
         sections={"secrets": secrets, **sections},
         policies=writer.policies,
         first=ids[agents[0].name],
-        agents={ids[name]: one for name, one in known.items()},
+        agents={ids[name]: value for name, value in known.items()},
     )
 
 
@@ -172,8 +172,8 @@ def declare_in(agent: object, flow: BuiltFlow) -> str:
         return agent
     if not isinstance(agent, Agent):
         raise UsageError(f"{agent!r} is no agent", hint="give an Agent, or the name of an entry")
-    found = declarations([agent], _OfFile(flow), flow.head)
-    for section, declaration in found.sections.items():
+    written = declarations([agent], _OfFile(flow), flow.head)
+    for section, declaration in written.sections.items():
         there = flow.head.get(section, {})
         for name, spec in declaration.items():
             if there.get(name, spec) != spec:
@@ -184,10 +184,10 @@ def declare_in(agent: object, flow: BuiltFlow) -> str:
                 )
             if name not in there:
                 flow.declare(section, name, spec)
-    if found.policies:
+    if written.policies:
         rules = flow.head.setdefault("policies", [])
-        rules += [one for one in found.policies if one not in rules]
-    return found.first
+        rules += [policy for policy in written.policies if policy not in rules]
+    return written.first
 
 
 def _referring(value: Any, secrets: dict[str, Plain]) -> Any:
@@ -197,8 +197,8 @@ def _referring(value: Any, secrets: dict[str, Plain]) -> Any:
         secrets[name] = {"env": name}
         return f"${{{{ secrets.{name} }}}}"
     if isinstance(value, Mapping):
-        return {key: _referring(one, secrets) for key, one in value.items()}
-    return [_referring(one, secrets) for one in value] if isinstance(value, list) else value
+        return {key: _referring(entry, secrets) for key, entry in value.items()}
+    return [_referring(item, secrets) for item in value] if isinstance(value, list) else value
 
 
 @dataclass
@@ -226,11 +226,11 @@ class _Writer:
             others: Agents that any function can hand off to.
         """
         id = self.ids[agent.name]
-        self.named = {one.name for one in agent.ready}
-        tools = [one for one in agent.tools if not is_case_tool(one)]
-        uses = [self._use(agent, one) for one in tools]
-        uses += [self._ready(agent, one) for one in agent.ready]
-        handoffs = [self.ids[one.name] for one in agent.handoffs]
+        self.named = {tool.name for tool in agent.ready}
+        tools = [tool for tool in agent.tools if not is_case_tool(tool)]
+        uses = [self._use(agent, tool) for tool in tools]
+        uses += [self._ready(agent, tool) for tool in agent.ready]
+        handoffs = [self.ids[handoff.name] for handoff in agent.handoffs]
         led_to = (self.ids[one.name] for one in (*targets(agent), *others) if one is not agent)
         entry: dict[str, Plain] = {
             "title": literal_text(agent.name) if id != agent.name else None,
@@ -239,9 +239,9 @@ class _Writer:
             "description": literal_text(agent.description) or None,
             "tools": uses,
             "environments": self._offered(agent),
-            "skills": [self.references.folder(os.path.abspath(one)) for one in agent.skills],
+            "skills": [self.references.folder(os.path.abspath(skill)) for skill in agent.skills],
             "handoffs": handoffs,
-            "tool_handoffs": [one for one in led_to if one not in handoffs],
+            "tool_handoffs": [target for target in led_to if target not in handoffs],
             "returns": literal_text(agent.answer_schema()),
             "finish": "tools" if len(tools) < len(agent.tools) else None,
             "retry": agent.retry,
@@ -255,7 +255,7 @@ class _Writer:
             value = getattr(agent, name)
             if value != type(agent).model_fields[name].get_default(call_default_factory=True):
                 entry[name] = value
-        return {key: one for key, one in entry.items() if one not in (None, [], {})}
+        return {key: value for key, value in entry.items() if value not in (None, [], {})}
 
     def _check_named(self, agent: Agent) -> None:
         """Check that approvals and limits name functions, tools or servers of the agent.
@@ -263,7 +263,7 @@ class _Writer:
         Raises:
             UsageError: An approval or limit names something else.
         """
-        servers = {one.name for one in agent.ready if one.is_server}
+        servers = {tool.name for tool in agent.ready if tool.is_server}
         for what, given in (("approvals", agent.approvals), ("limits", agent.limits)):
             for name in given:
                 known = name in self.named or (what == "limits" and agent.bounds_calls(name))
@@ -284,7 +284,7 @@ class _Writer:
     def _offered(self, agent: Agent) -> dict[str, Plain]:
         """Return the environments for tools that name none, as name → name in the flow."""
         if not agent.skills and all(
-            one.environments or "std" not in one.declaration for one in agent.ready
+            tool.environments or "std" not in tool.declaration for tool in agent.ready
         ):
             return {}
         specs = agent.specs
@@ -295,8 +295,10 @@ class _Writer:
         if is_tool(value):
             return self._use(agent, value)["tool"]
         if isinstance(value, Mapping):
-            return {key: self._with_tools(agent, one) for key, one in value.items()}
-        return [self._with_tools(agent, one) for one in value] if isinstance(value, list) else value
+            return {key: self._with_tools(agent, entry) for key, entry in value.items()}
+        return (
+            [self._with_tools(agent, item) for item in value] if isinstance(value, list) else value
+        )
 
     def _use(self, agent: Agent, function: Any) -> dict[str, Plain]:
         """Declare a function or an agent as a tool, and return its entry in `tools`."""
@@ -354,8 +356,8 @@ class _Writer:
         return {"tool": f"{declared}.*"}
 
     def _declare(self, name: str, declaration: Mapping[str, Plain]) -> dict[str, Plain]:
-        found = {key: one for key, one in declaration.items() if one is not None}
-        id = declare(self.tools, name.removeprefix("std."), found)
+        given = {key: value for key, value in declaration.items() if value is not None}
+        id = declare(self.tools, name.removeprefix("std."), given)
         return {"tool": id, **({"as": name} if id != name else {})}
 
 

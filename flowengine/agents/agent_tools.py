@@ -219,8 +219,8 @@ class AgentWithTools(BaseModel):
         chosen = {"exclude": [*exclude], **({} if include is None else {"include": [*include]})}
         return self._add(
             *(
-                ReadyTool(one, {"mcp": {**server, **chosen}, "effect": effect})
-                for one, server in table.items()
+                ReadyTool(value, {"mcp": {**server, **chosen}, "effect": effect})
+                for value, server in table.items()
             )
         )
 
@@ -239,23 +239,23 @@ class AgentWithTools(BaseModel):
         Raises:
             UsageError: A value is not one of these kinds of tools.
         """
-        for one in tools:
-            if isinstance(one, str):
-                self._check_brought(one)
-                self.ready.append(ReadyTool(one, {"std": one.removeprefix("std.")}))
+        for tool in tools:
+            if isinstance(tool, str):
+                self._check_brought(tool)
+                self.ready.append(ReadyTool(tool, {"std": tool.removeprefix("std.")}))
                 continue
-            methods = _marked_methods(one)
-            if not methods and not callable(one) and not isinstance(one, AgentAsTool):
+            methods = _marked_methods(tool)
+            if not methods and not callable(tool) and not isinstance(tool, AgentAsTool):
                 raise UsageError(
-                    f"agent {self.name!r}: {one!r} is not a function, and has no method that is a "
+                    f"agent {self.name!r}: {tool!r} is not a function, and has no method that is a "
                     "tool",
                     hint="say it in handoffs, or give its as_tool()"
-                    if isinstance(one, AgentWithTools)
+                    if isinstance(tool, AgentWithTools)
                     else "mark its methods with @tool of flowengine.tool_environment",
                 )
-            self.tools += methods or [one]
+            self.tools += methods or [tool]
             if methods:
-                self.environments += [dict(each) for each in getattr(one, "environments", ())]
+                self.environments += [dict(each) for each in getattr(tool, "environments", ())]
         self.check_tools()
         return self
 
@@ -275,19 +275,23 @@ class AgentWithTools(BaseModel):
     @property
     def environment_names(self) -> list[str]:
         """Names of parameters that receive environments or live objects."""
-        return [name_of(one) for one in self.environments]
+        return [name_of(environment) for environment in self.environments]
 
     @property
     def specs(self) -> dict[str, Spec]:
         """The environments that are specs, by name."""
-        return {name_of(one): one for one in self.environments if isinstance(one, dict)}
+        return {
+            name_of(environment): environment
+            for environment in self.environments
+            if isinstance(environment, dict)
+        }
 
     def _enable(
         self, kind: str, place: str, name: str, spec: Mapping[str, Any], *tools: str
     ) -> Self:
         """Add an environment and built-in tools that look it up as `place`."""
         self.environments.append({"kind": kind, "resource_key": name, **spec})
-        return self._add(*(ReadyTool(one, {"std": one}, {place: name}) for one in tools))
+        return self._add(*(ReadyTool(tool, {"std": tool}, {place: name}) for tool in tools))
 
     def _add(self, *tools: ReadyTool) -> Self:
         self.ready += tools
@@ -295,7 +299,7 @@ class AgentWithTools(BaseModel):
         return self
 
     def _check_brought(self, name: str) -> None:
-        known = [f"std.{one}" for one in registry.kind_class("std").tools()]
+        known = [f"std.{tool}" for tool in registry.kind_class("std").tools()]
         if name not in known:
             raise UsageError(
                 f"agent {self.name!r}: there is no built-in tool {name!r}",
@@ -309,7 +313,7 @@ class AgentWithTools(BaseModel):
             UsageError: The message names the agent and the name.
         """
         for what, names in (
-            ("tools", [one.name for one in self.ready]),
+            ("tools", [tool.name for tool in self.ready]),
             ("environments", self.environment_names),
         ):
             twice = next((name for name in names if names.count(name) > 1), None)
@@ -333,8 +337,8 @@ def tool_option(function: Any, name: str) -> Any:
     return getattr(function if options is None else options, name, None)
 
 
-def _marked_methods(one: Any) -> list[Callable[..., Any]]:
-    if inspect.isroutine(one) or inspect.isclass(one):
+def _marked_methods(obj: Any) -> list[Callable[..., Any]]:
+    if inspect.isroutine(obj) or inspect.isclass(obj):
         return []
-    found = inspect.getmembers(type(one), lambda each: hasattr(each, "__flowengine_tool__"))
-    return [getattr(one, name) for name, _ in found]
+    methods = inspect.getmembers(type(obj), lambda each: hasattr(each, "__flowengine_tool__"))
+    return [getattr(obj, name) for name, _ in methods]

@@ -49,13 +49,13 @@ class ContextReduction:
             StepError: The messages that must stay do not fit.
         """
         state = self._context.state
-        found = reduced(state, self._agent["room"])
-        before = state["messages"][: found.mark]
+        reduction = reduced(state, self._agent["room"])
+        before = state["messages"][: reduction.mark]
         return {
-            "mark": found.mark,
-            "left_out": found.mark - state["mark"],
-            "replies": sum(one["role"] == "assistant" for one in unwrapped(before)),
-            "tokens": found.tokens,
+            "mark": reduction.mark,
+            "left_out": reduction.mark - state["mark"],
+            "replies": sum(message["role"] == "assistant" for message in unwrapped(before)),
+            "tokens": reduction.tokens,
         }
 
     def request(self, cut: Mapping[str, Any]) -> ModelRequest:
@@ -133,7 +133,7 @@ def _fitting(texts: list[str], characters: int) -> list[str]:
     for place, length in enumerate(sorted(map(len, texts))):
         share = max(left // (len(texts) - place), len(_CUT))
         left -= min(length, share)
-    cut = [ends_in_characters(one, share - len(_CUT)) for one in texts]
+    cut = [ends_in_characters(text, share - len(_CUT)) for text in texts]
     return [
         one if len(one) <= share or ends is None else _CUT.join(ends)
         for one, ends in zip(texts, cut, strict=True)

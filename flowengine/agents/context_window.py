@@ -38,10 +38,10 @@ def left_out(messages: list[Message], state: Mapping[str, Any]) -> list[Message]
     mark, asked = state["mark"], state["asked"]
     if not mark:
         return []
-    found: list[Message] = [{"role": "user", "content": _note(state["summary"])}]
+    window: list[Message] = [{"role": "user", "content": _note(state["summary"])}]
     if 0 <= asked < mark:
-        found.append(messages[asked])
-    return found
+        window.append(messages[asked])
+    return window
 
 
 def _note(summary: str) -> str:
@@ -189,7 +189,7 @@ def _cuts(messages: Sequence[Message], mark: int) -> Iterator[int]:
         if place > mark and role != "tool" and (role == "assistant" or not waiting):
             yield place
         if role == "assistant":
-            waiting = {one["id"] for one in message.get("tool_calls") or ()}
+            waiting = {call["id"] for call in message.get("tool_calls") or ()}
         elif role == "tool":
             waiting.discard(message.get("tool_call_id"))
     if not waiting and len(messages) > mark:

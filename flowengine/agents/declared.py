@@ -80,19 +80,19 @@ def generate(
     if first is None:
         return None
     closure = _closure(first)
-    agents = [_spec(called, found, closure, execute_tools) for called, found in closure.items()]
+    agents = [_spec(called, agent, closure, execute_tools) for called, agent in closure.items()]
     if max_turns is not None:
         agents[0] = replace(agents[0], **_turns(max_turns))
     args = "${{ inputs._args }}" if whole else _WITH_CONTEXT
     made = FlowWriter(agents, args, chat=chat, execute_tools=execute_tools).flow()
     texts = {
-        called: Given(_instructions(one), (*one.loc, "instructions"), one.home)
-        for called, one in closure.items()
+        called: Given(_instructions(value), (*value.loc, "instructions"), value.home)
+        for called, value in closure.items()
     }
     places = {
-        called: Given(one.content["environments"], (*one.loc, "environments"), one.home)
-        for called, one in closure.items()
-        if _is_computed(one.content.get("environments"))
+        called: Given(value.content["environments"], (*value.loc, "environments"), value.home)
+        for called, value in closure.items()
+        if _is_computed(value.content.get("environments"))
     }
     inputs: dict[str, Plain] = {_ENVIRONMENTS: {"type": "object"}} if places else {}
     if not whole:
@@ -126,16 +126,16 @@ def _closure(first: Declared) -> dict[str, Declared]:
     Names are relative to the file of the first agent, such as `lib.writer`. The `prefix` of an
     agent is the chain of imports that leads from that file to its own.
     """
-    found = {first.name: first._replace(prefix="")}
-    waiting = [*found.values()]
+    agents = {first.name: first._replace(prefix="")}
+    waiting = [*agents.values()]
     for agent in waiting:  # grows during the loop
         for _, known in _led_to(agent, *_WAYS):
-            if _called(known, found) is not None:
+            if _called(known, agents) is not None:
                 continue
             one = known._replace(prefix=agent.prefix + known.prefix)
-            found[one.prefix + one.name] = one
+            agents[one.prefix + one.name] = one
             waiting.append(one)
-    return found
+    return agents
 
 
 def _led_to(agent: Declared, *ways: str) -> Iterator[tuple[str, Declared]]:
@@ -150,7 +150,9 @@ def _led_to(agent: Declared, *ways: str) -> Iterator[tuple[str, Declared]]:
 def _called(agent: Declared, closure: Mapping[str, Declared]) -> str | None:
     """Return the name of an agent in the flow, or None if the flow does not contain it."""
     same = (
-        name for name, one in closure.items() if (one.home, one.name) == (agent.home, agent.name)
+        name
+        for name, value in closure.items()
+        if (value.home, value.name) == (agent.home, agent.name)
     )
     return next(same, None)
 
@@ -173,7 +175,7 @@ def _spec(
     handoffs, reached = (_targets(agent, closure, way) for way in _WAYS)
     environments = _environments(name, agent)
     adapter: dict[str, Plain] = {
-        "agents": {_title(one, called): called for called, one in closure.items()}
+        "agents": {_title(value, called): called for called, value in closure.items()}
     }
     tools = _tools(agent, adapter, environments, handoffs)
     skills = skills_of(agent)
@@ -235,7 +237,7 @@ def _call_limit(agent: Declared) -> tuple[str, int] | None:
 
 def _environments(name: str, agent: Declared) -> dict[str, dict[str, Plain]]:
     """Return the environments of an agent, by the names under which its tools look them up."""
-    found: dict[str, dict[str, Plain]] = {}
+    parts: dict[str, dict[str, Plain]] = {}
     for called, use in agent.content.get("environments", {}).items():
         [(environment, args)] = use.items()
         if agent.home.find("environments", environment, (*agent.loc, "environments")) is None:
@@ -243,13 +245,13 @@ def _environments(name: str, agent: Declared) -> dict[str, dict[str, Plain]]:
         path = f"inputs.{_ENVIRONMENTS}" + "".join(
             f"[{json.dumps(key)}]" for key in (name, called, environment)
         )
-        found[called] = {
+        parts[called] = {
             environment: {
-                one: f"${{{{ {path}[{json.dumps(one)}] }}}}" if _is_computed(value) else value
-                for one, value in args.items()
+                entry: f"${{{{ {path}[{json.dumps(entry)}] }}}}" if _is_computed(value) else value
+                for entry, value in args.items()
             }
         }
-    return found
+    return parts
 
 
 def _is_computed(value: Plain) -> bool:
@@ -265,10 +267,10 @@ def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -
     if how in REDUCTIONS:
         return Reducer(most, summarizes=how == "summarize")
     loc: Loc = (*agent.loc, "context", "reduce")
-    found = agent.home.tools(how, loc, environments, REDUCTIONS)
-    if not found:
+    tools = agent.home.tools(how, loc, environments, REDUCTIONS)
+    if not tools:
         return None
-    [tool, *_] = found
+    [tool, *_] = tools
     names = _arguments(tool)
     if "messages" not in names:
         hint = "give it an argument 'messages', a list, and perhaps 'summary', a text"
@@ -279,26 +281,26 @@ def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -
 
 def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[AgentCheck]:
     """Return the tools that check prompts and answers of an agent."""
-    found: list[AgentCheck] = []
+    agent_checks: list[AgentCheck] = []
     for place, entry in enumerate(agent.content.get("checks", [])):
         when: Literal["before", "after"] = "before" if "before" in entry else "after"
         loc: Loc = (*agent.loc, "checks", place, when)
         needed = "prompt" if when == "before" else "answer"
         if when not in entry:  # reported already
             continue
-        for one in agent.home.tools(entry[when], loc, environments)[:1]:
-            names = _arguments(one)
+        for tool in agent.home.tools(entry[when], loc, environments)[:1]:
+            names = _arguments(tool)
             if needed not in names:
                 hint = f"give it an argument {needed!r}"
-                message = f"{one.name!r} takes no {needed!r}: it cannot check one"
+                message = f"{tool.name!r} takes no {needed!r}: it cannot check one"
                 agent.home.refuse("E401", message, loc, hint)
-            if any(check.tool.name == one.name and check.when == when for check in found):
-                agent.home.refuse("E105", f"{one.name!r} checks this twice", loc, "name it once")
+            if any(check.tool.name == tool.name and check.when == when for check in agent_checks):
+                agent.home.refuse("E105", f"{tool.name!r} checks this twice", loc, "name it once")
                 continue
             tells = entry.get("then", "end" if when == "before" else "tell") == "tell"
             known = [name for name in GIVEN if name in names and name in ("prompt", needed)]
-            found.append(AgentCheck(declared_tool(one, {"agents": {}}), when, tells, known))
-    return found
+            agent_checks.append(AgentCheck(declared_tool(tool, {"agents": {}}), when, tells, known))
+    return agent_checks
 
 
 def _arguments(tool: DeclaredTool) -> list[str]:
@@ -312,7 +314,7 @@ def _tools(
     handoffs: Mapping[str, str],
 ) -> list[ToolStep]:
     """Return the tools of an agent, each once, even if several names or globs match it."""
-    found: dict[str, ToolStep] = {}
+    steps: dict[str, ToolStep] = {}
     served: dict[str, list[DeclaredTool]] = {}
     """Server → globs for its tools. A single step calls any of them."""
     for place, use in enumerate(agent.content.get("tools", [])):
@@ -322,16 +324,16 @@ def _tools(
             _check_tool(agent, tool, called, loc, handoffs)
             one = _described(agent, tool, loc)
             if one.name == ASK:
-                found.setdefault(called, question(one, called))
+                steps.setdefault(called, question(one, called))
             elif one.server is None:
-                found.setdefault(called, declared_tool(one, adapter, called))
+                steps.setdefault(called, declared_tool(one, adapter, called))
             elif GLOB.isdisjoint(one.server.pattern):
-                found.setdefault(one.name, tools_of_server([one], one.name, adapter, agent.prefix))
+                steps.setdefault(one.name, tools_of_server([one], one.name, adapter, agent.prefix))
             else:
                 served.setdefault(one.server.server, []).append(one)
     for server, ones in served.items():
-        found[f"{server}.*"] = tools_of_server(ones, server, adapter, agent.prefix)
-    return list(found.values())
+        steps[f"{server}.*"] = tools_of_server(ones, server, adapter, agent.prefix)
+    return list(steps.values())
 
 
 def _name_of_use(agent: Declared, use: Mapping[str, Plain], tool: DeclaredTool, loc: Loc) -> str:
@@ -388,7 +390,7 @@ def _check_wire_names(
     agent: Declared, tools: Sequence[ToolStep], handoffs: Mapping[str, str]
 ) -> None:
     """Report tools with the same wire name, as far as their names are known."""
-    names = [HANDOFF + one for one in handoffs.values()]
+    names = [HANDOFF + handoff for handoff in handoffs.values()]
     for tool in tools:
         names += [tool.name] if tool.served is None or not tool.served.any else tool.served.named
     both = clash(names)
@@ -406,8 +408,8 @@ def _check_used(
     """Warn about environments that none of the tools uses."""
     uses = [
         use
-        for one in tools
-        for use in (one.action.get("in", {}), *one.action.get("environments", {}).values())
+        for tool in tools
+        for use in (tool.action.get("in", {}), *tool.action.get("environments", {}).values())
     ]
     for name, use in environments.items():
         if use not in uses:
@@ -419,7 +421,7 @@ def _check_used(
 def _choice(agent: Declared, tools: Sequence[ToolStep], handoffs: Mapping[str, str]) -> str | None:
     """Return the tool that an agent must call, by its name in the flow."""
     choice: str | None = agent.content.get("tool_choice")
-    known = [*(one.name for one in tools), *(HANDOFF + one for one in handoffs)]
+    known = [*(tool.name for tool in tools), *(HANDOFF + handoff for handoff in handoffs)]
     if choice is not None and choice not in CHOICES and choice not in known:
         hint = f"say {', '.join(CHOICES)}, or one of {', '.join(known) or 'its tools'}"
         loc = (*agent.loc, "tool_choice")

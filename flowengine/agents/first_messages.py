@@ -61,9 +61,11 @@ async def opened(
     """
     made = opened_with(chosen(models, instead), args, served)
     asked = made["offer"]["models"]
-    named = [one for name in models if models[name].get("windows") for one in asked[name]]
+    named = [model for name in models if models[name].get("windows") for model in asked[name]]
     if named:
-        made["offer"]["bounds"] = {one: await _bound(one) for one in dict.fromkeys(named)}
+        made["offer"]["bounds"] = {
+            fromkey: await _bound(fromkey) for fromkey in dict.fromkeys(named)
+        }
     return made
 
 
@@ -86,7 +88,9 @@ def opened_with(
         "offer": offer,
         "messages": messages,
         "context": args.get("context_variables") or ({} if "messages" in args else given),
-        "asked": max((n for n, one in enumerate(messages) if one["role"] == "user"), default=-1),
+        "asked": max(
+            (n for n, message in enumerate(messages) if message["role"] == "user"), default=-1
+        ),
     }
 
 
@@ -108,14 +112,14 @@ def chosen(models: Mapping[str, Any], instead: str) -> dict[str, Any]:
         models: As for `opened`.
         instead: As for `opened`.
     """
-    return {name: [instead] if instead else _models(one) for name, one in models.items()}
+    return {name: [instead] if instead else _models(model) for name, model in models.items()}
 
 
-def _models(one: Mapping[str, Any]) -> list[str]:
-    first = one["model"] or os.environ.get(VARIABLE)
+def _models(named: Mapping[str, Any]) -> list[str]:
+    first = named["model"] or os.environ.get(VARIABLE)
     if not first:
         raise ModelError(NO_MODEL, retryable=False)
-    return [first, *one["fallbacks"]]
+    return [first, *named["fallbacks"]]
 
 
 def _first_messages(args: Mapping[str, Plain], given: Mapping[str, Plain]) -> list[Message]:
@@ -126,7 +130,7 @@ def _first_messages(args: Mapping[str, Plain], given: Mapping[str, Plain]) -> li
         texts.append("Context:\n" + json.dumps(given, ensure_ascii=False, indent=1))
     files = args.get("files") or []
     if files:
-        lines = [_file_line(one) for one in files]
+        lines = [_file_line(file) for file in files]
         texts.append("Files:\n" + "\n".join(lines))
     if parts:
         parts += [{"type": "text", "text": text} for text in texts]

@@ -70,8 +70,12 @@ class FlowEnvironments:
         if not isinstance(mounts, Mapping):
             return declaration
         specs = agent.specs
-        names = {one: self.environment(specs[one], agent, around) for one in mounts if one in specs}
-        mounted = {names.get(one, one): inside for one, inside in mounts.items()}
+        names = {
+            mount: self.environment(specs[mount], agent, around)
+            for mount in mounts
+            if mount in specs
+        }
+        mounted = {names.get(mount, mount): inside for mount, inside in mounts.items()}
         return {**declaration, "config": {**config, "mounts": mounted}}
 
     def taken(self, agent: AgentWithTools, function: Callable[..., Any]) -> dict[str, Plain]:
@@ -83,10 +87,10 @@ class FlowEnvironments:
                 `runtime_resources`.
         """
         specs = agent.specs | _own(function)
-        parameters = [one.name for one in given_parameters(function)]
+        parameters = [source.name for source in given_parameters(function)]
         hints = resolved_hints(function)
         every = "runtime_resources" in parameters
-        found = {
+        environments = {
             name: self.environment(spec, agent)
             for name, spec in specs.items()
             if every or name in parameters
@@ -94,9 +98,9 @@ class FlowEnvironments:
         for parameter in parameters:
             hint = hints.get(parameter)
             fitting = [spec for spec in specs.values() if _opens(spec["kind"], hint)]
-            if parameter not in found and len(fitting) == 1:
-                found[parameter] = self.environment(fitting[0], agent)
-        return {**found}
+            if parameter not in environments and len(fitting) == 1:
+                environments[parameter] = self.environment(fitting[0], agent)
+        return {**environments}
 
 
 def environment_names(agent: AgentWithTools, function: Any) -> list[str]:
@@ -123,7 +127,7 @@ def _opens(kind: str, hint: Any) -> bool:
         opened = registry.provider(kind).resource_types()
     except FlowEngineError:
         return False  # reported with the declaration
-    return hint is not object and any(issubclass(one, hint) for one in opened)
+    return hint is not object and any(issubclass(cls, hint) for cls in opened)
 
 
 def declare(known: dict[str, Plain], name: str, declaration: Plain, case: bool = False) -> str:
@@ -151,7 +155,7 @@ def declare(known: dict[str, Plain], name: str, declaration: Plain, case: bool =
 def _declaration(spec: Mapping[str, Any], agent: AgentWithTools) -> dict[str, Plain]:
     """Return the declaration of a spec in a flow."""
     scope = spec.get("scope", "execution")
-    declaration = {key: one for key, one in spec.items() if key not in _OWN}
+    declaration = {key: value for key, value in spec.items() if key not in _OWN}
     for key in declaration.keys() & {"config", "policy"}:
         declaration[key] = literal_text(declaration[key])
     where = f"agent {agent.name!r}: the environment {name_of(dict(spec))!r}"

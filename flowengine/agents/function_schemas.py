@@ -92,6 +92,6 @@ def _is_environment(cls: type) -> bool:
             opened = registry.provider(kind).resource_types()
         except FlowEngineError:
             continue  # reported where a flow uses it
-        if any(issubclass(one, cls) for one in opened):
+        if any(issubclass(base, cls) for base in opened):
             return True
     return False

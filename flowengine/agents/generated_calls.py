@@ -89,7 +89,7 @@ def ids(caller: str) -> list[str]:
     Args:
         caller: The agent.
     """
-    return [f"{caller}.{one}" for one in ("dispatch", "told", "refused", "answer")]
+    return [f"{caller}.{name}" for name in ("dispatch", "told", "refused", "answer")]
 
 
 def refused(caller: str) -> str:
@@ -114,7 +114,7 @@ def group(
     ]
     marks = {
         dispatch: Mark(plumbing=True, ways=[""] * (len(ways) + 1)),
-        **{one: Mark(plumbing=True) for one in (reported, answer)},
+        **{step: Mark(plumbing=True) for step in (reported, answer)},
         refused: Mark(plumbing=True, caller=caller),
         **{
             id: replace(

@@ -67,13 +67,13 @@ class Around:
 
 def first(agent: str, checks: Sequence[AgentCheck], when: str, then: str) -> str:
     """Return the first check, or the following step if there is none."""
-    found = [one for one in checks if one.when == when]
-    return _id(agent, found[0]) if found else then
+    due = [check for check in checks if check.when == when]
+    return _id(agent, due[0]) if due else then
 
 
 def ids(agent: str, checks: Sequence[AgentCheck]) -> list[str]:
     """Return the ids of the steps of an agent's checks."""
-    return [_id(agent, one) for one in checks]
+    return [_id(agent, check) for check in checks]
 
 
 def steps(checks: Sequence[AgentCheck], around: Around) -> tuple[list[Plain], dict[str, Mark]]:
@@ -83,13 +83,13 @@ def steps(checks: Sequence[AgentCheck], around: Around) -> tuple[list[Plain], di
         checks: The checks, in order of execution.
         around: The surrounding flow.
     """
-    found: list[Plain] = []
+    results: list[Plain] = []
     marks: dict[str, Mark] = {}
     for when, then in (("before", around.agent), ("after", around.end)):
-        chain = [one for one in checks if one.when == when]
-        ids = [_id(around.agent, one) for one in chain]
+        chain = [check for check in checks if check.when == when]
+        ids = [_id(around.agent, agent) for agent in chain]
         for check, id, to in zip(chain, ids, [*ids[1:], then], strict=False):
-            found.append(_step(check, id, to, around))
+            results.append(_step(check, id, to, around))
             says = f"checks with {check.tool.name}"
             marks[id] = Mark(
                 reads=("context",),
@@ -98,7 +98,7 @@ def steps(checks: Sequence[AgentCheck], around: Around) -> tuple[list[Plain], di
                 caller=around.agent,
                 says=says,
             )
-    return found, marks
+    return results, marks
 
 
 def _step(check: AgentCheck, id: str, to: str, around: Around) -> Plain:

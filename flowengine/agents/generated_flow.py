@@ -90,7 +90,7 @@ class FlowWriter:
         chat: bool = False,
     ) -> None:
         self.agents = agents if execute_tools else agents[:1]  # no calls, so no handoffs
-        self.by_name = {one.name: one for one in agents}
+        self.by_name = {agent.name: agent for agent in agents}
         self.execute_tools = execute_tools
         self.args = args
         self.marks: dict[str, Mark] = {}
@@ -102,7 +102,7 @@ class FlowWriter:
         self.over = f"state.turns - state.begun >= {agents[0].max_turns}"
         offered = [tool.name for agent in agents for tool in agent.tools]
         served = [tool.served for agent in agents for tool in agent.tools if tool.served]
-        self.servers = list(dict.fromkeys(one.session for one in served))
+        self.servers = list(dict.fromkeys(use.session for use in served))
         """Sessions whose servers are asked to list their tools."""
         self._shared = {name for name in offered if offered.count(name) > 1}
 
@@ -110,7 +110,7 @@ class FlowWriter:
         """Return the flow."""
         own = {agent.name: [*self._steps(agent)] for agent in self.agents}
         owners = {id: name for name, steps in own.items() for id in _ids(steps)}
-        steps = [self._offer(), *(step for found in own.values() for step in found)]
+        steps = [self._offer(), *(step for parts in own.values() for step in parts)]
         steps += [self._offer_again()] if self.servers else []
         steps += [] if self.person is None else [self._ask_person(self.person)]
         turns = self.agents[0].max_turns
@@ -161,11 +161,13 @@ class FlowWriter:
 
     def _served(self) -> Plain:
         """Return the tools of servers to offer to each agent."""
-        found: dict[str, Plain] = {}
-        for one in self.agents:
-            steps = [(tool.served, self._step_id(one, tool)) for tool in one.tools if tool.served]
-            found[one.name] = wanted(steps, [t.name for t in one.tools if t.served is None])
-        return found
+        parts: dict[str, Plain] = {}
+        for agent in self.agents:
+            steps = [
+                (tool.served, self._step_id(agent, tool)) for tool in agent.tools if tool.served
+            ]
+            parts[agent.name] = wanted(steps, [t.name for t in agent.tools if t.served is None])
+        return parts
 
     def _to_active(self, begin: Callable[[AgentSpec], str]) -> list[Plain]:
         """Return the edges to the active agent.
@@ -174,8 +176,8 @@ class FlowWriter:
             begin: Returns the first step of an agent.
         """
         ways: list[Plain] = [
-            {"when": f"${{{{ state.active == {json.dumps(one.name)} }}}}", "to": begin(one)}
-            for one in self.agents[1:]
+            {"when": f"${{{{ state.active == {json.dumps(agent.name)} }}}}", "to": begin(agent)}
+            for agent in self.agents[1:]
         ]
         return [*ways, {"else": begin(self.agents[0])}]
 
@@ -188,7 +190,7 @@ class FlowWriter:
                           {"else": first}]}  # fmt: skip
 
     def _ask_person(self, id: str) -> Plain:
-        checking = [one.name for one in self.agents if self._begin(one) != one.name]
+        checking = [agent.name for agent in self.agents if self._begin(agent) != agent.name]
         step, mark = generated_chat.step(id, self._to_active(self._begin), checking)
         self.marks[id] = mark
         return step
@@ -238,10 +240,10 @@ class FlowWriter:
             *checked,
             _Way("ends" if checked else "answers", done, self._end(agent)),
         ]
-        names = [*(one.says for one in leads), "goes on"]
+        names = [*(lead.says for lead in leads), "goes on"]
         anew = {"instructions": ("_instructions", agent.name)}
         self.marks[agent.name] = Mark(told=True, says=says, ways=names, anew=anew)
-        ways: list[Plain] = [*(one.edge for one in leads), {"else": agent.name}]
+        ways: list[Plain] = [*(lead.edge for lead in leads), {"else": agent.name}]
         step: dict[str, Plain] = {
             "id": agent.name,
             "join": {"need": "each"},
@@ -277,9 +279,9 @@ class FlowWriter:
 
     def _fallbacks(self, agent: AgentSpec) -> list[Plain]:
         """Return the handlers of a failed model: call the next fallback, or ask the person."""
-        found: list[Plain] = []
+        sent: list[Plain] = []
         if agent.fallbacks:
-            found.append(
+            sent.append(
                 {
                     "type": ["ModelError", "RateLimited", "Timeout", "ContextWindowExceeded"],
                     "when": f"${{{{ state.model_at < {len(agent.fallbacks)} }}}}",
@@ -288,18 +290,20 @@ class FlowWriter:
                 }
             )
         if self.person is not None:
-            found.append(generated_chat.failed(self.person, agent.name))
-        return found
+            sent.append(generated_chat.failed(self.person, agent.name))
+        return sent
 
     def _constants(self, agent: AgentSpec) -> Plain:
         """Return the constants of an agent's turns."""
         tools: list[Plain] = [
-            {"name": one.name, "description": one.description, "parameters": one.parameters,
-             "step": self._step_id(agent, one)}
-            for one in agent.tools
-            if one.served is None
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters,
+             "step": self._step_id(agent, tool)}
+            for tool in agent.tools
+            if tool.served is None
         ]  # fmt: skip
-        others = {one.name: one.description for one in self.agents if one.name in agent.handoffs}
+        others = {
+            other.name: other.description for other in self.agents if other.name in agent.handoffs
+        }
         return {
             "name": agent.name,
             "tools": tools,
@@ -320,7 +324,7 @@ class FlowWriter:
             ends += [_Way("ends", f"{done} || {spent}", to)]
         else:
             ends += [_Way("ends", spent, "end"), _Way("answers", done, to)]
-        ways: list[Plain] = [one.edge for one in ends]
+        ways: list[Plain] = [end.edge for end in ends]
         handoffs: list[Plain] = [
             {
                 "when": f"${{{{ output.exists(e, e.handoff == {json.dumps(other)}) }}}}",
@@ -329,7 +333,7 @@ class FlowWriter:
             for other in self._targets(agent)
             if other != agent.name
         ]
-        says = [*(one.says for one in ends), *("hands over" for _ in handoffs)]
+        says = [*(end.says for end in ends), *("hands over" for _ in handoffs)]
         if self.servers:
             handoffs += [{"when": "${{ state.changed > state.renewed }}", "to": OFFER_AGAIN}]
             says.append("")
@@ -351,13 +355,13 @@ class FlowWriter:
         }
 
     def _targets(self, agent: AgentSpec) -> list[str]:
-        known = [one.name for one in self.agents]
+        known = [agent.name for agent in self.agents]
         return [name for name in dict.fromkeys([*agent.handoffs, *agent.reaches]) if name in known]
 
     def _step_id(self, agent: AgentSpec, tool: ToolStep) -> str:
         """Return the id of a tool's step: the tool's name, if it is unique and not an agent's."""
         name = tool.name
-        taken = name in self._shared or any(name == one.name for one in self.agents)
+        taken = name in self._shared or any(name == agent.name for agent in self.agents)
         id = f"{agent.name}.{name}" if taken else name
         while id in self._held_together_by:
             id += "_"

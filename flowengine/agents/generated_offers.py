@@ -63,10 +63,10 @@ def again(agents: Sequence[AgentSpec], served: Plain, ways: list[Plain]) -> Plai
 
 def _models(agents: Sequence[AgentSpec]) -> dict[str, Plain]:
     models: dict[str, Any] = {
-        one.name: {"model": one.model, "fallbacks": [*one.fallbacks]} for one in agents
+        agent.name: {"model": agent.model, "fallbacks": [*agent.fallbacks]} for agent in agents
     }
-    for one in agents:
-        if one.context is not None and one.context.max_tokens is None:
-            models[one.name]["windows"] = True
+    for agent in agents:
+        if agent.context is not None and agent.context.max_tokens is None:
+            models[agent.name]["windows"] = True
     label = "${{ 'model' in execution.labels ? execution.labels.model : '' }}"
     return {"models": models, "model": label}

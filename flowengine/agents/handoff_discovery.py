@@ -24,7 +24,7 @@ def all_agents(first: Sequence[Agent]) -> dict[str, Agent]:
     Raises:
         UsageError: Two agents have the same name.
     """
-    return _walked(first, lambda one: [*targets(one), *_asked(one)])
+    return _walked(first, lambda agent: [*targets(agent), *_asked(agent)])
 
 
 def reachable(first: Sequence[Agent]) -> dict[str, Agent]:
@@ -42,18 +42,18 @@ def reachable(first: Sequence[Agent]) -> dict[str, Agent]:
 def _walked(
     first: Sequence[Agent], following: Callable[[Agent], Iterable[Agent]]
 ) -> dict[str, Agent]:
-    found: dict[str, Agent] = {}
+    agents: dict[str, Agent] = {}
     pending = [*first]
     for agent in pending:  # grows during the loop
-        if agent.name not in found:
-            found[agent.name] = agent
+        if agent.name not in agents:
+            agents[agent.name] = agent
             pending += following(agent)
-        elif found[agent.name] is not agent:
+        elif agents[agent.name] is not agent:
             raise UsageError(
                 f"two agents have the name {agent.name!r}",
                 hint="give each a different name: Agent(name=…)",
             )
-    return found
+    return agents
 
 
 def _asked(agent: Agent) -> Iterator[Agent]:
@@ -65,12 +65,15 @@ def _asked(agent: Agent) -> Iterator[Agent]:
 
 def targets(agent: Agent) -> list[Agent]:
     """Return the handoff targets of an agent: `handoffs`, then agents that its functions use."""
-    functions = (one for one in agent.tools if not isinstance(one, AgentAsTool))
-    found: list[Agent] = []
-    for one in [*agent.handoffs, *(known for each in functions for known in _known_to(each))]:
-        if one is not agent and not any(one is other for other in found):
-            found.append(one)
-    return found
+    functions = (tool for tool in agent.tools if not isinstance(tool, AgentAsTool))
+    agents: list[Agent] = []
+    for member in [
+        *agent.handoffs,
+        *(known for each in functions for known in _known_to(each)),
+    ]:
+        if member is not agent and not any(member is other for other in agents):
+            agents.append(member)
+    return agents
 
 
 def _known_to(function: Any) -> Iterator[Agent]:
@@ -87,7 +90,7 @@ def _known_to(function: Any) -> Iterator[Agent]:
         names = [*_names(inner.__code__)]
         for value in map(inner.__globals__.get, names):
             inside = isinstance(value, ModuleType)
-            yield from _in([getattr(value, one, None) for one in names] if inside else [value])
+            yield from _in([getattr(value, name, None) for name in names] if inside else [value])
 
 
 def _cells(function: FunctionType) -> Iterator[Any]:
@@ -108,4 +111,4 @@ def _in(values: Iterable[Any]) -> Iterator[Agent]:
     for value in values:
         several = isinstance(value, list | tuple | Mapping)
         inside = value.values() if isinstance(value, Mapping) else value if several else [value]
-        yield from (one for one in inside if isinstance(one, Agent))
+        yield from (value for value in inside if isinstance(value, Agent))

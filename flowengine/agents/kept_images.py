@@ -42,9 +42,9 @@ def keep(artifacts: ImageStore, image: bytes | str) -> str:
         image: Its bytes or its URL. Only a `data:` URL is stored, any other is returned unchanged.
     """
     if isinstance(image, str):
-        found = _DATA.fullmatch(image)
+        match = _DATA.fullmatch(image)
         try:
-            data = b64decode(found[1], validate=True) if found is not None else None
+            data = b64decode(match[1], validate=True) if match is not None else None
         except NotBase64:
             data = None
         if data is None:

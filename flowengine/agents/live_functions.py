@@ -28,11 +28,11 @@ def function_of(
     """
     if "name" in named:
         return import_function(named["name"], named["folder"])
-    found = context.resources.get(LIVE, {}).get(named["live"])
-    if found is None:
+    function = context.resources.get(LIVE, {}).get(named["live"])
+    if function is None:
         raise ToolError(
             f"the function {named['live']} is in the program that began this execution, and not "
             "in this one: resume it there",
             retryable=False,
         )
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]

@@ -63,11 +63,11 @@ def _plain(value: Any, depth: int = 20) -> Any:
         return value
     if depth and isinstance(value, Mapping):
         return {
-            _text(key): MASK if _SECRET_NAMES.search(_text(key)) else _plain(one, depth - 1)
-            for key, one in value.items()
+            _text(key): MASK if _SECRET_NAMES.search(_text(key)) else _plain(entry, depth - 1)
+            for key, entry in value.items()
         }
     if depth and isinstance(value, list | tuple | set | frozenset):
-        return [_plain(one, depth - 1) for one in value]
+        return [_plain(item, depth - 1) for item in value]
     return f"<{type(value).__name__}>"  # an object: its repr could contain a secret
 
 

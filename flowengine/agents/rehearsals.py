@@ -26,8 +26,8 @@ _TOO_LONG = ContextWindowExceeded("the case says so")
 def opening(task: Mapping[str, Any], input: Mapping[str, Any]) -> Rehearsal:
     """Return the opening of an agent's work, with the server tools of the case."""
     models = {
-        name: {**one, "model": one["model"] or os.environ.get(VARIABLE) or NAMELESS}
-        for name, one in task["models"].items()
+        name: {**value, "model": value["model"] or os.environ.get(VARIABLE) or NAMELESS}
+        for name, value in task["models"].items()
     }
     named = chosen(models, input.get("model") or "")
     args, wanted = input.get("args") or {}, task.get("servers")
@@ -76,19 +76,19 @@ def _asked(request: ModelRequest) -> dict[str, Plain]:
     return {
         "instructions": first["content"],
         "tools": {
-            one.name: {"description": one.description, "parameters": plain(one.parameters)}
-            for one in request.tools
+            tool.name: {"description": tool.description, "parameters": plain(tool.parameters)}
+            for tool in request.tools
         },
         # The messages of models are already in the replies.
-        "messages": [plain(one) for one in others if one["role"] != "assistant"],
+        "messages": [plain(other) for other in others if other["role"] != "assistant"],
     }
 
 
 def _reply_of(output: Any) -> dict[str, Plain]:
     """Return the reply that produced the output of a turn."""
     parts = output["message"].get("provider_parts")
-    found = entry_of(output["message"], output["usage"])
-    return {**found, "provider_parts": parts} if parts else found
+    entry = entry_of(output["message"], output["usage"])
+    return {**entry, "provider_parts": parts} if parts else entry
 
 
 def _summary_of(output: Any) -> dict[str, Plain]:

@@ -119,7 +119,9 @@ async def bounds_of(model: Model, request: ModelRequest, last: Mapping[str, Any]
 def _longest(settings: Mapping[str, Plain], facts: ModelFacts) -> int:
     bounds = [settings[name] for name in _SAID if name in settings]
     whole = [
-        one for one in bounds if isinstance(one, int) and not isinstance(one, bool) and one > 0
+        bound
+        for bound in bounds
+        if isinstance(bound, int) and not isinstance(bound, bool) and bound > 0
     ]
     return min(whole, default=facts.longest_reply or LONGEST)
 
@@ -156,7 +158,7 @@ def message_bytes(message: Message) -> int:
     size = _AROUND_MESSAGE + _bytes(content if isinstance(content, str) else "")
     for part in () if isinstance(content, str) else content or ():
         size += _AN_IMAGE if "image_url" in part else _AROUND_MESSAGE + _bytes(_json([part]))
-    others = {name: one for name, one in message.items() if name not in ("role", "content")}
+    others = {name: value for name, value in message.items() if name not in ("role", "content")}
     return size + (_bytes(_json(others)) if others else 0)
 
 
@@ -164,7 +166,7 @@ def tools_bytes(request: ModelRequest) -> int:
     """Return the maximum tokens of the tools and of the answer's schema."""
     if not request.tools and request.returns is None:
         return 0
-    tools = [[one.name, one.description, one.parameters] for one in request.tools]
+    tools = [[tool.name, tool.description, tool.parameters] for tool in request.tools]
     around = _AROUND_MESSAGE * len(tools)
     return _AS_TEXT + around + _bytes(_json([tools, request.returns]))
 

@@ -32,7 +32,7 @@ class CalledServerTools:
     @property
     def named(self) -> list[str]:
         """Tools with known names before the server lists them, in the form offered to models."""
-        names = [one for one in self.include or () if GLOB.isdisjoint(one)]
+        names = [name for name in self.include or () if GLOB.isdisjoint(name)]
         known = (name for name in names if allowed(name, self.patterns, self.exclude))
         return [f"{self.server}.{name}" for name in known]
 
@@ -63,15 +63,15 @@ def wanted(steps: Iterable[tuple[CalledServerTools, str]], names: Sequence[str])
         names: Names of its other tools.
     """
     servers: dict[str, dict[str, Plain]] = {}
-    for one, step in steps:
+    for offer, step in steps:
         use: dict[str, Plain] = {
-            "server": one.server,
-            "session": one.session,
+            "server": offer.server,
+            "session": offer.session,
             "patterns": {},
-            "include": None if one.include is None else [*one.include],
-            "exclude": [*one.exclude],
-            "bound": [*one.bound],
+            "include": None if offer.include is None else [*offer.include],
+            "exclude": [*offer.exclude],
+            "bound": [*offer.bound],
         }
-        patterns = servers.setdefault(one.session, use)["patterns"]
-        patterns |= dict.fromkeys(one.patterns, step)
+        patterns = servers.setdefault(offer.session, use)["patterns"]
+        patterns |= dict.fromkeys(offer.patterns, step)
     return {"servers": [*servers.values()], "names": [*names]}

@@ -68,7 +68,9 @@ async def offered(
 
 def sessions_of(wanted: Mapping[str, Any]) -> list[str]:
     """Return the names of the sessions whose servers are queried."""
-    return list(dict.fromkeys(use["session"] for one in wanted.values() for use in one["servers"]))
+    return list(
+        dict.fromkeys(use["session"] for wants in wanted.values() for use in wants["servers"])
+    )
 
 
 def of_lists(
@@ -81,21 +83,21 @@ def of_lists(
         wanted: As for `offered`.
         again: As for `offered`.
     """
-    found = ServerToolOffer()
-    for agent, one in wanted.items():
+    offer = ServerToolOffer()
+    for agent, value in wanted.items():
         tools: dict[str, Plain] = {}
-        for use in one["servers"]:
-            tools |= _of_server(use, lists[use["session"]], found.left_out, strict=not again)
-        found.agents[agent] = dict(sorted(tools.items()))
+        for use in value["servers"]:
+            tools |= _of_server(use, lists[use["session"]], offer.left_out, strict=not again)
+        offer.agents[agent] = dict(sorted(tools.items()))
         _check_number(agent, tools)
-        WireNames([*one["names"], *tools])
-    size = len(json.dumps(found.agents))
+        WireNames([*value["names"], *tools])
+    size = len(json.dumps(offer.agents))
     if size > LARGEST_OFFER:
         message = (
             f"what servers say about their tools has {size} characters; at most {LARGEST_OFFER}"
         )
         raise ToolError(f"{message} are offered: name fewer tools", retryable=False)
-    return found
+    return offer
 
 
 def scripted(names: Sequence[str], wanted: Mapping[str, Any]) -> ServerToolOffer:
@@ -106,8 +108,8 @@ def scripted(names: Sequence[str], wanted: Mapping[str, Any]) -> ServerToolOffer
         wanted: As for `offered`. Tools that it names are also available.
     """
     lists: dict[str, list[OfferedTool]] = {}
-    for one in wanted.values():
-        for use in one["servers"]:
+    for wants in wanted.values():
+        for use in wants["servers"]:
             session, patterns = use["session"], use["patterns"]
             before = f"{session}."
             called = [name.removeprefix(before) for name in names if name.startswith(before)]
@@ -129,8 +131,8 @@ def _of_server(
 ) -> dict[str, Plain]:
     """Return the tools of a server that an agent can use."""
     server = use["server"]
-    known = [one for one in listed if allowed(one.name, use["include"], use["exclude"])]
-    names = [one.name for one in known]
+    known = [entry for entry in listed if allowed(entry.name, use["include"], use["exclude"])]
+    names = [entry.name for entry in known]
     steps: dict[str, Plain] = {}
     for pattern, step in use["patterns"].items():
         fitting = [name for name in names if fnmatchcase(name, pattern)]
@@ -142,15 +144,15 @@ def _of_server(
             message = f"the server {server!r} lists two tools {name!r}: neither can be called"
             raise ToolError(message, retryable=False)
     taken: dict[str, Plain] = {}
-    for one in known:
-        if one.name not in steps:
+    for entry in known:
+        if entry.name not in steps:
             continue
-        full = f"{server}.{one.name}"
+        full = f"{server}.{entry.name}"
         try:
-            taken[full] = _offered_tool(one, steps[one.name], use["bound"])
+            taken[full] = _offered_tool(entry, steps[entry.name], use["bound"])
         except UNUSABLE as error:
             fault = fault_of(error)
-            if strict and one.name in use["patterns"]:
+            if strict and entry.name in use["patterns"]:
                 raise ToolError(f"{full} cannot be offered: {fault}", retryable=False) from None
             left_out[full] = fault
     return taken
@@ -161,11 +163,11 @@ def _nothing_fits(server: str, pattern: str, names: Sequence[str]) -> str:
     return f"no tool of the server {server!r} matches {pattern!r}; {has}"
 
 
-def _offered_tool(one: OfferedTool, step: Plain, bound: Sequence[str]) -> dict[str, Plain]:
+def _offered_tool(entry: OfferedTool, step: Plain, bound: Sequence[str]) -> dict[str, Plain]:
     """Return the data of an offered tool.
 
     Args:
-        one: The tool as the server listed it.
+        entry: The tool as the server listed it.
         step: The step that calls it.
         bound: Arguments that the flow fixes.
 
@@ -174,11 +176,11 @@ def _offered_tool(one: OfferedTool, step: Plain, bound: Sequence[str]) -> dict[s
         FlowEngineError: Likewise.
     """
     return {
-        "description": description_of(one.description),
-        "parameters": parameters_of(one.schema, bound),
+        "description": description_of(entry.description),
+        "parameters": parameters_of(entry.schema, bound),
         "step": step,
-        "tool": one.name,
-        "digest": one.digest,
+        "tool": entry.name,
+        "digest": entry.digest,
     }
 
 
@@ -209,7 +211,7 @@ def parameters_of(schema: Any, bound: Sequence[str] = ()) -> dict[str, Plain]:
     properties = schema.get("properties", {})
     if not isinstance(properties, dict):
         raise ValueError("'properties' in the schema of its arguments is not a map")
-    shown = {name: one for name, one in properties.items() if name not in bound}
+    shown = {name: value for name, value in properties.items() if name not in bound}
     whole: dict[str, Plain] = _cleaned({**schema, "type": "object", "properties": shown})
     required = schema.get("required")
     if isinstance(required, list):
@@ -233,11 +235,11 @@ def _cleaned(schema: Any, *, prose: bool = False) -> Any:
         ValueError: Such characters are in a name or value that a call must contain.
     """
     if isinstance(schema, list):
-        return [_cleaned(one, prose=prose) for one in schema]
+        return [_cleaned(part, prose=prose) for part in schema]
     if isinstance(schema, dict):
         return {
-            _cleaned(key, prose=prose): _cleaned(one, prose=prose or _describes(key, one))
-            for key, one in schema.items()
+            _cleaned(key, prose=prose): _cleaned(value, prose=prose or _describes(key, value))
+            for key, value in schema.items()
         }
     if not isinstance(schema, str):
         return schema

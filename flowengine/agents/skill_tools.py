@@ -31,14 +31,14 @@ RUN_PROGRAMS = ("shell", "bash", "docker")
 
 def offered(skills: Sequence[Skill]) -> list[Plain]:
     """Return the names and descriptions of skills, as constants of a turn."""
-    return [{"name": one.name, "description": one.description} for one in skills]
+    return [{"name": skill.name, "description": skill.description} for skill in skills]
 
 
 def listing(skills: Sequence[Mapping[str, str]]) -> str:
     """Return the list of skills for the model's instructions."""
     if not skills:
         return ""
-    lines = [f"- {one['name']}: {one['description']}" for one in skills]
+    lines = [f"- {skill['name']}: {skill['description']}" for skill in skills]
     head = f"There are skills: instructions for particular tasks. Call {READ} before such a task."
     return "\n".join([head, *lines])
 
@@ -56,8 +56,8 @@ def skill_tools(
     if not skills:
         return []
     adapter = {**adapter, "limit": SHOWN}
-    constants: Plain = {one.name: _escaped(one) for one in skills}
-    names: Plain = {"enum": [one.name for one in skills]}
+    constants: Plain = {skill.name: _escaped(skill) for skill in skills}
+    names: Plain = {"enum": [skill.name for skill in skills]}
     path = {"type": "string", "default": SKILL, "description": "A file that the skill refers to."}
     tools = [
         ToolStep(
@@ -69,7 +69,7 @@ def skill_tools(
             adapter=adapter,
         )
     ]
-    brings_files = any(len(one.files) > 1 for one in skills)
+    brings_files = any(len(skill.files) > 1 for skill in skills)
     if place is not None and brings_files:
         tools.append(
             ToolStep(
@@ -99,8 +99,8 @@ def place_of(agent: Declared) -> Plain | None:
     """Return the first environment of the agent that runs programs."""
     for use in agent.content.get("environments", {}).values():
         [name] = use
-        found = agent.home.find("environments", name, (*agent.loc, "environments"))
-        if found is not None and found.content.get("kind") in RUN_PROGRAMS:
+        environment = agent.home.find("environments", name, (*agent.loc, "environments"))
+        if environment is not None and environment.content.get("kind") in RUN_PROGRAMS:
             return {**use}
     return None
 
@@ -138,17 +138,17 @@ def read_skill(files: Mapping[str, Plain], name: str, path: str) -> str:
         ToolError: The file does not exist, or is not text.
     """
     path = posixpath.normpath(path)
-    found = files.get(path)
-    if found is None:
+    file = files.get(path)
+    if file is None:
         there = ", ".join(files)
         raise ToolError(f"the skill {name!r} has no file {path!r}; it has {there}", retryable=False)
-    content = content_of(found)
+    content = content_of(file)
     try:
         text = content.decode()
     except UnicodeDecodeError:
         size = len(content)
         raise ToolError(f"{path!r} is not text: it has {size} bytes", retryable=False) from None
-    others = [one for one in files if one != SKILL]
+    others = [file for file in files if file != SKILL]
     if path != SKILL or not others:
         return text
     return f"{text.rstrip()}\n\nFiles of this skill: {', '.join(others)}\n"

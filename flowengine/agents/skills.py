@@ -64,18 +64,18 @@ class Skill:
 
 def skills_of(agent: Declared) -> list[Skill]:
     """Return the skills of an agent, in the order of their paths, and report invalid ones."""
-    found: dict[str, Skill] = {}
+    skills: dict[str, Skill] = {}
     for place, pattern in enumerate(agent.content.get("skills", [])):
         loc: Loc = (*agent.loc, "skills", place)
         for folder, files in agent.home.folders(pattern, SKILL, LARGEST, loc).items():
             skill = _read(agent, folder, files, loc)
             if skill is None:
                 continue
-            if skill.name in found and skill != found[skill.name]:
+            if skill.name in skills and skill != skills[skill.name]:
                 message = f"two skills are called {skill.name!r}"
                 agent.home.refuse("E105", message, loc, "rename one, and its directory")
-            found[skill.name] = skill
-    return list(found.values())
+            skills[skill.name] = skill
+    return list(skills.values())
 
 
 def _read(agent: Declared, folder: str, files: Mapping[str, bytes], loc: Loc) -> Skill | None:

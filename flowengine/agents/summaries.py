@@ -40,7 +40,7 @@ def without_marks(text: str) -> str:
 
 def text_in(message: Mapping[str, Plain]) -> str:
     """Return the text of a message, followed by its calls."""
-    calls = [_call(one["function"]) for one in message.get("tool_calls") or ()]
+    calls = [_call(call["function"]) for call in message.get("tool_calls") or ()]
     text = _text(message.get("content"))
     if not calls:
         return text
@@ -53,7 +53,7 @@ def _call(function: Mapping[str, Plain]) -> str:
     arguments = object_in(sent)
     given = [sent]
     if arguments is not None:
-        given = [f"{name}={_as_json(one)}" for name, one in arguments.items()]
+        given = [f"{name}={_as_json(argument)}" for name, argument in arguments.items()]
     return f"{function['name']}({', '.join(given)})"
 
 

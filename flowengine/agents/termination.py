@@ -67,8 +67,8 @@ def case_offers() -> list[ToolOffer]:
     """Return the tools with which an agent ends its work."""
     from flowengine.agents.function_schemas import read_tool
 
-    read = (read_tool(one) for one in (case_resolved, case_not_resolved))
-    return [ToolOffer(name, one.description, one.args or {}) for name, one in read]
+    read = (read_tool(tool) for tool in (case_resolved, case_not_resolved))
+    return [ToolOffer(name, tool.description, tool.args or {}) for name, tool in read]
 
 
 def ended_by_call(name: str, arguments: Mapping[str, Plain]) -> AgentEnd | None:

@@ -56,7 +56,7 @@ def envelope(
         content = _handed_over(made, task.get("agents", {}), to, content)
     shown = (context.approval or {}).get("images")
     if shown:
-        urls = [address(one) for one in shown]
+        urls = [address(content) for content in shown]
         made["more"] = [
             *made["more"],
             _image_message(urls, "From the person who approved the call:"),
@@ -152,7 +152,7 @@ def _handed_over(made: dict[str, Plain], known: Mapping[str, str], to: Any, cont
 def _image_messages(context: StepContext, image: Any) -> list[Plain]:
     """Return the message with the images of a result, or an empty list."""
     images = image if isinstance(image, list | tuple) else [image]
-    urls = [keep(context.execution.artifacts, one) for one in images if one]
+    urls = [keep(context.execution.artifacts, image) for image in images if image]
     if not urls:
         return []
     return [_image_message(urls, "The image:" if len(urls) == 1 else "The images:")]

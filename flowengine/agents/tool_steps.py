@@ -41,33 +41,33 @@ class ToolStep:
     """Whether it only waits for a person. Several such calls can wait in parallel."""
 
 
-def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain], called: str = "") -> ToolStep:
+def declared_tool(tool: DeclaredTool, adapter: Mapping[str, Plain], called: str = "") -> ToolStep:
     """Return a declared tool as a tool of an agent.
 
     Args:
-        one: The tool.
+        tool: The tool.
         adapter: Arguments of the adapter of its results.
         called: Name for the model. Default: its declared name.
     """
-    asks = "agent" in one.declaration
-    runs_flow = "flow" in one.declaration or asks
+    asks = "agent" in tool.declaration
+    runs_flow = "flow" in tool.declaration or asks
     return ToolStep(
-        name=called or one.name,
-        description=one.description,
-        parameters=one.args or {},
-        action={"call": one.name, **one.modifiers},
-        parallel=bool(one.declaration.get("parallel", False)),
-        adapter=None if runs_flow else limited(adapter, one.declaration),
+        name=called or tool.name,
+        description=tool.description,
+        parameters=tool.args or {},
+        action={"call": tool.name, **tool.modifiers},
+        parallel=bool(tool.declaration.get("parallel", False)),
+        adapter=None if runs_flow else limited(adapter, tool.declaration),
         inputs={"_context": "${{ state.context }}"} if asks else {},
-        foreign=one.declaration.get("effect") != "pure",
+        foreign=tool.declaration.get("effect") != "pure",
     )
 
 
-def question(one: DeclaredTool, called: str) -> ToolStep:
+def question(tool: DeclaredTool, called: str) -> ToolStep:
     """Return the tool with which an agent asks a person. The answer is text.
 
     Args:
-        one: `std.ask`.
+        tool: `std.ask`.
         called: Name for the model.
     """
     text: Plain = {
@@ -83,7 +83,7 @@ def question(one: DeclaredTool, called: str) -> ToolStep:
             "required": ["question"],
             "additionalProperties": False,
         },
-        action={"call": one.name},
+        action={"call": tool.name},
         given={"question": "${{ call.args.question }}"},
         waits=True,
     )

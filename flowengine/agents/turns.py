@@ -82,7 +82,7 @@ class AgentTurn:
         self.number: int = state["turns"] - state["begun"] + 1
         self.answers = self.number >= agent["max_turns"] and agent["last"] == "answer"
         """Whether the model must answer, because no turn follows."""
-        self.tools = {one.offer.name: one for one in self._offered()}
+        self.tools = {offered.offer.name: offered for offered in self._offered()}
 
     async def ask(self, context: StepContext) -> ModelReply:
         """Call the model. If the attempt is followed, pass the reply on in parts.
@@ -137,7 +137,7 @@ class AgentTurn:
         agent = self.agent
         # The last turn offers the tools as well, and new messages come last. Providers cache
         # prefixes.
-        offers = tuple(one.offer for one in self.tools.values())
+        offers = tuple(tool.offer for tool in self.tools.values())
         choice = "none" if self.answers else agent["tool_choice"]
         known = _CONVERSATIONS.of(self.conversation, self.messages)
         system = [{"role": "system", "content": self.instructions}] if self.instructions else []
@@ -159,20 +159,20 @@ class AgentTurn:
         )
 
     def _offered(self) -> list[TurnTool]:
-        found = [
-            TurnTool(ToolOffer(one["name"], one["description"], one["parameters"]), one["step"])
-            for one in plain(self.agent["tools"])
+        offers = [
+            TurnTool(ToolOffer(tool["name"], tool["description"], tool["parameters"]), tool["step"])
+            for tool in plain(self.agent["tools"])
         ]
         served = self.state["offer"].get("agents", {}).get(self.name, {})
-        for name, one in plain(served).items():
-            offer = ToolOffer(name, one["description"], one["parameters"])
-            found.append(TurnTool(offer, one["step"]))
+        for name, value in plain(served).items():
+            offer = ToolOffer(name, value["description"], value["parameters"])
+            offers.append(TurnTool(offer, value["step"]))
         for name, what in self.agent["handoffs"].items():
             offer = ToolOffer(HANDOFF + name, _hand_over(name, what), _NOTHING)
-            found.append(TurnTool(offer, "", handoff=name))
+            offers.append(TurnTool(offer, "", handoff=name))
         if self.agent["finish"] == "tools":
-            found += [TurnTool(one, "") for one in termination.case_offers()]
-        return found
+            offers += [TurnTool(case_offer, "") for case_offer in termination.case_offers()]
+        return offers
 
     def output(self, reply: ModelReply) -> dict[str, Plain]:
         """Return the output of the step for a reply."""
@@ -192,7 +192,7 @@ def model_of(state: Mapping[str, Any], agent: str, *, saves: bool = False) -> st
     return models[min(at, len(models) - 1)]
 
 
-_USAGE = tuple(one.name for one in fields(Usage))
+_USAGE = tuple(field.name for field in fields(Usage))
 _ALWAYS = ("input_tokens", "output_tokens", "cost_usd")
 """Usage that is reported even if it is zero."""
 _LONGEST_NAME = 64
@@ -253,7 +253,7 @@ class _Reading:
             "calls": self.calls,
             "model": self.reply.model,
             "usage": usage,
-            **{name: one for name, one in output.items() if one},
+            **{name: value for name, value in output.items() if value},
         }
 
     # Calls
@@ -265,16 +265,18 @@ class _Reading:
         it.
         """
         ends: list[tuple[ModelCall, AgentEnd]] = []
-        by_id: dict[str | None, ModelCall | CallFault] = {one.id: one for one in self.reply.calls}
-        by_id |= {one.id: one for one in self.reply.faults if one.id is not None}
+        by_id: dict[str | None, ModelCall | CallFault] = {
+            call.id: call for call in self.reply.calls
+        }
+        by_id |= {fault.id: fault for fault in self.reply.faults if fault.id is not None}
         for sent in self.reply.message.get("tool_calls") or []:
-            found = by_id.get(sent["id"])
-            if isinstance(found, ModelCall) and (end := self._end_by(found)) is not None:
-                ends.append((found, end))
-            elif isinstance(found, ModelCall):
-                self._read_call(found, sent["function"]["arguments"])
-            elif found is not None:
-                self._refuse(found.id, found.name or "", found.reason)
+            told_call = by_id.get(sent["id"])
+            if isinstance(told_call, ModelCall) and (end := self._end_by(told_call)) is not None:
+                ends.append((told_call, end))
+            elif isinstance(told_call, ModelCall):
+                self._read_call(told_call, sent["function"]["arguments"])
+            elif told_call is not None:
+                self._refuse(told_call.id, told_call.name or "", told_call.reason)
         unread = any(fault.id is None for fault in self.reply.faults)
         for call, end in ends:
             if unread and end.outcome == "resolved":

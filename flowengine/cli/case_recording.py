@@ -112,7 +112,7 @@ def _write(path: str, case: dict[str, Any]) -> dict[str, Any]:
         raise UsageError(
             f"{path} is not a file of test cases", hint=f"show its errors: flowengine test {path}"
         )
-    names = {one.get("name") for one in cases if isinstance(one, dict)}
+    names = {case.get("name") for case in cases if isinstance(case, dict)}
     name, number = case["name"], 1
     while name in names:
         number += 1

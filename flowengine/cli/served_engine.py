@@ -67,15 +67,15 @@ class ServedEngine:
 
     def upgrade(self, flow: str, *executions: str, **given: Any) -> list[UpgradeInfo]:
         """Move executions, one after the other. None: the open ones of other versions."""
-        found = executions or self._open(flow)
-        infos = [self._called(self._client.upgrade, flow, one, **given) for one in found]
-        return [one for one in infos if executions or one["verdict"] not in ("current", "ended")]
+        ids = executions or self._open(flow)
+        infos = [self._called(self._client.upgrade, flow, execution, **given) for execution in ids]
+        return [info for info in infos if executions or info["verdict"] not in ("current", "ended")]
 
     def _open(self, flow: str) -> list[str]:
         """Return the open executions of a flow, oldest first."""
         id = self._called(self._client.flow, flow)["flow"]
         pages = every_item(lambda after: self.executions(flow=id, after=after))
-        return [one["execution"] for one in pages if one["status"] not in ENDED][::-1]
+        return [page["execution"] for page in pages if page["status"] not in ENDED][::-1]
 
     def executions(self, *, limit: int = 50, **given: Any) -> ExecutionPage:
         """Return a page of any size, of several pages of the server."""
@@ -101,7 +101,7 @@ class ServedEngine:
 
     def _called(self, method: Any, *args: Any, **given: Any) -> Any:
         """Call a method of the client, and upload the files among its arguments."""
-        given = {name: one for name, one in given.items() if name not in _STORE_ONLY}
+        given = {name: value for name, value in given.items() if name not in _STORE_ONLY}
         if given.get("attach"):
             given["attach"] = [self._client.upload(path) for path in given["attach"]]
         if given.get("images"):

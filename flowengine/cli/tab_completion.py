@@ -67,8 +67,8 @@ def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, st
         return {}
     with with_session as session:
         return {
-            session.short(one["execution"]): f"{one['flow']} {one['status']}"
-            for one in session.engine.executions().items
+            session.short(item["execution"]): f"{item['flow']} {item['status']}"
+            for item in session.engine.executions().items
         }
 
 
@@ -81,8 +81,8 @@ def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
         return {}
     with with_session as session:
         return {
-            session.short_wait(one["id"]): first_line(one.get("title", ""))
-            for one in session.engine.waits(kinds=KINDS).items
+            session.short_wait(item["id"]): first_line(item.get("title", ""))
+            for item in session.engine.waits(kinds=KINDS).items
         }
 
 
@@ -133,8 +133,10 @@ def environments(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, 
         return {}
     with with_session as session:
         return {
-            str(one["resource_key"]): f"{one['kind']} {one['state']}"
-            for one in session.engine.open_environments()
+            str(
+                open_environment["resource_key"]
+            ): f"{open_environment['kind']} {open_environment['state']}"
+            for open_environment in session.engine.open_environments()
         }
 
 
@@ -143,10 +145,10 @@ def declared(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]
     from flowengine.engines.declared_environments import DeclaredEnvironments
 
     try:
-        found = DeclaredEnvironments(parsed_args.file).of_kind("shell")
+        names = DeclaredEnvironments(parsed_args.file).of_kind("shell")
     except FlowEngineError:
         return {}
-    return dict.fromkeys(found, "shell")
+    return dict.fromkeys(names, "shell")
 
 
 def _session(arguments: Namespace) -> CliSession | None:

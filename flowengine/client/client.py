@@ -613,9 +613,9 @@ def _diagnostics(found: Any) -> list[Diagnostic]:
     from flowengine.flow.source.diagnostics import Diagnostic
 
     diagnostics = []
-    for one in found if isinstance(found, list) else ():
+    for item in found if isinstance(found, list) else ():
         with suppress(TypeError):
-            diagnostics.append(Diagnostic(**one))
+            diagnostics.append(Diagnostic(**item))
     return diagnostics
 
 

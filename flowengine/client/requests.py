@@ -238,13 +238,13 @@ def record_past(
     def read(answer: Any) -> list[ScheduledStart]:
         return [
             ScheduledStart(
-                one["flow"],
-                one["schedule"],
-                parse_time(one["time"]),
-                one["execution"],
-                None if one["error"] is None else InputError(one["error"]),
+                item["flow"],
+                item["schedule"],
+                parse_time(item["time"]),
+                item["execution"],
+                None if item["error"] is None else InputError(item["error"]),
             )
-            for one in answer["items"]
+            for item in answer["items"]
         ]
 
     first, last = (format_time(int(moment.timestamp() * 1000)) for moment in (since, until))
@@ -382,7 +382,7 @@ def part_of_journal(execution: str, from_seq: int) -> ApiRequest[list[dict[str, 
 
     def read(answer: Any) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = _items(answer)
-        if any(one["seq"] < from_seq for one in entries):
+        if any(entry["seq"] < from_seq for entry in entries):
             raise ValueError("it has earlier events")  # and would have them for ever
         return entries
 

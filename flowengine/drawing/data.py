@@ -75,7 +75,7 @@ def _read_graph(data: dict[str, Any]) -> MultiDiGraph[str]:
     if not isinstance(graph, MultiDiGraph):
         raise ValueError("its edges have no direction")
     parts = [graph.graph, *graph.nodes.values(), *graph.edges.values()]
-    if not all(isinstance(one, str | int | float) for part in parts for one in part.values()):
+    if not all(isinstance(item, str | int | float) for part in parts for item in part.values()):
         raise ValueError("a node or an edge has an attribute that is no text, number or boolean")
     return graph
 

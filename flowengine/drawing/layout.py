@@ -88,9 +88,9 @@ class _Layout:
         self.inside = {box.id: lay_out(box.frame) for box in frame.boxes if box.frame is not None}
         self.sizes = [self._size(box) for box in frame.boxes]
         self.number = {box.id: n for n, box in enumerate(frame.boxes)}
-        self.loops = [one for one in frame.arrows if one.source == one.target]
-        self.edges = [one for one in frame.arrows if one.source != one.target]
-        self.between = Counter(frozenset(one[:2]) for one in self.edges)
+        self.loops = [arrow for arrow in frame.arrows if arrow.source == arrow.target]
+        self.edges = [arrow for arrow in frame.arrows if arrow.source != arrow.target]
+        self.between = Counter(frozenset(edge[:2]) for edge in self.edges)
         self.layer = self._layers()
         self.rows: list[list[int]] = []
         self.chains: list[_Edge] = []
@@ -112,7 +112,7 @@ class _Layout:
             places[box.id] = (x[n] - left - width / 2, middle - own / 2, width, own)
         routes = [self._route(edge, x, left, tops, places) for edge in self.chains]
         routes += [_loop(arrow, places[arrow.source]) for arrow in self.loops]
-        more = 30.0 + max(len(one.label) for one in self.loops) * CHARACTER if self.loops else 0.0
+        more = 30.0 + max(len(loop.label) for loop in self.loops) * CHARACTER if self.loops else 0.0
         return Laid(right - left + more, height, places, routes, self.inside)
 
     def _size(self, box: Box) -> tuple[float, float]:
@@ -153,7 +153,7 @@ class _Layout:
             ahead = [layer[t] for t in following[n] if (n, t) not in self.back]
             if begun and n not in begun and ahead:
                 layer[n] = max(layer[n], min(ahead) - 2)
-        tied = {self.number[end] for one in self.frame.arrows for end in one[:2]}
+        tied = {self.number[end] for arrow in self.frame.arrows for end in arrow[:2]}
         for n in range(len(layer)):
             if tied and n not in tied:
                 layer[n] = lowest + 2
@@ -178,9 +178,9 @@ class _Layout:
                 chain.append(len(self.sizes) - 1)
             chain.append(lower)
             self.chains.append(_Edge(arrow, turned, chain))
-            for one, other in pairwise(chain):
-                self.below.setdefault(one, []).append(other)
-                self.above.setdefault(other, []).append(one)
+            for entry, other in pairwise(chain):
+                self.below.setdefault(entry, []).append(other)
+                self.above.setdefault(other, []).append(entry)
 
     def _sort(self) -> None:
         """Order each row by the mean position of its neighbors, from above and from below."""

@@ -134,8 +134,8 @@ class Notes:
             yield f"wait {self._awaited(alternatives[0])}"
             return
         yield f"wait, {step['wait']['mode']} of"
-        for one in alternatives:
-            yield f"{one['id']}: {self._awaited(one)}"
+        for alternative in alternatives:
+            yield f"{alternative['id']}: {self._awaited(alternative)}"
 
     def _awaited(self, one: Any) -> str:
         """Return the text about an alternative of a wait."""
@@ -201,4 +201,4 @@ class Notes:
         if step.get("set"):
             yield f"sets {', '.join(key for key, _value in step['set'])}"
         if step.get("emit"):
-            yield f"emits {', '.join(one['signal'] for one in step['emit'])}"
+            yield f"emits {', '.join(item['signal'] for item in step['emit'])}"

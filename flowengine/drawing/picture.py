@@ -172,7 +172,7 @@ class _Drawer:
         if self.plumbing or not step.get("plumbing"):
             return False
         inside = self.flow["bodies"][step["child"]]["steps"] if step["action"] == "group" else ()
-        return all(self.is_gone(self.steps[one]) for one in inside)
+        return all(self.is_gone(self.steps[item]) for item in inside)
 
     def id(self, step: StepSpec) -> str:
         """Return the id of a step's box: steps of other flows may have the same id."""
@@ -261,7 +261,7 @@ def _merged(arrows: list[Arrow]) -> list[Arrow]:
     for arrow in arrows:
         key = (arrow.source, arrow.target, arrow.kind)
         before = found.get(key)
-        labels = dict.fromkeys(one.label for one in (before, arrow) if one and one.label)
+        labels = dict.fromkeys(item.label for item in (before, arrow) if item and item.label)
         found[key] = arrow._replace(label="; ".join(labels))
     return list(found.values())
 
@@ -332,7 +332,7 @@ def standing(counts: Counter[str]) -> tuple[str | None, str]:
     """
     if not counts:
         return None, ""
-    status = next((one for one in WORST_FIRST if counts[one]), next(iter(counts)))
+    status = next((item for item in WORST_FIRST if counts[item]), next(iter(counts)))
     if counts.total() == 1:
         return status, status
     return status, ", ".join(f"{n} {name}" for name, n in counts.items())

@@ -87,7 +87,7 @@ def _operand(node: Any) -> str:
 
 def _joined(sign: str) -> Callable[[Sequence[Any]], str]:
     return lambda nodes: f" {sign} ".join(
-        _node(one) if one[0] in ("compare", "null") else _operand(one) for one in nodes
+        _node(node) if node[0] in ("compare", "null") else _operand(node) for node in nodes
     )
 
 

@@ -69,14 +69,14 @@ def undecidable(wait: Mapping[str, Any], settings: Settings) -> dict[str, str]:
     Returns:
         Assignee → reason. Empty if a user may decide.
     """
-    found = {}
+    rights = {}
     for name in wait.get("assignees") or ():
         group = name.removeprefix("group:")
         members = {name} if group == name else settings.groups.get(group, frozenset())
         if any(is_assignee(wait, user, settings) for user in members):
             return {}
-        found[name] = _why_none(wait, name, members, settings)
-    return found
+        rights[name] = _why_none(wait, name, members, settings)
+    return rights
 
 
 def _why_none(wait: Mapping[str, Any], name: str, members: Set[str], settings: Settings) -> str:

@@ -169,10 +169,10 @@ class Decider(StoreReader):
             The state of the execution after the decision. None if the authority made none, or if
             another process drives the execution.
         """
-        found = self._host.store.wait(self._host.store.find_wait(wait))
-        if not await self._consultant.ask(found.execution, found.id, found.record):
+        record = self._host.store.wait(self._host.store.find_wait(wait))
+        if not await self._consultant.ask(record.execution, record.id, record.record):
             return None
-        return await self._driving.go_on_async(found.execution)
+        return await self._driving.go_on_async(record.execution)
 
     def claim(self, wait: str, *, by: str | None = None) -> WaitInfo:
         """Claim an approval that has `claim: true`. Only the claiming user can then decide it.

@@ -543,7 +543,7 @@ class Engine(Operator):
         """
         from flowengine.engines.starting.deploying import undeploy
 
-        return [f"{one.flow}@{one.version}" for one in undeploy(self._host, name)]
+        return [f"{deployed.flow}@{deployed.version}" for deployed in undeploy(self._host, name)]
 
     def start_due(self, *, leave: Collection[tuple[str, str]] = ()) -> list[ScheduledStart]:
         """Record an execution for each schedule of a deployed flow that is due.

@@ -69,21 +69,21 @@ class LoadedFlow(NamedTuple):
     @property
     def host_agents(self) -> dict[str, list[str]]:
         """Return agents → their tools that run model-written code on this host, as the user."""
-        found: dict[str, dict[str, None]] = {}
+        names: dict[str, dict[str, None]] = {}
         for step in self.compiled["steps"]:
             if "caller" in step and _is_on_host(step):
-                found.setdefault(step["caller"], {})[step.get("tool", step["id"])] = None
-        return {agent: list(tools) for agent, tools in found.items()}
+                names.setdefault(step["caller"], {})[step.get("tool", step["id"])] = None
+        return {agent: list(tools) for agent, tools in names.items()}
 
     @property
     def host_servers(self) -> dict[str, bool]:
         """Return MCP servers on this host → whether they run here only if no sandbox starts."""
         from flowengine.kernel.graph import environment_uses
 
-        found: dict[str, bool] = {}
+        names: dict[str, bool] = {}
         for step in self.compiled["steps"]:
-            found |= environment_uses.servers_on_host(environment_uses.of_step(step))
-        return found
+            names |= environment_uses.servers_on_host(environment_uses.of_step(step))
+        return names
 
     @property
     def reducers(self) -> list[str]:
@@ -245,9 +245,9 @@ def as_loaded(flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
 def _load_file(path: str) -> LoadedFlow:
     place = os.path.abspath(path)
     check_path("the path", place)
-    found = flow_cache.find(place)
-    if found is not None:
-        return LoadedFlow(*found)
+    cached = flow_cache.find(place)
+    if cached is not None:
+        return LoadedFlow(*cached)
     from flowengine.flow.compile import compile_file
 
     compiled = compile_file(path)
@@ -270,9 +270,9 @@ def _find_built(flow: Flow) -> LoadedFlow:
     printed = fingerprint(flow)
     if printed is None:
         return _loaded(flow.compile())
-    found = flow_cache.find(printed.place, printed.meaning)
-    if found is not None:
-        return LoadedFlow(*found)
+    cached = flow_cache.find(printed.place, printed.meaning)
+    if cached is not None:
+        return LoadedFlow(*cached)
     compiled = flow.compile()
     loaded = _loaded(compiled)
     own = [(file, source_digest(file) or "") for file in printed.files]

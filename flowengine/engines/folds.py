@@ -218,7 +218,7 @@ class Folds:
         self._left = _MOST_ROWS
         return FoldLevel(
             address,
-            [self._row(one, address) for one in self._page(address, start)],
+            [self._row(step, address) for step in self._page(address, start)],
             total,
             max(0, start - PAGE) if start else None,
             start + PAGE if start + PAGE < total else None,
@@ -240,13 +240,13 @@ class Folds:
         Items and rounds count in place of their map or loop, except for a status that none of them
         has.
         """
-        found: dict[str, dict[str, int]] = {}
+        totals: dict[str, dict[str, int]] = {}
         for step in {**self._activations, **self._wholes}:
             counts = dict.fromkeys(self._wholes.get(step, ()), 1)
             counts |= self._activations.get(step, {})
             if counts:
-                found[step] = dict(_sorted(counts))
-        return found
+                totals[step] = dict(_sorted(counts))
+        return totals
 
     def steps_inside(
         self, address: str, *, only_urgent: bool = False
@@ -261,13 +261,13 @@ class Folds:
         fold = self._settled(address)
         if self._source is not None and not only_urgent:
             self._source.read_inside(address)
-        for rank, _, one in fold.order:
+        for rank, _, inner in fold.order:
             if only_urgent and rank == _LAST:
                 return
-            if one in self._folds:
-                yield from self.steps_inside(one, only_urgent=only_urgent)
-            elif not only_urgent or self._status(one) in _RANKS:
-                yield self._steps[one]
+            if inner in self._folds:
+                yield from self.steps_inside(inner, only_urgent=only_urgent)
+            elif not only_urgent or self._status(inner) in _RANKS:
+                yield self._steps[inner]
 
     def number(self, address: str) -> int:
         """Return the number of a step, in order of beginning."""
@@ -283,16 +283,16 @@ class Folds:
         return {
             "next": self._next,
             "failed": self._failed.copy(),
-            "activations": {step: dict(found) for step, found in self._activations.items()},
-            "wholes": {step: dict(found) for step, found in self._wholes.items()},
+            "activations": {step: dict(counts) for step, counts in self._activations.items()},
+            "wholes": {step: dict(counts) for step, counts in self._wholes.items()},
         }
 
     def restore(self, summary: Mapping[str, Any]) -> None:
         """Continue a tree that was recorded, by its `summary`."""
         self._next = summary["next"]
         self._failed = dict(summary["failed"])
-        for found, name in ((self._activations, "activations"), (self._wholes, "wholes")):
-            found |= {step: Counter(counts) for step, counts in summary[name].items()}
+        for counts, name in ((self._activations, "activations"), (self._wholes, "wholes")):
+            counts |= {step: Counter(counts) for step, counts in summary[name].items()}
 
     def recorded(self, address: str) -> tuple[str | None, int, int, list[Any]]:
         """Return the arguments of `take` that put an address into the tree again.
@@ -351,8 +351,8 @@ class Folds:
         if len(shown) > self._left:
             return
         self._left -= len(shown)
-        for one in shown:
-            yield self._row(one, address)
+        for step in shown:
+            yield self._row(step, address)
 
     def _page(self, address: str, start: int) -> list[str]:
         """Return a page of what is directly inside a fold, what failed or waits first.
@@ -361,8 +361,8 @@ class Folds:
         """
         order = self._settled(address).order
         if not address and len(order) <= PAGE:
-            order = sorted(order, key=lambda one: one[1])
-        return [one for *_, one in order[start : start + PAGE]]
+            order = sorted(order, key=lambda ranked: ranked[1])
+        return [address for *_, address in order[start : start + PAGE]]
 
     def _settled(self, address: str) -> _Fold:
         """Return a fold after everything has moved to its place."""
@@ -390,18 +390,18 @@ class Folds:
     def _add(self, address: str) -> None:
         """Add an address and the folds around it that are new. It has no status yet."""
         parent = ""
-        for one in around(address):
-            if one not in self._places:
+        for place in around(address):
+            if place not in self._places:
                 fold = self._folds.get(parent) or self._opened(parent)
-                self._places[one] = _Place(parent, _LAST, len(fold.order))
-                insort(fold.order, (_LAST, len(fold.order), one))
+                self._places[place] = _Place(parent, _LAST, len(fold.order))
+                insort(fold.order, (_LAST, len(fold.order), place))
                 fold.inside[""] += 1
-                sign = one[len(parent) : len(parent) + 1]
+                sign = place[len(parent) : len(parent) + 1]
                 if sign not in fold.signs:
                     self._count(parent, -1)
                     fold.signs[sign] = None
                     self._count(parent, 1)
-            parent = one
+            parent = place
 
     def _opened(self, address: str) -> _Fold:
         """Return a new fold at the address of a step that contained no others before."""

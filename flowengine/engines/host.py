@@ -148,9 +148,9 @@ class Host:
 
     def may_have_environments(self, context: ExecutionContext, flow: CompiledFlow) -> bool:
         """Return whether an execution has, or may have had, any environment."""
-        found = self._environments
+        environments = self._environments
         has_own = "environments" in flow or bool(context.environments)
-        return has_own or (found is not None and found.has_any(context.id))
+        return has_own or (environments is not None and environments.has_any(context.id))
 
     def is_open(self, run: Run, execution: Execution) -> bool:
         """Return whether an attempt may begin unchecked: it has no rules and no approval."""
@@ -164,10 +164,10 @@ class Host:
         """Return whether this process reacts to a question, or may answer it."""
         from flowengine.policy_approval import configured
 
-        found = self._environments
+        environments = self._environments
         if self.consultant is not None:
             return True
-        return (found is not None and found.is_used) or configured() is not None
+        return (environments is not None and environments.is_used) or configured() is not None
 
     def _make_environments(self) -> EngineEnvironments:
         from flowengine.engines.environments.environments import EngineEnvironments
@@ -265,9 +265,9 @@ class Host:
     def restored(self, loaded: Loaded, epoch: int) -> Execution:
         """Return an execution from what was read of it, as `stored`."""
         record = loaded.record
-        found = self.execution(record.id, self.flows.by_hash(record.hash), epoch)
-        found.load(loaded)
-        return found
+        execution = self.execution(record.id, self.flows.by_hash(record.hash), epoch)
+        execution.load(loaded)
+        return execution
 
     def tell(self, update: Update) -> None:
         """Notify subscribers. A failing subscriber affects no other subscriber and no execution."""
@@ -318,12 +318,12 @@ class Host:
 
         None: the store does not outlive this process.
         """
-        found = self._lines_at_work.get(execution)
-        if found is None and (folder := folder_of(self.store)) is not None:
+        lines = self._lines_at_work.get(execution)
+        if lines is None and (folder := folder_of(self.store)) is not None:
             from flowengine.engines.attempts.lines_at_work import LinesAtWork
 
-            found = self._lines_at_work.setdefault(execution, LinesAtWork(folder, execution))
-        return found
+            lines = self._lines_at_work.setdefault(execution, LinesAtWork(folder, execution))
+        return lines
 
     def attempts_ended(self, execution: str, *, recorded: bool) -> None:
         """Close the file of what the attempts of an execution have logged.

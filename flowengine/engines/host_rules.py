@@ -48,7 +48,7 @@ class HostRules:
         )
 
     def _fitting(self, call: Called) -> list[RuleSpec]:
-        found: list[RuleSpec] = []
+        rules: list[RuleSpec] = []
         for index, (calls, when) in enumerate(self._rules):
             if call.is_of(calls):
                 word, glob = calls.verdict
@@ -56,5 +56,5 @@ class HostRules:
                 rule: RuleSpec = {"do": word, "rule": rule_name}  # type: ignore[typeddict-item]
                 if when is not None:
                     rule["when"] = when
-                found.append(rule)
-        return found
+                rules.append(rule)
+        return rules

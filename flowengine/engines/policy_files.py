@@ -89,8 +89,8 @@ class PolicyFiles:
         Raises:
             FlowEngineError: A file has errors.
         """
-        found = [self._policies(path) for path in self._paths]
-        are_absent = not any(found)
+        policies = [self._policies(path) for path in self._paths]
+        are_absent = not any(policies)
         self._absent_until = monotonic() + ABSENT_SECONDS if are_absent else 0.0
 
     def verdict(self, call: Called, names: Mapping[str, Plain]) -> Verdict | None:
@@ -117,23 +117,23 @@ class PolicyFiles:
         mark = _mark(path)
         if mark is None:
             return None
-        found = self._read.get(path)
-        if found is None or found.mark != mark:
-            found = self._read[path] = _load(self._store, path, mark)
-        if found.error is not None:
-            raise found.error
-        return found.policies
+        read = self._read.get(path)
+        if read is None or read.mark != mark:
+            read = self._read[path] = _load(self._store, path, mark)
+        if read.error is not None:
+            raise read.error
+        return read.policies
 
 
 def _mark(path: str) -> tuple[int, ...] | None:
     """Return the version mark of a file's content. None: the file does not exist."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         return (error.errno or 0,)  # the file exists, and reading it reports the error
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _load(store: FlowPort | None, path: str, mark: tuple[int, ...]) -> _Read:
@@ -156,10 +156,10 @@ def _kept(store: FlowPort | None, path: str) -> HostRules | None:
     from flowengine.journal.encoding import unpack
 
     try:
-        found = store.find_source(_key(path))
-        if found is None:
+        source = store.find_source(_key(path))
+        if source is None:
             return None
-        kept = unpack(found[2])
+        kept = unpack(source[2])
         if not is_signed(_key(path), kept) or kept["digest"] != source_digest(path):
             return None
         return HostRules(path, unpack(bytes.fromhex(kept["compiled"])))

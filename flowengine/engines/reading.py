@@ -232,8 +232,8 @@ class StoreReader:
         )
         with ExitStack() as stack:
             with _sound(id):
-                found = stack.enter_context(opened)
-            yield found
+                history = stack.enter_context(opened)
+            yield history
 
     def flow_of(self, execution: str) -> LoadedFlow:
         """Return the flow that an execution runs now, as the store keeps it.
@@ -285,8 +285,8 @@ class StoreReader:
                 flow = moment.graph.flow
                 entry = entry_view(moment.number, moment.event, moment.address, moment.why)
                 yield Update(id, "event", entry), flow
-                for one in seen:
-                    yield Update(id, "step", None, one), flow
+                for step in seen:
+                    yield Update(id, "step", None, step), flow
                 seen.clear()
 
     def tool_messages(self, execution: str) -> Iterator[dict[str, Any]]:
@@ -356,7 +356,7 @@ class StoreReader:
     def waited(self) -> list[float]:
         """Return for how many seconds each execution of `due` has been able to continue."""
         now = self._host.clock.now()
-        return [max(now - one.since, 0) / 1000 for one in self.due()]
+        return [max(now - due.since, 0) / 1000 for due in self.due()]
 
     def quarantined(self) -> int:
         """Return how many executions are quarantined."""

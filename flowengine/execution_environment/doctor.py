@@ -39,7 +39,7 @@ async def examine(around: ManagerServices) -> list[dict[str, Any]]:
 
 
 async def _probed(kind: str, name: str, around: ManagerServices) -> dict[str, Any]:
-    found: dict[str, Any] = {"kind": kind, "provider": name, "available": False}
+    result: dict[str, Any] = {"kind": kind, "provider": name, "available": False}
     try:
         provider = providers.find_provider(kind)
         given: dict[str, Any] = {"kind": kind, "scope": "global", "config": dict(provider.sample)}
@@ -51,7 +51,7 @@ async def _probed(kind: str, name: str, around: ManagerServices) -> dict[str, An
         missing = _WHICH.sub("", error.message)
         hint = getattr(error, "hint", None)
         message = f"{missing}; {hint}" if hint else missing
-        return {**found, "isolation": None, "held": {}, "missing": message}
+        return {**result, "isolation": None, "held": {}, "missing": message}
     held = choice.capabilities
-    found["available"] = True
-    return {**found, "isolation": held.isolation, "held": dict(held.holds), "missing": None}
+    result["available"] = True
+    return {**result, "isolation": held.isolation, "held": dict(held.holds), "missing": None}

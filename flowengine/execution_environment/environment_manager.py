@@ -188,8 +188,10 @@ class EnvironmentManager:
         """Open an environment like `ensure`, in any event loop."""
         record = self._books.record(spec)
         try:
-            found = self._acquire(record.declared.id, holder)
-            return found if isinstance(found, Handle) else await self._acquisition.take(found)
+            acquired = self._acquire(record.declared.id, holder)
+            return (
+                acquired if isinstance(acquired, Handle) else await self._acquisition.take(acquired)
+            )
         except StepError as error:
             error.environment = record.declared.id
             raise
@@ -558,18 +560,18 @@ class EnvironmentManager:
     # Internals
 
     def _acquire(self, spec: Given, holder: str | None) -> Handle | Future[Handle]:
-        found = self._acquisition.acquire(self._books.record(spec), holder)
+        acquired = self._acquisition.acquire(self._books.record(spec), holder)
         if not self._swept:
             self._sweep_once()
-        return found
+        return acquired
 
-    def _now(self, found: Handle | Future[Handle]) -> Handle:
-        if isinstance(found, Handle):
-            return found
+    def _now(self, acquired: Handle | Future[Handle]) -> Handle:
+        if isinstance(acquired, Handle):
+            return acquired
         try:
-            return found.result()
+            return acquired.result()
         except BaseException:
-            self._acquisition.decline(found)
+            self._acquisition.decline(acquired)
             raise
 
     async def _ensure_all(

@@ -53,17 +53,17 @@ async def reap(
         return await _reap_marked(around)
     try:
         entries, damaged = await on_thread(around.registry.read)
-        found: list[Reaped] = [{"what": "damaged entry", "path": str(path)} for path in damaged]
+        reaped: list[Reaped] = [{"what": "damaged entry", "path": str(path)} for path in damaged]
         dead = [entry for entry in entries if is_dead(entry.leftover.owner)]
-        found += [await _reap_entry(entry, around, books) for entry in dead]
-        found += await _reap_marked(around)
+        reaped += [await _reap_entry(entry, around, books) for entry in dead]
+        reaped += await _reap_marked(around)
         await _sweep_labels(around)
         await on_thread(lambda: remove_drafts(around.registry.entries))
         removed = await on_thread(lambda: around.workspaces.sweep(wanted))
-        found += [{"what": "workspace", "path": str(path)} for path in removed]
+        reaped += [{"what": "workspace", "path": str(path)} for path in removed]
     finally:
         lock.__exit__(None, None, None)
-    return found
+    return reaped
 
 
 async def end_entry(entry: RegistryEntry, around: ManagerServices, books: Books) -> Reaped:
@@ -87,7 +87,7 @@ async def end_entry(entry: RegistryEntry, around: ManagerServices, books: Books)
 
 async def _reap_entry(entry: RegistryEntry, around: ManagerServices, books: Books) -> Reaped:
     leftover = entry.leftover
-    found: Reaped = {
+    reaped: Reaped = {
         "what": "environment",
         "id": leftover.id,
         "kind": leftover.kind,
@@ -103,8 +103,8 @@ async def _reap_entry(entry: RegistryEntry, around: ManagerServices, books: Book
         entry.remove()
         books.events.tell(_event(entry, around.clock.now()))
     else:
-        found["error"] = error
-    return found
+        reaped["error"] = error
+    return reaped
 
 
 async def _reap_by_provider(leftover: Leftover, around: ManagerServices) -> str | None:
@@ -131,15 +131,15 @@ async def _reap_marked(around: ManagerServices) -> list[Reaped]:
     """Kill processes with the mark of a dead owner, and remove its temporary directories."""
 
     def kill() -> list[Reaped]:
-        found: list[Reaped] = []
+        reaped: list[Reaped] = []
         for mark in sorted(set(process_tree.marked(VARIABLE).values())):
             owner = owner_of(mark, around)
             if owner is not None and is_dead(owner):
                 process_tree.Family(mark, variable=VARIABLE).kill()
-                found.append({"what": "processes", "id": mark.partition("@")[0]})
-        found += [{"what": "processes", "id": name} for name in process_tree.end_orphans()]
-        found += [{"what": "folder", "path": str(path)} for path in sweep_scratch()]
-        return found
+                reaped.append({"what": "processes", "id": mark.partition("@")[0]})
+        reaped += [{"what": "processes", "id": name} for name in process_tree.end_orphans()]
+        reaped += [{"what": "folder", "path": str(path)} for path in sweep_scratch()]
+        return reaped
 
     return await on_thread(kill)
 

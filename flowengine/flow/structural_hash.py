@@ -90,15 +90,15 @@ def form_hash(compiled: CompiledFlow, hash: str) -> str:
 
 def _flow(spec: dict[str, Any], expressions: list[str]) -> dict[str, Any]:
     """Return the declarations of a subflow. Its steps and bodies are among all others."""
-    found: dict[str, Any] = {}
+    hashes: dict[str, Any] = {}
     for section, content in spec.items():
         if section == "state":
-            found[section] = {key: _state(one) for key, one in content.items()}
+            hashes[section] = {key: _state(value) for key, value in content.items()}
         elif section in CONSTANT:
-            found[section] = content
+            hashes[section] = content
         elif section != "expressions":  # their number does not change the meaning
-            found[section] = _entry(section, content, expressions)
-    return found
+            hashes[section] = _entry(section, content, expressions)
+    return hashes
 
 
 def _digest(data: Any) -> str:
@@ -108,14 +108,14 @@ def _digest(data: Any) -> str:
 
 def _without_place(record: Any) -> Any:
     if isinstance(record, dict):
-        return {key: one for key, one in record.items() if key not in PLACES}
+        return {key: value for key, value in record.items() if key not in PLACES}
     return record
 
 
 def _step(step: dict[str, Any], expressions: list[str]) -> dict[str, Any]:
     spec: dict[str, Any] = _spec(_without_place(step), expressions)
     if "folder" in spec.get("task", {}):  # where the file lies; its modules are beside it anyway
-        spec["task"] = {key: one for key, one in spec["task"].items() if key != "folder"}
+        spec["task"] = {key: value for key, value in spec["task"].items() if key != "folder"}
     if "preview" in spec:
         spec["preview"] = spec["preview"]["function"]
     return spec
@@ -131,10 +131,10 @@ def _state(spec: Any) -> Any:
 def _spec(node: Any, expressions: list[str]) -> Any:
     """Return a part of the compiled form with its expressions in place."""
     if isinstance(node, dict):
-        return {key: _entry(key, one, expressions) for key, one in node.items()}
+        return {key: _entry(key, value, expressions) for key, value in node.items()}
     if isinstance(node, list):
         value = _value(node, expressions)
-        return [_spec(one, expressions) for one in node] if value is None else value
+        return [_spec(item, expressions) for item in node] if value is None else value
     return node
 
 
@@ -146,7 +146,7 @@ def _entry(key: str, node: Any, expressions: list[str]) -> Any:
     if key in UNORDERED:
         return sorted([name, _spec(value, expressions)] for name, value in node)
     if key in NAMED and isinstance(node, dict):
-        return {name: _spec(one, expressions) for name, one in node.items()}
+        return {name: _spec(value, expressions) for name, value in node.items()}
     return _spec(node, expressions)
 
 
@@ -158,9 +158,9 @@ def _value(node: list[Any], expressions: list[str]) -> list[Any] | None:
         case ["expr", int(number)]:
             return ["expr", expressions[number]]
         case ["text" | "secret" as tag, list(parts)]:
-            return [tag, [expressions[one] if isinstance(one, int) else [one] for one in parts]]
+            return [tag, [expressions[part] if isinstance(part, int) else [part] for part in parts]]
         case ["list" | "with" | "arguments" as tag, list(items)]:
-            return [tag, [_spec(one, expressions) for one in items]]
+            return [tag, [_spec(item, expressions) for item in items]]
         case ["map", dict(entries)]:
-            return ["map", {key: _spec(one, expressions) for key, one in entries.items()}]
+            return ["map", {key: _spec(entry, expressions) for key, entry in entries.items()}]
     return None

@@ -201,28 +201,28 @@ def text_places(events: Iterable[tuple[int, bytes]]) -> dict[str, TextPosition]:
     Args:
         events: (number, packed event) of each.
     """
-    found: dict[str, TextPosition] = {}
+    positions: dict[str, TextPosition] = {}
     for number, packed in events:
         if len(packed) < SHORTEST:
             continue
         for text in long_texts(unpack(packed)):
             encoded = text.encode()
             if len(encoded) * _SHARE >= len(packed):
-                found.setdefault(text, TextPosition(number, packed.find(encoded), len(encoded)))
-    return found
+                positions.setdefault(text, TextPosition(number, packed.find(encoded), len(encoded)))
+    return positions
 
 
 def long_texts(value: Any) -> Iterator[str]:
     """Yield the texts in plain data that may be replaced by places."""
     open_parts: list[Any] = [[value]]
     for part in open_parts:  # the list grows during iteration
-        for one in part.values() if type(part) is dict else part:
-            kind = type(one)
+        for item in part.values() if type(part) is dict else part:
+            kind = type(item)
             if kind is str:
-                if len(one) >= SHORTEST:
-                    yield one
+                if len(item) >= SHORTEST:
+                    yield item
             elif kind is dict or kind is list:
-                open_parts.append(one)
+                open_parts.append(item)
 
 
 def pack_placed(value: Any, places: Callable[[], Mapping[str, TextPosition]]) -> bytes:
@@ -232,29 +232,29 @@ def pack_placed(value: Any, places: Callable[[], Mapping[str, TextPosition]]) ->
         value: Plain data.
         places: Returns the places of texts. Called only if there is a long text.
     """
-    found: Mapping[str, TextPosition] | None = None
+    positions: Mapping[str, TextPosition] | None = None
 
     def text(value: str) -> Any:
-        nonlocal found
-        if found is None:
-            found = places()
-        place = found.get(value)
+        nonlocal positions
+        if positions is None:
+            positions = places()
+        place = positions.get(value)
         return value if place is None else msgpack.ExtType(_PLACE, _packer.pack([*place]))
 
     def placed(part: Any) -> Any:
         """Return a dict or a list with places, copied only if it contains any."""
         copied = part
-        for key, one in part.items() if type(part) is dict else enumerate(part):
-            kind = type(one)
+        for key, entry in part.items() if type(part) is dict else enumerate(part):
+            kind = type(entry)
             if kind is str:
-                if len(one) < SHORTEST:
+                if len(entry) < SHORTEST:
                     continue
-                new = text(one)
+                new = text(entry)
             elif kind is dict or kind is list:
-                new = placed(one)
+                new = placed(entry)
             else:
                 continue
-            if new is not one:
+            if new is not entry:
                 if copied is part:
                     copied = part.copy()
                 copied[key] = new
@@ -285,7 +285,7 @@ def unpack_placed(packed: bytes, text: Callable[[bytes], Any]) -> Any:
 def unpack_place(data: bytes) -> TextPosition:
     """Return a place encoded by `pack_placed`. Raise `ValueError` if it is not a place."""
     place = msgpack.unpackb(data, ext_hook=_refuse_extension)
-    if type(place) is not list or [type(one) for one in place] != [int, int, int]:
+    if type(place) is not list or [type(item) for item in place] != [int, int, int]:
         raise ValueError("a place is three numbers")
     return TextPosition(*place)
 

@@ -58,13 +58,13 @@ _COMMANDS = {EXECUTION: "flowengine show", WAIT: "flowengine approvals show"}
 
 
 def the_one(
-    beginning: str, found: Sequence[str], noun: str, store: str, hint: str | None = None
+    beginning: str, ids: Sequence[str], noun: str, store: str, hint: str | None = None
 ) -> str:
     """Return the only id with a prefix.
 
     Args:
         beginning: The given prefix.
-        found: The ids with this prefix, in order. The first few are enough.
+        ids: The ids with this prefix, in order. The first few are enough.
         noun: Describes the ids, for errors.
         store: The searched location, for errors.
         hint: For the error if no id matches.
@@ -76,15 +76,15 @@ def the_one(
         NotFound: No id has this prefix, or it is shorter than `SHORTEST` and no full id.
         UsageError: Several ids have this prefix.
     """
-    if beginning in found:
+    if beginning in ids:
         return beginning
-    if found and len(beginning) < SHORTEST:
-        hint, found = f"give at least {SHORTEST} characters of its id", ()
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    if ids and len(beginning) < SHORTEST:
+        hint, ids = f"give at least {SHORTEST} characters of its id", ()
+    if len(ids) == 1:
+        return ids[0]
+    if not ids:
         raise NotFound(f"there is no {noun} {beginning!r} in {store}", hint=hint)
-    some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+    some = ", ".join(ids[:5]) + (", …" if len(ids) > 5 else "")
     raise UsageError(
         f"{beginning!r} is a prefix of several ids: {some}", hint="use a longer prefix"
     )
@@ -109,8 +109,8 @@ def the_one_of(noun: str, beginning: str, ids: Callable[[str], Sequence[str]], s
     if not isinstance(beginning, str):
         hint = f"give the id as text, not {beginning!r}"
         raise UsageError(f"this is not the id of an {noun}", hint=hint)
-    found, hint = ids(noun), None
+    candidates, hint = ids(noun), None
     other = WAIT if noun == EXECUTION else EXECUTION
-    if len(beginning) >= SHORTEST and not found and len(ids(other)) == 1:
+    if len(beginning) >= SHORTEST and not candidates and len(ids(other)) == 1:
         hint = Hint(f"it is the id of an {other}: {_COMMANDS[other]} {beginning}")
-    return the_one(beginning, found, noun, store, hint)
+    return the_one(beginning, candidates, noun, store, hint)

@@ -265,15 +265,15 @@ def left_around(view: View, unit: Unit) -> dict[str, MeterRest] | None:
         unit: The unit of the attempt.
     """
     act = view.act_of(unit)
-    free, found = unbound(view, act), dict[str, MeterRest]()
+    free, rests = unbound(view, act), dict[str, MeterRest]()
     around = list(budgets_around(view, view.frame_of(act)))
     for number, budget in around:
         used = total(budget)
         for meter in used.keys() & budget["limits"].keys():
             limit = NEVER if number in free else budget["limits"][meter]
             left = MeterRest(limit - used[meter], limit, view.flow_of(number).id)
-            found[meter] = min(left, found.get(meter, left))
-    return found if around else None
+            rests[meter] = min(left, rests.get(meter, left))
+    return rests if around else None
 
 
 def as_said(amounts: Mapping[str, int]) -> dict[str, float]:

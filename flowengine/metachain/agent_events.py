@@ -96,9 +96,9 @@ class AgentEvents:
         self.execution = execution
         self._callers, self._inside = _callers(flow)
         known = before or {}
-        self._active = {at: self._called(one.active) for at, one in known.items()}
+        self._active = {at: self._called(value.active) for at, value in known.items()}
         """Address of a step that runs agents → name of the active agent."""
-        self._calls = {at: one.calls for at, one in known.items()}
+        self._calls = {at: value.calls for at, value in known.items()}
         """Address of a step that runs agents → calls of the newest reply, by their places in it."""
         self._errors: dict[str, str] = {}
         """Address of a call → error of its tool."""
@@ -157,7 +157,7 @@ class AgentEvents:
             error, attempt = _words(seen.error), seen.attempt
             yield self._part(kind, agent, seen.address, error=error, attempt=attempt)
         elif seen.status == "succeeded" and isinstance(seen.output, Mapping):
-            self._calls[above] = {str(one["place"]): one for one in seen.output["calls"]}
+            self._calls[above] = {str(call["place"]): call for call in seen.output["calls"]}
             yield self._part("reply", agent, seen.address, output=seen.output)
 
     def _call(self, seen: Observation) -> Iterator[StreamPart]:
@@ -203,7 +203,7 @@ class AgentEvents:
         if "how" in wait:
             self._asked.pop(wait["id"], None)
             return
-        fields = {key: one for key, one in wait.items() if key != "source"}
+        fields = {key: value for key, value in wait.items() if key != "source"}
         if wait["kind"] not in _DECIDED or self._asked.get(wait["id"]) == fields:
             return
         self._asked[wait["id"]] = fields

@@ -34,7 +34,7 @@ class MetaChain(Runner):
         found = self.run(
             agent, history, context_variables, max_turns=1, execute_tools=False, model=model
         )
-        return next(one for one in found.messages if one["role"] == "assistant")
+        return next(message for message in found.messages if message["role"] == "assistant")
 
     def handle_tool_calls(
         self,
@@ -59,10 +59,13 @@ class MetaChain(Runner):
         if not tool_calls:
             return Response(context_variables=dict(context_variables or {}))
         agent = Agent(name="calls", model="scripted/calls", tools=list(functions))
-        script: list[Any] = [{"calls": [_scripted(one) for one in tool_calls]}, {"text": "done"}]
+        script: list[Any] = [
+            {"calls": [_scripted(tool_call) for tool_call in tool_calls]},
+            {"text": "done"},
+        ]
         with using(ScriptedModel(script)):
             found = self.run(agent, [], context_variables, max_turns=2)
-        found.messages = [one for one in found.messages if one["role"] != "assistant"]
+        found.messages = [message for message in found.messages if message["role"] != "assistant"]
         found.agent = None if found.agent is agent else found.agent
         return found
 

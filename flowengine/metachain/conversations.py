@@ -47,7 +47,7 @@ def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
     if not exists(engine._host, execution):
         return {}
     found = subflows(engine._read(execution))
-    return {one.address: _of(one) for one in found if one.state.keys() >= _KEYS}
+    return {item.address: _of(item) for item in found if item.state.keys() >= _KEYS}
 
 
 def _of(subflow: Subflow) -> Conversation:
@@ -56,7 +56,7 @@ def _of(subflow: Subflow) -> Conversation:
     for made in subflow.items.get(calls_of(state["active"]), ()):
         messages += made["messages"]
         context |= made["context"]
-    calls = {str(one["place"]): one for one in state["calls"]}
+    calls = {str(call["place"]): call for call in state["calls"]}
     asked, end, text = (state[name] for name in ("asked", "end", "text"))
     failed = state.get("failed", "")
     return Conversation(messages, context, state["active"], calls, asked, end, text, failed)

@@ -83,8 +83,8 @@ def described(
         load = _loaded.__wrapped__ if has_files else _loaded
         flow = load(dumps([found.sections, top, runs]))
     except FlowFileError as error:  # the agents are not in a file
-        first, *more = [one for one in error.diagnostics if not one.is_warning]
-        problems = "; ".join([f"{one.file}: {one.message}" for one in (first, *more)])
+        first, *more = [diagnostic for diagnostic in error.diagnostics if not diagnostic.is_warning]
+        problems = "; ".join([f"{item.file}: {item.message}" for item in (first, *more)])
         raise UsageError(problems, hint=first.hint) from error
     return AgentsFlow(flow, found.agents, references.live)
 
@@ -136,7 +136,7 @@ class _Declared(NamedTuple):
     def position(self, path: Loc, *, key: bool = False) -> Position:
         """Return the owner and the field of a declaration."""
         path = () if path[:1] == ("(generated)",) else path
-        field = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path)
+        field = "".join(f"[{item}]" if isinstance(item, int) else f".{item}" for item in path)
         return Position(1, 1, 1, f"{self.owner}{field}".replace(": .", ": ").removesuffix(": "))
 
     def inside(self, path: Loc, offset: int, length: int) -> Position:

@@ -56,7 +56,7 @@ def _so_far(
     engine: Engine, result: ExecutionResult, agents: Mapping[str, Agent], given: int
 ) -> Response:
     """Return the progress of a waiting run. A session may only wait for the next message."""
-    waits = [dict(one) for one in result.waits if next_message([one]) is None]
+    waits = [dict(wait) for wait in result.waits if next_message([wait]) is None]
     found = Response(execution=result.execution, waits=waits)
     conversation = conversations(engine, result.execution).get(STEP)
     if conversation is not None:
@@ -74,8 +74,8 @@ def _so_far(
 def next_message(waits: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the id of the wait for the next message of a session, if there is one."""
     found = (
-        one["id"] for one in waits
-        if one.get("chat") and one["address"].rpartition("/")[0] == STEP
+        wait["id"] for wait in waits
+        if wait.get("chat") and wait["address"].rpartition("/")[0] == STEP
     )  # fmt: skip
     return next(found, None)
 
@@ -95,13 +95,13 @@ def _answer(found: Response, conversation: Conversation) -> None:
 def _history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[dict[str, Any]]:
     """Return messages with images that are stored as artifacts of the execution."""
     find = KeptFiles(engine.store, execution).path
-    return [with_data(one, find) for one in messages]
+    return [with_data(message, find) for message in messages]
 
 
 def _usage(engine: Engine, execution: str) -> dict[str, Any]:
     """Return the usage of all model calls, in total and by model, without unknown costs."""
     total, models = usage_of(engine.events(execution))
-    return {**_shown(total), "models": {model: _shown(one) for model, one in models.items()}}
+    return {**_shown(total), "models": {model: _shown(value) for model, value in models.items()}}
 
 
 def _shown(one: UsageTotals) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def check_inputs(messages: Any, context_variables: Any) -> None:
         isinstance(key, str) for key in context_variables
     ):
         raise UsageError("context_variables is not a dict with names", hint="give {'name': value}")
-    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise UsageError(
             "messages is not a list of dicts",
             hint="give [{'role': 'user', 'content': '…'}]",
@@ -39,7 +39,7 @@ def check_inputs(messages: Any, context_variables: Any) -> None:
                 f"messages[{place}] has the role {role!r}",
                 hint="say 'user', 'assistant' or 'tool'",
             )
-        open_calls |= {str(one.get("id")) for one in message.get("tool_calls") or ()}
+        open_calls |= {str(item.get("id")) for item in message.get("tool_calls") or ()}
         if role == "tool" and str(message.get("tool_call_id")) not in open_calls:
             raise UsageError(
                 f"messages[{place}] answers the call {message.get('tool_call_id')!r}, which no "

@@ -61,7 +61,9 @@ def check_session(name: str, messages: Sequence[Mapping[str, Any]], id: str | No
             hint="leave out 'id'",
         )
     request = [
-        one for one in messages if one.get("role") == "user" and _is_text(one.get("content"))
+        message
+        for message in messages
+        if message.get("role") == "user" and _is_text(message.get("content"))
     ]
     if len(messages) != 1 or not request:
         raise UsageError(
@@ -156,7 +158,7 @@ def _check_variables(engine: Engine, request: SessionRequest) -> None:
 
 def _check_moved(request: SessionRequest, moved: Mapping[str, Any]) -> None:
     if not moved["moved"]:
-        why = "; ".join(str(one["why"]) for one in moved["obstacles"]) or moved["verdict"]
+        why = "; ".join(str(obstacle["why"]) for obstacle in moved["obstacles"]) or moved["verdict"]
         raise UsageError(
             f"the agents of the session {request.session!r} have changed, and it cannot go on with "
             f"them: {why}",

@@ -130,8 +130,8 @@ class Work:
         if session is not None:
             check_session(session, messages, options.get("id"))
             id, labels = session_id(session), labels | {LABEL: session}
-        live = {key: one for key, one in variables.items() if not is_plain(one)}
-        plain = {key: one for key, one in variables.items() if key not in live}
+        live = {key: variable for key, variable in variables.items() if not is_plain(variable)}
+        plain = {key: variable for key, variable in variables.items() if key not in live}
         inputs = copy.deepcopy({"messages": messages, "context": plain})
         resources = options.get("runtime_resources") or {}
         return cls(logger, described, id, inputs, live, resources, labels, session)
@@ -148,7 +148,9 @@ class Work:
     ) -> Self:
         """Return a run from the store of an engine."""
         shown = engine.show(execution)
-        live = {key: one for key, one in (context_variables or {}).items() if not is_plain(one)}
+        live = {
+            key: value for key, value in (context_variables or {}).items() if not is_plain(value)
+        }
         described = flows.described(agents, chat=LABEL in shown["labels"])
         id, inputs = shown["execution"], shown["inputs"]
         return cls(logger, described, id, inputs, live, resources or {}, begun=True)

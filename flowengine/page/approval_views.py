@@ -64,12 +64,12 @@ def waits_of(call: ApiCall, filters: Mapping[str, str], after: str | None, limit
 
 def filters_of(given: Mapping[str, str]) -> dict[str, str]:
     """Return the filters of the inbox: `for`, `status` and `flow`, without defaults."""
-    found = {"for": "all"} if given.get("for") == "all" else {}
+    pattern = {"for": "all"} if given.get("for") == "all" else {}
     if given.get("status") == "closed":
-        found["status"] = "closed"
+        pattern["status"] = "closed"
     if flow := given.get("flow", "").strip():
-        found["flow"] = flow
-    return found
+        pattern["flow"] = flow
+    return pattern
 
 
 def _is_claimable(call: ApiCall, wait: Any) -> bool:
@@ -147,7 +147,7 @@ def closed_as(wait: Mapping[str, Any]) -> str:
     if decision is None or how != "decided":
         return how
     choice = decision.get("choice")
-    labels = {one["id"]: one.get("label") for one in wait.get("choices") or ()}
+    labels = {item["id"]: item.get("label") for item in wait.get("choices") or ()}
     return f"{_PARTICIPLES.get(choice) or labels.get(choice) or choice} by {decision['by']}"
 
 
@@ -209,7 +209,7 @@ def _others(call: ApiCall, wait: Any) -> list[Any]:
     """Return the other open approvals of the same execution, the oldest first."""
     query = checked_query(WaitsQuery, {"execution": wait["execution"], "limit": _MOST_OTHERS + 1})
     items = approvals.list_approvals(call._replace(query=query))["items"]
-    return [one for one in items if one["id"] != wait["id"]][:_MOST_OTHERS]
+    return [item for item in items if item["id"] != wait["id"]][:_MOST_OTHERS]
 
 
 def why_not(call: ApiCall, wait: Any) -> str:
@@ -252,8 +252,8 @@ def _in_lines(value: Any) -> str:
 
     Of a long one, the beginning, end, size and digest.
     """
-    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-        text = "\n".join(inline(with_file_names(one)) for one in value)
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        text = "\n".join(inline(with_file_names(item)) for item in value)
     else:
         text = inline(with_file_names(value))
     return shortened(text, LONGEST_TEXT, text)

@@ -63,13 +63,13 @@ def change_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     do, reason = _do(given), given.get("reason", "")
 
     def change(id: str) -> str:
-        found = flow_of_execution(call.engine, call.principal, id)
-        call.need(Right.OPERATE, found.flow)
-        one = call._replace(path={"execution": found.id}, flow=found.flow)
+        flow = flow_of_execution(call.engine, call.principal, id)
+        call.need(Right.OPERATE, flow.flow)
+        of_call = call._replace(path={"execution": flow.id}, flow=flow.flow)
         if do == "cancel":
-            executions.cancel(one._replace(body=checked(CancelBody, {"reason": reason})))
+            executions.cancel(of_call._replace(body=checked(CancelBody, {"reason": reason})))
             return "is cancelled"
-        executions.retry(one._replace(body=checked(RetryBody, {})))
+        executions.retry(of_call._replace(body=checked(RetryBody, {})))
         return "is retried"
 
     return _results(_picked(given), "executions", do, change)
@@ -84,8 +84,8 @@ def plan_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
     waits = [(id, _wait(call, id)) for id in ids]
     choices: dict[str, str] = {}
     for _, wait in waits:
-        for one in (wait or {}).get("choices") or ():
-            choices.setdefault(one["id"], one.get("label") or one["id"])
+        for item in (wait or {}).get("choices") or ():
+            choices.setdefault(item["id"], item.get("label") or item["id"])
     items = [_approval(call, id, wait, choice) for id, wait in waits]
     context = {"items": items, "choice": choice, "choices": choices, "more": more, "most": MOST}
     return PageView("bulk_approvals.html", context)
@@ -100,10 +100,10 @@ def decide_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
     body = checked(DecisionBody, fields)
 
     def decide(id: str) -> str:
-        found = flow_of_wait(call.engine, call.principal, id)
-        call.need(Right.DECIDE, found.flow)
-        approvals.decide(call._replace(path={"approval": found.id}, flow=found.flow, body=body))
-        return closed_as(approvals.show_approval(call._replace(path={"approval": found.id})))
+        flow = flow_of_wait(call.engine, call.principal, id)
+        call.need(Right.DECIDE, flow.flow)
+        approvals.decide(call._replace(path={"approval": flow.id}, flow=flow.flow, body=body))
+        return closed_as(approvals.show_approval(call._replace(path={"approval": flow.id})))
 
     return _results(_picked(given), "approvals", "decide", decide)
 
@@ -129,29 +129,29 @@ def _results(ids: Iterable[str], what: str, do: str, act: Callable[[str], str]) 
 
 def _execution(call: ApiCall, do: str, id: str) -> PlannedOperation:
     try:
-        found = flow_of_execution(call.engine, call.principal, id)
+        flow = flow_of_execution(call.engine, call.principal, id)
     except NotFound:
         return PlannedOperation(id, "", "", "", "", "", _HIDDEN)
-    item = call.engine.summary(found.id)
+    item = call.engine.summary(flow.id)
     status, why_not = item["status"], ""
-    if not call.may(Right.OPERATE, found.flow):
-        why_not = f"you lack the right to operate the flow {found.flow}"
+    if not call.may(Right.OPERATE, flow.flow):
+        why_not = f"you lack the right to operate the flow {flow.flow}"
     elif do == "cancel" and status in ENDED:
         why_not = "it has ended"
     elif do == "retry" and status != "failed":
         why_not = "it has not failed"
     return PlannedOperation(
-        found.id, found.flow, "", status, f"/executions/{quote(found.id)}", "", why_not
+        flow.id, flow.flow, "", status, f"/executions/{quote(flow.id)}", "", why_not
     )
 
 
 def _wait(call: ApiCall, id: str) -> Any:
     """Return an approval as the user may see it, or None."""
     try:
-        found = flow_of_wait(call.engine, call.principal, id)
+        flow = flow_of_wait(call.engine, call.principal, id)
     except NotFound:
         return None
-    return approvals.show_approval(call._replace(path={"approval": found.id}))
+    return approvals.show_approval(call._replace(path={"approval": flow.id}))
 
 
 def _approval(call: ApiCall, id: str, wait: Any, choice: str) -> PlannedOperation:
@@ -167,7 +167,7 @@ def _approval(call: ApiCall, id: str, wait: Any, choice: str) -> PlannedOperatio
 
 def _why_not_chosen(call: ApiCall, wait: Mapping[str, Any], choice: str) -> str:
     """Return why a choice cannot decide an approval. Empty: it can, or none is chosen yet."""
-    chosen = {one["id"]: one for one in wait.get("choices") or ()}.get(choice)
+    chosen = {item["id"]: item for item in wait.get("choices") or ()}.get(choice)
     if wait.get("claim") and wait.get("claimed_by") != call.principal.user:
         return f"It is claimed by {wait['claimed_by']}." if wait.get("claimed_by") else "Claim it."
     if not choice:
@@ -196,7 +196,7 @@ def _picked(given: Mapping[str, str]) -> list[str]:
     Raises:
         NotAllowed: They are too many.
     """
-    found = [name.removeprefix(_PICKED) for name in given if name.startswith(_PICKED)]
-    if len(found) > MOST:
-        raise NotAllowed(f"{len(found)} are too many at once", hint=f"choose at most {MOST}")
-    return found
+    ids = [name.removeprefix(_PICKED) for name in given if name.startswith(_PICKED)]
+    if len(ids) > MOST:
+        raise NotAllowed(f"{len(ids)} are too many at once", hint=f"choose at most {MOST}")
+    return ids

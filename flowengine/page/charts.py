@@ -65,15 +65,15 @@ def charts(items: Iterable[Mapping[str, Any]], now: int) -> Charts | None:
         None if no execution has ended.
     """
     ended = [
-        (parse_time(one["started_at"]), parse_time(one["ended_at"]), one["status"])
-        for one in items
-        if one["status"] in ENDED and one.get("ended_at")
+        (parse_time(item["started_at"]), parse_time(item["ended_at"]), item["status"])
+        for item in items
+        if item["status"] in ENDED and item.get("ended_at")
     ]
     if not ended:
         return None
     first = min(start for start, _, _ in ended)
     now = max(now, *(start for start, _, _ in ended))
-    unit = next((one for one in _UNITS if (now - first) // one < _MOST_BARS - 1), _UNITS[-1])
+    unit = next((unit for unit in _UNITS if (now - first) // unit < _MOST_BARS - 1), _UNITS[-1])
     first -= first % unit
     bars = (now - first) // unit + 1
     if bars < _LEAST_BARS:
@@ -109,7 +109,7 @@ def _stacked(
     """Return a bar of the executions of one time, by status, the failed ones at the bottom."""
     parts, bottom = [], float(HEIGHT)
     counts = Counter(status for _, status in group)
-    for status in sorted(counts, key=lambda one: (one != "failed", one)):
+    for status in sorted(counts, key=lambda item: (item != "failed", item)):
         height = counts[status] / most * HEIGHT
         bottom -= height
         what = f"{at}: {counts[status]} {status}"
@@ -128,9 +128,9 @@ def _pair(
         (_SLOW, "slow", "19 of 20 within"),
         (0.5, "succeeded", "median"),
     ):
-        found = _share(took, share)
-        height = found / max(longest, 1) * HEIGHT
-        what = f"{at}: {words} {duration(found)}"
+        part = _share(took, share)
+        height = part / max(longest, 1) * HEIGHT
+        what = f"{at}: {words} {duration(part)}"
         parts.append(
             ChartPart(
                 round(place, 1),

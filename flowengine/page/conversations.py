@@ -88,19 +88,19 @@ def conversations(engine: Engine, execution: str) -> dict[str, ConversationView]
         execution: Its full id.
     """
     events = AgentEvents(engine.flow_of(execution).compiled, execution)
-    found: dict[str, ConversationView] = {}
+    views: dict[str, ConversationView] = {}
     for seen, spec in current_observations(engine, execution):
-        _add_messages(found, seen, spec)
+        _add_messages(views, seen, spec)
         for part in events.of(Update(execution, "step", {}, seen)):
-            _add(found, part, format_time(seen.at))
-    return {address: one for address, one in found.items() if one.entries}
+            _add(views, part, format_time(seen.at))
+    return {address: value for address, value in views.items() if value.entries}
 
 
-def _add_messages(found: dict[str, ConversationView], seen: Observation, spec: Any) -> None:
+def _add_messages(views: dict[str, ConversationView], seen: Observation, spec: Any) -> None:
     """Add the messages of users, and reductions of the conversation."""
     if seen.status != "succeeded":
         return
-    at, one = format_time(seen.at), _at(found, _around(seen.address))
+    at, one = format_time(seen.at), _at(views, _around(seen.address))
     if spec.get("kind") == _OFFER and isinstance(seen.output, Mapping):
         for message in seen.output.get("messages", ()):
             if message.get("role") == "user":
@@ -112,22 +112,22 @@ def _add_messages(found: dict[str, ConversationView], seen: Observation, spec: A
         one.entries.append(ConversationEntry("note", "", at, note))
 
 
-def _add(found: dict[str, ConversationView], part: StreamPart, at: str) -> None:
+def _add(views: dict[str, ConversationView], part: StreamPart, at: str) -> None:
     """Add what an agent did."""
     if part.kind == "reply":
-        _add_reply(_at(found, _around(part.step)), part, at)
+        _add_reply(_at(views, _around(part.step)), part, at)
     elif part.kind == "handoff":
         note = ConversationEntry("note", part.agent, at, f"{part.agent} hands off to {part.to}.")
-        _at(found, _around(part.step)).entries.append(note)
+        _at(views, _around(part.step)).entries.append(note)
     elif part.kind in ("retry", "failure"):
         what = "The model is asked again" if part.kind == "retry" else "The model did not answer"
         note = ConversationEntry(
             "note", part.agent, at, f"{what}: {part.error}", address=part.step, bad=True
         )
-        _at(found, _around(part.step)).entries.append(note)
+        _at(views, _around(part.step)).entries.append(note)
     elif part.kind in ("tool_call", "tool_result"):
         above = _around(part.step) if part.kind == "tool_result" else _around(_around(part.step))
-        call = _at(found, above).calls.get(part.call)
+        call = _at(views, above).calls.get(part.call)
         if call is None:
             return
         if part.kind == "tool_call":
@@ -137,7 +137,7 @@ def _add(found: dict[str, ConversationView], part: StreamPart, at: str) -> None:
             call.result, call.error = part.result, part.error
 
 
-def _add_reply(one: ConversationView, part: StreamPart, at: str) -> None:
+def _add_reply(conversation: ConversationView, part: StreamPart, at: str) -> None:
     output: Any = part.output
     message = output["message"]
     calls = [
@@ -145,12 +145,12 @@ def _add_reply(one: ConversationView, part: StreamPart, at: str) -> None:
         for call in message.get("tool_calls") or ()
         if isinstance(made := call.get("function"), Mapping)
     ]
-    one.calls |= {call.id: call for call in calls}
-    one.turns += 1
+    conversation.calls |= {call.id: call for call in calls}
+    conversation.turns += 1
     usage = {name: output["usage"].get(name, 0) for name in _COUNTED}
     for name, amount in usage.items():
-        one.usage[name] += amount
-    one.entries.append(
+        conversation.usage[name] += amount
+    conversation.entries.append(
         ConversationEntry(
             "reply",
             part.agent,
@@ -165,8 +165,8 @@ def _add_reply(one: ConversationView, part: StreamPart, at: str) -> None:
     )
 
 
-def _at(found: dict[str, ConversationView], address: str) -> ConversationView:
-    return found.setdefault(address, ConversationView())
+def _at(views: dict[str, ConversationView], address: str) -> ConversationView:
+    return views.setdefault(address, ConversationView())
 
 
 def _arguments(text: Any) -> Any:

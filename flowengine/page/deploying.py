@@ -69,26 +69,26 @@ def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> Page
 
 
 def _shown(
-    call: ApiCall, given: dict[str, str], found: Any, error: FlowEngineError | None
+    call: ApiCall, given: dict[str, str], problem: Any, error: FlowEngineError | None
 ) -> PageView:
     """Show the form.
 
     Args:
         call: The request.
         given: Its fields, as submitted.
-        found: The result of the check. None: nothing was checked.
+        problem: The result of the check. None: nothing was checked.
         error: Why the flow was refused.
     """
-    is_right = found is not None and not found["errors"]
+    is_right = problem is not None and not problem["errors"]
     return PageView(
         "deploy.html",
         {
             "text": given.get("text", ""),
             "lines": given.get("text", "").split("\n"),
             "name": given.get("name", ""),
-            "found": found,
+            "found": problem,
             "checked": _digest(given["text"]) if is_right else "",
-            "before": call.engine.deployed(found["flow"]) if is_right else [],
+            "before": call.engine.deployed(problem["flow"]) if is_right else [],
             "is_allowed": call.engine.settings.deploys is not None,
             "error": error,
             "hint": None if error is None else error.hint_for("page"),

@@ -36,11 +36,11 @@ def look(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show what an environment shows at the moment."""
     shown: dict[str, Any] = {"environment": environments.show_environment(call)}
     try:
-        found = environments.look_into_environment(call)
+        screen = environments.look_into_environment(call)
     except Conflict as error:  # it cannot be looked into
         shown |= {"error": error, "hint": error.hint_for("page")}
         return PageView("screen.html", shown, status_of(error))
-    return PageView("screen.html", {**shown, "at": found["at"], "screen": found["screen"]})
+    return PageView("screen.html", {**shown, "at": screen["at"], "screen": screen["screen"]})
 
 
 def _listed(call: ApiCall, execution: str | None, error: FlowEngineError | None) -> PageView:
@@ -52,11 +52,11 @@ def _listed(call: ApiCall, execution: str | None, error: FlowEngineError | None)
         {
             "items": [
                 {
-                    **one,
-                    "age": duration(now - parse_time(one["since"])),
-                    "opened_by": _opened_by(call, one["execution"]),
+                    **item,
+                    "age": duration(now - parse_time(item["since"])),
+                    "opened_by": _opened_by(call, item["execution"]),
                 }
-                for one in items
+                for item in items
             ],
             "execution": execution,
             "error": error,

@@ -25,9 +25,9 @@ _MOST_WAITS = 3
 def list_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show executions, newest first, or the one whose id begins with the text to search for."""
     sought = given.get("id", "").strip()
-    found = _sought(call, sought) if sought else None
-    if found is not None:
-        return PageView("", {}, redirect=f"/executions/{found}")
+    match = _sought(call, sought) if sought else None
+    if match is not None:
+        return PageView("", {}, redirect=f"/executions/{match}")
     filters = filters_in(given)
     page = {"items": [], "next": None} if sought else listed(call, filters, given.get("after"))
     waits = {
@@ -60,7 +60,7 @@ def listed(call: ApiCall, filters: dict[str, str], after: str | None, limit: int
         waits = approvals.list_approvals(call._replace(query=query))
         ids = dict.fromkeys(wait["execution"] for wait in waits["items"])
         items = [call.engine.summary(id) for id in ids]
-        return {"items": [one for one in items if _fits(one, filters)], "next": waits["next"]}
+        return {"items": [item for item in items if _fits(item, filters)], "next": waits["next"]}
     wanted: dict[str, Any] = {"after": after or None, "limit": limit}
     wanted |= {name: filters[name] for name in ("flow", "status") if name in filters}
     if "label" in filters:
@@ -89,10 +89,10 @@ def _day(text: str) -> str:
 def _sought(call: ApiCall, beginning: str) -> str | None:
     """Return the id of the only execution that begins so, if the user may see it."""
     try:
-        found = call.engine.summary(beginning)
+        summary = call.engine.summary(beginning)
     except (NotFound, UsageError):
         return None
-    return found["execution"] if call.may(Right.SEE, found["flow"]) else None
+    return summary["execution"] if call.may(Right.SEE, summary["flow"]) else None
 
 
 def _awaited(call: ApiCall, execution: str) -> list[str]:
@@ -109,5 +109,5 @@ def _in_words(wait: Any) -> str:
     """Return what a wait is for, in a few words."""
     if wait.get("title"):
         return str(wait["title"])
-    names = " or ".join(one["signal"] for one in wait.get("signals", ()))
+    names = " or ".join(item["signal"] for item in wait.get("signals", ()))
     return f"{wait['kind']} {names or wait['step']}"

@@ -56,7 +56,7 @@ def show_execution(call: ApiCall, given: dict[str, str]) -> PageView:
         {
             **frame(call, info, is_live=True),
             "waits": list(waits.values()),
-            "reasons": [one for one in reasons if one.get("wait") not in waits],
+            "reasons": [reason for reason in reasons if reason.get("wait") not in waits],
             "failures": info["steps"],
             "more_failures": failed - len(info["steps"]),
             "is_whole": glance is None,
@@ -95,11 +95,11 @@ def show_timeline(call: ApiCall, given: dict[str, str]) -> PageView:
     part = _number(given, "start"), _number(given, "end")
     address, first = given.get("at", ""), _number(given, "from")
     with call.engine.folds(call.path["execution"]) as (whole, folds):
-        found = timeline(folds, whole["started_at"], _now(), address, first, part)
+        chart = timeline(folds, whole["started_at"], _now(), address, first, part)
     info = whole if call.may(Right.CONTENT, whole["flow"]) else without_content(whole)
     return PageView(
         "timeline.html",
-        {**frame(call, info, is_live=True), "timeline": found, "level": found.level},
+        {**frame(call, info, is_live=True), "timeline": chart, "level": chart.level},
     )
 
 
@@ -142,10 +142,10 @@ def show_diff(call: ApiCall, given: dict[str, str]) -> PageView:
     """Compare an execution with another one."""
     id, wanted = call.path["execution"], given.get("with", "").strip()
     head = call.engine.summary(id)
-    found = error = None
+    difference = error = None
     if wanted:
         try:
-            found = executions.diff(call._replace(path={**call.path, "other": wanted}))
+            difference = executions.diff(call._replace(path={**call.path, "other": wanted}))
         except NotFound:
             error = f"There is no execution '{wanted}'."
     listed = call.engine.executions(flow=head["flow"], limit=20).items
@@ -153,10 +153,10 @@ def show_diff(call: ApiCall, given: dict[str, str]) -> PageView:
         "diff.html",
         {
             **frame(call, head),
-            "found": found,
+            "found": difference,
             "wanted": wanted,
             "error": error,
-            "others": [one for one in listed if one["execution"] != id],
+            "others": [item for item in listed if item["execution"] != id],
         },
     )
 
@@ -165,11 +165,11 @@ def show_conversation(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the messages of agents and users, with tool calls and usage, newest entries first."""
     id = call.path["execution"]
     head = call.engine.summary(id)
-    found = conversations(call.engine, id)
+    views = conversations(call.engine, id)
     address = given.get("at", "")
-    if address not in found:
-        address = next(iter(found), "")
-    one = found.get(address, ConversationView())
+    if address not in views:
+        address = next(iter(views), "")
+    one = views.get(address, ConversationView())
     last = max(len(one.entries) - TURNS, 0)
     first = min(_number(given, "from", last), last)
     query = checked_query(WaitsQuery, {"execution": id})
@@ -178,7 +178,7 @@ def show_conversation(call: ApiCall, given: dict[str, str]) -> PageView:
         "conversation.html",
         {
             **frame(call, head, is_live=True),
-            "addresses": list(found),
+            "addresses": list(views),
             "address": address,
             "conversation": one,
             "entries": one.entries[first : first + TURNS],

@@ -134,7 +134,7 @@ class FormFields:
             fresh = FormFields({}, is_fresh=True)
             fresh._left = self._left
             initial = [
-                text for one in fresh._inside(field, {}, root, depth) for text in texts_of(one)
+                text for item in fresh._inside(field, {}, root, depth) for text in texts_of(item)
             ]
         return field._replace(kind="group", value="", fields=fields, initial=initial)
 
@@ -188,14 +188,14 @@ def entered_value(field: FormField, given: Mapping[str, str]) -> Any:
         InputError: A text is not of the type of its field.
     """
     if field.kind == "group":
-        is_untouched = [text for one in field.fields for text in texts_of(one)] == field.initial
+        is_untouched = [text for item in field.fields for text in texts_of(item)] == field.initial
         if is_untouched and not field.required:
             return MISSING
-        values = {one.key: entered_value(one, given) for one in field.fields}
-        found = {key: value for key, value in values.items() if value is not MISSING}
-        return found if found or field.required else MISSING
+        values = {item.key: entered_value(item, given) for item in field.fields}
+        known = {key: value for key, value in values.items() if value is not MISSING}
+        return known if known or field.required else MISSING
     if field.kind == "list":
-        rows = [entered_value(one, given) for one in field.fields]
+        rows = [entered_value(item, given) for item in field.fields]
         rows = [row for row in rows if row is not MISSING]
         return rows if rows or field.required else MISSING
     if field.kind in FILES:
@@ -214,8 +214,8 @@ def leaves(field: FormField) -> Iterator[FormField]:
     if field.kind != "group":
         yield field
         return
-    for one in field.fields:
-        yield from leaves(one)
+    for item in field.fields:
+        yield from leaves(item)
 
 
 def as_text(value: Any) -> str:
@@ -228,7 +228,7 @@ def as_text(value: Any) -> str:
 def texts_of(field: FormField) -> list[str]:
     """Return the texts of all fields in a field."""
     if field.fields:
-        return [text for one in field.fields for text in texts_of(one)]
+        return [text for item in field.fields for text in texts_of(item)]
     return [as_sent(field.value)]
 
 
@@ -245,7 +245,7 @@ def fits_in_a_form(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= LONGEST_TEXT and printable_lines(value) == value
     if isinstance(value, dict):
-        return all(fits_in_a_form(one) for pair in value.items() for one in pair)
+        return all(fits_in_a_form(item) for pair in value.items() for item in pair)
     return not isinstance(value, list) or all(map(fits_in_a_form, value))
 
 

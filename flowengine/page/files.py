@@ -33,16 +33,16 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 def files_in(value: Any) -> list[dict[str, Any]]:
     """Return the kept files that a value names, each once."""
-    found: dict[str, dict[str, Any]] = {}
+    files: dict[str, dict[str, Any]] = {}
     parts = [value]
     for part in parts:
         if isinstance(part, dict):
             if part.keys() >= _FILE and _SHA256.fullmatch(str(part["sha256"])):
-                found.setdefault(part["sha256"], part)
+                files.setdefault(part["sha256"], part)
             parts += part.values()
         elif isinstance(part, list):
             parts += part
-    return list(found.values())
+    return list(files.values())
 
 
 def is_file(schema: Any) -> bool:
@@ -60,11 +60,11 @@ def kept_files(call: ApiCall, files: Sequence[SentFile]) -> dict[str, str]:
     Raises:
         FlowEngineError: The type of one is not accepted, or the user has uploaded too much.
     """
-    found: dict[str, list[Any]] = {}
+    names: dict[str, list[Any]] = {}
     for file in files:
         query = UploadQuery(name=clean_name(file.name))
-        found.setdefault(file.field, []).append(upload(call._replace(query=query, body=file.path)))
-    return {field: json.dumps(kept) for field, kept in found.items()}
+        names.setdefault(file.field, []).append(upload(call._replace(query=query, body=file.path)))
+    return {field: json.dumps(kept) for field, kept in names.items()}
 
 
 def files_sent(kind: str, name: str, given: Mapping[str, str], value: Any) -> str:
@@ -79,7 +79,9 @@ def files_sent(kind: str, name: str, given: Mapping[str, str], value: Any) -> st
     if not given:
         values = value if isinstance(value, list) else [value]
         kept = [
-            without_path(one) for one in values if isinstance(one, dict) and one.keys() == _FILE
+            without_path(value)
+            for value in values
+            if isinstance(value, dict) and value.keys() == _FILE
         ]
     else:
         kept = files_of(given.get(name, ""))
@@ -97,9 +99,9 @@ def files_of(text: str) -> list[dict[str, Any]]:
     if not text:
         return []
     try:
-        found = json.loads(text)
-        if all(one.keys() == _NAMED and _SHA256.fullmatch(one["sha256"]) for one in found):
-            return list(found)
+        names = json.loads(text)
+        if all(item.keys() == _NAMED and _SHA256.fullmatch(item["sha256"]) for item in names):
+            return list(names)
     except (ValueError, TypeError, AttributeError, RecursionError):
         pass
     raise InputError("a file of the form cannot be read", hint="choose it again")

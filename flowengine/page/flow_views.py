@@ -40,8 +40,8 @@ def list_flows(call: ApiCall, given: dict[str, str]) -> PageView:
     every = FlowsQuery(flow=None, versions=False)
     flows = deployed_flows.list_flows(call._replace(query=every))["items"]
     starts: dict[str, list[Any]] = {}
-    for one in call.engine.starts():
-        starts.setdefault(one["flow"], []).append(one)
+    for item in call.engine.starts():
+        starts.setdefault(item["flow"], []).append(item)
     return PageView("flows.html", {"items": flows, "starts": starts})
 
 
@@ -163,7 +163,7 @@ def _flow(
             "may_operate": call.may(Right.OPERATE, flow["flow"]),
             "sees_content": call.may(Right.CONTENT, flow["flow"]),
             "versions": call.engine.deployed(flow["flow"]),
-            "starts": [_with_times(one) for one in call.engine.starts(flow["flow"])],
+            "starts": [_with_times(item) for item in call.engine.starts(flow["flow"])],
             "charts": _charts(call, flow["flow"]),
             "counted": _COUNTED,
             "error": error,

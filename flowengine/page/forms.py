@@ -35,12 +35,12 @@ def fields_of(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) -
     maker = FormFields(given or {})
     form, root = resolve(wait.get("form") or {}, wait.get("form") or {})
     required = form.get("required", ())
-    found = [
+    fields = [
         maker.field(f"form.{name}", name, schema, None, root=root, required=name in required)
         for name, schema in form.get("properties", {}).items()
     ]
-    if form and not found:  # the answer itself, of any schema
-        found = [maker.field("form", "answer", form, None, root=root, required=True)]
+    if form and not fields:  # the answer itself, of any schema
+        fields = [maker.field("form", "answer", form, None, root=root, required=True)]
     subject = wait.get("subject")
     edit = wait.get("edit") or []
     paths = list(subject) if edit is True and isinstance(subject, dict) else edit
@@ -48,15 +48,15 @@ def fields_of(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) -
         schema, root = editable_schema(wait, path)
         value = value_at(subject, path)
         if fits_in_a_form(value):
-            found.append(maker.field(f"edit.{path}", path, schema, value, root=root))
+            fields.append(maker.field(f"edit.{path}", path, schema, value, root=root))
         else:
             field = maker.field(f"edit.{path}", path, {"description": _ELSEWHERE}, None)
-            found.append(field._replace(kind="fixed"))
+            fields.append(field._replace(kind="fixed"))
     if any(choice["id"] in GIVES_RESULT for choice in wait.get("choices") or ()):
         schema = {"title": "Result", "description": "only for a choice that supplies the result"}
         schema = {**(wait.get("returns") or {}), **schema}
-        found.append(maker.field("value", "value", schema, None)._replace(required=False))
-    return found
+        fields.append(maker.field("value", "value", schema, None)._replace(required=False))
+    return fields
 
 
 def files_with(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) -> list[FormField]:
@@ -68,15 +68,15 @@ def files_with(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) 
     """
     if wait.get("kind") == "question":  # about an interrupted attempt
         return []
-    maker, found = (
+    maker, fields = (
         FormFields(given or {}),
         [("attach", "Files", "They are kept with the decision.")],
     )
     if wait.get("tool"):
-        found.append(("images", "Images", "The model that made the call sees them."))
+        fields.append(("images", "Images", "The model that made the call sees them."))
     return [
         maker.field(name, name, {**_SEVERAL, "title": title, "description": help}, None)
-        for name, title, help in found
+        for name, title, help in fields
     ]
 
 
@@ -137,7 +137,7 @@ def inputs_of(
         group: Beginning of the fields' names in the form.
         optional: Whether no field has to be filled in.
     """
-    found, maker = [], FormFields(given or {})
+    fields, maker = [], FormFields(given or {})
     for name, schema in schemas.items():
         if isinstance(schema, dict) and schema.get("format") == "path":
             continue
@@ -145,8 +145,8 @@ def inputs_of(
         field = maker.field(f"{group}.{name}", name, schema, known.get(name), required=is_required)
         if field.kind == "checkbox" and not field.required and not field.value:
             field = field._replace(kind="select", options=["true", "false"])
-        found.append(field)
-    return found
+        fields.append(field)
+    return fields
 
 
 def entered_inputs(schemas: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:

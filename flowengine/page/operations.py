@@ -80,7 +80,7 @@ def _state(call: ApiCall, step: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     id = call.path["execution"]
     declared = call.engine.flow_of(id).compiled.get("state", {})
-    schemas = {name: one.get("schema", {}) for name, one in declared.items()}
+    schemas = {name: value.get("schema", {}) for name, value in declared.items()}
     events = call.engine.events(id)
     first = next((event["seq"] for event in events if event.get("address") == step), None)
     if first is None:

@@ -147,7 +147,7 @@ async def _events(request: Request, boundary: str) -> AsyncGenerator[tuple[str, 
     from python_multipart.exceptions import FormParserError
     from python_multipart.multipart import MultipartParser
 
-    found: list[tuple[str, bytes]] = []
+    parts: list[tuple[str, bytes]] = []
     name, value, head = bytearray(), bytearray(), bytearray()
     is_ended = False
 
@@ -172,17 +172,17 @@ async def _events(request: Request, boundary: str) -> AsyncGenerator[tuple[str, 
                 "on_header_field": lambda data, start, stop: name.extend(data[start:stop]),
                 "on_header_value": lambda data, start, stop: value.extend(data[start:stop]),
                 "on_header_end": end_of_header,
-                "on_headers_finished": lambda: found.append(("head", bytes(head))),
-                "on_part_data": lambda data, start, stop: found.append(("data", data[start:stop])),
-                "on_part_end": lambda: found.append(("end", b"")),
+                "on_headers_finished": lambda: parts.append(("head", bytes(head))),
+                "on_part_data": lambda data, start, stop: parts.append(("data", data[start:stop])),
+                "on_part_end": lambda: parts.append(("end", b"")),
                 "on_end": end,
             },
         )
         async for piece in request.stream():
             parser.write(piece)
-            for event in found:
+            for event in parts:
                 yield event
-            found.clear()
+            parts.clear()
     except FormParserError as error:
         raise RequestRefused(422, f"the form cannot be read: {error}") from None
     if not is_ended:

@@ -160,21 +160,21 @@ PAGES = (
 @cache
 def templates() -> Environment:
     """Return the templates. They are compiled once per process."""
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("flowengine.page"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(FILTERS)
-    found.globals.update(
+    environment.filters.update(FILTERS)
+    environment.globals.update(
         between=between,
         is_past=is_past,
         closed_as=approval_views.closed_as,
         form_fields=form_fields,
         files_of=files_of,
     )
-    return found
+    return environment
 
 
 class Site:
@@ -360,8 +360,10 @@ class Site:
             error = view.context.get("error")
             why = None if error is None else str(error.message)
             await self._application.note(request, principal, view.status, why)
-            for one in view.noted:
-                await self._application.note(request, principal, one.status, one.why, path=one.path)
+            for item in view.noted:
+                await self._application.note(
+                    request, principal, item.status, item.why, path=item.path
+                )
         if view.redirect is not None:
             return RedirectResponse(view.redirect, 303)
         context = {

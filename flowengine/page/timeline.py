@@ -121,15 +121,16 @@ def timeline(
     level = folds.level(at, first)
     zero = parse_time(begun)
     rows = [(row, list(_spans(row, folds, now))) for row in level.rows]
-    spans = [span for _, found in rows for span in found]
+    spans = [span for _, row_spans in rows for span in row_spans]
     last = max([span.end for span in spans], default=zero)
     start, end = (zero + part[0], zero + part[1]) if part[0] < part[1] else (zero, last)
     axis = Axis(start, end, _busy(spans))
     lines = [
         TimelineLine(
-            row, [_bar(axis, span) for span in found if span.end >= start and span.start <= end]
+            row,
+            [_bar(axis, span) for span in spans_of_row if span.end >= start and span.start <= end],
         )
-        for row, found in rows
+        for row, spans_of_row in rows
     ]
     views = _views(start - zero, end - zero, last - zero)
     times = (format_time(start), format_time(end), duration(end - start))

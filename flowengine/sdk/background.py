@@ -138,9 +138,9 @@ class Background:
 def background() -> Background:
     """Return the background loop of this process, which starts on first use."""
     global _current  # noqa: PLW0603 - one a process
-    found = _current
-    if found is not None and found.pid == os.getpid():
-        return found
+    loop = _current
+    if loop is not None and loop.pid == os.getpid():
+        return loop
     with _lock:
         if _current is None or _current.pid != os.getpid():
             _current = Background()

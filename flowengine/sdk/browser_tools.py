@@ -43,7 +43,7 @@ class ToolPicture(NamedTuple):
 
 
 async def call(
-    browser: Any, tool: str, args: Mapping[str, Any], found: Any = None, *, picture: bool = True
+    browser: Any, tool: str, args: Mapping[str, Any], approved: Any = None, *, picture: bool = True
 ) -> str | ToolPicture:
     """Call one of these tools.
 
@@ -51,7 +51,7 @@ async def call(
         browser: The browser.
         tool: Its name.
         args: Its arguments.
-        found: The approved action: the `found` of an earlier `NeedsApproval`.
+        approved: The approved action: the `found` of an earlier `NeedsApproval`.
         picture: Whether the caller can see pictures.
 
     Returns:
@@ -73,7 +73,7 @@ async def call(
         return str(browser.elements(await browser.async_observe(), **args))
     if tool == "browser_log":
         return str(browser.log_shown(await browser.async_log()))
-    seen = await browser.async_step(_step(tool, args), found)
+    seen = await browser.async_step(_step(tool, args), approved)
     if seen.needs_approval is not None:
         raise NeedsApproval(seen.needs_approval)
     if tool == "browser_dialog":

@@ -73,11 +73,11 @@ def check(command: str | Sequence[str], allow: Sequence[str], who: str) -> list[
     if not fitting:
         raise Refused(f"{who}: {words[0]!r} is not allowed; policy 'allow' has {_allowed(allow)}")
     for rule in fitting:
-        found = _beyond(rule, words)
-        if found is None:
+        place = _beyond(rule, words)
+        if place is None:
             return words
     raise Refused(
-        f"{who}: {found!r} lets {words[0]!r} write files or run programs; policy 'allow' has only "
+        f"{who}: {place!r} lets {words[0]!r} write files or run programs; policy 'allow' has only "
         f"{_allowed(allow)}, which does not name it"
     )
 

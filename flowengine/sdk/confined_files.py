@@ -224,17 +224,17 @@ class Below:
             for name, mode in self._entries(folder):
                 deeper = stat.S_ISDIR(mode) and not name.startswith(".")
                 below = {at for at in places if parts[at] == "**" and deeper}
-                found = [*folder, name]
+                steps = [*folder, name]
                 if after := {
                     at + 1 for at in places if parts[at] != "**" and _fits(name, parts[at])
                 }:
-                    kind = self._resolved(found, mode)
+                    kind = self._resolved(steps, mode)
                     if len(parts) in after and stat.S_ISREG(kind):
-                        yield "/".join(found)
+                        yield "/".join(steps)
                     if stat.S_ISDIR(kind):
                         below |= after - {len(parts)}
                 if below:
-                    pending.append((found, below))
+                    pending.append((steps, below))
 
     def _entries(self, folder: list[str]) -> list[tuple[str, int]]:
         """Return names and modes (of links themselves) in a directory."""
@@ -249,7 +249,7 @@ class Below:
                         entries.append((name, info.st_mode))
         return entries
 
-    def _resolved(self, found: list[str], mode: int) -> int:
+    def _resolved(self, parts: list[str], mode: int) -> int:
         """Return the mode of an entry.
 
         For a link, return the mode of its target inside the root, or 0.
@@ -257,7 +257,7 @@ class Below:
         if not stat.S_ISLNK(mode):
             return mode
         try:
-            with self._walk("/".join(found)) as place:
+            with self._walk("/".join(parts)) as place:
                 return os.stat(place.name, dir_fd=place.folder, follow_symlinks=False).st_mode
         except StepError:
             return 0

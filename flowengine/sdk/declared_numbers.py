@@ -70,7 +70,7 @@ def _types(schema: Any) -> list[str]:
 
 
 def _of_alternatives(alternatives: list[Any], leaf: _Leaf) -> Convert | None:
-    converts = [found for schema in alternatives if (found := _conversion(schema, leaf))]
+    converts = [converter for schema in alternatives if (converter := _conversion(schema, leaf))]
     if not converts:
         return None
     types = [name for schema in alternatives for name in _types(schema)]
@@ -106,7 +106,9 @@ def _of_items(schema: Mapping[str, Any], leaf: _Leaf) -> Convert | None:
 
 def _of_fields(schema: Mapping[str, Any], leaf: _Leaf) -> Convert | None:
     named = schema.get("properties", {})
-    fields = {name: found for name, field in named.items() if (found := _conversion(field, leaf))}
+    fields = {
+        name: converter for name, field in named.items() if (converter := _conversion(field, leaf))
+    }
     others = _conversion(schema.get("additionalProperties"), leaf)
     if not fields and others is None:
         return None

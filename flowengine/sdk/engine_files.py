@@ -61,12 +61,12 @@ def own_names(folder: str, names: Iterable[str]) -> set[str]:
 def _is_own_entry(name: str, folder: int) -> bool:
     """Return whether an entry of a directory is the engine's, or a store's database."""
     try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISDIR(found.st_mode):
-            return is_own_folder(found)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink == 1:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISDIR(status.st_mode):
+            return is_own_folder(status)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink == 1:
             return False  # only a hard link gives a database another name
-        if is_in_use(found):
+        if is_in_use(status):
             return True
         with open(open_file(name, folder), "rb") as file:
             return is_store(file.read(100))
@@ -74,12 +74,12 @@ def _is_own_entry(name: str, folder: int) -> bool:
         return False
 
 
-def is_in_use(found: os.stat_result) -> bool:
+def is_in_use(status: os.stat_result) -> bool:
     """Return whether a file belongs to a database that this process has open.
 
     The check must not open the file: see `flowengine.store_folder.in_use`.
     """
-    identity = (found.st_dev, found.st_ino)
+    identity = (status.st_dev, status.st_ino)
     if identity in in_use:
         return True
     for path in [*in_use.values()]:
@@ -116,9 +116,9 @@ def is_own_file(path: str) -> bool:
         return False
 
 
-def is_own_folder(found: os.stat_result) -> bool:
+def is_own_folder(status: os.stat_result) -> bool:
     """Return whether a directory, under any name, contains the engine's configuration or state."""
-    return (found.st_dev, found.st_ino) in _folders_of_user()
+    return (status.st_dev, status.st_ino) in _folders_of_user()
 
 
 def is_store(start: bytes) -> bool:
@@ -134,8 +134,8 @@ def is_store(start: bytes) -> bool:
 def _folders_of_user() -> Iterator[tuple[int, int]]:
     for path in (user_folder(), state_folder(), MACHINE_FOLDER):
         with suppress(OSError):
-            found = os.stat(path)
-            yield found.st_dev, found.st_ino
+            status = os.stat(path)
+            yield status.st_dev, status.st_ino
 
 
 def _holds_store(folder: int) -> bool:

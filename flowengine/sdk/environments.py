@@ -121,9 +121,9 @@ class Provider(Generic[_Live]):
             for generic in base.__dict__.get("__orig_bases__", ()):
                 given = get_args(generic)
                 each = [hint for part in given for hint in get_args(part) or (part,)]
-                found = tuple(hint for hint in each if isinstance(hint, type) and hint is not Any)
-                if found:
-                    return found
+                hints = tuple(hint for hint in each if isinstance(hint, type) and hint is not Any)
+                if hints:
+                    return hints
         return ()
 
     def config_model(self) -> type[BaseModel]:

@@ -19,8 +19,8 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
     folded = {word.lower().replace("-", "_"): word for word in known}
     wanted = word.lower().replace("-", "_")
-    found = get_close_matches(wanted, folded, n=3, cutoff=0.6)
-    return next((folded[word] for word in found if plausible(wanted, word)), None)
+    matches = get_close_matches(wanted, folded, n=3, cutoff=0.6)
+    return next((folded[word] for word in matches if plausible(wanted, word)), None)
 
 
 def plausible(word: str, meant: str) -> bool:
@@ -45,5 +45,5 @@ def plausible(word: str, meant: str) -> bool:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """Return the hint `did you mean '...'?`, or None if no known word is near."""
-    found = nearest(word, known)
-    return None if found is None else f"did you mean {found!r}?"
+    matches = nearest(word, known)
+    return None if matches is None else f"did you mean {matches!r}?"

@@ -37,7 +37,7 @@ def network_hint(network: str | list[str], *printed: str) -> str:
         network: What it may reach.
         printed: Its outputs.
     """
-    if network in ("any", "public") or not any(_CUT_OFF.search(one[-_LAST:]) for one in printed):
+    if network in ("any", "public") or not any(_CUT_OFF.search(item[-_LAST:]) for item in printed):
         return ""
     reached = f"only {', '.join(network)}" if isinstance(network, list) else "no network"
     return f"programs in this environment reach {reached}; allow hosts in policy.network"

@@ -184,9 +184,9 @@ def open_file(name: StrPath, folder: Optional[int] = None) -> int:  # noqa: UP04
     return file
 
 
-def _check_regular(found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise NotRegular(kind_of(found.st_mode))
+def _check_regular(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise NotRegular(kind_of(status.st_mode))
 
 
 def kind_of(mode: int) -> str:

@@ -39,29 +39,29 @@ def call_preview(function: Callable[..., Any], args: dict[str, Any]) -> Any:
         function: Takes the arguments as one dict.
         args: Arguments of the call, with secrets masked.
     """
-    found = function(args)
-    if not hasattr(found, "__await__"):
-        return found
+    preview = function(args)
+    if not hasattr(preview, "__await__"):
+        return preview
     import asyncio
 
     async def awaited() -> Any:
-        return await found
+        return await preview
 
     return asyncio.run(awaited())
 
 
-def shown(found: Any, mask: Callable[[Any], Any]) -> Shown:
+def shown(preview: Any, mask: Callable[[Any], Any]) -> Shown:
     """Return the information shown to an approver for the result of a preview.
 
     Args:
-        found: Any value. None means that the tool has nothing to show.
+        preview: Any value. None means that the tool has nothing to show.
         mask: Replaces secrets.
     """
-    if found is None:
+    if preview is None:
         return Shown()
-    if not isinstance(found, str):
-        return Shown(note=f"no preview: it is a {type(found).__name__}, not text")
-    text = _storable(mask(found))
+    if not isinstance(preview, str):
+        return Shown(note=f"no preview: it is a {type(preview).__name__}, not text")
+    text = _storable(mask(preview))
     if len(text) > LONGEST:
         return Shown(note=f"no preview: it has {len(text)} characters, more than {LONGEST}")
     return Shown(preview=text)

@@ -90,8 +90,8 @@ def boot() -> str:
     """Return which boot of the machine, and which namespace of pids, this process is in."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            found = file.read().strip()
-        return f"{found}/{os.readlink('/proc/self/ns/pid')}"
+            text = file.read().strip()
+        return f"{text}/{os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""
 

@@ -62,12 +62,12 @@ class Family:
         leader = self._leader
         if leader in alive and alive[leader].started != self._since:
             leader = None  # the kernel has reused its id, so its whole session has ended
-        found = {
+        related = {
             process.pid
             for process in alive.values()
             if leader in {process.session, process.pid} or self._is_marked(process.pid)
         }
-        return [pid for pid in alive if _descends(pid, found, alive)]
+        return [pid for pid in alive if _descends(pid, related, alive)]
 
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal to all processes.
@@ -160,13 +160,13 @@ def marked(variable: str) -> dict[int, str]:
         Pid → value, without this process.
     """
     start = f"{variable}=".encode()
-    found = {}
+    values = {}
     for pid in _pids():
         if pid != os.getpid():
             for entry in _environment(pid):  # a zombie has none
                 if entry.startswith(start):
-                    found[pid] = entry[len(start) :].decode(errors="replace")
-    return found
+                    values[pid] = entry[len(start) :].decode(errors="replace")
+    return values
 
 
 def outside(variable: str, value: str, since: int) -> list[ProcessEntry]:

@@ -34,8 +34,8 @@ def find_folders(base: str, pattern: str) -> list[str]:
         base: The directory that it is relative to.
         pattern: The path or glob.
     """
-    found = glob.glob(os.path.join(glob.escape(base), pattern))
-    paths = {os.path.normpath(path) for path in found if os.path.isdir(path)}
+    matches = glob.glob(os.path.join(glob.escape(base), pattern))
+    paths = {os.path.normpath(path) for path in matches if os.path.isdir(path)}
     return sorted(path for path in paths if not os.path.basename(path).startswith("."))
 
 
@@ -60,18 +60,18 @@ def read_folder(folder: str, largest: int) -> tuple[dict[str, bytes], list[str]]
         UnreadableFolder: A file cannot be read, a path leads out of the directory, or the directory
             is too large.
     """
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     read = [folder]
     size = 0
     for path in _paths(folder, read):
         name = os.path.relpath(path, folder)
-        found[name] = _read(folder, name, largest - size + 1)
-        size += len(found[name])
+        contents[name] = _read(folder, name, largest - size + 1)
+        size += len(contents[name])
         if size > largest:
             message = f"{folder!r} has more than {size_text(largest)}"
             raise UnreadableFolder(message, "leave out what is not needed")
         read.append(path)
-    return found, read
+    return contents, read
 
 
 def _read(folder: str, name: str, most: int) -> bytes:

@@ -476,6 +476,6 @@ def with_sandboxes(model: type[BaseModel], sandboxes: Iterable[type[Sandbox]]) -
     """
     from pydantic import create_model
 
-    found = [each.config_model() for each in sandboxes]
-    more = [each for each in found if each is not None]
+    models = [each.config_model() for each in sandboxes]
+    more = [each for each in models if each is not None]
     return create_model(model.__name__, __base__=(model, *more)) if more else model

@@ -222,7 +222,9 @@ class ApprovalResponse(Data):
         if self.decision == "respond":
             return {**answer, "choice": RESPOND, "value": self.content, "images": []}
         counts_as = "approve" if self.approved else "reject"
-        choices = [one["id"] for one in question["choices"] if one["counts_as"] == counts_as]
+        choices = [
+            choice["id"] for choice in question["choices"] if choice["counts_as"] == counts_as
+        ]
         if len(choices) != 1:
             return None
         if self.args is not None:
@@ -328,14 +330,14 @@ class EnvironmentResponse(Data):
     @property
     def status(self) -> Status | None:
         """The outcome of the call. None if no call has ended."""
-        found = self.tool_result
-        return None if found is None else found.status
+        result = self.tool_result
+        return None if result is None else result.status
 
     @property
     def ran(self) -> Ran | None:
         """Whether the tool ran. None if no call has ended."""
-        found = self.tool_result
-        return None if found is None else found.ran
+        result = self.tool_result
+        return None if result is None else result.ran
 
 
 @runtime_checkable

@@ -69,7 +69,7 @@ def _quoted(source: str) -> str:
 
 def unmarked(text: str) -> str:
     """Return a text without the lines that mark foreign text, as shown to users."""
-    return _BLOCK.sub(lambda found: found[2], text) if "<content " in text else text
+    return _BLOCK.sub(lambda match: match[2], text) if "<content " in text else text
 
 
 def all_unmarked(value: Any) -> Any:

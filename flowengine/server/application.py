@@ -119,7 +119,7 @@ class Application:
         uploaded = (engine.settings.uploads or UploadRules()).most_bytes
         largest[UPLOADS] = uploaded
         paths = pages(self)
-        forms = [one.path_regex for one in paths if isinstance(one, TakesFiles)]
+        forms = [path.path_regex for path in paths if isinstance(path, TakesFiles)]
 
         def largest_body(path: str) -> int:
             if any(form.match(path) for form in forms):
@@ -149,7 +149,9 @@ class Application:
             PathRoute(
                 path,
                 _Endpoint(self, methods),
-                middleware=[crossing] if any(one.is_open for one in methods.values()) else None,
+                middleware=[crossing]
+                if any(method.is_open for method in methods.values())
+                else None,
             )
             for path, methods in by_path.items()
         ]
@@ -327,12 +329,12 @@ class Application:
         delivery = Delivery(self._engine, request.path_params["name"], headers, body)
         try:
             async with self._places:
-                found = await on_thread(lambda: route.answer(delivery))
+                reply = await on_thread(lambda: route.answer(delivery))
         except RequestRefused as error:
             if error.status == 401:
                 self.identity.note_failure(address)
             raise
-        return _json(route.status, as_json(found))
+        return _json(route.status, as_json(reply))
 
     async def named_by_proxy(self, request: HTTPConnection) -> Principal | None:
         """Return the user whom the trusted proxy names, if it names one."""
@@ -351,9 +353,9 @@ class Application:
         is_open = route.is_open and "origin" in request.headers
         reads = request.method in ("GET", "HEAD") or is_open
         if authorization is None and secret is not None and reads:
-            found = await on_thread(lambda: self.identity.of_session(secret))
-            if found is not None:
-                return found[0]
+            session = await on_thread(lambda: self.identity.of_session(secret))
+            if session is not None:
+                return session[0]
         return await self.identify(request, authorization)
 
     def count(self, principal: Principal) -> None:
@@ -401,11 +403,11 @@ class Application:
             return await self.streams.response(checked, request.headers.get("last-event-id"))
         async with self._places:
             if key is None or route.is_anew:
-                found = await on_thread(lambda: route.answer(_checked(route, call)))
-                if isinstance(found, Path):
+                answer = await on_thread(lambda: route.answer(_checked(route, call)))
+                if isinstance(answer, Path):
                     name = request.path_params["sha256"]
-                    return FileResponse(found, filename=name, media_type=_FILE)
-                return _json(route.status, as_json(found))
+                    return FileResponse(answer, filename=name, media_type=_FILE)
+                return _json(route.status, as_json(answer))
             request_digest = hashlib.sha256(f"{request.url.path}\n".encode() + raw).digest()
             return await on_thread(lambda: self._once(route, call, key, request_digest))
 
@@ -414,10 +416,10 @@ class Application:
         path = await self.received(call.principal, request.stream())
         try:
             async with self._places:
-                found = await on_thread(lambda: route.answer(call._replace(body=path)))
+                result = await on_thread(lambda: route.answer(call._replace(body=path)))
         finally:
             await on_thread(path.unlink)
-        return _json(route.status, as_json(found))
+        return _json(route.status, as_json(result))
 
     async def received(self, principal: Principal, parts: AsyncIterator[bytes]) -> Path:
         """Write a file to a temporary file, which the caller removes.
@@ -437,12 +439,12 @@ class Application:
         if kept.status is not None:
             return _json(kept.status, kept.body or b"")
         try:
-            found = route.answer(checked._replace(seed=kept.seed))
-            body = as_json(found)
+            answer = route.answer(checked._replace(seed=kept.seed))
+            body = as_json(answer)
         except BaseException:
             records.drop_answer(user, key)
             raise
-        again = body if route.secret is None else as_json({**found, route.secret: None})
+        again = body if route.secret is None else as_json({**answer, route.secret: None})
         records.end_answer(user, key, route.status, again)
         return _json(route.status, body)
 
@@ -510,10 +512,10 @@ def _checked(route: Guarded, call: ApiCall) -> ApiCall:
     """Return a call whose user has the right of its route on the object in the path."""
     if route.subject is None:
         return call
-    found = FLOWS[route.subject](call.engine, call.principal, call.path[route.subject])
+    flow = FLOWS[route.subject](call.engine, call.principal, call.path[route.subject])
     if isinstance(route.need, Right):
-        call.need(route.need, found.flow)
-    return call._replace(flow=found.flow, path={**call.path, route.subject: found.id})
+        call.need(route.need, flow.flow)
+    return call._replace(flow=flow.flow, path={**call.path, route.subject: flow.id})
 
 
 def _query(route: Route, request: Request) -> Any:

@@ -51,11 +51,11 @@ def decide(call: ApiCall) -> Any:
 def decide_many(call: ApiCall) -> Any:
     """Decide on several approvals. Each has its own result, with the status of a single one."""
     results = []
-    for one in call.body.decisions:
-        result: dict[str, Any] = {"wait": one.wait, "status": 200}
+    for decision in call.body.decisions:
+        result: dict[str, Any] = {"wait": decision.wait, "status": 200}
         try:
-            call.need(Right.DECIDE, flow_of_wait(call.engine, call.principal, one.wait).flow)
-            result["decision"] = _decide(call, one.wait, one)
+            call.need(Right.DECIDE, flow_of_wait(call.engine, call.principal, decision.wait).flow)
+            result["decision"] = _decide(call, decision.wait, decision)
         except FlowEngineError as error:
             result["status"] = status_of(error)
             result["problem"] = problem_of(error)
@@ -97,13 +97,13 @@ def _decide(call: ApiCall, id: str, body: Any) -> dict[str, Any]:
     uploaded = [image for image in body.images if not image.startswith("data:")]
     with attached(call, [*body.attach, *uploaded]) as paths:
         images = dict(zip(uploaded, paths[len(body.attach) :], strict=True))
-        found = call.engine.decide(
+        decided = call.engine.decide(
             id,
             body.choice,
             **answer,
             images=[images.get(image, image) for image in body.images],
             attach=paths[: len(body.attach)],
         )
-    view = {**found._asdict(), "at": format_time(found.at)}
+    view = {**decided._asdict(), "at": format_time(decided.at)}
     del view["result"]
     return view

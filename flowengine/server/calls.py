@@ -166,12 +166,12 @@ FLOWS: dict[str, Callable[[Engine, Principal, str], Found]] = {
 
 def _visible(principal: Principal, what: str, find: Callable[[], Found]) -> Found:
     try:
-        found = find()
+        subject = find()
     except (Conflict, NotFound, UsageError):  # several have the prefix, perhaps hidden ones
-        found = None
-    if found is None or not principal.may(Right.SEE, found.flow):
+        subject = None
+    if subject is None or not principal.may(Right.SEE, subject.flow):
         raise NotFound(f"there is no {what}", hint="give its full id, or an unambiguous prefix")
-    return found
+    return subject
 
 
 def shown_wait(call: ApiCall, wait: WaitInfo) -> Any:

@@ -15,10 +15,10 @@ def list_environments(call: ApiCall) -> Any:
     if execution is not None:
         execution = flow_of_execution(call.engine, call.principal, execution).id
     items = []
-    for one in call.engine.open_environments(execution):
-        flow = flow_of_owner(call.engine, one["execution"])
+    for open_environment in call.engine.open_environments(execution):
+        flow = flow_of_owner(call.engine, open_environment["execution"])
         if call.may(Right.OPERATE, flow):
-            items.append(_shown(call, one, flow))
+            items.append(_shown(call, open_environment, flow))
     return {"items": items}
 
 
@@ -42,8 +42,8 @@ def list_grants(call: ApiCall) -> Any:
     """List the grants of an execution and its flow, or those of all flows."""
     execution = call.query.execution
     if execution is None:
-        found = call.engine.grants()
-        return {"items": [one for one in found if call.may(Right.CONTENT, one["flow"])]}
+        grants = call.engine.grants()
+        return {"items": [item for item in grants if call.may(Right.CONTENT, item["flow"])]}
     id, flow = flow_of_execution(call.engine, call.principal, execution)
     call.need(Right.CONTENT, flow)
     return {"items": call.engine.grants(id)}

@@ -26,8 +26,8 @@ def list_events(call: ApiCall) -> Any:
     query = call.query
     if query.replies:
         raise UsageError("'replies' are in a stream only", hint="Accept: text/event-stream")
-    found = call.engine.events(call.path["execution"], from_seq=query.from_seq)
-    items = list(islice(found, query.limit))
+    events = call.engine.events(call.path["execution"], from_seq=query.from_seq)
+    items = list(islice(events, query.limit))
     return {"items": items, "next": items[-1]["seq"] + 1 if items else None}
 
 

@@ -74,10 +74,10 @@ def shown_execution(call: ApiCall, info: Mapping[str, Any]) -> Any:
     """Return an execution as the user may see it."""
     if call.may(Right.CONTENT, call.flow):
         return info
-    found = without_content(info)
+    shown = without_content(info)
     if "waits" in info:
-        found["waits"] = [shown_wait(call, wait) for wait in info["waits"]]
-    return found
+        shown["waits"] = [shown_wait(call, wait) for wait in info["waits"]]
+    return shown
 
 
 def why(call: ApiCall) -> Any:
@@ -169,7 +169,7 @@ def _schemas(compiled: Mapping[str, Any], section: str) -> dict[str, Any]:
     declared = compiled.get(section, {})
     if section == "inputs":
         return dict(declared)
-    return {name: one.get("schema", {}) for name, one in declared.items()}
+    return {name: value.get("schema", {}) for name, value in declared.items()}
 
 
 def resume(call: ApiCall) -> Any:

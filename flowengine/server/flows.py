@@ -18,19 +18,21 @@ _MOST_TIMES = 1000
 
 def list_flows(call: ApiCall) -> Any:
     """List the deployed flows, each with its current version, or with all versions."""
-    found = [
-        one
-        for one in call.engine.deployed(call.query.flow)
-        if (one["current"] or call.query.versions) and call.may(Right.SEE, one["flow"])
+    flows = [
+        item
+        for item in call.engine.deployed(call.query.flow)
+        if (item["current"] or call.query.versions) and call.may(Right.SEE, item["flow"])
     ]
-    return {"items": [_flow_item(call, one) for one in found]}
+    return {"items": [_flow_item(call, item) for item in flows]}
 
 
 def show_flow(call: ApiCall) -> Any:
     """Show a deployed flow, with the schemas of its inputs."""
     flow = deployed_flow(call, call.path["flow"])
     return next(
-        _flow_item(call, one) for one in call.engine.deployed(flow.id) if one["hash"] == flow.form
+        _flow_item(call, item)
+        for item in call.engine.deployed(flow.id)
+        if item["hash"] == flow.form
     )
 
 
@@ -62,10 +64,10 @@ def check_flow(call: ApiCall) -> Any:
     try:
         flow = _loaded(call, rules)
     except FlowFileError as error:
-        found = [one.as_dict() for one in error.diagnostics]
+        problems = [diagnostic.as_dict() for diagnostic in error.diagnostics]
         return {
-            "errors": [one for one in found if not one["code"].startswith("W")],
-            "warnings": [one for one in found if one["code"].startswith("W")],
+            "errors": [item for item in problems if not item["code"].startswith("W")],
+            "warnings": [item for item in problems if item["code"].startswith("W")],
             "flow": None,
         }
     return {"errors": [], "warnings": flow.warnings, "flow": flow.id}
@@ -112,9 +114,11 @@ def undeploy(call: ApiCall) -> Any:
 
 def list_schedules(call: ApiCall) -> Any:
     """List the schedules of deployed flows, each with its next time."""
-    found = call.engine.starts(call.query.flow)
+    starts = call.engine.starts(call.query.flow)
     return {
-        "items": [one for one in found if "schedule" in one and call.may(Right.SEE, one["flow"])]
+        "items": [
+            item for item in starts if "schedule" in item and call.may(Right.SEE, item["flow"])
+        ]
     }
 
 
@@ -147,13 +151,13 @@ def backfill(call: ApiCall) -> Any:
     return {
         "items": [
             {
-                "flow": one.flow,
-                "schedule": one.schedule,
-                "time": format_time(one.time),
-                "execution": one.execution,
-                "error": None if one.error is None else str(one.error),
+                "flow": item.flow,
+                "schedule": item.schedule,
+                "time": format_time(item.time),
+                "execution": item.execution,
+                "error": None if item.error is None else str(item.error),
             }
-            for one in started
+            for item in started
         ]
     }
 
@@ -181,7 +185,7 @@ def _flow(call: ApiCall, right: Right) -> str:
 
 
 def _schedules(starts: Any) -> dict[str, Any]:
-    return {"items": [one for one in starts if "schedule" in one]}
+    return {"items": [start for start in starts if "schedule" in start]}
 
 
 def _flow_item(call: ApiCall, deployed: Any) -> dict[str, Any]:

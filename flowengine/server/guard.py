@@ -146,9 +146,9 @@ def _by_name(scope: Scope) -> dict[str, str]:
 
 
 def _protected(headers: Any) -> list[tuple[bytes, bytes]]:
-    found = [(name.lower(), value) for name, value in headers]
-    names = {name for name, _ in found}
+    lowered = [(name.lower(), value) for name, value in headers]
+    names = {name for name, _ in lowered}
     return [
-        *found,
+        *lowered,
         *((name, value) for name, value in (*_HEADERS, _STORED_NOWHERE) if name not in names),
     ]

@@ -52,7 +52,9 @@ class Signed(NamedTuple):
 
 def receive(delivery: Delivery) -> Any:
     """Take a delivery of another service, as a signal to an execution that it may start."""
-    hook = next((one for one in delivery.engine.settings.hooks if one.name == delivery.name), None)
+    hook = next(
+        (hook for hook in delivery.engine.settings.hooks if hook.name == delivery.name), None
+    )
     id = verified(hook, delivery.headers, delivery.body, time.time())
     assert hook is not None
     data = _data(delivery)
@@ -83,7 +85,7 @@ def verified(hook: HookEntry | None, headers: Mapping[str, str], body: bytes, no
     try:
         signed = _SCHEMES[scheme](headers, body, "" if hook is None else hook.header)
         right = hmac.new(secret, signed.content, hashlib.sha256).digest()
-        matches = [hmac.compare_digest(right, one) for one in signed.signatures]
+        matches = [hmac.compare_digest(right, signature) for signature in signed.signatures]
         in_time = signed.at is None or abs(now - int(signed.at)) <= TOLERANCE
     except (KeyError, ValueError, binascii.Error):
         matches, in_time, signed = [], False, Signed(b"", [], "")
@@ -112,30 +114,30 @@ def _from_base64(text: str) -> bytes:
 def _standard(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
     """Standard Webhooks: `webhook-signature: v1,BASE64 v1,BASE64`."""
     id, at = headers["webhook-id"], headers["webhook-timestamp"]
-    given = [one.partition(",") for one in headers["webhook-signature"].split()]
-    found = [b64decode(text) for version, _, text in given if version == "v1"]
-    return Signed(f"{id}.{at}.".encode() + body, found, id, at)
+    given = [item.partition(",") for item in headers["webhook-signature"].split()]
+    signatures = [b64decode(text) for version, _, text in given if version == "v1"]
+    return Signed(f"{id}.{at}.".encode() + body, signatures, id, at)
 
 
 def _github(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
     """GitHub: `X-Hub-Signature-256: sha256=HEX`."""
-    found = bytes.fromhex(headers["x-hub-signature-256"].removeprefix("sha256="))
-    return Signed(body, [found], headers.get("x-github-delivery", ""))
+    signature = bytes.fromhex(headers["x-hub-signature-256"].removeprefix("sha256="))
+    return Signed(body, [signature], headers.get("x-github-delivery", ""))
 
 
 def _stripe(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
     """Stripe: `Stripe-Signature: t=SECONDS,v1=HEX,v1=HEX`. The id is in the body."""
     parts = [part.strip().partition("=") for part in headers["stripe-signature"].split(",")]
     [at] = [value for name, _, value in parts if name == "t"]
-    found = [bytes.fromhex(value) for name, _, value in parts if name == "v1"]
-    return Signed(f"{at}.".encode() + body, found, "", at)
+    signatures = [bytes.fromhex(value) for name, _, value in parts if name == "v1"]
+    return Signed(f"{at}.".encode() + body, signatures, "", at)
 
 
 def _slack(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
     """Slack: `X-Slack-Signature: v0=HEX`. The id is in the body."""
     at = headers["x-slack-request-timestamp"]
-    found = bytes.fromhex(headers["x-slack-signature"].removeprefix("v0="))
-    return Signed(f"v0:{at}:".encode() + body, [found], "", at)
+    signature = bytes.fromhex(headers["x-slack-signature"].removeprefix("v0="))
+    return Signed(f"v0:{at}:".encode() + body, [signature], "", at)
 
 
 def _hmac(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
@@ -178,12 +180,12 @@ def _at(data: Any, path: str) -> str:
     Raises:
         InputError: There is none.
     """
-    found = data
+    value = data
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
-    if isinstance(found, bool) or not isinstance(found, str | int):
+        value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, bool) or not isinstance(value, str | int):
         raise InputError(f"the delivery has no text or number at '{path}'", field=path)
-    return str(found)
+    return str(value)
 
 
 def _digest(body: bytes) -> str:

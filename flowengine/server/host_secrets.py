@@ -29,13 +29,13 @@ def host_secret(
         RequestRefused: It is missing or blank, or its text stands for nothing.
     """
     try:
-        found = read(resolve(f"of {whose}", source).strip())
+        secret = read(resolve(f"of {whose}", source).strip())
         why = "it is blank"
     except SecretMissing as error:
-        found, why = b"", error.message
+        secret, why = b"", error.message
     except ValueError as error:
-        found, why = b"", str(error)
-    if not found:
+        secret, why = b"", str(error)
+    if not secret:
         _log.error("the secret of %s cannot be used: %s", whose, why)
         raise RequestRefused(503, f"the secret of {whose} is not available on the server")
-    return found
+    return secret

@@ -160,7 +160,7 @@ class Identity:
 
     def _named(self, name: str, groups: Sequence[str]) -> Principal:
         user = f"user:{name}"
-        access = access_of(user, "", self._settings, [f"group:{one}" for one in groups])
+        access = access_of(user, "", self._settings, [f"group:{group}" for group in groups])
         return Principal(user, OIDC, access)
 
     def begin_at_provider(self, redirect: str, following: str) -> tuple[str, str]:

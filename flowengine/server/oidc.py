@@ -130,7 +130,7 @@ class OidcProvider:
             user, groups = "", []
         if USER_NAME.fullmatch(user) is None:
             raise RequestRefused(401, f"{_INVALID}: it names no valid user")
-        return TokenUser(user, tuple(one for one in groups if isinstance(one, str)))
+        return TokenUser(user, tuple(group for group in groups if isinstance(group, str)))
 
     def _key(self, kid: str | None) -> PyJWK | None:
         """Return the key with an id, or the only key if the token names none."""
@@ -163,10 +163,10 @@ class OidcProvider:
             ValueError: It is another provider.
         """
         issuer = self._rules.issuer
-        found = self._read(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
-        if found["issuer"] != issuer:
+        configuration = self._read(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+        if configuration["issuer"] != issuer:
             raise ValueError("the document is of another provider")
-        return dict(found)
+        return dict(configuration)
 
 
 def _check_sign_in(claims: Mapping[str, Any], client: str, nonce: str) -> None:

@@ -103,10 +103,10 @@ class _Door:
 
 async def _models(application: Application, principal: Any, request: Request) -> Any:
     """Return the deployed flows that the user may see."""
-    found = await application.ask(principal, "GET", "/v1/flows")
+    flows = await application.ask(principal, "GET", "/v1/flows")
     data = [
         {"id": item["flow"], "object": "model", "created": 0, "owned_by": "flowengine"}
-        for item in found["items"]
+        for item in flows["items"]
     ]
     return JSONResponse({"object": "list", "data": data})
 
@@ -189,7 +189,7 @@ class _Turn:
         self._shown = _shown(before.parts, self._asked)
         for part in before.parts:
             self._note_calls(part)
-        asks = [one for one in before.questions if not (one.wait or {}).get("chat")]
+        asks = [question for question in before.questions if not (question.wait or {}).get("chat")]
         self._message = None if asks else message
 
     async def whole(self) -> dict[str, Any]:
@@ -290,8 +290,8 @@ class _Turn:
         if result.status in ("failed", "cancelled"):
             error: Mapping[str, Any] = result.error or {}
             raise InputError(str(error.get("message", f"the execution is {result.status}")))
-        for one in talk.asked:
-            wait = one.wait or {}
+        for item in talk.asked:
+            wait = item.wait or {}
             if not wait.get("chat"):
                 title = wait.get("title") or wait.get("tool") or wait["kind"]
                 place = f"{self._base}approvals/{wait['id']}"
@@ -318,7 +318,7 @@ def _shown(parts: list[StreamPart], asked: _Asked) -> int:
     A client that sends no earlier answers has seen all. Replies after a decision are thus shown
     with the next answer.
     """
-    answers = [one.text for one in asked.messages if one.role == "assistant"]
+    answers = [message.text for message in asked.messages if message.role == "assistant"]
     for number in range(len(parts), 0, -1):
         part = parts[number - 1]
         text = _text((part.output or {})["message"].get("content")) if part.kind == "reply" else ""

@@ -84,7 +84,7 @@ def problem_of(error: FlowEngineError, surface: Surface = "http") -> dict[str, A
     if isinstance(error, InputError) and error.field:
         problem["field"] = error.field
     if isinstance(error, FlowFileError):
-        problem["errors"] = [one.as_dict() for one in error.diagnostics]
+        problem["errors"] = [diagnostic.as_dict() for diagnostic in error.diagnostics]
     if isinstance(error, Conflict) and isinstance(error.standing, dict):
         problem["standing"] = _with_times(error.standing)
     return problem

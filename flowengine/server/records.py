@@ -407,7 +407,7 @@ class ServerRecords:
                 "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, NULL, NULL)",
                 (user, key, request, now, self._boot, seed),
             )
-            [(digest, boot, found, status, body)] = self._read(
+            [(digest, boot, owner, status, body)] = self._read(
                 "SELECT request, boot, seed, status, body FROM answers WHERE user = ? AND key = ?",
                 (user, key),
             )
@@ -416,7 +416,7 @@ class ServerRecords:
                     f"the idempotency key {key!r} was used for another request",
                     hint="use a new key for each new request",
                 )
-            if status is None and found != seed:
+            if status is None and owner != seed:
                 if boot == self._boot:
                     raise Conflict(
                         f"the request with the idempotency key {key!r} is being answered",
@@ -426,7 +426,7 @@ class ServerRecords:
                     "UPDATE answers SET boot = ? WHERE user = ? AND key = ?",
                     (self._boot, user, key),
                 )
-            return KeyedRequest(found, status, body)
+            return KeyedRequest(owner, status, body)
 
     def end_answer(self, user: str, key: str, status: int, body: bytes) -> None:
         """Keep the answer to a request with an idempotency key."""
@@ -471,15 +471,15 @@ class ServerRecords:
         Raises:
             NotFound: The user has not uploaded it in the last week.
         """
-        found = self._read(
+        rows = self._read(
             "SELECT name, size FROM uploads WHERE user = ? AND sha256 = ?", (user, sha256)
         )
-        if not found:
+        if not rows:
             raise NotFound(
                 f"{user} has uploaded no file {sha256!r} in the last week",
                 hint="upload it: POST /v1/artifacts?name=NAME",
             )
-        name, size = found[0]
+        name, size = rows[0]
         return StoredUpload(name, size, sha256)
 
     # Internals

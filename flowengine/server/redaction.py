@@ -46,14 +46,14 @@ _ERROR = ("type", "step", "attempt")
 
 def without_content(execution: Mapping[str, Any]) -> dict[str, Any]:
     """Return an execution without the data of its flow."""
-    found = _only(execution, _EXECUTION)
+    shown = _only(execution, _EXECUTION)
     if "steps" in execution:
-        found["steps"] = [_only(step, _STEP) for step in execution["steps"]]
+        shown["steps"] = [_only(step, _STEP) for step in execution["steps"]]
     if "waits" in execution:
-        found["waits"] = [wait_without_content(wait) for wait in execution["waits"]]
+        shown["waits"] = [wait_without_content(wait) for wait in execution["waits"]]
     if execution.get("error") is not None:
-        found["error"] = _only(execution["error"], _ERROR)
-    return found
+        shown["error"] = _only(execution["error"], _ERROR)
+    return shown
 
 
 def wait_without_content(wait: Mapping[str, Any]) -> dict[str, Any]:

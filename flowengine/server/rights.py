@@ -100,13 +100,13 @@ def access_of(
         settings: Those of the host.
         groups: Groups of the user besides those in the settings, as `group:NAME`.
     """
-    found = [Access("admin")] if user == owner else []
-    found += [
+    access = [Access("admin")] if user == owner else []
+    access += [
         Access(entry.role, tuple(entry.flows), entry.content)
         for entry in settings.access
         if settings.is_one_of(user, entry.who) or not {*groups}.isdisjoint(entry.who)
     ]
-    return tuple(found)
+    return tuple(access)
 
 
 def names(rights: Iterable[Right]) -> str:

@@ -266,4 +266,4 @@ def find_route(method: str, path: str) -> Route:
         method: Its method.
         path: Its path, with the names of its parts: `/v1/executions/{execution}`.
     """
-    return next(one for one in ROUTES if (one.method, one.path) == (method, path))
+    return next(route for route in ROUTES if (route.method, route.path) == (method, path))

@@ -197,8 +197,8 @@ def _listen(serving: Serving) -> socket.socket:
         UsageError: The address cannot be used.
     """
     try:
-        found = socket.getaddrinfo(serving.host, serving.port, type=socket.SOCK_STREAM)
-        family, kind, _, _, address = found[0]
+        addresses = socket.getaddrinfo(serving.host, serving.port, type=socket.SOCK_STREAM)
+        family, kind, _, _, address = addresses[0]
         listening = socket.socket(family, kind)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)

@@ -61,19 +61,19 @@ async def settled(
             await tell(status)
         is_last = now >= until or status in ENDED or status in _HELD or application.is_closing
         if is_last or status == "waiting":
-            found: Mapping[str, Any] = await application.ask(
+            view: Mapping[str, Any] = await application.ask(
                 principal, "GET", EXECUTION, ids=ids, query={"brief": True}
             )
-            if is_last or open_questions(found, decided):
-                return found
+            if is_last or open_questions(view, decided):
+                return view
         await changes.after(number, min(until, now + TELL_SECONDS))
         await asyncio.sleep(min(pause, max(0.0, until - time.monotonic())))
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def open_questions(found: Mapping[str, Any], decided: Collection[str] = ()) -> list[Any]:
+def open_questions(view: Mapping[str, Any], decided: Collection[str] = ()) -> list[Any]:
     """Return the open waits of an execution that a person decides."""
-    waits = found.get("waits") or ()
+    waits = view.get("waits") or ()
     return [wait for wait in waits if wait["kind"] in DECIDED and wait["id"] not in decided]
 
 

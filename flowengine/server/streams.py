@@ -158,14 +158,14 @@ class _Feed:
 
     def _batch(self) -> tuple[list[_Event], bool]:
         """Return the next events, and whether the execution has ended."""
-        found: list[_Event] = []
+        events: list[_Event] = []
         for event in self._entries:
             if event is None:
-                return found, False
-            found.append(event)
-            if len(found) >= BATCH:
-                return found, False
-        return found, True
+                return events, False
+            events.append(event)
+            if len(events) >= BATCH:
+                return events, False
+        return events, True
 
 
 class _Source(NamedTuple):

@@ -82,22 +82,22 @@ class Talk:
 
         ids = {"execution": self.execution}
         route = find_route("GET", _EVENTS)
-        found = await self._application.view(route, self._principal, ids, read, is_counted=False)
-        self.found = found
-        return found
+        view = await self._application.view(route, self._principal, ids, read, is_counted=False)
+        self.found = view
+        return view
 
     async def start(self, inputs: Mapping[str, Any]) -> None:
         """Start the execution."""
         body = {"flow": self._flow, "inputs": inputs, "id": self.execution}
         await self._change(_EXECUTIONS, {}, body)
 
-    async def decide(self, found: AgentParts, wait: str, body: Mapping[str, Any]) -> None:
+    async def decide(self, parts: AgentParts, wait: str, body: Mapping[str, Any]) -> None:
         """Decide on a wait of this execution.
 
         Raises:
             InputError: It is not an open wait of this conversation.
         """
-        if wait not in {id_of(one) for one in found.questions}:
+        if wait not in {id_of(question) for question in parts.questions}:
             raise InputError(f"{wait!r} is not an open interrupt of this thread")
         await self._change(_DECISION, {"approval": wait}, body)
         self._decided.add(wait)
@@ -122,19 +122,21 @@ class Talk:
         try:
             while time.monotonic() < until and not self._application.is_closing:
                 number = changes.number
-                found = await self.read()
+                parts = await self.read()
                 for part in arrived():
                     yield part
-                for done in found.parts[shown:]:
+                for done in parts.parts[shown:]:
                     yield done
-                shown = len(found.parts)
-                asked = [one for one in found.questions if id_of(one) not in self._decided]
-                chat = next((one for one in asked if (one.wait or {}).get("chat")), None)
+                shown = len(parts.parts)
+                asked = [
+                    question for question in parts.questions if id_of(question) not in self._decided
+                ]
+                chat = next((item for item in asked if (item.wait or {}).get("chat")), None)
                 if chat is not None and message is not None:
                     answer = {"choice": "answer", "form": {"answer": message}}
-                    await self.decide(found, id_of(chat), answer)
+                    await self.decide(parts, id_of(chat), answer)
                     message = None
-                elif asked or found.result.ended:
+                elif asked or parts.result.ended:
                     self.asked = asked
                     return
                 change = asyncio.ensure_future(self._after(number, until, pause))

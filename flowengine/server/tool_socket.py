@@ -287,7 +287,9 @@ class _Client:
         if execution:
             query = {"execution": execution, "status": "pending"}
             items = (await application.ask(principal, "GET", _APPROVALS, query=query))["items"]
-        wait = next((one for one in items if one.get("tool") and one["address"] == address), None)
+        wait = next(
+            (item for item in items if item.get("tool") and item["address"] == address), None
+        )
         if wait is None:
             raise NotFound(f"no call {id!r} has an open question")
         decision = ApprovalResponse.of(asked.decision)

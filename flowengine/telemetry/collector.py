@@ -64,7 +64,7 @@ class CollectorExporter(SpanExporter):
         """Return whether a record of the library is shown. Take the collector's answer from it."""
         if self._thread != get_ident():
             return True  # of another exporter in this process
-        codes = [one for one in record.args or () if isinstance(one, int)]
+        codes = [argument for argument in record.args or () if isinstance(argument, int)]
         if codes:
             self._answer = f"the collector answered {codes[0]}"
         return logging.getLogger().isEnabledFor(logging.DEBUG)

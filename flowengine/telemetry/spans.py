@@ -124,7 +124,7 @@ class ExecutionTracer:
                 step.attempt = seen.attempt, seen.at, seen.input
             if spec.get("kind") == "agent_turn":
                 around = self._around(seen.address)
-                agent = next((one for one in around if one.spec.get("kind") == "agent"), None)
+                agent = next((item for item in around if item.spec.get("kind") == "agent"), None)
                 if agent is not None:
                     agent.agent = agent.agent or spec["id"]
         elif seen.status in WAITING and step.wait is None:

@@ -60,7 +60,7 @@ class Coverage:
         """Return the missed branches without those of steps that were never entered themselves."""
         missed = self.missed
         unseen = {branch.step for branch in missed if branch.what == "entered"}
-        return [one for one in missed if one.what == "entered" or one.step not in unseen]
+        return [miss for miss in missed if miss.what == "entered" or miss.step not in unseen]
 
     def place(self, branch: Branch) -> tuple[int, int]:
         """Return line and column of the step of a branch."""
@@ -91,9 +91,9 @@ class Coverage:
 def _branches(flow: CompiledFlow) -> Iterator[Branch]:
     generated = {
         step
-        for one in flow.get("flows", [])
-        if one.get("counts_alone")
-        for step in range(*one["steps"])
+        for body in flow.get("flows", [])
+        if body.get("counts_alone")
+        for step in range(*body["steps"])
     }
     for number in sorted(_inside(flow)):
         step = flow["steps"][number]
@@ -112,17 +112,17 @@ def _branches(flow: CompiledFlow) -> Iterator[Branch]:
 def _inside(flow: CompiledFlow) -> set[int]:
     """Return the steps of one execution, without those that `detach` starts as another one."""
     subflows = flow.get("flows", [])
-    of_subflows = {step for one in subflows for step in range(*one["steps"])}
-    found = set(range(len(flow["steps"]))) - of_subflows
-    left = list(found)
+    of_subflows = {step for subflow in subflows for step in range(*subflow["steps"])}
+    steps = set(range(len(flow["steps"]))) - of_subflows
+    left = list(steps)
     while left:
         step = flow["steps"][left.pop()]
         if step.get("action") == "flow":
             callee = flow["bodies"][step["child"]].get("flow", 0)
-            more = set(range(*subflows[callee - 1]["steps"])) - found if callee else set()
-            found |= more
+            more = set(range(*subflows[callee - 1]["steps"])) - steps if callee else set()
+            steps |= more
             left += more
-    return found
+    return steps
 
 
 def _ways(number: int, step: StepSpec) -> Iterator[Branch]:

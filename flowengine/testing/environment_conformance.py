@@ -68,14 +68,14 @@ class Bench:
 
     def check_gone(self, handle: Handle) -> None:
         """Fail if a process or an entry of an environment remains."""
-        found = [
+        results = [
             f"process {pid}"
             for pid, mark in marked(VARIABLE).items()
             if mark.startswith(f"{handle.id}@")
         ]
         entry = self.folder / "entries" / f"{handle.id}.json"
-        found += [f"entry {entry.name}"] if entry.exists() else []
-        assert found == [], f"left over: {', '.join(found)}"
+        results += [f"entry {entry.name}"] if entry.exists() else []
+        assert results == [], f"left over: {', '.join(results)}"
 
 
 @contextlib.contextmanager
@@ -349,8 +349,8 @@ def killed_process_is_reaped(case: ProviderCase) -> None:
         process.stdout.close()
         process.wait()
         assert id, "it could not be opened in another process"
-        found = bench.manager.reap()
-        assert not any("error" in each for each in found), f"could not be reaped: {found}"
+        reaped = bench.manager.reap()
+        assert not any("error" in each for each in reaped), f"could not be reaped: {reaped}"
         alive = [mark for mark in marked(VARIABLE).values() if mark.startswith(f"{id}@")]
         assert alive == [], f"left over: {', '.join(alive)}"
         assert not list(bench.folder.glob("entries/*")), "an entry is left in the registry"

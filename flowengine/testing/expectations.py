@@ -43,7 +43,7 @@ def path_of(observations: list[Observation], flow: CompiledFlow) -> list[str]:
             plumbing.add(tuple(steps_in(seen.address)))
         elif seen.status in BEGUN and seen.address not in path:
             path.update(dict.fromkeys(around(seen.address)))
-    return [one for one in path if tuple(steps_in(one)) not in plumbing]
+    return [way for way in path if tuple(steps_in(way)) not in plumbing]
 
 
 def problems(case: Case, player: Player) -> Iterator[Problem]:
@@ -66,8 +66,8 @@ def problems(case: Case, player: Player) -> Iterator[Problem]:
     if expect.outputs is not None and state["outputs"] is not None:
         yield from _named("outputs", expect.outputs, state["outputs"], case)
     if expect.state is not None:
-        found = {key: value[0] for key, value in state["vars"].items()}
-        yield from _named("state", expect.state, found, case)
+        variables = {key: value[0] for key, value in state["vars"].items()}
+        yield from _named("state", expect.state, variables, case)
     if expect.error is not None and state["error"] is not None:
         yield from _error(expect.error, dict(state["error"]))
     if expect.waits is not None:
@@ -118,34 +118,34 @@ def _path(case: Case, player: Player) -> Iterator[Problem]:
     wanted = case.expect.path
     if wanted is None:
         return
-    found = path_of(player.observations, player.flow.compiled)
+    path = path_of(player.observations, player.flow.compiled)
     if not any(map(is_part, wanted)):
-        found = [address for address in found if not is_part(address)]
+        path = [address for address in path if not is_part(address)]
     if all(address == without_repetition(address) for address in wanted):
-        found = list(map(without_repetition, found))
-    if found != wanted:
-        lines = "\n".join(ways_apart(wanted, found))
+        path = list(map(without_repetition, path))
+    if path != wanted:
+        lines = "\n".join(ways_apart(wanted, path))
         yield Problem(f"path\n{lines}", (*case.expect.loc, "path"))
 
 
 def _named(
-    what: str, wanted: dict[str, Any], found: dict[str, Any], case: Case
+    what: str, wanted: dict[str, Any], actual: dict[str, Any], case: Case
 ) -> Iterator[Problem]:
     """Compare the expected values by name, ignoring other names."""
     for name, value in wanted.items():
         expected = as_data(value)
-        if name not in found or not same(expected, found[name]):
-            lines = "\n".join(differences({name: expected}, {name: found.get(name)}))
+        if name not in actual or not same(expected, actual[name]):
+            lines = "\n".join(differences({name: expected}, {name: actual.get(name)}))
             yield Problem(f"{what}\n{lines}", (*case.expect.loc, what, name))
 
 
-def _error(wanted: ExpectedError, found: dict[str, Any]) -> Iterator[Problem]:
+def _error(wanted: ExpectedError, actual: dict[str, Any]) -> Iterator[Problem]:
     for name in ("type", "step", "data"):
-        if wanted.has(name) and not same(as_data(getattr(wanted, name)), found.get(name)):
-            lines = "\n".join(differences({name: getattr(wanted, name)}, {name: found.get(name)}))
+        if wanted.has(name) and not same(as_data(getattr(wanted, name)), actual.get(name)):
+            lines = "\n".join(differences({name: getattr(wanted, name)}, {name: actual.get(name)}))
             yield Problem(f"error\n{lines}", (*wanted.loc, name))
-    if wanted.message is not None and wanted.message not in found["message"]:
-        message = f"error\nmessage: expected {shown(wanted.message)} in {shown(found['message'])}"
+    if wanted.message is not None and wanted.message not in actual["message"]:
+        message = f"error\nmessage: expected {shown(wanted.message)} in {shown(actual['message'])}"
         yield Problem(message, (*wanted.loc, "message"))
 
 

@@ -92,7 +92,7 @@ def needs(uses: dict[str, Described], given: Any = None) -> Described:
     environments = {}
     for name, use in uses.items():
         spec = {"kind": "toy", "resource_key": name}
-        spec |= {key: one for key, one in use.items() if key not in ("scope", "approval")}
+        spec |= {key: value for key, value in use.items() if key not in ("scope", "approval")}
         environments[name] = {"scope": use.get("scope", "execution"), "spec": spec}
         if "approval" in use:
             environments[name]["approval"] = use["approval"]
@@ -128,7 +128,7 @@ def calls(tool: str, args: Any, **fields: Any) -> Described:
 
 
 def _values(data: Described) -> Described:
-    return {name: v(one) for name, one in data.items()}
+    return {name: v(value) for name, value in data.items()}
 
 
 class _Builder:
@@ -145,13 +145,13 @@ class _Builder:
         body: Described = {"kind": kind, "owner": owner}
         self.bodies.append(body)
         indexes: dict[str, int] = {}
-        for one in described:
-            indexes[one["id"]] = len(self.steps)
-            self.steps.append({"id": one["id"], "body": number, "sources": []})
-            self._children(one, indexes[one["id"]])
-        for position, one in enumerate(described):
+        for plan in described:
+            indexes[plan["id"]] = len(self.steps)
+            self.steps.append({"id": plan["id"], "body": number, "sources": []})
+            self._children(plan, indexes[plan["id"]])
+        for position, plan in enumerate(described):
             default = described[position + 1]["id"] if position + 1 < len(described) else "end"
-            self._fill(one, indexes, "end" if parallel else default)
+            self._fill(plan, indexes, "end" if parallel else default)
         start = list(indexes.values()) if parallel else [indexes[described[0]["id"]]]
         for index in start:
             self.steps[index]["sources"].insert(0, START)
@@ -172,8 +172,8 @@ class _Builder:
         if described.get("finally_"):
             self._final(body, described["finally_"], -1)
         self._opens(body, described.get("opens"))
-        for one in self.bodies[first[1] :]:
-            one["flow"] = number
+        for given_body in self.bodies[first[1] :]:
+            given_body["flow"] = number
         indexes = self.indexes()
         spec: Described = {"id": name, "body": body, "steps": [first[0], len(self.steps)]}
         spec |= {"bodies": [first[1], len(self.bodies)], "expressions": [0, 0]}
@@ -188,25 +188,25 @@ class _Builder:
 
     def indexes(self) -> dict[str, int]:
         """Return the numbers of the steps that tokens enter, by name."""
-        return {one["id"]: i for i, one in enumerate(self.steps) if one["body"] >= 0}
+        return {plan["id"]: i for i, plan in enumerate(self.steps) if plan["body"] >= 0}
 
     def lead_back(self, handlers: Iterable[Described], indexes: dict[str, int]) -> None:
         """Add the edges from the start of a flow to the targets of its handlers."""
-        for index in [indexes[one["to"]] for one in handlers if "to" in one]:
+        for index in [indexes[handler["to"]] for handler in handlers if "to" in handler]:
             if START not in self.steps[index]["sources"]:
                 self.steps[index]["sources"].insert(0, START)
 
-    def _children(self, one: Described, index: int) -> None:
+    def _children(self, plan: Described, index: int) -> None:
         for word in ("group", "parallel"):
-            if word in one:
-                child = self.body(one[word], "group", index, word == "parallel")
+            if word in plan:
+                child = self.body(plan[word], "group", index, word == "parallel")
                 self.steps[index].update({"action": "group", "child": child})
-                if "finally_" in one:
-                    self._final(child, one["finally_"], index)
-        if "undo" in one:
+                if "finally_" in plan:
+                    self._final(child, plan["finally_"], index)
+        if "undo" in plan:
             self.steps[index]["compensate"] = len(self.steps)
             self.steps.append(
-                {"id": one["undo"], "body": -1, "action": "task", "effect": "idempotent",
+                {"id": plan["undo"], "body": -1, "action": "task", "effect": "idempotent",
                  "input": ["expr", self._expression(X(lambda names: names["output"]))]}
             )  # fmt: skip
 
@@ -235,14 +235,14 @@ class _Builder:
                 }
             )
 
-    def _fill(self, one: Described, indexes: dict[str, int], default: str) -> None:
-        spec = self.steps[indexes[one["id"]]]
+    def _fill(self, plan: Described, indexes: dict[str, int], default: str) -> None:
+        spec = self.steps[indexes[plan["id"]]]
         spec.setdefault("action", "task")
         spec.setdefault("effect", "pure")
         spec["named"] = ["output", "status", "outcome", "error", "items"]
         spec["carries"] = True
-        spec["split"] = self._split(one.get("next", default), indexes)
-        for key, value in one.items():
+        spec["split"] = self._split(plan.get("next", default), indexes)
+        for key, value in plan.items():
             if key == "join":
                 spec["join"] = self._join(value)
             elif key == "on_error":
@@ -254,8 +254,8 @@ class _Builder:
         if "trigger" in spec:
             spec["sources"].append(TRIGGER)
         for target in self._targets(spec):
-            if target >= 0 and indexes[one["id"]] not in self.steps[target]["sources"]:
-                self.steps[target]["sources"].append(indexes[one["id"]])
+            if target >= 0 and indexes[plan["id"]] not in self.steps[target]["sources"]:
+                self.steps[target]["sources"].append(indexes[plan["id"]])
 
     def _index(self, name: str) -> int:
         return next(i for i, s in enumerate(self.steps) if s["id"] == name)
@@ -296,11 +296,11 @@ class _Builder:
 
     def _targets(self, spec: Described) -> list[int]:
         split = spec["split"]
-        found = [split["to"]] if "to" in split else []
-        found += [entry["to"] for entry in split.get("entries", ())]
-        found += [*split.get("outcomes", {}).values()]
-        found += [split["otherwise"]] if "otherwise" in split else []
-        return found + [h["to"] for h in spec.get("on_error", ()) if "to" in h]
+        targets = [split["to"]] if "to" in split else []
+        targets += [entry["to"] for entry in split.get("entries", ())]
+        targets += [*split.get("outcomes", {}).values()]
+        targets += [split["otherwise"]] if "otherwise" in split else []
+        return targets + [h["to"] for h in spec.get("on_error", ()) if "to" in h]
 
     def _expression(self, expression: X) -> int:
         number = len(self.functions)
@@ -364,10 +364,12 @@ def graph(
     if finally_:
         builder._final(0, finally_, -1)
     builder._opens(0, opens)
-    subflows = [builder.subflow(name, one) for name, one in (flows or {}).items()]
+    subflows = [builder.subflow(name, value) for name, value in (flows or {}).items()]
     for spec in builder.steps:
         if "flow" in spec:
-            spec["child"] = next(one["body"] for one in subflows if one["id"] == spec["flow"])
+            spec["child"] = next(
+                subflow["body"] for subflow in subflows if subflow["id"] == spec["flow"]
+            )
     indexes = builder.indexes()
     builder.lead_back(on_error or (), indexes)
     compiled: Described = {"id": "test", "version": "0", "format": FORMAT, "evaluator": "functions"}
@@ -377,7 +379,7 @@ def graph(
             compiled[key] = {n: {"value": builder._resolved(o)} for n, o in value.items()}
         else:
             compiled[key] = builder._resolved(value)
-    triggered = [index for index, one in enumerate(builder.steps) if "trigger" in one]
+    triggered = [index for index, plan in enumerate(builder.steps) if "trigger" in plan]
     if triggered:
         compiled["triggered"] = triggered
     if subflows:

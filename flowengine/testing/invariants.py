@@ -175,11 +175,11 @@ def questions_are_waited_for(simulator: Simulated) -> None:
         owner, digest = wait["asks"]
         assert answers[owner][digest] == number
         assert wait["units"], "no unit waits for it"
-        assert all(number in state["units"][one]["asks"] for one in wait["units"])
+        assert all(number in state["units"][unit]["asks"] for unit in wait["units"])
     for owner, about in answers.items():
         assert about, "nothing is kept for an owner of nothing"
         assert not owner or owner in state["units"], "an answer stands as long as its owner"
-        assert all(isinstance(one, dict) or one in open_ for one in about.values())
+        assert all(isinstance(target, dict) or target in open_ for target in about.values())
 
 
 def calls_run_as_they_were_approved(simulator: Simulated) -> None:
@@ -238,11 +238,11 @@ def shared_locks_are_those_claimed(simulator: Simulated) -> None:
     stated = [(u["lock"], n) for n, u in state["units"].items() if is_shared(u.get("lock", "0"))]
     if "bound" in state and state["status"] not in ENDED:
         stated.append((state["bound"][0], 0))
-    claimed = [(one.lock, one.unit) for queue in simulator.claims.values() for one in queue]
+    claimed = [(claim.lock, claim.unit) for queue in simulator.claims.values() for claim in queue]
     assert sorted(stated) == sorted(claimed), f"the state has {stated}; claimed is {claimed}"
     waited = state.get("claims", {})
     for queue in simulator.claims.values():
-        held = [one for one in queue if one.unit not in waited]
+        held = [claim for claim in queue if claim.unit not in waited]
         assert held == queue[: len(held)], "who came first has it first"
         assert len(held) <= queue[0].permits, "more have a lock than it permits"
 
@@ -401,8 +401,8 @@ def each_scope_is_cleaned_up_once(simulator: Simulated) -> None:
         child = graph.node(seen.step).child
         if seen.status == "running" and child >= 0 and graph.body(child).final >= 0:
             due[f"{seen.address}/finally"] += 1
-    found = {address: times for address, times in begun.items() if address.endswith("finally")}
-    assert found == dict(due), f"cleaned up: {found}; due: {dict(due)}"
+    times = {address: times for address, times in begun.items() if address.endswith("finally")}
+    assert times == dict(due), f"cleaned up: {times}; due: {dict(due)}"
 
 
 def it_does_not_stall(simulator: Simulated) -> None:

@@ -74,15 +74,15 @@ def anything(*, times: int = 2) -> Outside:
     """
 
     def may(simulator: Simulator) -> list[Happening]:
-        found: list[Happening] = []
+        happenings: list[Happening] = []
         for wait in simulator.waits():
             if wait["kind"] == "approval":
                 choices = [choice["id"] for choice in wait["choices"]]
-                found += deciding(wait["address"], *choices)(simulator)
+                happenings += deciding(wait["address"], *choices)(simulator)
         for signal in simulator.graph.flow.get("signals", {}):
             key = simulator.state["keys"].get(signal)
-            found += sending(signal, key=key, times=times)(simulator)
-        return found
+            happenings += sending(signal, key=key, times=times)(simulator)
+        return happenings
 
     return may
 

@@ -134,7 +134,7 @@ class Player(Driver):
         self._withdrawn: set[tuple[int, int]] = set()
         self._open: dict[int, tuple[int, int]] = {}
         self._addresses: dict[tuple[int, int], str] = {}
-        self._forks = [one.fork for one in case.operator if one.fork is not None]
+        self._forks = [action.fork for action in case.operator if action.fork is not None]
         """Steps that are held until an operator begins them, in order."""
         self.host.subscribers.append(self._told)
 
@@ -334,7 +334,7 @@ class Player(Driver):
             given = run.input.get("args", {}) if run.args is None else run.args
             bound = run.input.get("bind") or {}
             described = schema.get("properties", {})
-            given = {**given, **{name: one for name, one in bound.items() if name in described}}
+            given = {**given, **{name: value for name, value in bound.items() if name in described}}
             fault = _fault(schema, without_secrets(given), "arguments")
             if fault is not None:
                 return {"type": "ValidationError", "message": fault, "data": None}
@@ -482,11 +482,13 @@ def _without_files(flow: CompiledFlow) -> CompiledFlow:
 
     def schema(given: Any) -> Any:
         if isinstance(given, list):
-            return [schema(one) for one in given]
+            return [schema(item) for item in given]
         if not isinstance(given, dict):
             return given
         path = given.get("format") == "path"
-        return {key: schema(one) for key, one in given.items() if not (path and key == "format")}
+        return {
+            key: schema(value) for key, value in given.items() if not (path and key == "format")
+        }
 
     return {**flow, "inputs": schema(flow.get("inputs", {}))}
 
@@ -496,9 +498,10 @@ def entry_of(reply: Reply) -> dict[str, Any]:
     names = ("text", "reasoning", "finish", "usage", "provider_parts")
     entry = {name: as_data(getattr(reply, name)) for name in names if reply.has(name)}
     if reply.calls:
-        calls = [{"name": one.name, "arguments": as_data(one.arguments) or {}, "id": one.id or ""}
-                 for one in reply.calls]  # fmt: skip
-        entry["calls"] = calls
+        entry["calls"] = [
+            {"name": call.name, "arguments": as_data(call.arguments) or {}, "id": call.id or ""}
+            for call in reply.calls
+        ]
     return entry
 
 

@@ -87,7 +87,7 @@ class _Draws:
             self.trigger(whole["steps"])
         whole["on_error"] = []
         if self.chance(0.4):
-            again = self.random.choice([one["id"] for one in whole["steps"]])
+            again = self.random.choice([plan["id"] for plan in whole["steps"]])
             handlers: list[Described] = [
                 {"compensate": True, "do": "raise"},
                 {"do": "next", "to": again, "types": ["Drawn", "TooFew", "LimitExceeded"]},
@@ -139,7 +139,7 @@ class _Draws:
         """Add triggers: messages or writes that start tokens, perhaps the only ones."""
         if not self.chance(0.25):
             return
-        for one in self.random.sample(steps, 1):
+        for plan in self.random.sample(steps, 1):
             kinds: list[Described] = [
                 {"signals": ["s"]},
                 {"signals": ["s"], "transient": True},
@@ -147,7 +147,7 @@ class _Draws:
                 {"signals": ["s", "t"], "all": True},
                 {"state": "k"},
             ]
-            one["trigger"] = self.random.choice(kinds)
+            plan["trigger"] = self.random.choice(kinds)
 
     # Bodies
 
@@ -156,21 +156,21 @@ class _Draws:
         outer, self.once = self.once, self.chance(0.4) if once is None else once
         tangled = not self.once and self.chance(0.35)
         parts = [self.part() for _ in range(self.random.randint((most + 1) // 2, most))]
-        names = [one["id"] for part in parts for one in part]
-        outside, steps = list(self.before), [one for part in parts for one in part]
-        for number, one in enumerate(steps):
+        names = [plan["id"] for part in parts for plan in part]
+        outside, steps = list(self.before), [plan for part in parts for plan in part]
+        for number, plan in enumerate(steps):
             ahead = [*names[number + 1 :], "end"]
-            follows = one.pop("next", None)
+            follows = plan.pop("next", None)
             if isinstance(follows, str):  # a branch: all its ways lead to the join
                 ahead = [follows]
             if tangled and self.chance(0.3):
                 follows = self.anywhere(names)
-                one["join"] = self.random.choice(JOINS)(self)
+                plan["join"] = self.random.choice(JOINS)(self)
             elif follows is None:
                 follows = self.onwards(ahead)
-            self.step(one, names, ahead, depth)
-            one["next"] = self.by_outcome(one, follows, ahead)
-            self.before.append(one["id"])
+            self.step(plan, names, ahead, depth)
+            plan["next"] = self.by_outcome(plan, follows, ahead)
+            self.before.append(plan["id"])
         self.before, self.once = outside, outer
         return steps
 
@@ -180,9 +180,9 @@ class _Draws:
             return [step(self.name())]
         branches = [step(self.name()) for _ in range(self.random.randint(2, 3))]
         last = step(self.name(), join=self.meeting(len(branches)))
-        first = step(self.name(), next={"all": [one["id"] for one in branches]})
-        for one in branches:
-            one["next"] = last["id"]
+        first = step(self.name(), next={"all": [branch["id"] for branch in branches]})
+        for branch in branches:
+            branch["next"] = last["id"]
         return [first, *branches, last]
 
     def meeting(self, branches: int) -> Any:
@@ -213,9 +213,9 @@ class _Draws:
         ways = [(self.condition(), name) for name in several]
         return {pick(["first", "all"]): [*ways, ("else", pick(targets))]}
 
-    def by_outcome(self, one: Described, follows: Any, ahead: list[str]) -> Any:
+    def by_outcome(self, plan: Described, follows: Any, ahead: list[str]) -> Any:
         """Route some steps with several outcomes by their outcome."""
-        named = {"approval": "no", "wait": "a", "flow": "a"}.get(one.get("action", ""))
+        named = {"approval": "no", "wait": "a", "flow": "a"}.get(plan.get("action", ""))
         if named is None or not isinstance(follows, str) or self.chance(0.5):
             return follows
         return {"outcome": {named: self.random.choice(ahead[:2]), "else": follows}}
@@ -245,55 +245,57 @@ class _Draws:
 
     # Steps
 
-    def step(self, one: Described, names: list[str], ahead: list[str], depth: int) -> None:
+    def step(self, plan: Described, names: list[str], ahead: list[str], depth: int) -> None:
         """Fill in a step: its action and modifiers."""
         if self.once and self.chance(0.4):
-            one["effect"] = "once"
+            plan["effect"] = "once"
             return
-        self.action(one, depth, names)
-        action = one.get("action", "task")
-        if action == "task" and not one.keys() & {"group", "parallel"}:
-            self.task(one)
-        self.repeat(one)
+        self.action(plan, depth, names)
+        action = plan.get("action", "task")
+        if action == "task" and not plan.keys() & {"group", "parallel"}:
+            self.task(plan)
+        self.repeat(plan)
         for key, likely, value in MODIFIERS:
             if self.chance(likely):
-                one[key] = value(self)
+                plan[key] = value(self)
         if self.chance(0.8 if action == "fail" else 0.4):
-            one["on_error"] = [self.handler(names, ahead) for _ in range(self.random.randint(1, 2))]
+            plan["on_error"] = [
+                self.handler(names, ahead) for _ in range(self.random.randint(1, 2))
+            ]
         if self.chance(0.25) and action == "task":
-            one["undo"] = f"undo_{one['id']}"
-            one["effect"] = one.get("effect", "once")
+            plan["undo"] = f"undo_{plan['id']}"
+            plan["effect"] = plan.get("effect", "once")
 
-    def action(self, one: Described, depth: int, names: list[str]) -> None:
+    def action(self, plan: Described, depth: int, names: list[str]) -> None:
         kind = self.random.random()
         if self.flows and kind > 0.8:
             given = v(x(lambda names: {"n": _of(names, "k")}))
-            one.update(action="flow", flow=self.random.choice(self.flows), args=given)
+            plan.update(action="flow", flow=self.random.choice(self.flows), args=given)
             if self.chance(0.15):
-                one.update({k: a for k, a in calls("tool", {}).items() if k == "approval"})
+                plan.update({k: a for k, a in calls("tool", {}).items() if k == "approval"})
         elif kind < 0.5:
-            one["effect"] = self.random.choice(["pure", "idempotent", "once"])
+            plan["effect"] = self.random.choice(["pure", "idempotent", "once"])
         elif kind < 0.55:
-            one["action"] = "none"
+            plan["action"] = "none"
         elif kind < 0.65 and depth:
-            self.group(one, depth)
+            self.group(plan, depth)
         elif kind < 0.71:
-            one.update(action="wait", wait=self.wait())
+            plan.update(action="wait", wait=self.wait())
         elif kind < 0.76:
-            one.update(action="approval", **self.approval())
+            plan.update(action="approval", **self.approval())
         elif kind < 0.78:
             failure = {"type": "Drawn", "message": "drawn", "retryable": True}
-            one.update(action="fail", input=v(failure))
+            plan.update(action="fail", input=v(failure))
         elif kind < 0.8:
-            self.cancel(one, names)
+            self.cancel(plan, names)
 
-    def group(self, one: Described, depth: int) -> None:
+    def group(self, plan: Described, depth: int) -> None:
         word = self.random.choice(["group", "parallel"])
-        one[word] = self.body(depth - 1, 3)
+        plan[word] = self.body(depth - 1, 3)
         if self.chance(0.4):
-            one["finally_"] = self.body(0, 2)
+            plan["finally_"] = self.body(0, 2)
         if word == "parallel":
-            for inner in one[word]:
+            for inner in plan[word]:
                 inner["next"] = self.random.choice(["end", "end", "end_all"])
                 inner["join"] = "each"
 
@@ -320,54 +322,54 @@ class _Draws:
         asked = {"title": "t", "choices": CHOICES, "expires": "1h", **self.random.choice(more)}
         return {"input": v(asked), "raises": {"expired": "Expired", "no": "Rejected"}}
 
-    def cancel(self, one: Described, names: list[str]) -> None:
+    def cancel(self, plan: Described, names: list[str]) -> None:
         how = self.random.choice(["cancelled", "succeeded", "failed"])
         cancel: Described = {"targets": [self.random.choice(names)], "outcome": how}
         if self.chance(0.1):
             cancel = {"targets": [], "execution": True, "reason": ["const", "drawn"]}
-        one.update(action="cancel", cancel=cancel)
+        plan.update(action="cancel", cancel=cancel)
 
-    def task(self, one: Described) -> None:
+    def task(self, plan: Described) -> None:
         """Fill in the input of a task, and its locks, environments and approvals."""
         kind = self.random.random()
         if kind < 0.07:
             scope = self.random.choice(["step", "region", "execution"])
             names = self.random.sample(["box", "db"], self.random.randint(1, 2))
-            one.update(needs({name: {"scope": scope, **ASKED} for name in names}))
+            plan.update(needs({name: {"scope": scope, **ASKED} for name in names}))
         elif kind < 0.17:
             fields = self.random.choice([{}, {"expires": "1h"}])
-            one.update(calls("tool", {"n": self.random.randint(0, 3)}, **fields))
-            one["counts"], one["caller_limit"] = "tool", ["agent", 100]
+            plan.update(calls("tool", {"n": self.random.randint(0, 3)}, **fields))
+            plan["counts"], plan["caller_limit"] = "tool", ["agent", 100]
         elif kind < 0.27:
-            one["reads"] = self.random.choice([["k"], ["open"], ["k", "open"]])
+            plan["reads"] = self.random.choice([["k"], ["open"], ["k", "open"]])
         elif kind < 0.4:
-            self.meter(one)
+            self.meter(plan)
         elif kind < 0.6:
-            one["input"] = v(self.earlier())
+            plan["input"] = v(self.earlier())
         if self.chance(0.1):
-            one["on_crash"] = self.random.choice(["ask", "retry", "fail"])
+            plan["on_crash"] = self.random.choice(["ask", "retry", "fail"])
         if self.chance(0.05):
-            one["key"] = v("the same")
+            plan["key"] = v("the same")
 
-    def meter(self, one: Described) -> None:
+    def meter(self, plan: Described) -> None:
         """Let a task use tokens: as many as its result, a number."""
-        one["meters"] = {"tokens": {"used": [[]], "reserved": ["most"]}}
-        one["input"] = v({"most": 9})
+        plan["meters"] = {"tokens": {"used": [[]], "reserved": ["most"]}}
+        plan["input"] = v({"most": 9})
         if self.chance(0.5):  # some attempts measure their usage before they begin
             least = self.random.randint(0, 12)
             need = [least, least + self.random.randint(0, 20), self.random.randint(0, 3)]
-            one["meters"]["tokens"] = {"used": [[]], "measured": True, "needs": need}
+            plan["meters"]["tokens"] = {"used": [[]], "measured": True, "needs": need}
         if self.chance(0.3):
-            one["meters"]["tool_calls"] = {}
+            plan["meters"]["tool_calls"] = {}
 
-    def repeat(self, one: Described) -> None:
+    def repeat(self, plan: Described) -> None:
         if self.chance(0.15):
-            one["map"] = self.map()
+            plan["map"] = self.map()
         elif self.chance(0.1):
             test = self.random.choice(["until", "before"])
-            one["loop"] = {test: x(self.condition()), "max": v(self.random.randint(2, 4))}
+            plan["loop"] = {test: x(self.condition()), "max": v(self.random.randint(2, 4))}
             more: list[Described] = [{}, {}, {"keep": True}, PAUSES]
-            one["loop"] |= self.random.choice(more)
+            plan["loop"] |= self.random.choice(more)
 
     def map(self) -> Described:
         spec: Described = {"over": v(self.random.randint(0, 4)), "names": NAMES}

@@ -86,7 +86,7 @@ class _Play:
     def moves(self) -> bool:
         """Let something happen by itself. Time passes rarely, or if nothing else can happen."""
         can = self.played.possible()
-        now = [one for one in can if one.name != TIME]
+        now = [move for move in can if move.name != TIME]
         if now and (len(now) == len(can) or not self.chance(0.02)):
             self.let(now)
         elif self.answers():
@@ -94,7 +94,7 @@ class _Play:
         elif self.is_waited_for() and (not can or self.chance(0.7)):
             self.send()
         elif can:
-            self.let([one for one in can if one.name == TIME])
+            self.let([move for move in can if move.name == TIME])
         else:
             return False
         return True
@@ -106,7 +106,7 @@ class _Play:
 
     def answers(self) -> bool:
         """Decide one question, mostly with an approval, and return whether one was open."""
-        asked = [one for one in self.played.waits() if one["kind"] in ("approval", "question")]
+        asked = [wait for wait in self.played.waits() if wait["kind"] in ("approval", "question")]
         if not asked:
             return False
         wait = self.random.choice(asked)
@@ -153,7 +153,11 @@ class _Play:
         for run in list(played.stopped.values()):
             if self.chance(0.5):
                 played.end_late(run, 1)
-        failed = [one.address for one in played.observations if one.status == "failed"]
+        failed = [
+            observation.address
+            for observation in played.observations
+            if observation.status == "failed"
+        ]
         step = self.random.choice(failed) if failed and self.chance(0.3) else None
         try:
             played.retry(step)

@@ -67,8 +67,10 @@ class _Tangle:
         self.draw = draw
         self.most = most
         self.topics = draw.sample(TOPICS, draw.randint(0, topics))
-        self.actions = [one for topic in self.topics for one in ACTIONS.get(topic, ())]
-        self.modifiers = [one for topic in self.topics for one in MODIFIERS.get(topic, ())]
+        self.actions = [action for topic in self.topics for action in ACTIONS.get(topic, ())]
+        self.modifiers = [
+            modifier for topic in self.topics for modifier in MODIFIERS.get(topic, ())
+        ]
         self.orderly = draw.random() < 0.5
         self.flows = ["f", "g"][: draw.randint(1, 2)] if "flows" in self.topics else []
 
@@ -102,13 +104,13 @@ class _Tangle:
 
     def cleaning(self, names: list[str]) -> dict[str, Any]:
         """Return the error handlers and the `finally` of a flow."""
-        found: dict[str, Any] = {}
+        spec: dict[str, Any] = {}
         if self.draw.random() < 0.4:
-            found["finally"] = [_task(f"{names[0]}_end")]
+            spec["finally"] = [_task(f"{names[0]}_end")]
         if self.draw.random() < 0.6:
             again = [{"type": "Odd", "next": self.draw.choice(names)}]
-            found["on_error"] = self.draw.choice(["compensate", again])
-        return found
+            spec["on_error"] = self.draw.choice(["compensate", again])
+        return spec
 
     def triggered(self, names: list[str]) -> list[Step]:
         """Return steps that begin only on messages and writes."""

@@ -99,14 +99,14 @@ def recorded(
         The case, in the simplest form with the same history.
     """
     mask = Secrets(flow.compiled.get("secrets", {})).mask
-    found: list[RecordedCase] = []
+    cases: list[RecordedCase] = []
     for timed, apart in ((False, 0), (False, 1), (True, 0), (True, 1)):
         tape = _Tape(graph, events, execution, apart)
         case = mask(tape.case(name, timed=timed))
-        found.append(RecordedCase(case, tape.lost or _apart(flow, events, case)))
-        if not found[-1].differences:
+        cases.append(RecordedCase(case, tape.lost or _apart(flow, events, case)))
+        if not cases[-1].differences:
             break
-    return found[-1]
+    return cases[-1]
 
 
 def _as_if_never_moved(
@@ -117,15 +117,15 @@ def _as_if_never_moved(
     Raises:
         Conflict: It differs from the actual history. A case has only one version.
     """
-    found = [event for event in events if event["type"] != "upgraded"]
-    before, now = (_history(flows, hash, one) for one in (events, found))
+    kept = [event for event in events if event["type"] != "upgraded"]
+    before, now = (_history(flows, hash, one) for one in (events, kept))
     for difference in _first_apart(before, now):
         raise Conflict(
             f"execution {execution} was moved to another version of its flow, and a case can have "
             f"only one. With the later version alone, its history differs: {difference}",
             hint="run the later version with the same inputs, and record that execution",
         )
-    return found
+    return kept
 
 
 def _without_failures(events: list[Any]) -> list[Any]:
@@ -134,25 +134,25 @@ def _without_failures(events: list[Any]) -> list[Any]:
     In a case, such an attempt does not end: an operator starts its step again. A case cannot
     express other effects of a retry, and its replay then has another history.
     """
-    found: list[Any] = []
+    ordered: list[Any] = []
     for event in events:
         hold = event.get("hold", {})
-        before = found[-1] if found else {}
+        before = ordered[-1] if ordered else {}
         if (
             event["type"] == "retry"
             and before.get("holds") == hold
             and before["type"] == "failed"
             and hold.get("unit") == [before["unit"]]
         ):
-            found[-1] = {
+            ordered[-1] = {
                 "type": "retry",
                 "at": event["at"],
                 "unit": before["unit"],
                 "by": event["by"],
             }
         else:
-            found.append(event)
-    return found
+            ordered.append(event)
+    return ordered
 
 
 class _Call(NamedTuple):
@@ -250,7 +250,7 @@ class _Tape:
         A case makes no estimates, so the call fails there.
         """
         run = self._measured.pop((event["unit"], event["attempt"]))
-        errors = (one.error for one in seen if one.address == run.address and one.error)
+        errors = (step.error for step in seen if step.address == run.address and step.error)
         for error in errors:
             if error["type"] == "BudgetExceeded":
                 key = run.unit, run.attempt
@@ -401,13 +401,13 @@ class _Tape:
             "tools": self._tools(timed),
             "agents": self._agents(timed),
             "approvals": self._approvals(timed),
-            "signals": [_timely(one, "at", timed) for one in self._signals],
+            "signals": [_timely(signal, "at", timed) for signal in self._signals],
             "cancel": None if self._cancel is None else _timely(self._cancel, "at", timed),
-            "operator": [_timely(one, "at", True) for one in self._operator],
+            "operator": [_timely(decision, "at", True) for decision in self._operator],
         }
         if self.state["status"] not in ENDED:
             case["until"] = format_duration(self._since_start() + 1)
-        return {**{key: one for key, one in case.items() if one}, "expect": self._expected()}
+        return {**{key: value for key, value in case.items() if value}, "expect": self._expected()}
 
     def _agents(self, timed: bool) -> dict[str, Any]:
         """Return the replies of models."""
@@ -484,7 +484,7 @@ class _Tape:
             expect["error"] = {"type": error["type"], "message": error["message"]}
             if error.get("step"):
                 expect["error"]["step"] = error["step"]
-        values = {key: in_file(one[0]) for key, one in state["vars"].items() if "/" not in key}
+        values = {key: in_file(value[0]) for key, value in state["vars"].items() if "/" not in key}
         if values:
             expect["state"] = values
         waits = [wait["record"]["address"] for wait in state["waits"].values()]
@@ -499,12 +499,12 @@ def _by_place(made: Mapping[str, list[tuple[str, dict[str, Any]]]]) -> dict[str,
     Args:
         made: Name → address and entry, in order.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for short, entries in made.items():
         one_place = len({place(address) for address, _ in entries}) == 1
         for address, entry in entries:
-            found.setdefault(short if one_place else address, []).append(entry)
-    return found
+            fields.setdefault(short if one_place else address, []).append(entry)
+    return fields
 
 
 def text_of(case: Mapping[str, Any], indent: int = 2) -> str:
@@ -528,15 +528,17 @@ def in_file(value: Any) -> Any:
 
         return {"$base64": b64encode(value).decode()}
     if isinstance(value, dict):
-        return {key: in_file(one) for key, one in value.items()}
-    return [in_file(one) for one in value] if isinstance(value, list) else value
+        return {key: in_file(entry) for key, entry in value.items()}
+    return [in_file(item) for item in value] if isinstance(value, list) else value
 
 
 def _timely(entry: Mapping[str, Any], key: str, exact: bool) -> dict[str, Any]:
     """Return an entry with its time as a duration, without empty keys."""
     ms = entry[key] if exact else entry[key] // 1000 * 1000
     fields = {**entry, key: format_duration(ms)}
-    return {name: one for name, one in fields.items() if one not in (None, "", False, "0s", {})}
+    return {
+        name: field for name, field in fields.items() if field not in (None, "", False, "0s", {})
+    }
 
 
 def _raised(error: Mapping[str, Any]) -> dict[str, Any]:
@@ -561,11 +563,11 @@ def _apart(flow: LoadedFlow, events: Sequence[Event], case: dict[str, Any]) -> l
             player.play()
         except InputError as error:
             return [f"the inputs are refused: {error.message}"]
-        found = [one.message for one in problems(parsed, player)]
+        messages = [problem.message for problem in problems(parsed, player)]
         played = read(player.host.store, player.execution.id)
         flows = player.host.flows
         whole = [_history(flows, flow.form, one) for one in (events, line(played, len(played) - 1))]
-    return found or list(_first_apart(*whole))
+    return messages or list(_first_apart(*whole))
 
 
 def _history(flows: LinkedFlows, hash: str, events: Sequence[Event]) -> list[dict[str, Any]]:
@@ -582,10 +584,12 @@ def _timeless(value: Any) -> Any:
     """Return a value without times, the marks of untrusted text, and how a decision came in."""
     if isinstance(value, dict):
         return {
-            key: _timeless(one) for key, one in value.items() if key not in {"via", "entered_by"}
+            key: _timeless(entry)
+            for key, entry in value.items()
+            if key not in {"via", "entered_by"}
         }
     if isinstance(value, list):
-        return [_timeless(one) for one in value]
+        return [_timeless(item) for item in value]
     return TIME.sub("TIME", unmarked(value)) if isinstance(value, str) else value
 
 

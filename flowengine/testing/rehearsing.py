@@ -79,9 +79,11 @@ def unadapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
     data = _data(text)
     returns = step.get("task", {}).get("returns") or {}
     is_text = returns.get("type") == "string" or not isinstance(data, dict | list)
-    made = [(one, adapted(flow, run, one)) for one in ((text, data) if is_text else (data, text))]
-    same = [one for one, output in made if output == value]  # numbers have no mark, texts have
-    return [*same, *(one for one, output in made if all_unmarked(output) == shown), value][0]
+    made = [
+        (form, adapted(flow, run, form)) for form in ((text, data) if is_text else (data, text))
+    ]
+    same = [form for form, output in made if output == value]  # numbers have no mark, texts have
+    return [*same, *(form for form, output in made if all_unmarked(output) == shown), value][0]
 
 
 def _data(text: Any) -> Any:

@@ -52,8 +52,8 @@ class RequestHistory:
         place = without_repetition(run.address)
         before = self._last.get(place, {})
         self._last[place] = asked = all_unmarked(asked)
-        return {name: _new(before.get(name), one) for name, one in asked.items()
-                if name not in before or before[name] != one}  # fmt: skip
+        return {name: _new(before.get(name), value) for name, value in asked.items()
+                if name not in before or before[name] != value}  # fmt: skip
 
 
 def _new(before: Any, now: Any) -> Any:
@@ -96,23 +96,23 @@ class Scripts:
         rehearsed = rehearsal is not None
         if rehearsal is not None and rehearsal.asked is not None:
             return self._reply(run, rehearsal.asked)
-        found = next((name for name in self.names_of(run) if name in scripts), None)
-        if found is None and self._flow["steps"][run.step]["kind"] == OPENING:
+        name = next((name for name in self.names_of(run) if name in scripts), None)
+        if name is None and self._flow["steps"][run.step]["kind"] == OPENING:
             return Answer.model_validate({"return": None})
-        if found is None and rehearsed:
+        if name is None and rehearsed:
             return Reply.model_validate({})
-        if found is None:
+        if name is None:
             raise CaseFailed(self._no_script(run))
-        script = scripts[found]
+        script = scripts[name]
         if script.calls is None:
             answer: Answer | None = script
         else:
-            turn = self._answers.setdefault(found, iter(script.calls))
+            turn = self._answers.setdefault(name, iter(script.calls))
             answer = next(turn, None)
         if answer is None:
             count = len(script.calls or ())
             message = (
-                f"'{run.address}' makes one more call than tools.{found} has answers ({count}):"
+                f"'{run.address}' makes one more call than tools.{name} has answers ({count}):"
                 " add one to the list"
             )
             raise CaseFailed(message, script.loc)
@@ -126,19 +126,19 @@ class Scripts:
         """Return the next reply of a model."""
         id = self._flow["steps"][run.step]["id"]
         names = (run.address, without_repetition(run.address), id)
-        found = next((name for name in names if name in self._case.agents), None)
-        if found is None:
+        name = next((name for name in names if name in self._case.agents), None)
+        if name is None:
             raise CaseFailed(
                 f"'{run.address}' calls a model, and the case has no reply for it. Add: "
                 f"agents: {{{id}: [{{text: ...}}]}}"
             )
-        replies = self._case.agents[found].in_order
-        reply = next(self._replies.setdefault(found, iter(replies)), None)
+        replies = self._case.agents[name].in_order
+        reply = next(self._replies.setdefault(name, iter(replies)), None)
         if reply is None:
             raise CaseFailed(
-                f"'{run.address}' calls a model once more than agents.{found} has replies "
+                f"'{run.address}' calls a model once more than agents.{name} has replies "
                 f"({len(replies)}): add one to the list",
-                (*self._case.loc, "agents", found),
+                (*self._case.loc, "agents", name),
             )
         new = self._asked.new(run, asked)
         if reply.has("with_") and as_data(reply.with_) != new:
@@ -226,8 +226,8 @@ def without_secrets(value: Plain) -> Plain:
         parts = [p if isinstance(p, str) else f"${{{{ secrets.{p[0]} }}}}" for p in value.parts]
         return "".join(parts)
     if isinstance(value, dict):
-        return {key: without_secrets(one) for key, one in value.items()}
-    return [without_secrets(one) for one in value] if isinstance(value, list) else value
+        return {key: without_secrets(entry) for key, entry in value.items()}
+    return [without_secrets(item) for item in value] if isinstance(value, list) else value
 
 
 def _others(what: str, address: str, wanted: Plain, asked: Plain) -> str:

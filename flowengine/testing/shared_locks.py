@@ -27,10 +27,10 @@ class SharedLocks:
         if isinstance(command, Claim):
             queue.append(command)
         else:
-            queue[:] = [one for one in queue if one.unit != command.unit]
+            queue[:] = [claim for claim in queue if claim.unit != command.unit]
             self._told.pop((command.lock, command.unit), None)
-        for one in queue[: queue[0].permits if queue else 0]:
-            self._told.setdefault((one.lock, one.unit), False)
+        for claim in queue[: queue[0].permits if queue else 0]:
+            self._told.setdefault((claim.lock, claim.unit), False)
         if not queue:
             del self.claims[command.lock]
 
@@ -50,7 +50,7 @@ class SharedLocks:
         if "bound" in state:
             claims.append(Claim(state["bound"][0], 0, state["bound"][1], "queue"))
         self._told.clear()
-        for claim in sorted(claims, key=lambda one: one.unit in waiting):
+        for claim in sorted(claims, key=lambda claim: claim.unit in waiting):
             self.note(claim)
             if claim.unit not in waiting:
                 self.tell(claim.lock, claim.unit)

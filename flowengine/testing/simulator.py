@@ -294,19 +294,19 @@ class Simulator:
         """
         if self.status in ENDED:
             return []
-        found = [
+        happenings = [
             Happening(f"{lock} is granted to {unit}", partial(self._grant, lock, unit))
             for lock, unit in self.locks.untold()
         ]
         for run in self.running.values():
-            found += self._endings(run)
+            happenings += self._endings(run)
         timers = self.state["timers"].values()
         moves = any(timer["why"] != "remind" for timer in timers)  # reminders are repeated forever
-        if moves and (self.order == "random" or not found):
-            found.append(Happening("time passes", self.pass_time))
+        if moves and (self.order == "random" or not happenings):
+            happenings.append(Happening("time passes", self.pass_time))
         for may in self.outside:
-            found += may(self)
-        return found
+            happenings += may(self)
+        return happenings
 
     def step(self) -> bool:
         """Make one thing happen.
@@ -445,7 +445,7 @@ class Simulator:
         held = retrace(self._flows, str(len(self._forms) - 1), unpacked(self.journal), step)
         self.retries += 1
         if step is not None:  # all that is in it is asked to run again
-            self.done = {one for one in self.done if not within(one[1], step)}
+            self.done = {unit for unit in self.done if not within(unit[1], step)}
         self.state = held.state
         self.running.clear()
         late: list[Any] = held.late
@@ -496,7 +496,7 @@ class Simulator:
 
     def _measure(self, run: Run, given: Any) -> None:
         meters = self.graph.node(run.step).meters or {}
-        stated = {meter: one["needs"] for meter, one in meters.items() if "needs" in one}
+        stated = {meter: value["needs"] for meter, value in meters.items() if "needs" in value}
         needs = given.needs(run) if isinstance(given, Measures) else stated
         self.apply(
             {"type": "measured", "at": self.now, "unit": run.unit, "attempt": run.attempt,

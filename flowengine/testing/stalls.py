@@ -107,15 +107,15 @@ def find_stall(flow: CompiledFlow, *, limit: int = TRIES, seed: int = 0) -> Stal
     for number, chooser in enumerate(choosers()):
         if number == limit // 2:
             break
-        found = play(chooser.choose)
-        if found is not None:
-            return Stall(*found, complete=False)
+        stall = play(chooser.choose)
+        if stall is not None:
+            return Stall(*stall, complete=False)
     else:
         return Stall(None, [], complete=True)
     for number in range(limit - limit // 2):
-        found = play(random.Random(f"{seed}/{number}").randrange)
-        if found is not None:
-            return Stall(*found, complete=False)
+        stall = play(random.Random(f"{seed}/{number}").randrange)
+        if stall is not None:
+            return Stall(*stall, complete=False)
     return Stall(None, [], complete=False)
 
 
@@ -211,24 +211,24 @@ def _simulator(flow: CompiledFlow, choose: Choose) -> tuple[Simulator, Open]:
 def _conditions(node: Any) -> Iterator[int]:
     """Yield the numbers of the expressions that are conditions."""
     if isinstance(node, dict):
-        for key, one in node.items():
-            if key in CONDITIONS and isinstance(one, int) and not isinstance(one, bool):
-                yield one
+        for key, value in node.items():
+            if key in CONDITIONS and isinstance(value, int) and not isinstance(value, bool):
+                yield value
             elif key not in ("expressions", "task"):
-                yield from _conditions(one)
+                yield from _conditions(value)
     elif isinstance(node, list):
-        for one in node:
-            yield from _conditions(one)
+        for item in node:
+            yield from _conditions(item)
 
 
 def _types(flow: CompiledFlow) -> list[str]:
     """Return the types of errors with which a task may fail: those of handlers, and another one."""
-    found = {"Odd"}
+    names = {"Odd"}
     for step in flow["steps"]:
         for handler in step.get("on_error", ()):
-            found.update(type for type in handler.get("types", ()) if "*" not in type)
+            names.update(type for type in handler.get("types", ()) if "*" not in type)
     engine = {"TooFew", "MapFailed", "Cancelled", "Deadline", "NoBranch", "LoopLimit"}
-    return sorted(found - engine)
+    return sorted(names - engine)
 
 
 def refused(text: str) -> tuple[CompiledFlow | None, Sequence[str]]:
@@ -248,7 +248,7 @@ def refused(text: str) -> tuple[CompiledFlow | None, Sequence[str]]:
     files = FlowFiles(Diagnostics())
     first = files.first(read_text(text), ".", None)
     if first is None:
-        return None, [one.code for one in files.diagnostics.errors]
+        return None, [error.code for error in files.diagnostics.errors]
     compilation = Compilation(files, first)
     compilation.check()
-    return compilation.link(), [one.code for one in files.diagnostics.errors]
+    return compilation.link(), [error.code for error in files.diagnostics.errors]

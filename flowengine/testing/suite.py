@@ -67,7 +67,7 @@ def find(paths: Iterable[str]) -> list[str]:
     Raises:
         NotFound: A file does not exist, or a directory has no test files.
     """
-    found: list[str] = []
+    files: list[str] = []
     for path in list(paths) or ["."]:
         if os.path.isdir(path):
             inside = files_below(path, SUFFIX)
@@ -76,7 +76,7 @@ def find(paths: Iterable[str]) -> list[str]:
                     f"no test file (NAME{SUFFIX}) in {_named(path)}",
                     hint="write one next to a flow, or: flowengine test FLOW --from EXECUTION",
                 )
-            found += inside
+            files += inside
             continue
         beside = path if path.endswith(SUFFIX) else cases_beside(path)
         if not os.path.isfile(beside):
@@ -84,8 +84,8 @@ def find(paths: Iterable[str]) -> list[str]:
                 f"the test file {beside} does not exist",
                 hint=f"write it, or record a case: flowengine test {path} --from EXECUTION",
             )
-        found.append(beside)
-    return list(dict.fromkeys(found))
+        files.append(beside)
+    return list(dict.fromkeys(files))
 
 
 def _named(folder: str) -> str:
@@ -142,12 +142,12 @@ def run_case(
         except InputError as error:
             name = (error.field or "").split(".")[0]
             loc = (*case.loc, "inputs", name) if name in case.inputs else (*case.loc, "inputs")
-            found = [Problem(f"the flow refuses the inputs: {error.message}", loc)]
-            return CaseOutcome(case.name, found, None, [], perf_counter() - began)
+            faults = [Problem(f"the flow refuses the inputs: {error.message}", loc)]
+            return CaseOutcome(case.name, faults, None, [], perf_counter() - began)
         player.play()
         if coverage is not None:
             coverage.see(player.observations)
         status = player.execution.state["status"]
         path = path_of(player.observations, player.flow.compiled)
-        found = list(problems(case, player))
-    return CaseOutcome(case.name, found, status, path, perf_counter() - began)
+        faults = list(problems(case, player))
+    return CaseOutcome(case.name, faults, status, path, perf_counter() - began)

@@ -114,5 +114,5 @@ async def answering(routes: list[Route], host: str, port: int) -> AsyncIterator[
     finally:
         server.should_exit = True
         await serving
-        for one in sockets:
-            one.close()
+        for socket in sockets:
+            socket.close()

@@ -196,7 +196,7 @@ class Worker:
             timer = self._engine.next_due()
             probation = self.backlog.wait(now)
             stale = self._looked + self._took * _REST - now if self._is_stale else None
-            longest = min(one for one in (LOOK, timer, probation, stale) if one is not None)
+            longest = min(item for item in (LOOK, timer, probation, stale) if item is not None)
             if timer is not None and timer <= LOOK:
                 self._is_stale = True
         if longest > 0:

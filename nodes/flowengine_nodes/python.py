@@ -79,7 +79,7 @@ def context_variables(context: StepContext) -> dict[str, Any]:
     from flowengine.sdk.read_only import plain
 
     kept = plain(context.state.get("context", {}))
-    live = {name: one for name, one in context.resources.items() if name != LIVE}
+    live = {name: resource for name, resource in context.resources.items() if name != LIVE}
     return {**live, **kept}
 
 

@@ -159,7 +159,9 @@ def _mail(settings: Mapping[str, Any], message: OutgoingMessage, key: str) -> Em
         mail["From"] = settings["from"]
         mail["To"] = to if isinstance(to, str) else ", ".join(to)
         addresses = [*mail["From"].addresses, *mail["To"].addresses]
-        if len(addresses) < 2 or not all(one.username and one.domain for one in addresses):
+        if len(addresses) < 2 or not all(
+            address.username and address.domain for address in addresses
+        ):
             raise ValueError
     except (ValueError, TypeError, IndexError, MessageError):
         raise ValidationError("'from' or 'to' is not a mail address") from None
@@ -222,7 +224,7 @@ def _connected(server: _Server) -> smtplib.SMTP:
 
 def _all_refused(place: str, recipients: Mapping[str, tuple[int, bytes]]) -> ToolError:
     """Return the error about recipients. Another attempt may help if one of them is deferred."""
-    code, reply = min(recipients.values(), key=lambda one: one[0])
+    code, reply = min(recipients.values(), key=lambda item: item[0])
     return _refused(place, code, reply)
 
 

@@ -54,7 +54,9 @@ def _read_file(args: Data, output: Data, room: int) -> str:
     total = output.get("lines", len(lines))
     if not lines:
         return f"[no such lines: the file has {total}]" if first > 1 else "[the file is empty]"
-    numbered = (f"{number}{TAB}{one}" for number, one in enumerate(map(without_end, lines), first))
+    numbered = (
+        f"{number}{TAB}{item}" for number, item in enumerate(map(without_end, lines), first)
+    )
     shown = _fitting(numbered, room)
     last = first + len(shown) - 1
     if last < total:
@@ -71,7 +73,7 @@ def _glob(args: Data, output: Data, room: int) -> str:
 
 
 def _search_files(args: Data, output: Data, room: int) -> str:
-    found = [f"{one['path']}:{one['line']}: {one['text']}" for one in output["matches"]]
+    found = [f"{match['path']}:{match['line']}: {match['text']}" for match in output["matches"]]
     shown = _fitting(found, room)
     if not found:
         part = " in the part that was searched: search fewer files" if output["truncated"] else ""
@@ -110,7 +112,7 @@ def command_text(output: Data) -> str:
         for stream in ("stdout", "stderr")
         if f"{stream}_file" in output
     ]
-    parts += [f"[file {name}: {_files(one)}]" for name, one in output.get("files", {}).items()]
+    parts += [f"[file {name}: {_files(value)}]" for name, value in output.get("files", {}).items()]
     return "\n".join([*filter(None, parts), f"[exit code {output['exit_code']}]"])
 
 
@@ -134,7 +136,7 @@ def _command(args: Data, output: Data, room: int) -> str:
 
 
 def _query(args: Data, output: Data, room: int) -> str:
-    rows = [json.dumps(one, ensure_ascii=False) for one in output["rows"]]
+    rows = [json.dumps(row, ensure_ascii=False) for row in output["rows"]]
     shown = _fitting(rows, room)
     if not rows:
         return "[no rows]"
@@ -192,9 +194,9 @@ def headers_and_body(headers: Mapping[str, str], body: Plain) -> str:
 def search_text(output: Data) -> str:
     """Return the pages found: title, date, address and excerpt of each."""
     pages = []
-    for number, one in enumerate(output["results"], 1):
-        date = f" ({one['date']})" if one.get("date") else ""
-        pages.append(f"{number}. {one['title']}{date}\n{one['url']}\n{one['snippet']}")
+    for number, item in enumerate(output["results"], 1):
+        date = f" ({item['date']})" if item.get("date") else ""
+        pages.append(f"{number}. {item['title']}{date}\n{item['url']}\n{item['snippet']}")
     return "\n\n".join(pages) or "[no pages were found]"
 
 
@@ -207,7 +209,7 @@ def answer_text(output: Plain) -> str | None:
         return text if isinstance(text, str) else None
     if not isinstance(output, list):
         return None
-    parts = [_plain(one["text"] if one.get("type") == "text" else one) for one in output]
+    parts = [_plain(item["text"] if item.get("type") == "text" else item) for item in output]
     return "\n\n".join(parts)
 
 
@@ -215,7 +217,7 @@ def _read_document(args: Data, output: Data, room: int) -> str:
     head = [f"{name}: {output[name]}" for name in ("title", "format", "status") if output.get(name)]
     if output.get("pages", 1) > 1:
         head.append(f"page: {output['page']} of {output['pages']}")
-    head += [f"note: {one}" for one in output.get("notes", ())]
+    head += [f"note: {item}" for item in output.get("notes", ())]
     if args.get("find") and not output.get("found"):
         head.append(f"not found: {args['find']}")
     return "\n".join([*head, "", output["markdown"]])

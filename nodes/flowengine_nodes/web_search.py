@@ -170,7 +170,7 @@ class WebSearch(StepKind):
         except Exception as error:
             failure = as_ours(error, provider, settings)
             raise _as_of_a_tool(failure) from failure.__cause__
-        return {"results": [_page(one) for one in found.results[: asked["max_results"]]]}
+        return {"results": [_page(result) for result in found.results[: asked["max_results"]]]}
 
     def text_for_model(
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int

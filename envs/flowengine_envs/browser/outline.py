@@ -113,7 +113,7 @@ class Outline:
             siblings = self._siblings(self.lines[node].parent)
             for at in reversed(siblings[: bisect_left(siblings, node)]):
                 if 0 < self._level(at) < within:
-                    return next(one for one in self.below(at) if self.lines[one].level)
+                    return next(item for item in self.below(at) if self.lines[item].level)
             node = self.lines[node].parent
         return None
 
@@ -182,7 +182,7 @@ class Outline:
         line, region = self.lines[at], self.below(at)
         if line.level or line.control or len(region) > _BESIDE_HEADING:
             return line.level
-        return next((self.lines[one].level for one in region if self.lines[one].level), 0)
+        return next((self.lines[item].level for item in region if self.lines[item].level), 0)
 
     def _section(self, node: int) -> range:
         """Return the siblings of a line that belong to it.
@@ -219,10 +219,10 @@ class Outline:
     def _completes(self, region: range, at: int) -> bool:
         """Return whether a region adds a control to a text, or a text to a control."""
         own = self.below(at)
-        others = [self.lines[one] for one in region if one not in own]
+        others = [self.lines[item] for item in region if item not in own]
         if not self.lines[at].control:
             return any(line.control for line in others)
-        names = "\n".join(self.lines[one].words for one in region if self.lines[one].control)
+        names = "\n".join(self.lines[item].words for item in region if self.lines[item].control)
         return any(line.words and not line.control and line.words not in names for line in others)
 
 

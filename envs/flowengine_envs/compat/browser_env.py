@@ -310,7 +310,9 @@ def _function(name: str) -> Callable[..., Any]:
     fields, required = tool["args"]["properties"], tool["args"]["required"]
 
     async def call(env: BrowserEnv, **given: Any) -> str | ToolPicture:
-        return await env.use(name, {key: one for key, one in given.items() if one is not None})
+        return await env.use(
+            name, {key: value for key, value in given.items() if value is not None}
+        )
 
     place = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = []
@@ -321,8 +323,8 @@ def _function(name: str) -> Callable[..., Any]:
         parameters.append(inspect.Parameter(field, place, default=default, annotation=type))
     around = inspect.Parameter.KEYWORD_ONLY
     parameters.append(inspect.Parameter("env", around, annotation=BrowserEnv))
-    about = [f"    {key}: {one['description']}" for key, one in fields.items()
-             if "description" in one]  # fmt: skip
+    about = [f"    {key}: {field['description']}" for key, field in fields.items()
+             if "description" in field]  # fmt: skip
     call.__name__ = call.__qualname__ = name
     call.__doc__ = "\n".join([tool["description"], *(["", "Args:", *about] if about else [])])
     call.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": str}

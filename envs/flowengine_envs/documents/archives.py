@@ -95,9 +95,11 @@ def _whole_relationships(archive: zipfile.ZipFile) -> dict[str, bytes]:
         if not parent or not name.endswith(".rels"):
             continue
         root = parse_xml(read_entry(archive, name))
-        lost = [one for one in root.iterchildren("{*}Relationship") if _is_lost(one, folder, known)]
-        for one in lost:
-            root.remove(one)
+        lost = [
+            item for item in root.iterchildren("{*}Relationship") if _is_lost(item, folder, known)
+        ]
+        for item in lost:
+            root.remove(item)
         if lost:
             changes[name] = etree.tostring(root)
     return changes

@@ -31,19 +31,19 @@ def write(space: Any, out: Writer) -> None:
     """
     title = space.find(f"{_CHART}chart/{_CHART}title")
     if title is not None:
-        out.heading(3, "".join(one.text or "" for one in title.iter(_TEXT)))
+        out.heading(3, "".join(item.text or "" for item in title.iter(_TEXT)))
     series = [*space.iter(f"{_CHART}ser")]
     day = space.find(f"{_CHART}date1904")
     first = _FIRST_DAY if day is None or day.get("val") in {"0", "false"} else _FIRST_DAY_OF_MACS
-    columns = [next(_points(one, first, "val", "yVal"), {}) for one in series]
+    columns = [next(_points(sery, first, "val", "yVal"), {}) for sery in series]
     if not any(columns):
         out.note("the data of a chart cannot be read")
         return
-    levels = next(filter(None, ([*_points(one, first, "cat", "xVal")] for one in series)), [])
+    levels = next(filter(None, ([*_points(sery, first, "cat", "xVal")] for sery in series)), [])
     names, outer = levels[0] if levels else {}, levels[:0:-1]
     if values := _axis(space, "valAx"):
         out.paragraph(f"Values: {values}")
-    head = [_name(one) or f"series {at}" for at, one in enumerate(series, 1)]
+    head = [_name(sery) or f"series {at}" for at, sery in enumerate(series, 1)]
     places = sorted({place for column in (names, *columns) for place in column})
     rows = (
         [
@@ -63,7 +63,7 @@ def _axis(space: Any, *kinds: str) -> str:
     Of two value axes, the second is used: the first is horizontal.
     """
     titles = [
-        "".join(one.text or "" for one in title.iter(_TEXT))
+        "".join(item.text or "" for item in title.iter(_TEXT))
         for kind in kinds
         for title in space.iterfind(f".//{_CHART}{kind}/{_CHART}title")
     ]

@@ -32,6 +32,6 @@ def texts(drawing: Any, part: Any) -> Iterator[str]:
             if point.get("type") in _NO_NODES:
                 continue
             for paragraph in point.iter(f"{_DRAWING}p"):
-                text = "".join(one.text or "" for one in paragraph.iter(f"{_DRAWING}t"))
+                text = "".join(item.text or "" for item in paragraph.iter(f"{_DRAWING}t"))
                 if text.strip():
                     yield text

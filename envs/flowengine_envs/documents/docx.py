@@ -128,7 +128,7 @@ class Word:
         """Texts of diagrams anchored there."""
         root = self._xml("comments")
         found = [] if root is None else [*root.iterchildren(f"{W}comment")]
-        self._remarks = {one.get(f"{W}id", ""): one for one in found}
+        self._remarks = {item.get(f"{W}id", ""): item for item in found}
         self._wants_comments = comments
         self._comments = WordComments([*self._remarks] if comments else [])
 
@@ -295,7 +295,7 @@ class Word:
             if relation is not None and not relation.is_external:
                 self._charts.append(parse_xml(relation.target_part.blob))
         for properties in drawing.iter(f"{_DRAWING}docPr"):
-            within = (one.get("descr", "") for one in properties.getparent().iter("{*}cNvPr"))
+            within = (item.get("descr", "") for item in properties.getparent().iter("{*}cNvPr"))
             alts = [properties.get("descr", "")]
             alts = [*filter(None, alts)] or [*filter(None, within)]
             click = properties.find("{*}hlinkClick")
@@ -401,9 +401,9 @@ class Word:
 
 def _unique(margins: Iterable[tuple[str, list[Table]]]) -> list[tuple[str, list[Table]]]:
     found: list[tuple[str, list[Table]]] = []
-    for one in margins:
-        if one not in found:
-            found.append(one)
+    for margin in margins:
+        if margin not in found:
+            found.append(margin)
     return found
 
 
@@ -424,8 +424,8 @@ def _within(row: Any, name: str) -> Iterator[Any]:
 
 def _is_outermost(box: Any, drawing: Any) -> bool:
     """Return whether a text box of a drawing is not inside another one."""
-    around = takewhile(lambda one: one is not drawing, box.iterancestors())
-    return all(one.tag != box.tag for one in around)
+    around = takewhile(lambda item: item is not drawing, box.iterancestors())
+    return all(item.tag != box.tag for item in around)
 
 
 def _sign(element: Any, name: str) -> str:

@@ -35,8 +35,10 @@ def convert(data: bytes, out: Writer) -> None:
         book = parse_xml(read_entry(archive, package))
         out.document.title = (book.findtext("{*}metadata/{*}title") or "").strip()
         for name, label in _ABOUT.items():
-            texts = ("".join(one.itertext()) for one in book.iterfind(f"{{*}}metadata/{{*}}{name}"))
-            if text := ", ".join(filter(None, (" ".join(one.split()) for one in texts))):
+            texts = (
+                "".join(item.itertext()) for item in book.iterfind(f"{{*}}metadata/{{*}}{name}")
+            )
+            if text := ", ".join(filter(None, (" ".join(text.split()) for text in texts))):
                 out.paragraph(f"{label}: {text}")
         for number, path in enumerate(_chapters(book, posixpath.dirname(package)), 1):
             out.part("chapter", number)

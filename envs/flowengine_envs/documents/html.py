@@ -423,7 +423,7 @@ def _has_data(table: Any) -> bool:
     """Return whether a table that contains another one holds data, and is not used for layout."""
     if table is None or table.get("role") in {"presentation", "none"}:
         return False
-    cells = [one for one in table.iter("td") if next(one.iterancestors("table")) is table]
+    cells = [item for item in table.iter("td") if next(item.iterancestors("table")) is table]
     rows = {next(cell.iterancestors("tr", "table")) for cell in cells}
     with_tables = sum(cell.find(".//table") is not None for cell in cells)
     return len(rows) > 1 and len(cells) >= 2 * len(rows) and with_tables * 4 <= len(cells)

@@ -29,8 +29,8 @@ def put_first(root: Any) -> Any:
 
 def _main(root: Any) -> Any:
     for path in (_MAIN, _ARTICLE):
-        shown = {one for one in root.xpath(path) if "hidden" not in one.attrib}
-        outermost = [one for one in shown if shown.isdisjoint(one.iterancestors())]
+        shown = {item for item in root.xpath(path) if "hidden" not in item.attrib}
+        outermost = [item for item in shown if shown.isdisjoint(item.iterancestors())]
         if outermost:
             return outermost[0] if len(outermost) == 1 else None
     return None

@@ -63,7 +63,7 @@ def root(of: str, degree: str = "") -> str:
 
 def delimited(opening: str, inner: str, closing: str) -> str:
     """Return an expression in brackets of its height."""
-    left, right = (BRACKETS.get(one, one) for one in (opening, closing))
+    left, right = (BRACKETS.get(item, item) for item in (opening, closing))
     return f"\\left{left} {inner} \\right{right}"
 
 

@@ -164,7 +164,7 @@ def _fenced(element: Any) -> str:
     marks = element.get("separators", ",").replace(" ", "")
     inner = [_written(child).strip() for child in _children(element)]
     between = [marks[min(at, len(marks) - 1)] if marks else "" for at in range(len(inner) - 1)]
-    joined = "".join(f"{one}{mark}" for one, mark in zip(inner, [*between, ""], strict=False))
+    joined = "".join(f"{entry}{mark}" for entry, mark in zip(inner, [*between, ""], strict=False))
     return delimited(element.get("open", "("), joined, element.get("close", ")"))
 
 

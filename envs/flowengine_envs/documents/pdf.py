@@ -168,8 +168,8 @@ class _Pages:
             self._out.note(f"page {at + 1} cannot be read: {str(error) or type(error).__name__}")
             return
         self._write(page, at, lines, known)
-        for one in added:
-            self._out.paragraph(one.translate(_LIGATURES))
+        for item in added:
+            self._out.paragraph(item.translate(_LIGATURES))
         for author, comment in notes:
             self._remarks.write(author, comment)
         fresh = [link for link in links if link not in text]
@@ -242,7 +242,7 @@ class _Pages:
         marks = MarkedTexts()
         with words_apart(page):
             text = page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
-        marks.texts = {mark: one.translate(_LIGATURES) for mark, one in marks.texts.items()}
+        marks.texts = {mark: text.translate(_LIGATURES) for mark, text in marks.texts.items()}
         known = self._tags.structure(page, marks)
         return [PdfLine(line) for line in text.splitlines()] if known.tables else read_lines(
             page

@@ -25,15 +25,15 @@ class Annotations:
     """The annotations of a page."""
 
     def __init__(self, page: PageObject) -> None:
-        found = (one.get_object() for one in page.get("/Annots") or ())
-        self._all: list[Any] = [one for one in found if hasattr(one, "get")]
+        found = (item.get_object() for item in page.get("/Annots") or ())
+        self._all: list[Any] = [item for item in found if hasattr(item, "get")]
 
     @property
     def links(self) -> list[str]:
         """The addresses that the page links to, without duplicates."""
         found: dict[str, None] = {}
-        for one in self._all:
-            action = one.get("/A")
+        for item in self._all:
+            action = item.get("/A")
             address = action.get_object().get("/URI") if action is not None else None
             if where := target(_text(address)):
                 found[where] = None
@@ -42,31 +42,33 @@ class Annotations:
     @property
     def texts(self) -> list[str]:
         """Texts typed onto the page."""
-        written = (_text(one.get("/Contents")) for one in self._seen("/FreeText"))
+        written = (_text(item.get("/Contents")) for item in self._seen("/FreeText"))
         return [text for text in written if text.strip()]
 
     @property
     def fields(self) -> dict[str, str]:
         """Values of form fields, by the field names that users see."""
         found: dict[str, str] = {}
-        for one in self._seen("/Widget"):
-            name = _text(_inherited(one, "/TU")) or ".".join(_names(one))
-            if value := _value(one):
+        for item in self._seen("/Widget"):
+            name = _text(_inherited(item, "/TU")) or ".".join(_names(item))
+            if value := _value(item):
                 found[name or "field"] = value
         return found
 
     @property
     def comments(self) -> Iterator[tuple[str, str]]:
         """The comments as author and text."""
-        for one in self._all:
-            if one.get("/Subtype") not in _NO_COMMENT and (comment := _text(one.get("/Contents"))):
-                yield _text(one.get("/T")), comment
+        for item in self._all:
+            if item.get("/Subtype") not in _NO_COMMENT and (
+                comment := _text(item.get("/Contents"))
+            ):
+                yield _text(item.get("/T")), comment
 
     def _seen(self, kind: str) -> Iterator[Any]:
-        for one in self._all:
-            flags = one.get("/F", 0)
-            if one.get("/Subtype") == kind and not (isinstance(flags, int) and flags & _UNSEEN):
-                yield one
+        for item in self._all:
+            flags = item.get("/F", 0)
+            if item.get("/Subtype") == kind and not (isinstance(flags, int) and flags & _UNSEEN):
+                yield item
 
 
 def _value(field: Any) -> str:
@@ -81,7 +83,7 @@ def _value(field: Any) -> str:
     if kind not in {"/Tx", "/Ch"} or flags & _PASSWORD:
         return ""
     values = value if isinstance(value, list) else [value]
-    return "; ".join(filter(None, (_text(one).strip() for one in values)))
+    return "; ".join(filter(None, (_text(value).strip() for value in values)))
 
 
 def _chosen(name: str) -> str:
@@ -90,14 +92,18 @@ def _chosen(name: str) -> str:
 
 
 def _inherited(field: Any, key: str) -> Any:
-    for one in _with_parents(field):
-        if key in one:
-            return one[key].get_object() if hasattr(one[key], "get_object") else one[key]
+    for with_parent in _with_parents(field):
+        if key in with_parent:
+            return (
+                with_parent[key].get_object()
+                if hasattr(with_parent[key], "get_object")
+                else with_parent[key]
+            )
     return None
 
 
 def _names(field: Any) -> list[str]:
-    names = [_text(one.get("/T")) for one in _with_parents(field)]
+    names = [_text(with_parent.get("/T")) for with_parent in _with_parents(field)]
     return [name for name in reversed(names) if name]
 
 

@@ -299,9 +299,9 @@ def _baselines(pieces: Sequence[_Piece]) -> list[float]:
 
 def _nearest(y: float, baselines: Sequence[float]) -> int:
     """Return the number of the baseline of a text, or of the nearest one."""
-    at = bisect_left(baselines, -y, key=lambda one: -one)
+    at = bisect_left(baselines, -y, key=lambda item: -item)
     nearby = range(max(at - 1, 0), min(at + 1, len(baselines)))
-    return min(nearby, key=lambda one: abs(baselines[one] - y), default=0)
+    return min(nearby, key=lambda item: abs(baselines[item] - y), default=0)
 
 
 def _is_of_numbers(column: Sequence[_Piece], baselines: Sequence[float]) -> bool:
@@ -322,7 +322,7 @@ def _lines(pieces: Sequence[_Piece], grids: Iterable[_Grid]) -> list[PdfLine]:
     """Number of a text → the first text of its table."""
     tables: dict[int, PdfLine] = {}
     for grid in grids:
-        rows, taken = grid.rows((at, one) for at, one in enumerate(pieces) if at not in table)
+        rows, taken = grid.rows((at, piece) for at, piece in enumerate(pieces) if at not in table)
         if rows:
             tables[min(taken)] = grid.line(rows)
             table |= dict.fromkeys(taken, min(taken))
@@ -467,7 +467,7 @@ def _crossing(
     """Yield lines that cross or touch each other, directly or through others."""
     groups: list[tuple[list[_Line], set[_Line]]] = []
     for line in level:
-        lines, crossed = [line], {one for one in upright if _touches(line, one)}
+        lines, crossed = [line], {item for item in upright if _touches(line, item)}
         apart = []
         for group in groups:
             if crossed.isdisjoint(group[1]):
@@ -501,7 +501,7 @@ def _walls(
     lines: Iterable[_Line], places: Sequence[float], across: Sequence[float]
 ) -> set[tuple[int, int]]:
     """Return before which position, and between which two crossing positions, there is a line."""
-    middles = [(one + other) / 2 for one, other in pairwise(across)]
+    middles = [(entry + other) / 2 for entry, other in pairwise(across)]
     return {
         (min(range(len(places)), key=lambda at: abs(places[at] - line.at)), between)
         for line in lines
@@ -518,7 +518,7 @@ def _matrix(operands: Sequence[Any]) -> _Matrix:
 def _numbers(operands: Sequence[Any], count: int) -> tuple[float, ...]:
     """Return the numbers of an operator, or zeros if their count is wrong."""
     try:
-        numbers = tuple(float(one) for one in operands)
+        numbers = tuple(float(operand) for operand in operands)
     except (TypeError, ValueError):
         numbers = ()
     return numbers if len(numbers) == count else (0.0,) * count

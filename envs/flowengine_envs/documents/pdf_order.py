@@ -172,7 +172,7 @@ def _level(line: PdfLine, body: float) -> int:
 
 def _is_above(line: PdfLine, following: Sequence[PdfLine]) -> bool:
     """Return whether a line is a small heading, with text close below it, and not in a margin."""
-    below = next((one for one in following if one.text.strip() or one.rows), None)
+    below = next((item for item in following if item.text.strip() or item.rows), None)
     if below is None:
         return False
     step = line.y - below.y - below.high
@@ -273,8 +273,8 @@ def _columns(blocks: Sequence[_Block]) -> list[list[_Block]]:
     prose = [[block for block in column if block.is_prose] for column in columns]
     is_beside = any(
         left.is_beside(right)
-        for one, other in pairwise(filter(None, prose))
-        for left in one
+        for entry, other in pairwise(filter(None, prose))
+        for left in entry
         for right in other
     )
     return columns if is_beside else []
@@ -283,8 +283,8 @@ def _columns(blocks: Sequence[_Block]) -> list[list[_Block]]:
 def _parted(blocks: Sequence[_Block], *, by_height: bool) -> list[list[_Block]]:
     """Return blocks in groups separated by empty stretches across the page."""
     spans = sorted(
-        ((-one.top, -one.bottom, at) if by_height else (one.left, one.right, at))
-        for at, one in enumerate(blocks)
+        ((-block.top, -block.bottom, at) if by_height else (block.left, block.right, at))
+        for at, block in enumerate(blocks)
     )
     groups: list[list[_Block]] = []
     end = float("-inf")

@@ -49,7 +49,7 @@ def spaced(operations: Iterable[Operation], page: PageObject) -> Iterator[Operat
         if operator == b"Tj" and state.blank and state.font and state.size and operands:
             yield [_parted(operands[0], state)], b"TJ"
         elif operator == b"TJ" and state.blank and state.font and state.size and operands:
-            parts = [one for item in operands[0] for one in _parted(item, state)]
+            parts = [entry for item in operands[0] for entry in _parted(item, state)]
             yield [_array(parts)], b"TJ"
         else:
             yield operands, operator

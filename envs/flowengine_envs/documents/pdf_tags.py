@@ -100,12 +100,12 @@ class Tags:
             if not 0 <= mark < len(elements):
                 continue
             roles: dict[str, Any] = {}
-            for one in _around(elements[mark]):
-                roles.setdefault(self._role(one), one)
+            for item in _around(elements[mark]):
+                roles.setdefault(self._role(item), item)
             level = next((_LEVELS[role] for role in roles if role in _LEVELS), 0)
             cell = next((roles[role] for role in roles if role in _CELLS), None)
             if level:
-                at = next(id(one) for role, one in roles.items() if role in _LEVELS)
+                at = next(id(value) for role, value in roles.items() if role in _LEVELS)
                 headings[at] = headings.get(at, ("", level))[0] + text, level
             elif cell is not None and "TR" in roles and "Table" in roles:
                 rows = tables.setdefault(id(roles["Table"]), {})
@@ -130,7 +130,7 @@ class Tags:
             left = dict(texts)
             for cell in self._cells(row):
                 wide, high, below = _attributes(cell)
-                least = max((headers.get(one, 0) for one in below), default=0)
+                least = max((headers.get(item, 0) for item in below), default=0)
                 while len(cells) in above or len(cells) < least:
                     cells.append("")
                 if "/ID" in cell:

@@ -83,7 +83,7 @@ def _margins(slide: Any) -> Iterator[str]:
 def _title_of(slide: Any) -> Any:
     """Return the title placeholder of a slide, or None."""
     shapes = [shape for shape in slide.placeholders if shape.has_text_frame]
-    titles = (one for one in shapes if one.placeholder_format.type.name in _TITLE)
+    titles = (shape for shape in shapes if shape.placeholder_format.type.name in _TITLE)
     first = next(titles, None) or slide.shapes.title
     return first if first is not None and first.has_text_frame else None
 
@@ -104,7 +104,7 @@ def _slide(slide: Any, title: Any, out: Writer) -> None:
 def _authors(part: Any) -> dict[str, str]:
     """Return the names of the authors of comments, by their ids in comments."""
     lists = [*_related(part, "commentAuthors"), *_related(part, "authors")]
-    return {one.get("id", ""): one.get("name", "") for each in lists for one in each}
+    return {item.get("id", ""): item.get("name", "") for each in lists for item in each}
 
 
 def _comments(part: Any) -> Iterator[tuple[str, str]]:
@@ -113,10 +113,10 @@ def _comments(part: Any) -> Iterator[tuple[str, str]]:
     Those of newer programs have paragraphs, those of older ones a `text`.
     """
     for comments in _related(part, "comments"):
-        for one in comments.iter("{*}cm", "{*}reply"):
-            body = one.find("{*}txBody")
-            texts = one.iterfind("{*}text") if body is None else body.iter(f"{_DRAWING}t")
-            yield one.get("authorId", ""), " ".join(text.text or "" for text in texts)
+        for item in comments.iter("{*}cm", "{*}reply"):
+            body = item.find("{*}txBody")
+            texts = item.iterfind("{*}text") if body is None else body.iter(f"{_DRAWING}t")
+            yield item.get("authorId", ""), " ".join(text.text or "" for text in texts)
 
 
 def _related(part: Any, kind: str) -> Iterator[Any]:
@@ -147,13 +147,13 @@ def _newer(shapes: Any) -> Iterator[Any]:
     """Yield shapes that have a replacement for older programs, such as those with formulas."""
     for alternatives in shapes._element.iterchildren(f"{_COMPATIBLE}AlternateContent"):
         for choice in alternatives.iterchildren(f"{_COMPATIBLE}Choice"):
-            yield from (shapes._shape_factory(one) for one in choice if _is_known(one))
+            yield from (shapes._shape_factory(item) for item in choice if _is_known(item))
             break
         else:
             continue
         if not any(map(_is_known, choice)):
             for other in alternatives.iterchildren(f"{_COMPATIBLE}Fallback"):
-                yield from (shapes._shape_factory(one) for one in other if _is_known(one))
+                yield from (shapes._shape_factory(item) for item in other if _is_known(item))
 
 
 def _is_known(element: Any) -> bool:

@@ -29,7 +29,9 @@ class SheetComments:
         for name in self._names:
             if name.startswith("xl/persons/"):
                 people = parse_xml(read_entry(archive, name))
-                self._people |= {one.get("id"): one.get("displayName", "") for one in people}
+                self._people |= {
+                    person.get("id"): person.get("displayName", "") for person in people
+                }
 
     def write(self, sheet: str) -> None:
         """Write the comments on a sheet, each with its cell.
@@ -38,19 +40,19 @@ class SheetComments:
             sheet: The path of the sheet in the archive.
         """
         threads = [
-            (one.get("ref", ""), self._people.get(one.get("personId"), ""), one)
+            (item.get("ref", ""), self._people.get(item.get("personId"), ""), item)
             for root in self._related(sheet, "threadedComment")
-            for one in root
+            for item in root
         ]
         commented = {cell for cell, _, _ in threads}  # each also has a note for older programs
         notes = [
-            (cell, author, one)
+            (cell, author, entry)
             for root in self._related(sheet, "comments")
-            for cell, author, one in _notes(root)
+            for cell, author, entry in _notes(root)
             if cell not in commented
         ]
-        for cell, author, one in [*notes, *threads]:
-            text = "".join(each.text or "" for each in one.iter("{*}t", "{*}text"))
+        for cell, author, entry in [*notes, *threads]:
+            text = "".join(each.text or "" for each in entry.iter("{*}t", "{*}text"))
             self._remarks.write(author, text, cell)
 
     def _related(self, sheet: str, kind: str) -> Iterator[Any]:
@@ -67,8 +69,8 @@ class SheetComments:
 
 def _notes(root: Any) -> Iterator[tuple[str, str, Any]]:
     """Yield cell, author and text of notes."""
-    authors = [one.text or "" for one in root.iter("{*}author")]
-    for one in root.iter("{*}comment"):
-        number = one.get("authorId", "")
+    authors = [item.text or "" for item in root.iter("{*}author")]
+    for item in root.iter("{*}comment"):
+        number = item.get("authorId", "")
         known = number.isascii() and number.isdigit() and int(number[:9]) < len(authors)
-        yield one.get("ref", ""), authors[int(number)] if known else "", one
+        yield item.get("ref", ""), authors[int(number)] if known else "", item

@@ -84,7 +84,7 @@ def _large(element: Any) -> str:
 def _delimited(element: Any) -> str:
     opening, closing = _value(element, "begChr", "("), _value(element, "endChr", ")")
     between = _value(element, "sepChr", "|")
-    inner = between.join(latex(one) for one in element.iterchildren(f"{MATH}e"))
+    inner = between.join(latex(item) for item in element.iterchildren(f"{MATH}e"))
     return delimited(opening, inner, closing)
 
 

@@ -100,10 +100,10 @@ class Mcp(Provider[McpSession | Sessions]):
         """Return `namespace` for downloaded code, `host` for other programs, None for URLs."""
         servers = config.get("servers")
         each = servers.values() if isinstance(servers, Mapping) else [config]
-        started = [one for one in each if isinstance(one, Mapping) and one.get("url") is None]
+        started = [item for item in each if isinstance(item, Mapping) and item.get("url") is None]
         if not started:
             return None
-        found = {fetches(one.get("command"), one.get("args")) for one in started}
+        found = {fetches(item.get("command"), item.get("args")) for item in started}
         return HOST if found == {False} else self.sandbox
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
@@ -140,8 +140,8 @@ class Mcp(Provider[McpSession | Sessions]):
         request = request._replace(trace=Traces(request.trace))
         try:
             async with asyncio.TaskGroup() as tasks:
-                for name, one in config.servers.items():
-                    tasks.create_task(_keep(opened, name, _session(request, one, name)))
+                for name, server in config.servers.items():
+                    tasks.create_task(_keep(opened, name, _session(request, server, name)))
         except BaseException as error:
             await asyncio.shield(Sessions(request, opened).close())
             # The others were cancelled after this one failed.

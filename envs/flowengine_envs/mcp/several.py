@@ -27,7 +27,7 @@ class Sessions(Resource):
 
     async def _list_tools(self) -> list[dict[str, Plain]]:
         """Return the tools of all servers, each under its name here."""
-        listed = await asyncio.gather(*(one._list_tools() for one in self.servers.values()))
+        listed = await asyncio.gather(*(server._list_tools() for server in self.servers.values()))
         return [
             {**tool, "name": f"{name}.{tool['name']}"}
             for name, tools in zip(self.servers, listed, strict=True)
@@ -39,11 +39,11 @@ class Sessions(Resource):
 
     async def _offers(self) -> list[OfferedTool]:
         """Return the tools of all servers as offered to models."""
-        listed = await asyncio.gather(*(one._offers() for one in self.servers.values()))
+        listed = await asyncio.gather(*(server._offers() for server in self.servers.values()))
         return [
-            one._replace(name=f"{name}.{one.name}")
+            offer._replace(name=f"{name}.{offer.name}")
             for name, offers in zip(self.servers, listed, strict=True)
-            for one in offers
+            for offer in offers
         ]
 
     offers = blocking(_offers)
@@ -103,8 +103,8 @@ class Sessions(Resource):
 
     async def ping(self) -> bool:
         """Return whether all servers respond."""
-        return all(await asyncio.gather(*(one.ping() for one in self.servers.values())))
+        return all(await asyncio.gather(*(server.ping() for server in self.servers.values())))
 
     async def close(self) -> None:
         """End all sessions, and the servers that were started for them."""
-        await asyncio.gather(*(one.close() for one in self.servers.values()))
+        await asyncio.gather(*(server.close() for server in self.servers.values()))

@@ -85,26 +85,29 @@ def as_ours(
     original = _unwrapped(error)
     words = _masked(original, settings)
     message = f"{model}: {words}"
-    found: StepError
+    failure: StepError
     if _is_context_window(original, words):
         tokens = [int(number.replace(",", "")) for number in _TOKENS.findall(words)]
-        found = ContextWindowExceeded(
+        failure = ContextWindowExceeded(
             f"{model}: the conversation is longer than the model's context window: {words}",
             tokens=max(tokens, default=None),
         )
     elif _status(original) == 429:
         hopeless = "insufficient_quota" in message or "exceeded your current quota" in message
-        found = _with_wait(RateLimited(message, retryable=not hopeless), original)
+        failure = _with_wait(RateLimited(message, retryable=not hopeless), original)
     elif isinstance(original, TimeoutError) or _named(original, "Timeout", "TimeoutException"):
-        found = Timeout(f"{model} did not answer in time: {words}", retryable=True)
+        failure = Timeout(f"{model} did not answer in time: {words}", retryable=True)
     else:
-        found = _with_wait(
+        failure = _with_wait(
             ModelError(message, retryable=broke_off or _may_pass(original)), original
         )
-    found.__cause__ = original
+    failure.__cause__ = original
     if broke_off or _may_have_begun(original):
-        found.data = {**(found.data if isinstance(found.data, Mapping) else {}), "unfinished": True}
-    return found
+        failure.data = {
+            **(failure.data if isinstance(failure.data, Mapping) else {}),
+            "unfinished": True,
+        }
+    return failure
 
 
 def _may_have_begun(error: BaseException) -> bool:
@@ -113,21 +116,21 @@ def _may_have_begun(error: BaseException) -> bool:
     A provider that responds with an error has not, and a failed connection has not either.
     """
     chain = list(_chain(error))
-    unheard = any(isinstance(one, OSError) or _named(one, *_UNHEARD) for one in chain)
+    unheard = any(isinstance(error, OSError) or _named(error, *_UNHEARD) for error in chain)
     refused = any(
-        isinstance(one, ConnectionRefusedError) or _named(one, *_NOT_BEGUN) for one in chain
+        isinstance(error, ConnectionRefusedError) or _named(error, *_NOT_BEGUN) for error in chain
     )
     return (unheard or _unreadable(error)) and not refused
 
 
-def _with_wait(found: ModelError, error: BaseException) -> ModelError:
+def _with_wait(failure: ModelError, error: BaseException) -> ModelError:
     """Add the delay that the provider requests. An excessive delay makes the error final."""
     wait = _asked_wait(error)
     if wait is None or wait <= LONGEST_WAIT:
-        found.retry_after = wait
-        return found
-    return type(found)(
-        f"{found.message} (It asks to wait for {wait:g} s, and {LONGEST_WAIT:g} s is the most.)",
+        failure.retry_after = wait
+        return failure
+    return type(failure)(
+        f"{failure.message} (It asks to wait for {wait:g} s, and {LONGEST_WAIT:g} s is the most.)",
         retryable=False,
         data={"retry_after": wait},
     )
@@ -151,8 +154,8 @@ def _may_pass(error: BaseException) -> bool:
 def _unreadable(error: BaseException) -> bool:
     """Return whether the response was unreadable. The library may report it as a bad request."""
     chain = list(_chain(error))
-    refused = any(_named(one, "HTTPStatusError") for one in chain)
-    return not refused and any(_named(one, *_UNREADABLE) for one in chain)
+    refused = any(_named(error, "HTTPStatusError") for error in chain)
+    return not refused and any(_named(error, *_UNREADABLE) for error in chain)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -203,11 +206,11 @@ def _asked_wait(error: BaseException) -> float | None:
 
 
 def _headers(error: BaseException) -> Iterator[Mapping[str, str]]:
-    for one in _chain(error):
-        response = getattr(one, "response", None)
+    for cause in _chain(error):
+        response = getattr(cause, "response", None)
         for holder in (
-            getattr(one, "litellm_response_headers", None),
-            getattr(one, "headers", None),
+            getattr(cause, "litellm_response_headers", None),
+            getattr(cause, "headers", None),
             getattr(response, "headers", None),
         ):
             if isinstance(holder, Mapping):

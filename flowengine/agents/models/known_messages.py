@@ -34,8 +34,8 @@ def parted(messages: Sequence[Message]) -> list[int]:
     if isinstance(messages, RequestMessages):
         return messages.parted()
     # Bypasses the read-only views, which would copy the content.
-    contents = [dict.get(one, "content") for one in unwrapped(messages)]
-    return [place for place, one in enumerate(contents) if isinstance(one, list)]
+    contents = [dict.get(message, "content") for message in unwrapped(messages)]
+    return [place for place, content in enumerate(contents) if isinstance(content, list)]
 
 
 def total(messages: Sequence[Message], measure: Measure) -> int:

@@ -46,7 +46,7 @@ def spare() -> None:
 def _sparing(transform: Transform, is_given: Callable[[Any], bool]) -> Transform:
     async def transformed(data: Any, expected_type: Any) -> Any:
         if _is_plain.get() and isinstance(data, dict):
-            return {name: one for name, one in data.items() if is_given(one)}
+            return {name: value for name, value in data.items() if is_given(value)}
         return await transform(data, expected_type)
 
     return transformed

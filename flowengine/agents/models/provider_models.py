@@ -243,7 +243,7 @@ def _asked(
 
 def _bound_reply(tokens: int, sent: dict[str, Any]) -> None:
     """Limit the reply, under the name that the settings use for the limit."""
-    name = next((one for one in ("max_completion_tokens", "max_output_tokens") if one in sent), "")
+    name = next((key for key in ("max_completion_tokens", "max_output_tokens") if key in sent), "")
     name = name or "max_tokens"
     bound = sent.get(name)
     sent[name] = min(bound, tokens) if isinstance(bound, int) else tokens
@@ -301,10 +301,10 @@ async def _received(litellm: Any, asked: _Asked) -> SentReply:
             arriving.thinking_blocks, arriving.call_parts, arriving.reasoning_items
         ),
     )
-    found = _sent(litellm, asked, reply, usage)
+    cost = _sent(litellm, asked, reply, usage)
     if parts is not None:
         parts.end(reply.ended)
-    return found
+    return cost
 
 
 async def _take_stream(model: str, stream: Any, arriving: ArrivingReply) -> list[Any]:
@@ -330,7 +330,7 @@ async def _take_stream(model: str, stream: Any, arriving: ArrivingReply) -> list
 
 def _sent(litellm: Any, asked: _Asked, reply: SentReply, chunks: list[Any]) -> SentReply:
     """Complete a reply with its usage, its cost, and the provider's own parts."""
-    usage = reported_usage(one for one in chunks if one is not None)
+    usage = reported_usage(chunk for chunk in chunks if chunk is not None)
     if usage is None:
         text = "".join(
             [reply.content, reply.reasoning or "", *(c.arguments or "" for c in reply.calls)]
@@ -361,14 +361,18 @@ def _shortened(calls: list[SentCall]) -> dict[str, str]:
 
 def _parts(thinking_blocks: Any, calls: Mapping[str, Any], items: Any) -> dict[str, Any]:
     """Return data that only the provider understands, as plain data."""
-    found: dict[str, Any] = {}
-    if blocks := [dict(one) for one in thinking_blocks or () if {"signature", "data"} & {*one}]:
-        found["thinking_blocks"] = blocks
+    settings: dict[str, Any] = {}
+    if blocks := [
+        dict(thinking_block)
+        for thinking_block in thinking_blocks or ()
+        if {"signature", "data"} & {*thinking_block}
+    ]:
+        settings["thinking_blocks"] = blocks
     if calls:
-        found["calls"] = dict(calls)
+        settings["calls"] = dict(calls)
     if items:
-        found["reasoning_items"] = [dict(one) for one in items]
-    return found
+        settings["reasoning_items"] = [dict(item) for item in items]
+    return settings
 
 
 PROVIDER_MODELS = ProviderModels()

@@ -55,13 +55,13 @@ def entry_of(message: Mapping[str, Any], usage: Mapping[str, Any]) -> dict[str, 
         {"id": call["id"], "name": call["function"]["name"], "arguments": _arguments_of(call)}
         for call in message.get("tool_calls") or ()
     ]
-    found = {
+    recorded = {
         "text": message.get("content") or "",
         "reasoning": message.get("reasoning", ""),
         "calls": calls,
         "usage": {name: n for name, n in usage.items() if n or name == "cost_usd"},
     }
-    return {name: one for name, one in found.items() if one}
+    return {name: value for name, value in recorded.items() if value}
 
 
 def _arguments_of(call: Mapping[str, Any]) -> Any:

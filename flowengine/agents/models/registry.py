@@ -79,8 +79,8 @@ def resolve(name: str) -> Model:
     if not name.strip():
         raise ModelError("no model is named: say 'provider/model'", retryable=False)
     provider = name.partition("/")[0]
-    if found := _registered.get(name) or _registered.get(provider):
-        return found
+    if registered := _registered.get(name) or _registered.get(provider):
+        return registered
     if provider == SCRIPTED:
         return _script(name)
     from flowengine.agents.models.provider_models import PROVIDER_MODELS
@@ -115,16 +115,16 @@ def prepare(name: str) -> None:
 def _script(name: str) -> Model:
     script = name.partition("/")[2]
     if not script.endswith(_FILES):
-        known = [one for one in sorted(_registered) if one.startswith(f"{SCRIPTED}/")]
+        known = [name for name in sorted(_registered) if name.startswith(f"{SCRIPTED}/")]
         there = f"; there are {', '.join(known)}" if known else ""
         raise ModelError(
             f"no script is registered as {name}{there}: a script in a file is "
             f"named by its path, such as {SCRIPTED}/replies.yaml",
             retryable=False,
         )
-    found = _scripts.get(script)
-    if found is None:
+    queue = _scripts.get(script)
+    if queue is None:
         from flowengine.agents.models.script_files import read_script
 
-        found = _scripts[script] = read_script(script)
-    return found
+        queue = _scripts[script] = read_script(script)
+    return queue

@@ -141,9 +141,9 @@ def _all_unicode(data: Plain) -> Plain:
     if isinstance(data, str):
         return as_unicode(data)
     if isinstance(data, list):
-        return [_all_unicode(one) for one in data]
+        return [_all_unicode(item) for item in data]
     if isinstance(data, dict):
-        return {as_unicode(key): _all_unicode(one) for key, one in data.items()}
+        return {as_unicode(key): _all_unicode(value) for key, value in data.items()}
     return data
 
 
@@ -226,7 +226,7 @@ class _Reader:
             return
         # A call that was also made natively is not missing: some servers repeat it in the text.
         made = {call.name for call in self.calls}
-        tools = {one.name: one for one in text_tools_of(self.request) if one.name not in made}
+        tools = {tool.name: tool for tool in text_tools_of(self.request) if tool.name not in made}
         names = {name: name for name in tools} | {wire_name(name): name for name in tools}
         bare = self.request.returns is None
         unread = unread_call(self.content, names, bare=bare)

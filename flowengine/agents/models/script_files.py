@@ -41,6 +41,6 @@ def _entries(text: str) -> list[Any]:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f" in line {mark.line + 1}, column {mark.column + 1}"
         raise ValueError(f"it is not YAML{place}: {getattr(error, 'problem', error)}") from None
-    if not isinstance(data, list) or not all(isinstance(one, dict | str) for one in data):
+    if not isinstance(data, list) or not all(isinstance(item, dict | str) for item in data):
         raise ValueError("it must be a list of replies, such as '- text: Hello.'")
     return data

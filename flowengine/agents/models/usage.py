@@ -25,18 +25,18 @@ def reported_usage(objects: Iterable[Any]) -> Usage | None:
     Args:
         objects: The usage objects of the library, unchanged.
     """
-    found: dict[str, int] = {}
+    total: dict[str, int] = {}
     cost = None
-    for one in objects:
-        cost = _cost(getattr(one, "cost", None)) or cost
-        numbers = [*_numbers(one)]
+    for usage in objects:
+        cost = _cost(getattr(usage, "cost", None)) or cost
+        numbers = [*_numbers(usage)]
         if any(not 0 <= number <= _MOST for _, number in numbers):
             continue
         for name, number in numbers:
-            found[name] = max(found.get(name, 0), number)
-    if not found.get("input_tokens") and not found.get("output_tokens"):
+            total[name] = max(total.get(name, 0), number)
+    if not total.get("input_tokens") and not total.get("output_tokens"):
         return None
-    return Usage(cost_usd=cost, **found)  # type: ignore[arg-type]
+    return Usage(cost_usd=cost, **total)  # type: ignore[arg-type]
 
 
 def estimated_usage(messages: Sequence[dict[str, Any]], tools: Any, reply: str) -> Usage:
@@ -76,7 +76,7 @@ def tools_tokens(tools: Iterable[ToolOffer]) -> int:
     Args:
         tools: The tools.
     """
-    return sum(_text_tokens([one.name, one.description, one.parameters]) for one in tools)
+    return sum(_text_tokens([tool.name, tool.description, tool.parameters]) for tool in tools)
 
 
 def _text_tokens(data: Any) -> int:

@@ -98,23 +98,25 @@ def _fitting(arguments: dict[str, Any], tool: ToolOffer, repairs: list[str]) -> 
     """
     schema = tool.schema
     declared = schema["properties"]
-    found, wrong = {}, []
+    values, wrong = {}, []
     for name, value in arguments.items():
         try:
-            found[name] = _converted(value, declared.get(name, True), schema, repairs)
+            values[name] = _converted(value, declared.get(name, True), schema, repairs)
         except Misfit as misfit:
             wrong.append(f"'{name}' {misfit}, not {_short(value)}")
     if not (schema.get("additionalProperties") or schema.get("patternProperties")):
-        wrong += [f"there is no '{name[:_LONGEST_NAME]}'" for name in found if name not in declared]
+        wrong += [
+            f"there is no '{name[:_LONGEST_NAME]}'" for name in values if name not in declared
+        ]
     if wrong:
         missing = [name for name in schema.get("required", ()) if name not in arguments]
         wrong += [f"'{name}' is missing" for name in missing]
         raise Misfit("; ".join(wrong))
-    _check_plain(found)
+    _check_plain(values)
     try:
-        for name, value in found.items():
+        for name, value in values.items():
             check_numbers(value, f"'{name}'")
-        fitting: dict[str, Any] = shared(schema).check(found, "they")
+        fitting: dict[str, Any] = shared(schema).check(values, "they")
     except InputError as error:
         fault = error.message.removeprefix("they").lstrip(": ")
         raise Misfit(fault.rstrip(".")) from None

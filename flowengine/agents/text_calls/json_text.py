@@ -143,12 +143,12 @@ def _reason(error: JSONDecodeError) -> str:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise BrokenJson(f"{_shown(key)} is given twice")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def _integer(written: str) -> int:

@@ -74,7 +74,7 @@ def unwrapped(text: str, end: int, first: int = 0) -> int:
     while end > first:
         rest = text[max(first, end - INDENT) : end].rstrip()
         end = max(first, end - INDENT) + len(rest)
-        wrapper = next((one for one in WRAPPERS if rest.endswith(one)), "")
+        wrapper = next((wrapper for wrapper in WRAPPERS if rest.endswith(wrapper)), "")
         if wrapper:
             end -= len(wrapper)
         elif rest:

@@ -23,7 +23,7 @@ STRAY = re.compile("|".join(map(re.escape, PAIRS.values())))
 TAG = re.compile(f"{OPENING.pattern}|{STRAY.pattern}")
 CLOSINGS = {
     opening: re.compile(
-        "|".join(re.escape(PAIRS[one]) for one in (_ALIKE if opening in _ALIKE else (opening,)))
+        "|".join(re.escape(PAIRS[mark]) for mark in (_ALIKE if opening in _ALIKE else (opening,)))
     )
     for opening in PAIRS
 }

@@ -96,13 +96,13 @@ def request_messages(
         must_call: Whether each reply must contain a call.
     """
     rules = instructions(tools, form, must_call=must_call)
-    found: list[Message] = [{"role": "system", "content": rules}]
+    sent: list[Message] = [{"role": "system", "content": rules}]
     if not tools:
-        found.clear()
+        sent.clear()
     names: dict[str, str] = {}
     for message in messages:
-        _add(found, _as_text(message, names, form))
-    return found
+        _add(sent, _as_text(message, names, form))
+    return sent
 
 
 def _as_text(message: Mapping[str, Any], names: dict[str, str], form: MarkedForm) -> Message:

@@ -79,20 +79,20 @@ def allowed_types(schema: Any, root: Mapping[str, Any], hops: int = _HOPS) -> fr
         if isinstance(schema.get(keyword), list):
             each = (allowed_types(one, root, hops - 1) for one in schema[keyword])
             types &= frozenset().union(*each)
-    for one in _list(schema.get("allOf")):
-        types &= allowed_types(one, root, hops - 1)
+    for part in _list(schema.get("allOf")):
+        types &= allowed_types(part, root, hops - 1)
     return types | {"integer"} if "number" in types else types
 
 
 def _referred(reference: str, root: Mapping[str, Any]) -> Any:
     """Return the target of a reference such as `#/$defs/Item`, or True, which allows all values."""
-    found: Any = root
+    value: Any = root
     for step in reference.removeprefix("#").strip("/").split("/"):
         key = step.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, Mapping) or key not in found:
+        if not isinstance(value, Mapping) or key not in value:
             return True
-        found = found[key]
-    return found
+        value = value[key]
+    return value
 
 
 def choices_of(schema: Any, root: Mapping[str, Any], hops: int = _HOPS) -> list[Any] | None:
@@ -106,15 +106,15 @@ def choices_of(schema: Any, root: Mapping[str, Any], hops: int = _HOPS) -> list[
     if isinstance(schema.get("$ref"), str):
         return choices_of(_referred(schema["$ref"], root), root, hops - 1)
     parts = _list(schema.get("anyOf")) or _list(schema.get("oneOf"))
-    found: list[Any] = []
+    values: list[Any] = []
     for part in parts:
         choices = choices_of(part, root, hops - 1)
         if choices is None and allowed_types(part, root) == {"null"}:
             choices = [None]
         if choices is None:
             return None
-        found += choices
-    return found if parts else None
+        values += choices
+    return values if parts else None
 
 
 def _chosen(text: str, choices: list[Any]) -> Any:

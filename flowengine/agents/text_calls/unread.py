@@ -76,20 +76,20 @@ def unread_call(text: str, names: Mapping[str, str], *, bare: bool = True) -> Un
     if not names or not may_hold_call(text):
         return None
     call, python = _forms(tuple(sorted(names)))
-    found = python.match(text) if text.rstrip().endswith(")") else None
-    if found and "\n\n" not in text.strip():
-        return _unread(text, found, names)
+    match = python.match(text) if text.rstrip().endswith(")") else None
+    if match and "\n\n" not in text.strip():
+        return _unread(text, match, names)
     at, looked = 0, 0
     while (begun := _BEGINS.search(text, at)) and (looked := looked + 1) <= _CANDIDATES:
         if begun["fence"]:
-            found, at = _fenced(text, begun, call, bare=bare)
+            match, at = _fenced(text, begun, call, bare=bare)
         else:
-            found = call.match(text, begun.start() if not _is_word(begun) else begun.end())
-            at = max(found.end() if found else 0, begun.end())
-            if found and not _counts(text, begun, found, bare=bare):
-                found = None
-        if found:
-            return _unread(text, found, names)
+            match = call.match(text, begun.start() if not _is_word(begun) else begun.end())
+            at = max(match.end() if match else 0, begun.end())
+            if match and not _counts(text, begun, match, bare=bare):
+                match = None
+        if match:
+            return _unread(text, match, names)
     return None
 
 
@@ -103,23 +103,23 @@ def _forms(names: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(f"(?:{_SYNTAX}){{0,60}}?(?:{written})"), re.compile(rf"\s*{python}")
 
 
-def _unread(text: str, found: re.Match[str], names: Mapping[str, str]) -> Unread:
-    return Unread(names[found[found.lastindex or 0]], text[found.start() :][:_LONGEST].strip())
+def _unread(text: str, match: re.Match[str], names: Mapping[str, str]) -> Unread:
+    return Unread(names[match[match.lastindex or 0]], text[match.start() :][:_LONGEST].strip())
 
 
 def _is_word(begun: re.Match[str]) -> bool:
     return bool(begun["word"] or begun["react"])
 
 
-def _counts(text: str, begun: re.Match[str], found: re.Match[str], *, bare: bool) -> bool:
+def _counts(text: str, begun: re.Match[str], match: re.Match[str], *, bare: bool) -> bool:
     """Return whether a match is a call and not a quotation."""
     if begun["react"]:
-        return bool(_INPUT.match(text, found.end()) or "```" in found[0])
+        return bool(_INPUT.match(text, match.end()) or "```" in match[0])
     if begun["bracket"]:
-        if text[found.start() : found.end()].rstrip().endswith("("):
+        if text[match.start() : match.end()].rstrip().endswith("("):
             return True  # such as [add(a=1)]
-        end = text.find("\n\n", found.start())
-        return bare and bool(_ARGUMENTS.search(text, found.start(), end if end >= 0 else len(text)))
+        end = text.find("\n\n", match.start())
+        return bare and bool(_ARGUMENTS.search(text, match.start(), end if end >= 0 else len(text)))
     return not _is_shown(text, begun.start())
 
 
@@ -134,9 +134,9 @@ def _fenced(
         return call.match(text, inside), end
     is_all = not text[: fence.start()].strip() and not text[end:].strip()
     begun = _BEGINS.match(text, inside) if is_all and _PLAIN.fullmatch(fence["info"]) else None
-    found = call.match(text, begun.end() if _is_word(begun) else inside) if begun else None
-    if begun and found and _counts(text, begun, found, bare=bare):
-        return found, end
+    match = call.match(text, begun.end() if _is_word(begun) else inside) if begun else None
+    if begun and match and _counts(text, begun, match, bare=bare):
+        return match, end
     return None, end
 
 

@@ -128,7 +128,12 @@ def run(arguments: Namespace, choice: str | None) -> int:
             executions, further = resume_decided(session, decisions)
             codes += further
         if arguments.json:
-            out_json({"decisions": [_as_dict(one) for one in decisions], "executions": executions})
+            out_json(
+                {
+                    "decisions": [_as_dict(decision) for decision in decisions],
+                    "executions": executions,
+                }
+            )
         return next((code for code in codes if code), 0)
 
 
@@ -169,17 +174,17 @@ def _chosen(session: CliSession, arguments: Namespace, choice: str | None) -> li
         return [engine.wait(wait) for wait in dict.fromkeys(arguments.waits)]
     mine = (arguments.by or engine.user) if arguments.mine else None
     kinds = ("approval",) if choice is None else KINDS
-    found = list(_fitting(session, arguments, mine, kinds))
-    if not found:
+    waits = list(_fitting(session, arguments, mine, kinds))
+    if not waits:
         others = list(_fitting(session, arguments, None, kinds)) if mine is not None else []
         what = "approval" if choice is None else "approval or question"
         raise NotFound(
             f"no open {what} matches these filters, nothing was decided",
             hint=for_others(session, others) if others else None,
         )
-    fitting = [wait for wait in found if choice is None or choice in _ids(wait)]
+    fitting = [wait for wait in waits if choice is None or choice in _ids(wait)]
     if not fitting:
-        offered = ", ".join(dict.fromkeys(id for wait in found for id in _ids(wait)))
+        offered = ", ".join(dict.fromkeys(id for wait in waits for id in _ids(wait)))
         raise NotFound(
             f"nothing that matches these filters offers the choice '{choice}', nothing was decided",
             hint=f"choices are: {offered}",
@@ -279,7 +284,7 @@ def _decide(session: CliSession, wait: WaitInfo, choice: str | None) -> Decision
 def _grant(arguments: Namespace) -> dict[str, Any] | None:
     """Return the grant that the options request with an approval, or None."""
     options = {name: getattr(arguments, name, None) for name in ("scope", "uses", "expires")}
-    given: dict[str, Any] = {name: one for name, one in options.items() if one is not None}
+    given: dict[str, Any] = {name: option for name, option in options.items() if option is not None}
     patterns = getattr(arguments, "grant", None)
     if patterns is not None:
         given["args"] = dict(patterns)

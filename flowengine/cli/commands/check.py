@@ -55,12 +55,13 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         out_json(
             {
-                "errors": [one.as_dict() for one in found if not one.is_warning],
-                "warnings": [one.as_dict() for one in found if one.is_warning],
+                "errors": [finding.as_dict() for finding in found if not finding.is_warning],
+                "warnings": [finding.as_dict() for finding in found if finding.is_warning],
             }
         )
     elif found and not arguments.quiet:
-        err(f"for details: flowengine explain {' '.join(sorted({one.code for one in found}))}")
+        codes_found = " ".join(sorted({finding.code for finding in found}))
+        err(f"for details: flowengine explain {codes_found}")
     return next((code for code in codes if code), 0)
 
 
@@ -70,20 +71,20 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
         return _check_policies(path, arguments)
     from flowengine.flow.compile import check_file
 
-    flow, found, report = check_file(path)
+    flow, diagnostics, report = check_file(path)
     if report and not arguments.json:
         err_text(report)
-    if any(not one.is_warning for one in found):
-        return 3, found
+    if any(not finding.is_warning for finding in diagnostics):
+        return 3, diagnostics
     if arguments.json:
-        return 3 if found and arguments.strict else 0, found
+        return 3 if diagnostics and arguments.strict else 0, diagnostics
     if arguments.print:
         out_text(_expanded(path).rstrip("\n"))
-    elif not arguments.quiet and not (found and arguments.strict):
+    elif not arguments.quiet and not (diagnostics and arguments.strict):
         out(f"{path}: ok{'' if flow is None else _host_steps(flow)}")
         for why in [] if flow is None else _empty_groups(flow):
             err(f"{paint('warning:', 'yellow')} {path}: {why}")
-    return 3 if found and arguments.strict else 0, found
+    return 3 if diagnostics and arguments.strict else 0, diagnostics
 
 
 def _check_policies(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:

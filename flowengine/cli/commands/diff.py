@@ -42,36 +42,36 @@ def run(arguments: Namespace) -> int:
         The exit code: 0 if they are the same, 1 if not.
     """
     with CliSession(arguments) as session:
-        found = session.engine.diff(arguments.execution, arguments.other_execution)
+        difference = session.engine.diff(arguments.execution, arguments.other_execution)
         if arguments.json:
-            out_json(found)
+            out_json(difference)
         else:
-            for line in _lines(session, found):
+            for line in _lines(session, difference):
                 out(line)
-    return SAME if found["same"] else DIFFER
+    return SAME if difference["same"] else DIFFER
 
 
-def _lines(session: CliSession, found: Difference) -> Iterator[str]:
-    yield _side(session, "left", found["left"])
-    yield _side(session, "right", found["right"])
-    if not found["same_flow"]:
-        hashes = " and ".join(found[side]["hash"][:8] for side in ("left", "right"))
+def _lines(session: CliSession, difference: Difference) -> Iterator[str]:
+    yield _side(session, "left", difference["left"])
+    yield _side(session, "right", difference["right"])
+    if not difference["same_flow"]:
+        hashes = " and ".join(difference[side]["hash"][:8] for side in ("left", "right"))
         yield _fact("flow", f"they run different definitions ({hashes})")
-    yield from _origin(session, found)
-    counts = f"of {found['left']['facts']} and {found['right']['facts']}"
-    yield _fact("in common", f"the first {found['shared']} {counts} history entries")
-    point = found["parting"]
+    yield from _origin(session, difference)
+    counts = f"of {difference['left']['facts']} and {difference['right']['facts']}"
+    yield _fact("in common", f"the first {difference['shared']} {counts} history entries")
+    point = difference["parting"]
     if point is not None:
-        yield from _parting(found, point)
+        yield from _parting(difference, point)
     further = [
-        pair for pair in found["steps"] if point is None or point["address"] != pair["address"]
+        pair for pair in difference["steps"] if point is None or point["address"] != pair["address"]
     ]
     yield from _further(further)
     for name in ("inputs", "outputs", "errors"):
-        if found[name]:
+        if difference[name]:
             yield name
-            yield from _columns(found[name])
-    yield "the same" if found["same"] else "they differ"
+            yield from _columns(difference[name])
+    yield "the same" if difference["same"] else "they differ"
 
 
 def _side(session: CliSession, name: str, side: Side) -> str:
@@ -81,8 +81,8 @@ def _side(session: CliSession, name: str, side: Side) -> str:
     return f"{name:11} {session.short(side['execution'])}  {status} {first_line(flow, 40)}"
 
 
-def _origin(session: CliSession, found: Difference) -> Iterator[str]:
-    fork = found["fork"]
+def _origin(session: CliSession, difference: Difference) -> Iterator[str]:
+    fork = difference["fork"]
     if fork is not None:
         other = "right" if fork["side"] == "left" else "left"
         alike = "the same in both" if fork["same"] else "NOT the same in both"
@@ -90,27 +90,31 @@ def _origin(session: CliSession, found: Difference) -> Iterator[str]:
         yield _fact("", f"the {fork['past']} history entries copied from it are {alike}")
         return
     for side in ("left", "right"):
-        origin = session.origin(found[side]["forked_from"])
+        origin = session.origin(difference[side]["forked_from"])
         if origin:
             yield _fact("fork", f"{side} was forked from {origin}")
 
 
-def _parting(found: Difference, point: Parting) -> Iterator[str]:
+def _parting(difference: Difference, point: Parting) -> Iterator[str]:
     """Yield the point where the histories diverge, and input and output of the step there."""
     yield _fact("diverge", f"at {_what(point)}")
     for side, one in (("left", point["left"]), ("right", point["right"])):
         if one is None:
-            stands = (found["left"] if side == "left" else found["right"])["status"]
+            stands = (difference["left"] if side == "left" else difference["right"])["status"]
             yield _fact("", f"missing on the {side}, where the execution is {stands}")
         elif one["address"] != point["address"]:
             yield _fact("", f"on the {side} {one['address']} came instead")
-    pair = next((one for one in found["steps"] if one["address"] == point["address"]), None)
+    pair = next((step for step in difference["steps"] if step["address"] == point["address"]), None)
     if pair is None:
         yield from _values(point["left"], point["right"])
     else:
         yield from _values(pair["left"], pair["right"])
     differ = point["differ"] if pair is None else pair["differ"]
-    nested = [one for one in differ if "." in one["path"] or "[" in one["path"]]
+    nested = [
+        difference
+        for difference in differ
+        if "." in difference["path"] or "[" in difference["path"]
+    ]
     if nested:
         yield "where"
         yield from _columns(nested)
@@ -128,7 +132,7 @@ def _values(left: dict[str, Any] | None, right: dict[str, Any] | None) -> Iterat
     for key in dict.fromkeys([*(left or ()), *(right or ())]):
         if key in ("seq", "address"):
             continue
-        a, b = (None if one is None else one.get(key) for one in (left, right))
+        a, b = (None if point is None else point.get(key) for point in (left, right))
         if a is not None or b is not None:
             yield from _row(key, left and key in left, a, right and key in right, b)
 
@@ -182,8 +186,10 @@ def _further(pairs: list[StepPair]) -> Iterator[str]:
     yield "other steps that differ"
     width = min(40, max(len(pair["address"]) for pair in pairs))
     for pair in pairs[:MOST]:
-        a, b = (_standing(one) for one in (pair["left"], pair["right"]))
-        where = ", ".join(dict.fromkeys(one["path"].split(".")[0] for one in pair["differ"]))
+        a, b = (_standing(execution) for execution in (pair["left"], pair["right"]))
+        where = ", ".join(
+            dict.fromkeys(difference["path"].split(".")[0] for difference in pair["differ"])
+        )
         why = f"  {where}" if a == b and where else ""
         address = printable(pair["address"])
         if len(address) > width:

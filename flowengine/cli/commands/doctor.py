@@ -30,11 +30,11 @@ def run(arguments: Namespace) -> int:
     from flowengine.execution_environment import EnvironmentManager
 
     with tempfile.TemporaryDirectory() as folder, EnvironmentManager(folder) as manager:
-        found = manager.examine()
+        probes = manager.examine()
     if arguments.json:
-        out_json(found)
+        out_json(probes)
     else:
-        for line in (*examined(found), *_of_workers(arguments.store)):
+        for line in (*examined(probes), *_of_workers(arguments.store)):
             out(line)
     return 0
 

@@ -28,12 +28,12 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with CliSession(arguments) as session:
-        found = session.engine.open_environments(arguments.execution)
+        environments = session.engine.open_environments(arguments.execution)
     if arguments.json:
-        out_json(found)
-    elif not found:
+        out_json(environments)
+    elif not environments:
         err("no environments are open")
     else:
-        for line in rows(found):
+        for line in rows(environments):
             out(line)
     return 0

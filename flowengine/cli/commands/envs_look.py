@@ -39,19 +39,19 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with CliSession(arguments) as session:
-        found = session.engine.look_into_environment(arguments.environment)
+        screen = session.engine.look_into_environment(arguments.environment)
     file: Path | None = arguments.picture
     if file is not None:
-        _write(file, found)
+        _write(file, screen)
     if arguments.json:
-        out_json(found)
+        out_json(screen)
     else:
-        for line in _lines(found, file):
+        for line in _lines(screen, file):
             out(line)
     return 0
 
 
-def _write(file: Path, found: ScreenInfo) -> None:
+def _write(file: Path, screen: ScreenInfo) -> None:
     """Write the picture to a file.
 
     Raises:
@@ -61,10 +61,10 @@ def _write(file: Path, found: ScreenInfo) -> None:
 
     from flowengine.errors import UsageError
 
-    if "picture" not in found["screen"]:
-        raise UsageError(f"{found['environment']} has no picture", hint="leave out --picture")
+    if "picture" not in screen["screen"]:
+        raise UsageError(f"{screen['environment']} has no picture", hint="leave out --picture")
     try:
-        file.write_bytes(b64decode(found["screen"]["picture"]))
+        file.write_bytes(b64decode(screen["screen"]["picture"]))
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from None
 

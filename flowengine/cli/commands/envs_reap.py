@@ -23,19 +23,19 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with CliSession(arguments) as session, failures():
-        found = session.engine.environments.reap()
-    failed = any("error" in one for one in found)
+        reaped = session.engine.environments.reap()
+    failed = any("error" in outcome for outcome in reaped)
     if arguments.json:
-        out_json(found)
+        out_json(reaped)
         return 1 if failed else 0
-    for one in found:
-        name = one.get("resource_key")
-        which = f"{name} ({one['id']})" if name else one.get("id") or one.get("path")
-        if "error" in one:
-            err(f"{one['what']} {which} could not be ended: {one['error']}")
+    for outcome in reaped:
+        name = outcome.get("resource_key")
+        which = f"{name} ({outcome['id']})" if name else outcome.get("id") or outcome.get("path")
+        if "error" in outcome:
+            err(f"{outcome['what']} {which} could not be ended: {outcome['error']}")
         else:
-            done = "set aside" if one["what"] == "damaged entry" else "ended"
-            out(f"{done} {one['what']} {which}")
-    if not found:
+            done = "set aside" if outcome["what"] == "damaged entry" else "ended"
+            out(f"{done} {outcome['what']} {which}")
+    if not reaped:
         err("nothing was left open")
     return 1 if failed else 0

@@ -29,12 +29,12 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with CliSession(arguments) as session:
-        found = session.engine.release_environment(arguments.environment, force=arguments.force)
+        released = session.engine.release_environment(arguments.environment, force=arguments.force)
     if arguments.json:
-        out_json(found)
-    elif "error" in found:
-        err(f"{found['id']} could not be ended: {found['error']}")
+        out_json(released)
+    elif "error" in released:
+        err(f"{released['id']} could not be ended: {released['error']}")
         err("  see: flowengine doctor")
     else:
-        out(f"ended {found['resource_key']} ({found['id']})")
-    return 1 if "error" in found else 0
+        out(f"ended {released['resource_key']} ({released['id']})")
+    return 1 if "error" in released else 0

@@ -67,7 +67,9 @@ def run(arguments: Namespace) -> int:
     declared = DeclaredEnvironments(arguments.file)
     name = declared.find("shell", arguments.name)
     args = read.assigned(declared.args(name), arguments.arg, "argument")
-    if unknown := next((one for one in args if one not in declared.args(name)), None):
+    if unknown := next(
+        (argument for argument in args if argument not in declared.args(name)), None
+    ):
         known = ", ".join(declared.args(name)) or "none"
         raise UsageError(f"'{name}' takes no argument '{unknown}'", hint=f"arguments: {known}")
     inputs = read.inputs(declared.inputs, arguments.input)

@@ -24,10 +24,10 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with CliSession(arguments) as session:
-        found = session.engine.open_environment(arguments.environment)
+        environment = session.engine.open_environment(arguments.environment)
     if arguments.json:
-        out_json(found)
+        out_json(environment)
     else:
-        for line in details(found):
+        for line in details(environment):
             out(line)
     return 0

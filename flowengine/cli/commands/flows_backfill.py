@@ -94,7 +94,7 @@ def run(arguments: Namespace) -> int:
     elif not shown:
         err("the range contains no time of a schedule")
     if session.is_served:  # the workers run them
-        return InputError.exit_code if any(one["status"] == "refused" for one in shown) else 0
+        return InputError.exit_code if any(start["status"] == "refused" for start in shown) else 0
     return max(
         (EXIT_CODES.get(entry["status"], InputError.exit_code) for entry in shown), default=0
     )

@@ -35,7 +35,7 @@ def run(arguments: Namespace) -> int:
     names = arguments.flow, arguments.other
     with CliSession(arguments) as session:
         one, other = (_defined(session, name) for name in names)
-    before, after = (found.text.splitlines() for found in (one, other))
+    before, after = (definition.text.splitlines() for definition in (one, other))
     lines = list(unified_diff(before, after, *names, lineterm=""))
     if arguments.json:
         out_json({"same": not lines, "hashes": [one.hash, other.hash], "lines": lines})

@@ -33,8 +33,8 @@ def run(arguments: Namespace) -> int:
         flows = [flow for flow in session.engine.deployed() if flow["current"]]
         if arguments.json:
             starts = session.engine.starts()
-            mine = ([one for one in starts if one["flow"] == flow["flow"]] for flow in flows)
-            out_json([{**flow, "starts": found} for flow, found in zip(flows, mine, strict=True)])
+            mine = ([start for start in starts if start["flow"] == flow["flow"]] for flow in flows)
+            out_json([{**flow, "starts": starts} for flow, starts in zip(flows, mine, strict=True)])
             return 0
         if not flows:
             err("no flow is deployed: flowengine deploy FILE")

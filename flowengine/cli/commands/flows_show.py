@@ -49,5 +49,5 @@ def _facts(session: CliSession, name: str) -> dict[str, Any]:
         return {fact: item[fact] for fact in _FACTS}
     flow = session.engine.deployed_flow(name)
     title = flow.compiled.get("title", "")
-    found = (flow.id, flow.version, title, flow.form, flow.inputs, flow.modules)
-    return dict(zip(_FACTS, found, strict=True))
+    parts = (flow.id, flow.version, title, flow.form, flow.inputs, flow.modules)
+    return dict(zip(_FACTS, parts, strict=True))

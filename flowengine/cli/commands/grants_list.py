@@ -29,21 +29,21 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with CliSession(arguments) as session:
-        found = session.engine.grants(arguments.execution)
+        grants = session.engine.grants(arguments.execution)
         if arguments.json:
-            out_json(found)
+            out_json(grants)
             return 0
-        if not found:
+        if not grants:
             err("nothing was granted")
             return 0
         rows = []
-        for grant in found:
+        for grant in grants:
             uses = f"{grant['used']} of {grant['uses']}" if "uses" in grant else str(grant["used"])
             args = ", ".join(f"{name}={value}" for name, value in grant["args"].items())
             holds = f"flow {grant['flow']}" if "flow" in grant else "execution"
             row = [session.short_wait(grant["id"]), grant["tool"], holds, grant["status"], uses]
             rows.append(
-                [printable(one) for one in (*row, grant.get("until", "-"), grant["by"], args)]
+                [printable(cell) for cell in (*row, grant.get("until", "-"), grant["by"], args)]
             )
         heads = ["ID", "TOOL", "HOLDS FOR", "STATUS", "USED", "UNTIL", "BY", "ARGUMENTS"]
         for line in table(rows, heads):

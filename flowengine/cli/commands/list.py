@@ -66,8 +66,8 @@ def run(arguments: Namespace) -> int:
             since=arguments.since,
             limit=arguments.limit,
         )
-        for one in page.items:
-            session.make_pasted(one)
+        for item in page.items:
+            session.make_pasted(item)
         if arguments.json:
             out_json(page.items)
             return 0
@@ -76,23 +76,23 @@ def run(arguments: Namespace) -> int:
             return 0
         rows = [
             [
-                session.short(one["execution"]),
-                printable(one["flow"]),
-                one["status"],
-                when(one["started_at"]),
-                when(one.get("ended_at", "-")),
-                printable(" ".join(f"{name}={value}" for name, value in one["labels"].items())),
+                session.short(item["execution"]),
+                printable(item["flow"]),
+                item["status"],
+                when(item["started_at"]),
+                when(item.get("ended_at", "-")),
+                printable(" ".join(f"{name}={value}" for name, value in item["labels"].items())),
             ]
-            for one in page.items
+            for item in page.items
         ]
         head, *lines = table(rows, ["ID", "FLOW", "STATUS", "STARTED", "ENDED", "LABELS"])
         out(head)
         for line, row in zip(lines, rows, strict=True):
             out(line.replace(row[2], _painted(row[2]), 1))
-        left = [one for one in page.items if "command" in one]
-        for one in left[:MOST]:
-            what = "begin" if one["status"] == "recorded" else "resume"
-            err(f"{one['status']}; to {what} it: {one['command']}")
+        left = [item for item in page.items if "command" in item]
+        for info in left[:MOST]:
+            what = "begin" if info["status"] == "recorded" else "resume"
+            err(f"{info['status']}; to {what} it: {info['command']}")
         if len(left) > MOST:
             more = session.command("list", "--status", left[MOST]["status"])
             err(f"and {len(left) - MOST} more: {more}")

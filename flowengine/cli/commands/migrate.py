@@ -65,13 +65,13 @@ def run(arguments: Namespace) -> int:
 
 def _resting(session: CliSession) -> list[str]:
     """Return the ids of all executions that wait or are stalled."""
-    found: list[str] = []
+    ids: list[str] = []
     for status in ("waiting", "stalled"):
         after: str | None = None
         while True:
             page = session.engine.executions(status=status, after=after, limit=200)
-            found += [one["execution"] for one in page.items]
+            ids += [item["execution"] for item in page.items]
             after = page.next
             if after is None:
                 break
-    return found
+    return ids

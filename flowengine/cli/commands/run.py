@@ -112,16 +112,16 @@ def _files(session: CliSession, arguments: Namespace) -> dict[str, Any]:
     """Return the inputs that are files, which the store keeps from now on."""
     from pathlib import Path
 
-    found: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     for name, path in arguments.file:
         if session.is_served:
             client: Any = session.engine
-            found[name] = client.upload(path)._asdict()
+            inputs[name] = client.upload(path)._asdict()
         else:
             store = session.engine.store
             kept = store.hold_artifact(Path(path), os.path.basename(path))
-            found[name] = {"path": str(store.fetch_artifact(kept.sha256)), **kept._asdict()}
-    return found
+            inputs[name] = {"path": str(store.fetch_artifact(kept.sha256)), **kept._asdict()}
+    return inputs
 
 
 def _start_there(session: CliSession, arguments: Namespace, labels: Mapping[str, str]) -> int:

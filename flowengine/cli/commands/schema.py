@@ -68,5 +68,5 @@ def _schema_for(path: str) -> dict[str, Any]:
     file = FlowFiles(Diagnostics()).first(read(path), folder, path)
     if file is None:
         raise UsageError(f"{path} is not a flow file", hint=f"flowengine check {path}")
-    others = {alias: one.model for alias, one in file.imports.items() if one is not None}
+    others = {alias: value.model for alias, value in file.imports.items() if value is not None}
     return schema_for(file.model, others)

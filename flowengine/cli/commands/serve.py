@@ -89,10 +89,10 @@ def run(arguments: Namespace) -> int:
             hint="pip install 'flowengine[serve]'",
         ) from None
 
-    def ready(found: Ready) -> None:
+    def ready(served: Ready) -> None:
         if not arguments.quiet:
-            err(f"serving {session.place} at {found.url}")
-            err(f"your token is in {found.token_file}")
+            err(f"serving {session.place} at {served.url}")
+            err(f"your token is in {served.token_file}")
 
     serving = Serving(
         arguments.host,

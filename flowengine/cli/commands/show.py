@@ -55,72 +55,72 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with CliSession(arguments) as session:
-        found = session.engine.show(
+        info = session.engine.show(
             session.execution(arguments.execution), step=arguments.step, plumbing=arguments.plumbing
         )
-        session.make_pasted(found)
+        session.make_pasted(info)
         if arguments.json:
-            out_json(found)
+            out_json(info)
             return 0
-        lines = _step_lines(found["steps"]) if arguments.step else _lines(session, found)
+        lines = _step_lines(info["steps"]) if arguments.step else _lines(session, info)
         for line in lines:
             out(line)
     return 0
 
 
-def _lines(session: CliSession, found: ExecutionInfo) -> Iterator[str]:
+def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
     """Yield the lines that describe an execution."""
-    yield from _head(session, found)
-    if found.get("inputs"):
+    yield from _head(session, info)
+    if info.get("inputs"):
         yield "inputs"
-        yield from (f"  {_value(name, value)}" for name, value in found["inputs"].items())
-    if found["steps"]:
+        yield from (f"  {_value(name, value)}" for name, value in info["inputs"].items())
+    if info["steps"]:
         yield "steps"
-        width = max(14, *(len(step["address"]) for step in found["steps"]))
-        yield from (_step(step, min(width, 40)) for step in found["steps"])
-    if found["waits"]:
+        width = max(14, *(len(step["address"]) for step in info["steps"]))
+        yield from (_step(step, min(width, 40)) for step in info["steps"])
+    if info["waits"]:
         yield "waits"
-        for wait in found["waits"]:
+        for wait in info["waits"]:
             yield from describe(session, wait)
-    if found.get("undelivered"):
+    if info.get("undelivered"):
         yield "undelivered"
-        yield from (f"  {undelivered(sent)}" for sent in found["undelivered"])
-    if found.get("warnings"):
+        yield from (f"  {undelivered(sent)}" for sent in info["undelivered"])
+    if info.get("warnings"):
         yield "warnings"
-        yield from (f"  {first_line(one['message'], 500)}" for one in found["warnings"])
-    if outputs := found.get("outputs"):
+        yield from (f"  {first_line(warning['message'], 500)}" for warning in info["warnings"])
+    if outputs := info.get("outputs"):
         yield "outputs"
         yield from (f"  {_value(name, value)}" for name, value in outputs.items())
-    error: Any = found.get("error")
+    error: Any = info.get("error")
     if error is not None and "message" in error:
         yield f"error       {printable(error_text(error, error.get('step')))}"
-    if found["status"] == "failed":
-        yield from again_lines(found)
+    if info["status"] == "failed":
+        yield from again_lines(info)
 
 
-def _head(session: CliSession, found: ExecutionInfo) -> Iterator[str]:
-    version = f" version {found['version']}" if found["version"] not in ("", "0") else ""
-    status = paint(found["status"], STATUS_COLOURS.get(found["status"]), results())
-    yield f"execution   {found['execution']}"
-    yield f"flow        {printable(found['flow'])}{printable(version)}"
+def _head(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
+    version = f" version {info['version']}" if info["version"] not in ("", "0") else ""
+    status = paint(info["status"], STATUS_COLOURS.get(info["status"]), results())
+    yield f"execution   {info['execution']}"
+    yield f"flow        {printable(info['flow'])}{printable(version)}"
     yield f"status      {status}"
-    if found["status"] in ("interrupted", "quarantined") and "command" in found:
-        yield f"resume      {found['command']}"
-    yield f"started     {when(found['started_at'])} by {printable(found['started_by'])}"
-    if "ended_at" in found:
-        took = duration(_time(found["ended_at"]) - _time(found["started_at"]))
-        yield f"ended       {when(found['ended_at'])}, after {took}"
-    if "due" in found:
-        yield f"next time   {when(found['due'])}"
-    yield f"durability  {found['durability']}"
-    for budget in found.get("budgets", ()):
+    if info["status"] in ("interrupted", "quarantined") and "command" in info:
+        yield f"resume      {info['command']}"
+    yield f"started     {when(info['started_at'])} by {printable(info['started_by'])}"
+    if "ended_at" in info:
+        took = duration(_time(info["ended_at"]) - _time(info["started_at"]))
+        yield f"ended       {when(info['ended_at'])}, after {took}"
+    if "due" in info:
+        yield f"next time   {when(info['due'])}"
+    yield f"durability  {info['durability']}"
+    for budget in info.get("budgets", ()):
         yield f"budget      {_budget(budget)}"
-    labels = " ".join(f"{name}={value}" for name, value in found["labels"].items())
-    host = "" if session.is_served else session.flow_of(found["execution"]).on_host
+    labels = " ".join(f"{name}={value}" for name, value in info["labels"].items())
+    host = "" if session.is_served else session.flow_of(info["execution"]).on_host
     for name, value in (
         ("labels", labels),
-        ("forked from", session.origin(found["forked_from"])),
-        ("parent", found["parent"]),
+        ("forked from", session.origin(info["forked_from"])),
+        ("parent", info["parent"]),
         ("on host", host),
     ):
         if value:

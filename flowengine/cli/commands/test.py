@@ -135,19 +135,19 @@ def _show_branches(report: SuiteReport, arguments: Namespace) -> None:
 
 
 def _summary(reports: list[SuiteReport]) -> str:
-    outcomes: list[CaseOutcome] = [one for report in reports for one in report.outcomes]
+    outcomes: list[CaseOutcome] = [outcome for report in reports for outcome in report.outcomes]
     failed = sum(not outcome.passed for outcome in outcomes)
     passed = f"{len(outcomes) - failed} passed"
     return f"{passed}, {failed} failed" if failed else passed
 
 
 def _as_data(reports: list[SuiteReport], broken: list[FlowFileError]) -> dict[str, Any]:
-    outcomes = [one for report in reports for one in report.outcomes]
+    outcomes = [outcome for report in reports for outcome in report.outcomes]
     return {
-        "passed": sum(one.passed for one in outcomes),
-        "failed": sum(not one.passed for one in outcomes),
+        "passed": sum(outcome.passed for outcome in outcomes),
+        "failed": sum(not outcome.passed for outcome in outcomes),
         "files": [_file(report) for report in reports],
-        "errors": [one.as_dict() for error in broken for one in error.diagnostics],
+        "errors": [diagnostic.as_dict() for error in broken for diagnostic in error.diagnostics],
     }
 
 

@@ -74,27 +74,27 @@ def run(arguments: Namespace) -> int:
     mapping = {} if arguments.map is None else _mapping(arguments.map)
     with CliSession(arguments) as session:
         flow = load(session, arguments.file)
-        found = session.engine.upgrade(
+        upgrades = session.engine.upgrade(
             flow, *arguments.executions, mapping=mapping, check=arguments.check, by=arguments.by
         )
         if arguments.json:
-            out_json(found)
+            out_json(upgrades)
         else:
-            show(session, found, check=arguments.check)
-        return exit_code(found)
+            show(session, upgrades, check=arguments.check)
+        return exit_code(upgrades)
 
 
-def show(session: CliSession, found: list[UpgradeInfo], *, check: bool) -> None:
+def show(session: CliSession, upgrades: list[UpgradeInfo], *, check: bool) -> None:
     """Print the effect on each execution."""
-    for info in found:
+    for info in upgrades:
         for line in _lines(session, info, check=check):
             out(line)
-    _say(found, check=check)
+    _say(upgrades, check=check)
 
 
-def exit_code(found: list[UpgradeInfo]) -> int:
+def exit_code(upgrades: list[UpgradeInfo]) -> int:
     """Return the exit code: 0 if all can be moved or were moved."""
-    return Conflict.exit_code if any(info["verdict"] not in FINE for info in found) else 0
+    return Conflict.exit_code if any(info["verdict"] not in FINE for info in upgrades) else 0
 
 
 def _mapping(path: str) -> dict[str, Any]:
@@ -137,16 +137,16 @@ def _lines(session: CliSession, info: UpgradeInfo, *, check: bool) -> Iterator[s
         verdict = "moved" if info["moved"] else "was not moved, try again"
     word = paint(verdict, COLOURS.get(info["verdict"]), results())
     yield f"{session.short(info['execution'])}  {info['status']:9}  {word}"
-    for one in info["obstacles"]:
-        name = f"{one['what']} {one['name']}" if one["name"] else one["what"]
-        yield f"  {printable(name)}: {first_line(one['why'])}"
+    for obstacle in info["obstacles"]:
+        name = f"{obstacle['what']} {obstacle['name']}" if obstacle["name"] else obstacle["what"]
+        yield f"  {printable(name)}: {first_line(obstacle['why'])}"
     if info["write"]:
         yield "  write this into a mapping for --map:"
         yield from (f"    {line}" for line in _yaml(info["write"], _fits(info)))
 
 
 def _fits(info: UpgradeInfo) -> dict[str, list[str]]:
-    return {one["name"].rpartition(":")[2]: one["fits"] for one in info["obstacles"]}
+    return {obstacle["name"].rpartition(":")[2]: obstacle["fits"] for obstacle in info["obstacles"]}
 
 
 def _yaml(data: dict[str, Any], fits: dict[str, list[str]]) -> Iterator[str]:
@@ -161,12 +161,12 @@ def _yaml(data: dict[str, Any], fits: dict[str, list[str]]) -> Iterator[str]:
             yield printable(f"{entry(str(name), value)}{note}")
 
 
-def _say(found: list[UpgradeInfo], *, check: bool) -> None:
+def _say(upgrades: list[UpgradeInfo], *, check: bool) -> None:
     """Report how many there are of each."""
-    if not found:
+    if not upgrades:
         err("no open execution of this flow runs another version of it")
         return
-    moved = sum(info["moved"] for info in found)
-    can = sum(info["verdict"] == "continues" for info in found)
-    err(f"{can} of {len(found)} can be moved, none was" if check
-        else f"{moved} of {len(found)} moved")  # fmt: skip
+    moved = sum(info["moved"] for info in upgrades)
+    can = sum(info["verdict"] == "continues" for info in upgrades)
+    err(f"{can} of {len(upgrades)} can be moved, none was" if check
+        else f"{moved} of {len(upgrades)} moved")  # fmt: skip

@@ -292,7 +292,7 @@ def _tools(session: CliSession, execution: str) -> list[str]:
         if step.get("kind") == "agent_turn":
             agent: Any = step["task"]["agent"]
             lines.append(agent["name"])
-            described = [(one["name"], one["description"]) for one in agent["tools"]]
+            described = [(tool["name"], tool["description"]) for tool in agent["tools"]]
             described += [(f"→ {name}", what) for name, what in agent["handoffs"].items()]
             lines += [f"  {name}  {first_line(what, 80)}".rstrip() for name, what in described]
     return lines

@@ -90,9 +90,9 @@ def _resumed(session: CliSession, execution: str) -> ExecutionResult:
                 raise
         # Before the status: a message that is taken in between would leave both as at rest.
         has_messages = bool(engine.store.inbox(execution))
-        found = engine.result(execution)
-        if (found.ended or found.status in AT_REST) and not has_messages:
-            return found
+        result = engine.result(execution)
+        if (result.ended or result.status in AT_REST) and not has_messages:
+            return result
         sleep(_LOOK)
 
 

@@ -337,7 +337,7 @@ def what_for(session: CliSession, wait: WaitInfo) -> str:
     if kind in ("approval", "ask", "question"):
         noun = "approval" if kind == "approval" else "question"
         return f"{noun} {session.short_wait(wait['id'])}"
-    signals = list(dict.fromkeys(str(one["signal"]) for one in wait.get("signals", [])))
+    signals = list(dict.fromkeys(str(signal["signal"]) for signal in wait.get("signals", [])))
     parts = [f"signal {' or '.join(signals)}"] if signals else []
     if "due" in wait:
         parts.append(f"until {when(wait['due'])}")

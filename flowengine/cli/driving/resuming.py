@@ -34,7 +34,7 @@ def resume_decided(session: CliSession, decisions: list[Decision]) -> Resumed:
     """
     resumed: Resumed = ([], [])
     for execution in dict.fromkeys(decision.execution for decision in decisions):
-        new = any(one.first for one in decisions if one.execution == execution)
+        new = any(decision.first for decision in decisions if decision.execution == execution)
         if not new and session.engine.result(execution).ended:
             continue
         try:

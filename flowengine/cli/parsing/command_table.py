@@ -147,12 +147,12 @@ FAMILIES = {words.split()[0] for words in COMMANDS if " " in words}
 
 def works_there(text: str) -> bool:
     """Return whether a command line in a text, if any, works against a server."""
-    found = re.search(r"flowengine ([a-z]+)(?: ([a-z]+))?", text)
-    if found is None:
+    match = re.search(r"flowengine ([a-z]+)(?: ([a-z]+))?", text)
+    if match is None:
         return True
-    if not (SERVED | STORELESS) & {found[1], f"{found[1]} {found[2]}"}:
+    if not (SERVED | STORELESS) & {match[1], f"{match[1]} {match[2]}"}:
         return False
-    return found[1] != "resume" or "--on-crash" in text
+    return match[1] != "resume" or "--on-crash" in text
 
 
 class CommandModule(Protocol):

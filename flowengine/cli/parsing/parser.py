@@ -54,7 +54,7 @@ class Parser(ArgumentParser):
 
 def parsed(parser: ArgumentParser, words: list[str]) -> Namespace:
     """Return the arguments of a command, whose files or ids may precede or follow options."""
-    several = any(one.nargs in ("*", "+") for one in parser._get_positional_actions())
+    several = any(action.nargs in ("*", "+") for action in parser._get_positional_actions())
     return (parser.parse_intermixed_args if several else parser.parse_args)(words)
 
 

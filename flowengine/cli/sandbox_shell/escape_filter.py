@@ -70,34 +70,34 @@ class EscapeFilter:
             shown.append(_harmless(text[at : escape if escape >= 0 else len(text)]))
             if escape < 0:
                 break
-            found = _SEQUENCE.match(text, escape)
-            if found is None and len(text) - escape < _LONGEST and _BEGUN.match(text, escape):
+            match = _SEQUENCE.match(text, escape)
+            if match is None and len(text) - escape < _LONGEST and _BEGUN.match(text, escape):
                 self._rest = text[escape:]
                 break
-            at = escape + 1 if found is None else found.end()
-            if found is not None:
-                self._inside = found["text"] is not None
-                shown.append(found.group() if _draws(found) else "")
+            at = escape + 1 if match is None else match.end()
+            if match is not None:
+                self._inside = match["text"] is not None
+                shown.append(match.group() if _draws(match) else "")
         return "".join(shown).encode()
 
 
 def _harmless(text: str) -> str:
     """Return text without sequences, with the characters replaced that could disguise it."""
-    return DISGUISING.sub(lambda found: found[0] if found[0] in _KEPT else REPLACEMENT, text)
+    return DISGUISING.sub(lambda match: match[0] if match[0] in _KEPT else REPLACEMENT, text)
 
 
-def _draws(found: re.Match[str]) -> bool:
+def _draws(match: re.Match[str]) -> bool:
     """Return whether a sequence only draws."""
-    if found["set"]:
+    if match["set"]:
         return True
-    if found["short"]:
-        return found["short"] in _SHORT
-    final = found["final"]
-    if final is None or found["between"] or final not in _DRAWS:
+    if match["short"]:
+        return match["short"] in _SHORT
+    final = match["final"]
+    if final is None or match["between"] or final not in _DRAWS:
         return False
     if final in "hl":
-        return set(found["numbers"].split(";")) <= _MODES.get(found["private"], frozenset())
-    return found["private"] == "" or (found["private"] == "?" and final in "JK")
+        return set(match["numbers"].split(";")) <= _MODES.get(match["private"], frozenset())
+    return match["private"] == "" or (match["private"] == "?" and final in "JK")
 
 
 AT_THE_END = b"\x0f\x1b[0m\x1b[?25h"

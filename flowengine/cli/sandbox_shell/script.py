@@ -75,7 +75,7 @@ class OutputWriter:
 
 def is_unfinished(result: Any) -> bool:
     """Return whether a command continues on the next line."""
-    return result.status == "syntax_error" and any(one in result.output for one in _UNFINISHED)
+    return result.status == "syntax_error" and any(sign in result.output for sign in _UNFINISHED)
 
 
 def ended(result: Any) -> bool:

@@ -29,7 +29,7 @@ def show_error(error: FlowEngineError) -> None:
 
 def _as_dicts(error: FlowEngineError) -> list[dict[str, Any]]:
     if isinstance(error, FlowFileError) and error.diagnostics:
-        return [one.as_dict() for one in error.diagnostics]
+        return [diagnostic.as_dict() for diagnostic in error.diagnostics]
     return [
         {
             "file": None,

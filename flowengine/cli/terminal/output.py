@@ -114,7 +114,7 @@ def as_json(value: Any) -> str:
 
     ascii_only = (results().encoding or "").lower().replace("-", "") != "utf8"
     text = json.dumps(value, ensure_ascii=ascii_only, default=plain)
-    return DISGUISING.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return DISGUISING.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def err(text: str = "") -> None:

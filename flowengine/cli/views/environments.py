@@ -15,67 +15,67 @@ NAME = "name or id (or a prefix of the id), as shown by `envs list`"
 """Help text of the argument that names an environment."""
 
 
-def rows(found: list[dict[str, Any]]) -> list[str]:
+def rows(environments: list[dict[str, Any]]) -> list[str]:
     """Return the recorded environments as a table.
 
     Args:
-        found: The result of `Engine.open_environments`.
+        environments: The result of `Engine.open_environments`.
     """
     head = ["ID", "NAME", "KIND", "BY", "SCOPE", "OWNER", "STATE", "PROCESS", "SINCE"]
     return table(
         [
             [
-                printable(one["id"]),
-                first_line(one["resource_key"], 40),
-                printable(one["kind"]),
-                printable(one["provider"]),
-                printable(one["scope"]),
-                first_line(one["owner_id"], 40) or "-",
-                state(one),
-                "-" if one["process"] is None else str(one["process"]),
-                when(one["since"]),
+                printable(environment["id"]),
+                first_line(environment["resource_key"], 40),
+                printable(environment["kind"]),
+                printable(environment["provider"]),
+                printable(environment["scope"]),
+                first_line(environment["owner_id"], 40) or "-",
+                state(environment),
+                "-" if environment["process"] is None else str(environment["process"]),
+                when(environment["since"]),
             ]
-            for one in found
+            for environment in environments
         ],
         head,
     )
 
 
-def state(one: Mapping[str, Any]) -> str:
+def state(environment: Mapping[str, Any]) -> str:
     """Return its state, or that its process is dead."""
-    return LEFT if one["alive"] is False else printable(one["state"])
+    return LEFT if environment["alive"] is False else printable(environment["state"])
 
 
-def details(one: Mapping[str, Any]) -> Iterator[str]:
+def details(environment: Mapping[str, Any]) -> Iterator[str]:
     """Yield everything that is recorded about one environment.
 
     Args:
-        one: An item of `Engine.open_environments`.
+        environment: An item of `Engine.open_environments`.
 
     Yields:
         Lines.
     """
-    yield f"{printable(one['resource_key'])}  {printable(one['id'])}"
-    lives = "alive" if one["alive"] else "dead"
+    yield f"{printable(environment['resource_key'])}  {printable(environment['id'])}"
+    lives = "alive" if environment["alive"] else "dead"
     facts = {
-        "kind": f"{one['kind']} by {one['provider']}",
-        "scope": f"{one['scope']} {one['owner_id']}".rstrip(),
-        "state": f"{state(one)} since {when(one['since'])}",
-        "generation": one["generation"],
-        "process": f"{one['process']} on {one['host']}, which is {lives}",
-        "workspace": one["workspace"],
-        **{name: _plain(value) for name, value in one["traces"].items()},
+        "kind": f"{environment['kind']} by {environment['provider']}",
+        "scope": f"{environment['scope']} {environment['owner_id']}".rstrip(),
+        "state": f"{state(environment)} since {when(environment['since'])}",
+        "generation": environment["generation"],
+        "process": f"{environment['process']} on {environment['host']}, which is {lives}",
+        "workspace": environment["workspace"],
+        **{name: _plain(value) for name, value in environment["traces"].items()},
     }
     yield from (
         f"  {printable(name):{11}} {first_line(value, 500)}" for name, value in facts.items()
     )
 
 
-def examined(found: list[dict[str, Any]]) -> Iterator[str]:
+def examined(probes: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the machine's capabilities, missing ones, and how limits and rules are enforced.
 
     Args:
-        found: The result of `EnvironmentManager.examine`.
+        probes: The result of `EnvironmentManager.examine`.
 
     Yields:
         Lines.
@@ -83,32 +83,32 @@ def examined(found: list[dict[str, Any]]) -> Iterator[str]:
     yield from table(
         [
             [
-                printable(one["kind"]),
-                printable(one["provider"]),
-                "yes" if one["available"] else "no",
-                printable(one["isolation"] or "-"),
+                printable(kind["kind"]),
+                printable(kind["provider"]),
+                "yes" if kind["available"] else "no",
+                printable(kind["isolation"] or "-"),
             ]
-            for one in found
+            for kind in probes
         ],
         ["KIND", "BY", "HERE", "ISOLATION"],
     )
     missing: dict[str, list[str]] = {}
-    for one in found:
-        if not one["available"]:
-            missing.setdefault(one["missing"], []).append(f"{one['kind']} by {one['provider']}")
+    for kind in probes:
+        if not kind["available"]:
+            missing.setdefault(kind["missing"], []).append(f"{kind['kind']} by {kind['provider']}")
     for why, what in missing.items():
         yield ""
         yield f"missing for {printable(', '.join(what))}:"
         yield f"  {first_line(why, 500)}"
-    yield from _held([one for one in found if one["available"]])
+    yield from _held([kind for kind in probes if kind["available"]])
 
 
-def _held(found: list[dict[str, Any]]) -> Iterator[str]:
+def _held(environments: list[dict[str, Any]]) -> Iterator[str]:
     """Yield how each axis is enforced, once for all kinds for which it is the same."""
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for one in found:
-        held = tuple(sorted(one["held"].items()))
-        groups.setdefault(held, []).append(f"{one['kind']} by {one['provider']}")
+    for kind in environments:
+        held = tuple(sorted(kind["held"].items()))
+        groups.setdefault(held, []).append(f"{kind['kind']} by {kind['provider']}")
     for held, what in groups.items():
         yield ""
         yield f"enforced for {printable(', '.join(what))}:"

@@ -32,9 +32,9 @@ def evidence_lines(
         Lines.
     """
     for name in ("traceback", "stdout", "stderr"):
-        found = evidence.get(name) or []
-        lines = found.rstrip().split("\n") if isinstance(found, str) else found
-        if most is not None and isinstance(found, str) and len(lines) > most:
+        entries = evidence.get(name) or []
+        lines = entries.rstrip().split("\n") if isinstance(entries, str) else entries
+        if most is not None and isinstance(entries, str) and len(lines) > most:
             lines = ["…", *lines[-most:]]
         if lines:
             yield f"{indent}{name}{printable(step and f' of {step}')}"

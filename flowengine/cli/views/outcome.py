@@ -50,14 +50,14 @@ def show_outcome(session: CliSession, result: ExecutionResult) -> int:
 
 def as_object(session: CliSession, result: ExecutionResult) -> dict[str, Any]:
     """Return a result as the documented JSON object."""
-    found = {key: value for key, value in result._asdict().items() if key != "due"}
+    data = {key: value for key, value in result._asdict().items() if key != "due"}
     if result.status == "failed":
         [reason] = session.engine.why(result.execution)
-        found |= {key: reason[key] for key in ("not_undone", "undone_by") if key in reason}
+        data |= {key: reason[key] for key in ("not_undone", "undone_by") if key in reason}
         session.make_pasted(reason)
         if "command" in reason:
-            found["command"] = reason["command"]
-    return found
+            data["command"] = reason["command"]
+    return data
 
 
 def _show_end(session: CliSession, result: ExecutionResult) -> None:

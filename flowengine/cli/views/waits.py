@@ -122,10 +122,10 @@ def answers(session: CliSession, wait: WaitInfo, short: str) -> Iterator[tuple[s
             yield str(choice["id"]), answering(wait, choice, short)
     elif kind == "signal":
         with_data = _signals_with_data(session, wait["execution"])
-        for one in wait.get("signals", []):
-            to = [execution] if one.get("key") is None else ["--key", str(one["key"])]
-            data = ["--data", "JSON"] if one["signal"] in with_data else []
-            yield "send", ["signal", *to, str(one["signal"]), *data]
+        for signal in wait.get("signals", []):
+            to = [execution] if signal.get("key") is None else ["--key", str(signal["key"])]
+            data = ["--data", "JSON"] if signal["signal"] in with_data else []
+            yield "send", ["signal", *to, str(signal["signal"]), *data]
     if kind == "timer":
         yield "resume", ["resume", execution]
 
@@ -135,8 +135,8 @@ def _signals_with_data(session: CliSession, execution: str) -> set[str]:
     if session.is_served:
         return set()
     flow = session.flow_of(execution).compiled
-    declared = [one.get("signals", {}) for one in (flow, *flow.get("flows", ()))]
-    return {name for one in declared for name, spec in one.items() if "data" in spec}
+    declared = [body.get("signals", {}) for body in (flow, *flow.get("flows", ()))]
+    return {name for signals in declared for name, spec in signals.items() if "data" in spec}
 
 
 def undelivered(sent: dict[str, Any]) -> str:
@@ -167,7 +167,7 @@ def _filled(wait: WaitInfo, choice: dict[str, Any]) -> list[str]:
         form = wait.get("form", {})
         fields = form.get("properties", {})
         filled = {
-            name for name, one in fields.items() if isinstance(one, dict) and "default" in one
+            name for name, field in fields.items() if isinstance(field, dict) and "default" in field
         }
         for name in form.get("required", ()):
             words += [] if name in filled else ["--form", f"{name}=VALUE"]
@@ -183,8 +183,9 @@ def _title(wait: WaitInfo) -> str:
     if "title" in wait:
         return first_line(wait["title"])
     names = [
-        f"signal {one['signal']}" + ("" if one.get("key") is None else f" with key {one['key']}")
-        for one in wait.get("signals", [])
+        f"signal {signal['signal']}"
+        + ("" if signal.get("key") is None else f" with key {signal['key']}")
+        for signal in wait.get("signals", [])
     ]
     if "due" in wait:
         names.append(f"until {when(wait['due'])}")
@@ -199,8 +200,8 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
     if "found" in wait:
         from flowengine.yaml_text import inline
 
-        found = wait["found"]
-        yield "would do", first_line(f"{found['action']}: {inline(found['target'])}")
+        cause = wait["found"]
+        yield "would do", first_line(f"{cause['action']}: {inline(cause['target'])}")
     if wait.get("assignees"):
         yield "assignees", printable(", ".join(wait["assignees"]))
     if "claimed_by" in wait:
@@ -216,9 +217,9 @@ def undecidable(session: CliSession, wait: WaitInfo) -> list[str]:
         return []  # its groups are those of the server
     from flowengine.engines import actors
 
-    found = actors.undecidable(wait, session.engine.settings)
-    found |= session.engine.settings.without_members(found)
-    return [printable(why) for why in found.values()]
+    reason = actors.undecidable(wait, session.engine.settings)
+    reason |= session.engine.settings.without_members(reason)
+    return [printable(why) for why in reason.values()]
 
 
 def arguments(wait: WaitInfo) -> str:

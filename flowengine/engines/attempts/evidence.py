@@ -37,16 +37,16 @@ def evidence_of(error: BaseException, mask: Mask) -> Evidence:
         error: The exception that an attempt raised.
         mask: Replaces the values of secrets.
     """
-    found: Evidence = {}
+    evidence: Evidence = {}
     lines = list(_chain(error, mask))
     if lines:
-        found["traceback"] = lines
+        evidence["traceback"] = lines
     data = getattr(error, "data", None)
     if isinstance(data, dict):
         for name in STREAMS:
             if isinstance(data.get(name), str) and data[name].strip():
-                found[name] = tail(data[name], mask)  # type: ignore[literal-required]
-    return found
+                evidence[name] = tail(data[name], mask)  # type: ignore[literal-required]
+    return evidence
 
 
 def tail(text: str, mask: Mask) -> str:
@@ -76,13 +76,13 @@ def places(error: BaseException, mask: Mask) -> list[str]:
         `FILE:LINE in FUNCTION: CODE` each. If no code of the user is involved, the places in other
         code.
     """
-    found = _frames(error)
-    theirs = [frame for frame in found if _is_users(frame.filename)]
-    if theirs and not _is_users(found[-1].filename):
-        theirs.append(found[-1])
+    frames = _frames(error)
+    theirs = [frame for frame in frames if _is_users(frame.filename)]
+    if theirs and not _is_users(frames[-1].filename):
+        theirs.append(frames[-1])
     return [
         cut(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}", _LINE, mask)
-        for frame in (theirs or found)[-_FRAMES:]
+        for frame in (theirs or frames)[-_FRAMES:]
     ]
 
 

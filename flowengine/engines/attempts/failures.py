@@ -58,15 +58,15 @@ def failed_compensations(error: ErrorData | None) -> list[str]:
     """
     if not isinstance(error, dict):
         return []
-    found: list[str] = []
+    lines: list[str] = []
     if error.get("type") == "CompensationFailed":
-        found = [
+        lines = [
             str(failure["step"]) for failure in _listed(error, "failures") if "step" in failure
         ]
     if error.get("type") == "MapFailed":
         for item in _listed(error, "failed"):
-            found += failed_compensations(item.get("error"))
-    return list(dict.fromkeys([*found, *failed_compensations(error.get("cause"))]))
+            lines += failed_compensations(item.get("error"))
+    return list(dict.fromkeys([*lines, *failed_compensations(error.get("cause"))]))
 
 
 def _listed(error: ErrorData, key: str) -> list[dict[str, Any]]:

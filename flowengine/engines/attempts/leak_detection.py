@@ -101,10 +101,10 @@ class LeakDetector:
         """
         from flowengine.sdk.process_tree import MARK, VARIABLE, has_other, outside, processes
 
-        found = [process for process in processes() if process.pid in self.children]
+        children = [process for process in processes() if process.pid in self.children]
         if with_orphans:
-            found += outside(_VARIABLE, _listen(), self.since or 0)
-        return [each for each in found if not has_other(each.pid, (MARK, VARIABLE))]
+            children += outside(_VARIABLE, _listen(), self.since or 0)
+        return [each for each in children if not has_other(each.pid, (MARK, VARIABLE))]
 
 
 def noticing(

@@ -75,11 +75,11 @@ class LinesAtWork:
 
     def read(self) -> dict[Attempt, Log]:
         """Return what the attempts of an earlier process have logged."""
-        found: dict[Attempt, LogLines] = {}
+        lines: dict[Attempt, LogLines] = {}
         with suppress(OSError):
             for attempt, line in self._lines():
-                found.setdefault(attempt, LogLines()).keep(line)
-        return {attempt: lines.log() for attempt, lines in found.items()}
+                lines.setdefault(attempt, LogLines()).keep(line)
+        return {attempt: lines.log() for attempt, lines in lines.items()}
 
     def close(self, *, is_over: bool) -> None:
         """Close the file.

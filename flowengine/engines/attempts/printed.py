@@ -81,12 +81,12 @@ class Printed:
             self._ends[stream] = end
             if self._follow is None:
                 return
-            lines, found, rest = (self._lines[stream] + text).rpartition("\n")
-            if not found and len(rest) > LONGEST:
+            lines, newline, rest = (self._lines[stream] + text).rpartition("\n")
+            if not newline and len(rest) > LONGEST:
                 masked = str(self._mask(rest))
                 lines, rest = masked[:-KEPT], masked[-KEPT:]
             self._lines[stream] = rest
-            if found or lines:
+            if newline or lines:
                 with unheard():
                     self._follow(stream, str(self._mask(lines)))
 

@@ -100,7 +100,7 @@ def check_environments(
         name: f"step '{step}' gets an environment of this name" for step, name in _declared(flow)
     }
     taken |= dict.fromkeys(resources, "runtime_resources has an object of this name")
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for spec in specs:
         declared = check_spec(spec)
         name, scope = declared.resource_key, declared.spec.scope
@@ -121,8 +121,8 @@ def check_environments(
                 hint="give it another resource_key",
             )
         taken[name] = "another one has this name"
-        found[name] = {"scope": scope, "spec": {**spec, "resource_key": name}, "secrets": True}
-    return found
+        values[name] = {"scope": scope, "spec": {**spec, "resource_key": name}, "secrets": True}
+    return values
 
 
 def _declared(flow: CompiledFlow) -> Iterator[tuple[str, str]]:

@@ -140,10 +140,10 @@ def place_of_fault(value: Any) -> str:
             parts = [(f".{key}", item) for key, item in value.items() if isinstance(key, str)]
         elif isinstance(value, list | tuple):
             parts = [(f"[{at}]", item) for at, item in enumerate(value)]
-        found = next((part for part in parts if _is_refused(part[1])), None)
-        if found is None:
+        refused = next((part for part in parts if _is_refused(part[1])), None)
+        if refused is None:
             return place
-        place, value = place + found[0], found[1]
+        place, value = place + refused[0], refused[1]
     return ""  # it contains itself
 
 

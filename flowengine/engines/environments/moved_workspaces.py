@@ -58,10 +58,16 @@ class FolderWorkspaces:
     ) -> None:
         """Restore files for the next process that drives an execution."""
         check(id, workspaces)
-        for one in workspaces:
-            scope = EXECUTION if one.scope == EXECUTION else REGION
-            given = LeftWorkspace(scope, one.owner_id, Path(one.spec), one.generation, one.was_open)
-            archive = fetch(one)
+        for workspace in workspaces:
+            scope = EXECUTION if workspace.scope == EXECUTION else REGION
+            given = LeftWorkspace(
+                scope,
+                workspace.owner_id,
+                Path(workspace.spec),
+                workspace.generation,
+                workspace.was_open,
+            )
+            archive = fetch(workspace)
             try:
                 self._workspaces().put(given, lambda path, archive=archive: unpack(archive, path))  # type: ignore[misc]
             except OSError as error:
@@ -96,10 +102,14 @@ def check(id: str, workspaces: Iterable[MovedWorkspace]) -> None:
     Raises:
         StoreError: One is not of this execution, or too large.
     """
-    for one in workspaces:
-        is_own = one.owner_id == id if one.scope == EXECUTION else one.owner_id.startswith(f"{id}/")
-        is_known = one.scope in (EXECUTION, REGION) and _SPEC.fullmatch(one.spec)
-        if not is_own or not is_known or not 0 <= one.size <= MOST_ARCHIVED:
+    for workspace in workspaces:
+        is_own = (
+            workspace.owner_id == id
+            if workspace.scope == EXECUTION
+            else workspace.owner_id.startswith(f"{id}/")
+        )
+        is_known = workspace.scope in (EXECUTION, REGION) and _SPEC.fullmatch(workspace.spec)
+        if not is_own or not is_known or not 0 <= workspace.size <= MOST_ARCHIVED:
             raise StoreError(f"the files of an environment of execution {id} are described wrongly")
 
 

@@ -110,8 +110,8 @@ class EnvironmentRequests:
         secrets: Mapping[str, Plain],
     ) -> str:
         wish = self.of(context, run, given, secrets)
-        found: str = wish if isinstance(wish, str) else self._manager().declare(wish)["id"]
-        return found
+        environment: str = wish if isinstance(wish, str) else self._manager().declare(wish)["id"]
+        return environment
 
     def _region_of(self, execution: str, run: Run, spec: Mapping[str, Any]) -> str:
         """Return the innermost region that has the environment, or else the innermost region."""

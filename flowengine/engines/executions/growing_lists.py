@@ -77,9 +77,9 @@ class GrowingLists:
             state: Not changed.
             index: Stored like one of the lists.
         """
-        found = dict(_growing(graph, state))
-        parts = [ListPart(name, 0, b"") for name in self._stored if name not in found]
-        for name, items in found.items():
+        lists = dict(_growing(graph, state))
+        parts = [ListPart(name, 0, b"") for name in self._stored if name not in lists]
+        for name, items in lists.items():
             stored = self._stored.get(name, [])
             first = len(stored) if _begins_with(items, stored) else 0
             if first < len(items) or first < len(stored):
@@ -87,12 +87,12 @@ class GrowingLists:
                 parts.append(ListPart(name, first, new))
         if part := index.part(self._places):
             parts.append(part)
-        self._stored = found
+        self._stored = lists
         self._events.clear()
-        lengths = {name: len(items) for name, items in found.items()}
+        lengths = {name: len(items) for name, items in lists.items()}
         if index.length is not None:
             lengths[INDEX] = index.length
-        return {**_without(state, found), LEFT_OUT: lengths}, parts
+        return {**_without(state, lists), LEFT_OUT: lengths}, parts
 
     def load(self, snapshot: bytes, parts: Sequence[ListPart]) -> tuple[State, int | None]:
         """Return the state of a snapshot, with the lists that it leaves out.
@@ -190,19 +190,19 @@ def _growing(graph: Graph, state: State) -> Iterator[tuple[str, list[Any]]]:
 
 def _without(state: State, lists: Mapping[str, list[Any]]) -> dict[str, Any]:
     """Return a state without lists, sharing everything else without changing it."""
-    found: dict[str, Any] = {**state}
+    whole: dict[str, Any] = {**state}
     if not lists:
-        return found
-    found["vars"] = dict(state["vars"])
+        return whole
+    whole["vars"] = dict(state["vars"])
     if "frames" in state:
-        found["frames"] = {
+        whole["frames"] = {
             number: {**frame, "vars": dict(frame["vars"])}
             for number, frame in state["frames"].items()
         }
     for name in lists:
-        cells, key = _cells(found, name)
+        cells, key = _cells(whole, name)
         cells[key] = [None, *cells[key][1:]]
-    return found
+    return whole
 
 
 def _cells(state: Mapping[str, Any], name: str) -> tuple[dict[str, list[Any]], str]:

@@ -39,8 +39,8 @@ def handed(event: Event) -> list[HandedFile]:
     """
     data: Any = event
     sender = _sender(data)
-    found = {digest for part in _PARTS if part in data for digest in _digests(data[part])}
-    return [HandedFile(digest, sender) for digest in sorted(found)]
+    digests = {digest for part in _PARTS if part in data for digest in _digests(data[part])}
+    return [HandedFile(digest, sender) for digest in sorted(digests)]
 
 
 def _sender(event: Any) -> str | None:

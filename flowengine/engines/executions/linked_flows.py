@@ -124,14 +124,14 @@ def why_not(schema: Any, value: Any) -> str | None:
     if schema is True or schema == {}:
         return None
     identity = object.__hash__(schema)  # `id` would trigger the audit hook of leak detection
-    found = _FOUND.get(identity)
-    if found is None:
+    linked = _FOUND.get(identity)
+    if linked is None:
         from flowengine.validation import shared
 
         if len(_FOUND) >= _MOST_FOUND:
             _FOUND.clear()
-        found = _FOUND[identity] = schema, shared(schema)
-    validator = found[1]
+        linked = _FOUND[identity] = schema, shared(schema)
+    validator = linked[1]
     if validator.proof is not None and validator.proof(value):
         return None
     from flowengine.errors import InputError

@@ -130,9 +130,9 @@ class OuterAttempt:
         Raises:
             AttemptOver: The attempt is over.
         """
-        found = self._there(self._left)
+        there = self._there(self._left)
         return (
-            None if found is None else {meter: max(0, left.amount) for meter, left in found.items()}
+            None if there is None else {meter: max(0, left.amount) for meter, left in there.items()}
         )
 
     def count(self, inner: Driven) -> None:
@@ -263,11 +263,11 @@ class OuterAttempt:
 
         def call() -> None:
             try:
-                found = function()
+                value = function()
             except BaseException as error:
                 ended.set_exception(error)
             else:
-                loop.call_soon(ended.set_result, found)  # after the turn that commits
+                loop.call_soon(ended.set_result, value)  # after the turn that commits
 
         with suppress(RuntimeError, TimeoutError):  # the loop is closed or not running
             loop.call_soon_threadsafe(call)
@@ -290,8 +290,8 @@ def stricter(first: Verdict | None, other: Verdict | None) -> Verdict | None:
     """Return the stricter of two verdicts on a call."""
     from flowengine.kernel.graph.rules import STRICTNESS
 
-    found = [verdict for verdict in (first, other) if verdict is not None]
-    return max(found, key=lambda verdict: STRICTNESS.index(verdict.do), default=None)
+    verdicts = [verdict for verdict in (first, other) if verdict is not None]
+    return max(verdicts, key=lambda verdict: STRICTNESS.index(verdict.do), default=None)
 
 
 def _fits(rule: RuleSpec, called: Called, agent: str) -> bool:

@@ -208,21 +208,21 @@ def line(journal: Sequence[Event], last: int) -> list[Any]:
     Returns:
         The events, to be applied one after the other. No `retry` goes back any more.
     """
-    found: list[Any] = []
+    events: list[Any] = []
     for event in journal[: last + 1]:
         if event["type"] != "retry" or "back" not in event:
-            found.append(event)
+            events.append(event)
         else:
-            found = [*found[: event["back"]], *_kept(found, event), _straight(event)]
-    return found
+            events = [*events[: event["back"]], *_kept(events, event), _straight(event)]
+    return events
 
 
-def _kept(found: Sequence[Any], event: Any) -> Iterator[Any]:
+def _kept(events: Sequence[Any], event: Any) -> Iterator[Any]:
     """Yield the events that a `retry` applies again, the first one with its failures held back."""
     hold = event["hold"]
     for kept in event["kept"]:
         number, *others = kept if isinstance(kept, list) else (kept,)
-        again = with_holds(found[number], hold)
+        again = with_holds(events[number], hold)
         hold = None
         if others and again["type"] == "retry":
             again["late"] = others

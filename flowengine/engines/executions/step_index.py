@@ -126,15 +126,15 @@ def records(
         items: The items of the index.
         events: Returns events by their numbers, which are in order.
     """
-    found = events(sorted({item[_NUMBER[item[0]]] for item in items if item[0] in _NUMBER}))
+    by_number = events(sorted({item[_NUMBER[item[0]]] for item in items if item[0] in _NUMBER}))
     for item in items:
         if item[0] == _REMARK:
             _, number, address = item
-            yield address, found[number]
+            yield address, by_number[number]
             continue
         kind, at, address, step, status, outcome, attempt, output, error = item
         if kind == _GAVE:
-            event: Any = found[output]
+            event: Any = by_number[output]
             assert event["type"] == "succeeded", event["type"]
             output = event["value"]
         yield Observation(at, address, step, status, outcome, attempt, output, error, None)

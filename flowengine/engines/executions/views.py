@@ -74,7 +74,7 @@ def entry_view(
         if key == "sent":
             view["sent"] = format_time(value)  # type: ignore[arg-type]
         elif key == "opened":
-            view["opened"] = [_opening_view(one) for one in value]  # type: ignore[attr-defined]
+            view["opened"] = [_opening_view(item) for item in value]  # type: ignore[attr-defined]
         elif key not in view:
             view[key] = value
     return view
@@ -105,13 +105,13 @@ def timers_of(state: State, wait: int) -> list[dict[str, str]]:
 
     Timers that would fire after the expiry are left out.
     """
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for timer in state["timers"].values():
         if timer["ref"] == wait and timer["why"] in _OF_APPROVALS:
             what = _OF_APPROVALS[timer["why"]]
-            found[what] = min(timer["due"], found.get(what, timer["due"]))
-    ordered = sorted(found.items(), key=lambda pair: pair[1])
-    last = found.get("expiry", inf)  # what would come later never does
+            numbers[what] = min(timer["due"], numbers.get(what, timer["due"]))
+    ordered = sorted(numbers.items(), key=lambda pair: pair[1])
+    last = numbers.get("expiry", inf)  # what would come later never does
     return [{"what": what, "due": format_time(due)} for what, due in ordered if due <= last]
 
 

@@ -53,11 +53,11 @@ def feed_all(host: Host, after: int | None) -> Iterator[StoreEvent | None]:
     open_ = _Open(host)
     while True:
         batch = host.store.numbered(after, _BATCH)
-        for one in batch:
-            event = open_.event(one)
+        for numbered in batch:
+            event = open_.event(numbered)
             if event is not None:
                 yield event
-            after = one.number
+            after = numbered.number
         if not batch:
             yield None
 
@@ -92,32 +92,32 @@ class _Open:
         self._host = host
         self._open: OrderedDict[str, _Followed] = OrderedDict()
 
-    def event(self, one: Numbered) -> StoreEvent | None:
+    def event(self, numbered: Numbered) -> StoreEvent | None:
         """Return a numbered event. None: its execution was deleted."""
         try:
-            followed, moment = self._moment(one)
+            followed, moment = self._moment(numbered)
         except FlowEngineError as error:
-            self._open.pop(one.execution, None)
-            return self._unreadable(one, error)
+            self._open.pop(numbered.execution, None)
+            return self._unreadable(numbered, error)
         if moment is None:
             return None
         record = followed.record
         status = moment.state["status"]
         entry = entry_of(moment)
         return StoreEvent(
-            one.number, record.id, record.flow, status, record.labels, record.created_at, entry
+            numbered.number, record.id, record.flow, status, record.labels, record.created_at, entry
         )
 
-    def _moment(self, one: Numbered) -> tuple[_Followed, Moment | None]:
-        followed = self._open.pop(one.execution, None)
+    def _moment(self, numbered: Numbered) -> tuple[_Followed, Moment | None]:
+        followed = self._open.pop(numbered.execution, None)
         moment = None
-        if followed is not None and followed.next <= one.seq:
-            moment = followed.moment(one.seq)
+        if followed is not None and followed.next <= numbered.seq:
+            moment = followed.moment(numbered.seq)
         if followed is None or moment is None:  # also one that had ended, and was retried
-            followed = _Followed(self._host, one.execution, one.seq)
-            moment = followed.moment(one.seq)
+            followed = _Followed(self._host, numbered.execution, numbered.seq)
+            moment = followed.moment(numbered.seq)
         if moment is not None and moment.state["status"] not in ENDED:
-            self._open[one.execution] = followed
+            self._open[numbered.execution] = followed
             self._forget()
         return followed, moment
 
@@ -127,14 +127,14 @@ class _Open:
         while kept > _KEPT_EVENTS and len(self._open) > 1:
             kept -= self._open.popitem(last=False)[1].next
 
-    def _unreadable(self, one: Numbered, error: FlowEngineError) -> StoreEvent | None:
+    def _unreadable(self, numbered: Numbered, error: FlowEngineError) -> StoreEvent | None:
         """Return an event of a damaged journal, which stops no other one."""
         try:
-            record = self._host.store.execution(one.execution)
+            record = self._host.store.execution(numbered.execution)
         except FlowEngineError:
             return None
-        entry: dict[str, Any] = {"seq": one.seq, "type": UNREADABLE, "message": error.message}
+        entry: dict[str, Any] = {"seq": numbered.seq, "type": UNREADABLE, "message": error.message}
         return StoreEvent(
-            one.number, record.id, record.flow, record.status, record.labels,
+            numbered.number, record.id, record.flow, record.status, record.labels,
             record.created_at, entry,
         )  # fmt: skip

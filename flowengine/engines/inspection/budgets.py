@@ -36,7 +36,7 @@ def budget_views(graph: Graph, state: State, now: int) -> list[BudgetInfo]:
         now: The time up to which running calls are counted (ms).
     """
     view = View(graph, state)
-    found = []
+    views = []
     for address, frame, budget in _in_force(view):
         flow = view.flow_of(frame)
         then = "stop" if flow.budget is None else flow.budget["then"]
@@ -58,8 +58,8 @@ def budget_views(graph: Graph, state: State, now: int) -> list[BudgetInfo]:
         if "cost_usd" in limits:
             dollars = _amounts(budget, "cost_usd").items()
             info["cost_usd"] = {name: amount / DOLLAR for name, amount in dollars}
-        found.append(info)
-    return found
+        views.append(info)
+    return views
 
 
 def _amounts(budget: Budget, meter: str) -> dict[str, int]:

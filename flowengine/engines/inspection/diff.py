@@ -129,18 +129,18 @@ class _Read(NamedTuple):
 def _history(host: Host, id: str, marks: Marks | None) -> History:
     """Return the history of an execution, without the events discarded by retries."""
     record = host.store.execution(id)
-    found = _recorded(host, record, marks) if marks is not None else _replayed(host, record)[0]
+    past = _recorded(host, record, marks) if marks is not None else _replayed(host, record)[0]
     return History(
         record,
-        found.entries,
-        found.inputs,
-        found.facts,
-        found.content,
+        past.entries,
+        past.inputs,
+        past.facts,
+        past.content,
         unpack_outputs(record.outputs, f"execution {record.id}"),
         unpack_error(record.error, f"execution {record.id}"),
-        found.forked_at,
-        found.own,
-        {fact.key: place for place, fact in enumerate(found.facts)},
+        past.forked_at,
+        past.own,
+        {fact.key: place for place, fact in enumerate(past.facts)},
     )
 
 
@@ -158,10 +158,10 @@ def _replayed(host: Host, record: ExecutionRecord) -> tuple[_Read, list[dict[str
     first: Any = straight[0] if straight else {"inputs": {}}
     inputs = own.plain(first["inputs"])
     contents = facts.contents
-    found = _Read(
+    past = _Read(
         len(straight), inputs, _forked_at(straight), own, facts.found, contents.__getitem__
     )
-    return found, contents
+    return past, contents
 
 
 def _recorded(host: Host, record: ExecutionRecord, marks: Marks) -> _Read:
@@ -175,14 +175,14 @@ def _recorded(host: Host, record: ExecutionRecord, marks: Marks) -> _Read:
     if kept is not None and recorded is not None:
         with DamageGuard():
             return _restored(record.id, kept, *recorded)
-    found, contents = _replayed(host, record)
+    past, contents = _replayed(host, record)
     if length >= marks_module.EVERY:
-        body = [found.entries, found.inputs, found.forked_at, found.own.waits, len(found.facts)]
-        facts = [[*fact.key, fact.digest, fact.seq] for fact in found.facts]
+        body = [past.entries, past.inputs, past.forked_at, past.own.waits, len(past.facts)]
+        facts = [[*fact.key, fact.digest, fact.seq] for fact in past.facts]
         with suppress(FlowEngineError):  # it is shown nevertheless
             kept = marks.of(record) or marks.begin(record)
             kept.add_compared(length, name, body, facts, contents)
-    return found
+    return past
 
 
 def _restored(id: str, kept: ExecutionMarks, body: Any, recorded: list[Any]) -> _Read:
@@ -199,8 +199,8 @@ def _restored(id: str, kept: ExecutionMarks, body: Any, recorded: list[Any]) -> 
 
     def content(place: int) -> dict[str, Any]:
         if place not in known:
-            first, found = kept.contents(place)
-            known.update(enumerate(found, first))
+            first, steps = kept.contents(place)
+            known.update(enumerate(steps, first))
         with DamageGuard():
             return known[place]
 
@@ -448,34 +448,34 @@ def _digests(history: History, last: Mapping[str, int]) -> dict[str, bytes]:
 
 def _places(left: Any, right: Any) -> list[dict[str, Any]]:
     """Return the paths at which two values differ: `{path, left, right}` each."""
-    found: list[dict[str, Any]] = []
+    differences: list[dict[str, Any]] = []
     if pack(left) != pack(right):
-        _compare("", left, right, found)
-    return found[:MOST]
+        _compare("", left, right, differences)
+    return differences[:MOST]
 
 
 _ABSENT = object()
 
 
-def _compare(path: str, left: Any, right: Any, found: list[dict[str, Any]]) -> None:
-    if len(found) >= MOST:
+def _compare(path: str, left: Any, right: Any, differences: list[dict[str, Any]]) -> None:
+    if len(differences) >= MOST:
         return
     if isinstance(left, dict) and isinstance(right, dict):
         for key in dict.fromkeys([*left, *right]):
             inner = f"{path}.{key}" if path else str(key)
-            _compare(inner, left.get(key, _ABSENT), right.get(key, _ABSENT), found)
+            _compare(inner, left.get(key, _ABSENT), right.get(key, _ABSENT), differences)
     elif isinstance(left, list) and isinstance(right, list):
         for index in range(max(len(left), len(right))):
             a = left[index] if index < len(left) else _ABSENT
             b = right[index] if index < len(right) else _ABSENT
-            _compare(f"{path}[{index}]", a, b, found)
+            _compare(f"{path}[{index}]", a, b, differences)
     elif left is _ABSENT or right is _ABSENT or not _are_same(left, right):
         place = {"path": path}
         if left is not _ABSENT:
             place["left"] = left
         if right is not _ABSENT:
             place["right"] = right
-        found.append(place)
+        differences.append(place)
 
 
 def _side(history: History) -> Side:

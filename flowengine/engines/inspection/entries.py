@@ -68,8 +68,8 @@ def entries(
     """
     record = host.store.execution(execution)
     if histories is not None and not follow and _is_past(host, record, since, histories):
-        with histories.opened(host.store, host.flows, record) as found:
-            known = found.entries(since)
+        with histories.opened(host.store, host.flows, record) as history:
+            known = history.entries(since)
         try:
             yield from known
         except DamagedMarks:
@@ -123,7 +123,7 @@ def newest(host: Host, execution: str) -> tuple[int, Iterator[dict[str, Any] | N
     """
     start = _start(host, execution, None)
     found = _moments(host, execution, start)
-    return start.number, (None if one is None else entry_of(one) for one in found)
+    return start.number, (None if stored is None else entry_of(stored) for stored in found)
 
 
 def entry_of(moment: Moment) -> dict[str, Any]:

@@ -56,14 +56,14 @@ def read_glance(host: Host, record: ExecutionRecord) -> Glance | None:
     loaded = host.store.load(record.id)
     if loaded.snapshot is None:
         return None
-    found = host.execution(record.id, host.flows.by_hash(loaded.record.hash), 0)
-    found.load(loaded)
-    if max(found.seq, found.state["last"]) < LONG:
+    execution = host.execution(record.id, host.flows.by_hash(loaded.record.hash), 0)
+    execution.load(loaded)
+    if max(execution.seq, execution.state["last"]) < LONG:
         return None
-    view = View(found.linked.graph, found.state)
-    acts = found.state["acts"].values()
+    view = View(execution.linked.graph, execution.state)
+    acts = execution.state["acts"].values()
     return Glance(
-        found,
+        execution,
         [step for act in acts for step in _open_steps(view, act)],
         [item for act in acts for item in _ended_items(view, act)],
         unpacked(record.id, loaded.tail),
@@ -108,5 +108,5 @@ def _step(view: View, act: Activation, address: str) -> StepInfo:
     }
     if node.plumbing:
         step["plumbing"] = True
-    found: StepInfo = step
-    return found
+    info: StepInfo = step
+    return info

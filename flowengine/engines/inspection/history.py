@@ -100,9 +100,9 @@ def show(
             shown = _by_index(host, record)
         if shown is not None:
             return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
-    with _replayed(host, record, histories) as found:
-        now = None if found.last is None else Last(found.last.graph, found.last.state)
-        shown = _Shown(found.steps(step), now, found.warnings, _again(host, record, found))
+    with _replayed(host, record, histories) as replayed:
+        now = None if replayed.last is None else Last(replayed.last.graph, replayed.last.state)
+        shown = _Shown(replayed.steps(step), now, replayed.warnings, _again(host, record, replayed))
         return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
 
 
@@ -127,11 +127,11 @@ def folds(
         info = show(host, execution, None, histories, tries=True)
         yield {**info, "steps": []}, Folds(info["steps"])  # the view depends on all steps
         return
-    with _replayed(host, record, histories) as found:
-        now = None if found.last is None else Last(found.last.graph, found.last.state)
-        shown = _Shown([], now, found.warnings, _again(host, record, found))
+    with _replayed(host, record, histories) as replayed:
+        now = None if replayed.last is None else Last(replayed.last.graph, replayed.last.state)
+        shown = _Shown([], now, replayed.warnings, _again(host, record, replayed))
         info = _view(host, record, shown, None, plumbing=False, tries=False)
-        yield info, found.folds(info["status"])
+        yield info, replayed.folds(info["status"])
 
 
 def glance(host: Host, execution: str, histories: OpenHistories) -> ExecutionInfo | None:
@@ -171,14 +171,14 @@ def _replayed(
     sound = Sound(f"the journal of execution {record.id}")
     if histories is None:
         with sound:
-            found = Replayed(host.flows, record.hash)
-            found.add(read(host.store, record.id))
-        yield found
+            replayed = Replayed(host.flows, record.hash)
+            replayed.add(read(host.store, record.id))
+        yield replayed
         return
     with ExitStack() as stack:
         with sound:
-            found = stack.enter_context(histories.opened(host.store, host.flows, record))
-        yield found
+            replayed = stack.enter_context(histories.opened(host.store, host.flows, record))
+        yield replayed
 
 
 def _view(
@@ -195,7 +195,7 @@ def _view(
     execution = record.id
     wait_with_what_is_inside(steps)
     if step is not None:
-        steps = [found for found in steps if found["address"] == step]
+        steps = [info for info in steps if info["address"] == step]
         if not steps:
             raise NotFound(
                 f"execution {execution} has no step '{step}'",
@@ -290,10 +290,10 @@ def _past(
             past.add(whole[: max(until, 0)])  # replayed only as far as needed
         yield past, len(whole)
         return
-    with _replayed(host, record, histories) as found:
+    with _replayed(host, record, histories) as replayed:
         with Sound(f"the journal of execution {record.id}"):
-            past = found.before(max(until, 0))
-        yield past, found.length
+            past = replayed.before(max(until, 0))
+        yield past, replayed.length
 
 
 def _past_view(record: ExecutionRecord, past: Replayed, entries: int) -> ExecutionInfo:
@@ -351,31 +351,31 @@ def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
 
 def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
     """Return the same from the index of the steps and later events. None: it has no index."""
-    found = read_index(host, record)
-    if found is None:
+    indexed = read_index(host, record)
+    if indexed is None:
         return None
     log = ActivationLog()
-    done = _done_plumbing(found)
-    for entry in found.records:
+    done = _done_plumbing(indexed)
+    for entry in indexed.records:
         if isinstance(entry, Observation):
-            log.pass_over(entry) if entry.address in done else log.fold(found.graph, entry)
+            log.pass_over(entry) if entry.address in done else log.fold(indexed.graph, entry)
         else:
             log.add(*entry)
     seen: list[Observation] = []
-    for moment in walk_on(host.flows, record.hash, *found[:3], found.tail, observe=seen):
+    for moment in walk_on(host.flows, record.hash, *indexed[:3], indexed.tail, observe=seen):
         log.take(moment, seen)
     events = [
-        *(entry[1] for entry in found.records if not isinstance(entry, Observation)),
-        *found.tail,
+        *(entry[1] for entry in indexed.records if not isinstance(entry, Observation)),
+        *indexed.tail,
     ]
-    last = Last(found.graph, found.state)
+    last = Last(indexed.graph, indexed.state)
     read_all = partial(read, host.store, record.id)
     return _Shown([*log.steps.values()], last, events, partial(again, host, record, read_all))
 
 
-def _again(host: Host, record: ExecutionRecord, found: Replayed) -> Callable[[], Again]:
-    journal = partial(found.events, 0, found.length)
-    return partial(again, host, record, journal, found.fork_point)
+def _again(host: Host, record: ExecutionRecord, replayed: Replayed) -> Callable[[], Again]:
+    journal = partial(replayed.events, 0, replayed.length)
+    return partial(again, host, record, journal, replayed.fork_point)
 
 
 def _unknown() -> Again:
@@ -383,12 +383,12 @@ def _unknown() -> Again:
     return {}
 
 
-def _done_plumbing(found: Indexed) -> set[str]:
+def _done_plumbing(indexed: Indexed) -> set[str]:
     """Return the addresses of connecting steps that are never shown."""
-    node, steps = found.graph.node, found.graph.flow["steps"]
+    node, steps = indexed.graph.node, indexed.graph.flow["steps"]
     statuses = {
         record.address: shown_status(record, steps[record.step])
-        for record in found.records
+        for record in indexed.records
         if isinstance(record, Observation) and node(record.step).plumbing
     }
     return {address for address, status in statuses.items() if status in _DONE}
@@ -402,9 +402,9 @@ def steps_of(flows: LinkedFlows, hash: str, journal: list[Event]) -> list[StepIn
         hash: Hash of the flow that the execution runs now.
         journal: All events.
     """
-    found = Replayed(flows, hash)
-    found.add(journal)
-    return found.steps()
+    replayed = Replayed(flows, hash)
+    replayed.add(journal)
+    return replayed.steps()
 
 
 def _budgets(host: Host, execution: str, last: Last | None) -> ExecutionInfo:
@@ -413,8 +413,8 @@ def _budgets(host: Host, execution: str, last: Last | None) -> ExecutionInfo:
         return {}
     at_work = host.holder(execution) is not None
     now = host.clock.now() if at_work else last.state["now"]
-    found = budget_views(last.graph, last.state, now)
-    return {"budgets": found} if found else {}
+    budgets = budget_views(last.graph, last.state, now)
+    return {"budgets": budgets} if budgets else {}
 
 
 def _warnings(events: Sequence[Event]) -> list[Warned]:

@@ -55,10 +55,10 @@ def read_index(host: Host, record: ExecutionRecord) -> Indexed | None:
         return dict(zip(seqs, unpacked(record.id, entries), strict=True))
 
     items = lists.items(step_index.parts_of(loaded.lists))
-    found = list(step_index.records(items, events))
-    if len(found) != length:
-        raise ValueError(f"the index of steps has {len(found)} records in place of {length}")
-    return Indexed(linked.graph, state, number, found, tail)
+    records = list(step_index.records(items, events))
+    if len(records) != length:
+        raise ValueError(f"the index of steps has {len(records)} records in place of {length}")
+    return Indexed(linked.graph, state, number, records, tail)
 
 
 class _ReadOnce:

@@ -171,9 +171,9 @@ class Marks:
         Returns:
             Their ids.
         """
-        found = self.rows("SELECT id, bytes FROM executions ORDER BY shown DESC", ())
+        rows = self.rows("SELECT id, bytes FROM executions ORDER BY shown DESC", ())
         total, trimmed = 0, set[str]()
-        for id, size in found:
+        for id, size in rows:
             total += size
             if total > self._most and total > size:  # never the last one shown
                 trimmed.add(id)
@@ -233,8 +233,8 @@ class Marks:
 
     def _delete(self, which: str, values: Sequence[Any]) -> None:
         with self.changing() as connection:
-            found = connection.execute(f"SELECT number FROM executions WHERE {which}", values)
-            for (number,) in found.fetchall():
+            rows = connection.execute(f"SELECT number FROM executions WHERE {which}", values)
+            for (number,) in rows.fetchall():
                 for table in ("marks", "steps", "points", "compared", "facts"):
                     connection.execute(f"DELETE FROM {table} WHERE execution = ?", (number,))
                 connection.execute("DELETE FROM executions WHERE number = ?", (number,))
@@ -316,14 +316,14 @@ class ExecutionMarks:
         Raises:
             StoreError: It is damaged.
         """
-        found = self._marks.rows(
+        rows = self._marks.rows(
             "SELECT number, event, state FROM marks WHERE execution = ? AND number > ? "
             "AND number <= ? AND state IS NOT NULL ORDER BY number DESC LIMIT 1",
             (self._execution, after, _NO_LIMIT if until is None else until),
         )
-        if not found:
+        if not rows:
             return None
-        number, event, state = found[0]
+        number, event, state = rows[0]
         return StateMark(number, event, _unpacked(state))
 
     def length(self) -> int:
@@ -359,7 +359,7 @@ class ExecutionMarks:
             steps: Those that have changed since.
             state: Plain data. None: there is none.
         """
-        packed = _packed([list(one) for one in subjects])
+        packed = _packed([list(subject) for subject in subjects])
         packed_state = None if state is None else _packed(state)
         rows = [
             (self._execution, step.address, number, *step[1:4], _packed(step.body))
@@ -389,23 +389,23 @@ class ExecutionMarks:
 
     def has_room(self, number: int) -> bool:
         """Return whether a state is due at a mark, by the size of the one before it."""
-        found = self._marks.rows(
+        rows = self._marks.rows(
             "SELECT number, length(state) FROM marks WHERE execution = ? AND state IS NOT NULL "
             "ORDER BY number DESC LIMIT 1",
             (self._execution,),
         )
-        return not found or number - found[0][0] >= found[0][1] // _PER_EVENT
+        return not rows or number - rows[0][0] >= rows[0][1] // _PER_EVENT
 
     def thin_out(self) -> None:
         """Delete the states before the last one that are too close to each other for their size."""
-        found = self._marks.rows(
+        rows = self._marks.rows(
             "SELECT number, length(state) FROM marks WHERE execution = ? AND state IS NOT NULL "
             "ORDER BY number",
             (self._execution,),
         )
         kept, size = 0, 0
         with self._marks.changing() as connection:
-            for number, length in found[:-1]:
+            for number, length in rows[:-1]:
                 if number - kept < size // _PER_EVENT:
                     connection.execute(
                         "UPDATE marks SET state = NULL WHERE execution = ? AND number = ?",
@@ -424,25 +424,25 @@ class ExecutionMarks:
         Args:
             number: Of one of these events.
         """
-        found = self._marks.rows(
+        rows = self._marks.rows(
             "SELECT number, subjects FROM marks WHERE execution = ? AND number > ? "
             "ORDER BY number LIMIT 1",
             (self._execution, number),
         )
-        if not found:
+        if not rows:
             raise self._lost()
-        last, packed = found[0]
+        last, packed = rows[0]
         subjects = _unpacked(packed)
         return last - len(subjects), subjects
 
     def step(self, address: str, mark: int) -> MarkedStep | None:
         """Return an address as it was at a mark. None: it did not exist."""
-        found = self._steps(mark, "address = ?", address)
-        if not found and not self._marks.rows(
+        steps = self._steps(mark, "address = ?", address)
+        if not steps and not self._marks.rows(
             "SELECT 1 FROM marks WHERE execution = ? AND number = ?", (self._execution, mark)
         ):
             raise self._lost()
-        return found[0] if found else None
+        return steps[0] if steps else None
 
     def steps(self, mark: int) -> list[MarkedStep]:
         """Return all addresses as they were at a mark."""
@@ -454,12 +454,12 @@ class ExecutionMarks:
 
     def order(self, fold: str, mark: int) -> list[tuple[int, int, str]]:
         """Return rank, number and address of everything directly inside a fold, in order."""
-        found = self._marks.rows(
+        rows = self._marks.rows(
             "SELECT rank, place, address, max(mark) FROM steps "
             "WHERE execution = ? AND fold = ? AND mark <= ? GROUP BY address",
             (self._execution, fold, mark),
         )
-        return sorted((rank, place, address) for rank, place, address, _ in found)
+        return sorted((rank, place, address) for rank, place, address, _ in rows)
 
     def compared(self, number: int, event: bytes) -> tuple[Any, list[Any]] | None:
         """Return the body and the facts of `add_compared`. None: there are none for these events.
@@ -468,17 +468,17 @@ class ExecutionMarks:
             number: Number of events of the execution.
             event: The name of the last one.
         """
-        found = self._marks.rows(
+        rows = self._marks.rows(
             "SELECT body FROM compared WHERE execution = ? AND number = ? AND event = ?",
             (self._execution, number, event),
         )
-        if not found:
+        if not rows:
             return None
         parts = self._marks.rows(
             "SELECT facts FROM facts WHERE execution = ? ORDER BY first", (self._execution,)
         )
         with DamageGuard():
-            return _unpacked(found[0][0]), [
+            return _unpacked(rows[0][0]), [
                 fact for (packed,) in parts for fact in _unpacked(packed)
             ]
 
@@ -488,14 +488,14 @@ class ExecutionMarks:
         Args:
             number: The number of a fact that is among them.
         """
-        found = self._marks.rows(
+        rows = self._marks.rows(
             "SELECT first, contents FROM facts WHERE execution = ? AND first <= ? "
             "ORDER BY first DESC LIMIT 1",
             (self._execution, number),
         )
-        if not found:
+        if not rows:
             raise self._lost()
-        return found[0][0], _unpacked(found[0][1])
+        return rows[0][0], _unpacked(rows[0][1])
 
     def add_compared(
         self, number: int, event: bytes, body: Any, facts: Sequence[Any], contents: Sequence[Any]
@@ -534,11 +534,11 @@ class ExecutionMarks:
 
     def point(self, number: int) -> tuple[str | None] | None:
         """Return the fork point after so many events, in a tuple. None: it is not known."""
-        found = self._marks.rows(
+        rows = self._marks.rows(
             "SELECT point FROM points WHERE execution = ? AND number = ?",
             (self._execution, number),
         )
-        return (found[0][0],) if found else None
+        return (rows[0][0],) if rows else None
 
     def add_point(self, number: int, point: str | None) -> None:
         """Note the fork point after so many events."""
@@ -548,10 +548,10 @@ class ExecutionMarks:
             )
 
     def _steps(self, mark: int, which: str, *values: Any) -> list[MarkedStep]:
-        found = self._marks.rows(_NEWEST.format(which), (self._execution, mark, *values))
+        rows = self._marks.rows(_NEWEST.format(which), (self._execution, mark, *values))
         return [
             MarkedStep(address, fold, rank, place, _unpacked(body))
-            for address, fold, rank, place, body, _ in found
+            for address, fold, rank, place, body, _ in rows
         ]
 
     def _lost(self) -> StoreError:

@@ -31,8 +31,12 @@ def open_environments(
         waits: Open questions.
         execution: Full id: only those of this execution.
     """
-    found = [with_execution(one) for one in (*manager.written(), *_missing(waits))]
-    return [one for one in found if execution in (None, one["execution"])]
+    environments = [
+        with_execution(environment) for environment in (*manager.written(), *_missing(waits))
+    ]
+    return [
+        environment for environment in environments if execution in (None, environment["execution"])
+    ]
 
 
 def with_execution(environment: dict[str, Any]) -> dict[str, Any]:

@@ -49,9 +49,9 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
         return [_ended(host, execution)]
     holder = host.holder(execution.id)
     found = []
-    sent = [(one, unpack_message(one)) for one in host.store.inbox(execution.id)]
+    sent = [(message, unpack_message(message)) for message in host.store.inbox(execution.id)]
     if holder is None:
-        found += [_recorded(*one, id) for one in sent if one[1]["type"] != "warning"]
+        found += [_recorded(*message, id) for message in sent if message[1]["type"] != "warning"]
     decided = {event["wait"] for _, event in sent if event["type"] == "decided"}
     view = View(execution.linked.graph, state)
     for unit in state["units"].values():

@@ -221,7 +221,7 @@ class Replayed:
     def _steps_to_mark(self) -> Iterator[MarkedStep]:
         """Yield the steps and folds that have changed since the last mark."""
         steps, earlier = self._log.steps, self._log.earlier
-        addresses = {one: None for address in self._unmarked for one in around(address)}
+        addresses = {place: None for address in self._unmarked for place in around(address)}
         for address in {"": None, **addresses}:
             fold, rank, place, rest = self._folds.recorded(address)
             body = [steps.get(address), earlier.get(address, 0), *rest]
@@ -267,10 +267,10 @@ class Replayed:
         """Return the execution at the last mark between two events. None: there is none."""
         if self._recording is None or self._marks is None:
             return None
-        found = Replayed(self._flows, self._hash, self._recording)
-        found.restore(after, until)
-        found._recording = None
-        return found if found.length else None
+        replayed = Replayed(self._flows, self._hash, self._recording)
+        replayed.restore(after, until)
+        replayed._recording = None
+        return replayed if replayed.length else None
 
     def events(self, since: int, until: int) -> list[Event]:
         """Return a part of its journal."""
@@ -292,14 +292,14 @@ class Replayed:
                 with DamageGuard():
                     known = source.subjects(since)
                     events = source.events(since, len(known))
-                    found = [
+                    steps = [
                         entry_view(number, event, *subject)
                         for number, (event, subject) in enumerate(
                             zip(events, known, strict=True), since
                         )
                     ]
-                yield from found
-                since += len(found)
+                yield from steps
+                since += len(steps)
         for number in range(max(since - first, 0), length):  # both lists only grow
             yield entry_view(first + number, journal[number], *subjects[number])
 
@@ -391,10 +391,10 @@ class RecordedSteps:
         """See `flowengine.engines.folds.TreeSource`."""
         if address in self._known or self._is_whole:
             return
-        found = self._marks.step(address, self._number)
+        step = self._marks.step(address, self._number)
         self._known.add(address)
-        if found is not None:
-            self._take(found)
+        if step is not None:
+            self._take(step)
 
     def read_inside(self, fold: str) -> None:
         """See `flowengine.engines.folds.TreeSource`."""
@@ -414,19 +414,19 @@ class RecordedSteps:
 
     def subjects(self, since: int) -> list[Any]:
         """Return the subjects of the events from a number on, at least one."""
-        first, found = self._marks.subjects(since)
-        return found[since - first :]
+        first, steps = self._marks.subjects(since)
+        return steps[since - first :]
 
     def events(self, since: int, count: int) -> list[Event]:
         """Return events of the execution."""
         return unpacked(self._marks.name, self._read_events(since, count))
 
-    def _take_all(self, found: Iterable[MarkedStep]) -> None:
+    def _take_all(self, steps: Iterable[MarkedStep]) -> None:
         with CollectedLater():
-            for one in found:
-                if one.address not in self._known:
-                    self._known.add(one.address)
-                    self._take(one)
+            for address in steps:
+                if address.address not in self._known:
+                    self._known.add(address.address)
+                    self._take(address)
 
     def _take(self, found: MarkedStep) -> None:
         with DamageGuard():
@@ -491,8 +491,8 @@ class OpenHistories:
 
     def has(self, store: HistoryPort, record: ExecutionRecord) -> bool:
         """Return whether an execution is kept, so that only its new events are read."""
-        found = self._found.get((record.id, record.created_at))
-        if found is not None and found.is_read:
+        replayed = self._found.get((record.id, record.created_at))
+        if replayed is not None and replayed.is_read:
             return True
         known = None if self._marks is None else self._marks.of(record)
         if known is None:
@@ -520,39 +520,39 @@ class OpenHistories:
         """
         key = record.id, record.created_at
         with self._lock:
-            found = self._found.pop(key, None) or self._new(store, flows, record)
-            self._found[key] = found
+            replayed = self._found.pop(key, None) or self._new(store, flows, record)
+            self._found[key] = replayed
         try:
-            with found.lock:
-                if not found.is_read and self._marks is not None:
-                    self._restore(found)
-                found.add(unpacked(record.id, store.events(record.id, found.length)))
-                found.is_read = True
-                yield found
+            with replayed.lock:
+                if not replayed.is_read and self._marks is not None:
+                    self._restore(replayed)
+                replayed.add(unpacked(record.id, store.events(record.id, replayed.length)))
+                replayed.is_read = True
+                yield replayed
         except BaseException as error:
             with self._lock:
-                if self._found.get(key) is found:
+                if self._found.get(key) is replayed:
                     del self._found[key]
-            if found.is_restored and _is_damage(error):
+            if replayed.is_restored and _is_damage(error):
                 self.damaged()
                 if not isinstance(error, FlowEngineError):
                     with DamageGuard():
                         raise
             raise
         with self._lock:
-            while sum(one.size for one in self._found.values()) > self._most:
+            while sum(replayed.size for replayed in self._found.values()) > self._most:
                 del self._found[next(iter(self._found))]
             trimmed = set() if self._marks is None else self._marks.trim()
             if trimmed:
                 self._found = {
-                    key: one for key, one in self._found.items() if key[0] not in trimmed
+                    key: value for key, value in self._found.items() if key[0] not in trimmed
                 }
 
-    def _restore(self, found: Replayed) -> None:
+    def _restore(self, replayed: Replayed) -> None:
         """Continue an execution from its last mark. One that is damaged is left out."""
         assert self._marks is not None
         try:
-            found.restore()
+            replayed.restore()
         except DamagedMarks:
             self.damaged()
 
@@ -561,7 +561,9 @@ class OpenHistories:
         assert self._marks is not None
         self._marks.renew()
         with self._lock:
-            self._found = {key: one for key, one in self._found.items() if not one.is_restored}
+            self._found = {
+                key: value for key, value in self._found.items() if not value.is_restored
+            }
 
 
 def _is_damage(error: BaseException) -> bool:

@@ -147,7 +147,7 @@ class ActivationLog:
     def _begins_late(self, step: StepInfo, seen: Observation) -> bool:
         """Return whether an attempt begins that an earlier process left to a later one."""
         number = len(step["tries"]) - self.earlier.get(seen.address, 0)
-        open_tries = [one for one in step["tries"][-1:] if "ended_at" not in one]
+        open_tries = [attempt for attempt in step["tries"][-1:] if "ended_at" not in attempt]
         return number == seen.attempt and bool(open_tries)
 
     def _time(self, at: int) -> str:

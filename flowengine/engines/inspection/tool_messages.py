@@ -75,37 +75,41 @@ class _Calls:
             call = None if record is None else self._open.get(record["address"])
             if record is not None and call is not None:
                 yield call.decided(event, record)
-        for one in seen:
-            spec = moment.graph.flow["steps"][one.step]
-            is_map = spec.get("map") and not one.address.endswith("]")  # its items are the calls
+        for observation in seen:
+            spec = moment.graph.flow["steps"][observation.step]
+            is_map = spec.get("map") and not observation.address.endswith(
+                "]"
+            )  # its items are the calls
             if spec.get("tool") and not is_map:
-                yield from self._seen(moment.graph.flow["id"], one, spec)
+                yield from self._seen(moment.graph.flow["id"], observation, spec)
         for number, record in asked.items():
             call = self._open.get(record["address"])
             if number not in self._asked and call is not None:
                 yield call.approval(record)
         self._asked = asked
 
-    def _seen(self, flow: str, one: Observation, spec: StepSpec) -> Iterator[dict[str, Any]]:
-        call = self._open.get(one.address)
-        if call is None and one.status in ("waiting", "running", "succeeded", "failed"):
-            call = self._open[one.address] = self._new(flow, one, spec)
+    def _seen(
+        self, flow: str, observation: Observation, spec: StepSpec
+    ) -> Iterator[dict[str, Any]]:
+        call = self._open.get(observation.address)
+        if call is None and observation.status in ("waiting", "running", "succeeded", "failed"):
+            call = self._open[observation.address] = self._new(flow, observation, spec)
             yield call.message("call_registered", call=call.view(is_loading=True))
             yield call.message("parameters_final", call=call.view())
         if call is None:
             return
-        if one.status == "running":
-            call.runs(one.input)
+        if observation.status == "running":
+            call.runs(observation.input)
             yield call.message("execution", call=call.view())
-        elif one.status in ("succeeded", "failed", "cancelled"):
-            del self._open[one.address]
-            yield call.message("result", result=call.result(one), call=call.view())
+        elif observation.status in ("succeeded", "failed", "cancelled"):
+            del self._open[observation.address]
+            yield call.message("result", result=call.result(observation), call=call.view())
 
-    def _new(self, flow: str, one: Observation, spec: Any) -> _Call:
+    def _new(self, flow: str, observation: Observation, spec: Any) -> _Call:
         function = (spec.get("task") or {}).get("function")
         is_own = flow == _OF_ENVIRONMENT and isinstance(function, Mapping) and "live" in function
-        id = str(self._given.get("call")) if is_own else one.address
-        return _Call(id, one.address, str(spec["tool"]), one.input)
+        id = str(self._given.get("call")) if is_own else observation.address
+        return _Call(id, observation.address, str(spec["tool"]), observation.input)
 
 
 class _Call:
@@ -145,13 +149,13 @@ class _Call:
         """Return the message about a question."""
         subject = record.get("subject")
         self._args = dict(subject) if isinstance(subject, Mapping) else self._args
-        found = record.get("found")
+        answer = record.get("found")
         shown = self.view(
             is_approval_pending=True,
             names=list(record.get("names") or ()),
             preview=record.get("preview"),
             preview_note=record.get("note"),
-            found=None if found is None else {key: found[key] for key in ("action", "target")},
+            found=None if answer is None else {key: answer[key] for key in ("action", "target")},
         )
         return self.message("approval", call=shown, asked=True)
 
@@ -176,21 +180,21 @@ class _Call:
         self._ran = True
         self._args = _arguments(given)
 
-    def result(self, one: Observation) -> dict[str, Any]:
+    def result(self, observation: Observation) -> dict[str, Any]:
         """Return the result as data."""
         from flowengine.sdk.tool_calls import ToolResult
 
-        output: Any = one.output
+        output: Any = observation.output
         if isinstance(output, Mapping) and isinstance(found := output.get("result"), Mapping):
             return ToolResult.model_construct(**found).model_dump()
         if isinstance(output, Mapping) and output.get("messages"):
             output = output["messages"][0].get("content")  # as the model receives it
         status = "ok"
-        if one.status == "cancelled":
+        if observation.status == "cancelled":
             status = "aborted"
-        elif one.error is not None:
-            status = _STATUSES.get(one.error["type"], "error")
-        message = None if one.error is None else one.error["message"]
+        elif observation.error is not None:
+            status = _STATUSES.get(observation.error["type"], "error")
+        message = None if observation.error is None else observation.error["message"]
         feedback = self._decided.get("feedback")
         if status == "rejected" and self._decided:
             message = f"rejected by {self._decided['by']}{f': {feedback}' if feedback else ''}"

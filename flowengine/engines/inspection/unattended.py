@@ -116,15 +116,17 @@ def _page_of_left(
 ) -> ExecutionPage:
     """Return executions that no process drives: running without one, or with pending messages."""
     if wanted.status == "quarantined":
-        found = [host.store.execution(one.execution) for one in quarantined(host)]
-        found = [one for one in found if fits_execution(one, wanted._replace(status=None))]
+        records = [host.store.execution(entry.execution) for entry in quarantined(host)]
+        records = [
+            record for record in records if fits_execution(record, wanted._replace(status=None))
+        ]
     else:
-        found = [*every_execution(host.store, wanted._replace(status="running"))]
+        records = [*every_execution(host.store, wanted._replace(status="running"))]
     for status in ("waiting", "stalled") if inboxes and wanted.status == "interrupted" else ():
         there = every_execution(host.store, wanted._replace(status=status))
-        found += [record for record in there if record.id in inboxes]
-    found.sort(key=lambda record: (record.created_at, record.id), reverse=True)
-    views = [standing_view(host, record, inboxes.get(record.id, [])) for record in found]
+        records += [record for record in there if record.id in inboxes]
+    records.sort(key=lambda record: (record.created_at, record.id), reverse=True)
+    views = [standing_view(host, record, inboxes.get(record.id, [])) for record in records]
     views = [view for view in views if view["status"] == wanted.status]
     ids = [view["execution"] for view in views]
     start = ids.index(after) + 1 if after in ids else 0
@@ -147,10 +149,10 @@ def due(host: Host, execution: str | None = None) -> list[Due]:
         Those that have been able to progress for longest first.
     """
     found = host.store.due(host.clock.now(), steady_now(), execution)
-    return [one for one in found if one.deaths < TRIES]
+    return [entry for entry in found if entry.deaths < TRIES]
 
 
 def quarantined(host: Host) -> list[Due]:
     """Return the quarantined executions, as `due`."""
     found = host.store.due(host.clock.now(), steady_now())
-    return [one for one in found if one.deaths >= TRIES]
+    return [entry for entry in found if entry.deaths >= TRIES]

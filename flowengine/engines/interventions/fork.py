@@ -154,21 +154,21 @@ def _check_not_undone(
     """
     if not at.endswith(COMPENSATION):
         return
-    found = undoing(host, record)
+    undone = undoing(host, record)
     step = at.removesuffix(COMPENSATION)
     if step in undone_in(host, record, lambda: journal):
         hint = Hint(f"flowengine show {host.store.short_execution(record.id)}")
         raise Conflict(f"'{step}' was undone by execution {record.id}", hint=hint)
-    if not found.by:
+    if not undone.by:
         return
-    step = step if step in found.by else next(iter(found.by))
+    step = step if step in undone.by else next(iter(undone.by))
     short = host.store.short_execution
-    hint = Hint(f"see it: flowengine show {short(found.by[step])}")
-    if found.left:
-        command = fork_at(short(found.last), found.left[0] + COMPENSATION)
+    hint = Hint(f"see it: flowengine show {short(undone.by[step])}")
+    if undone.left:
+        command = fork_at(short(undone.last), undone.left[0] + COMPENSATION)
         hint = Hint(f"undo what is left: {command}")
     raise Conflict(
-        f"'{step}' was undone by execution {found.by[step]}, a fork of this one", hint=hint
+        f"'{step}' was undone by execution {undone.by[step]}, a fork of this one", hint=hint
     )
 
 

@@ -48,7 +48,7 @@ def last_point(
     seen: list[Observation] = []
     for _ in walk(flows, hash, journal, seen):
         pass
-    begun = dict.fromkeys(one.address for one in reversed(seen) if one.status != "skipped")
+    begun = dict.fromkeys(step.address for step in reversed(seen) if step.status != "skipped")
     for at in list(dict.fromkeys([*first, *begun]))[:_MOST_TRIED]:
         try:
             events = past_of(flows, hash, journal, "", at).events
@@ -73,15 +73,15 @@ def _results(moment: Moment, journal: Sequence[Event]) -> Results:
     Results after the next retry or upgrade of the execution are ignored.
     """
     at_work = running(moment.graph, moment.state)
-    found: Results = {}
+    results: Results = {}
     for event in journal[moment.number + 1 :]:
         if event["type"] in {"retry", "upgraded"}:
             break
         if event["type"] == "succeeded":
             attempt = at_work.get(event["unit"])
             if attempt is not None and attempt[1] == event["attempt"]:
-                found.setdefault(attempt, event)
-    return found
+                results.setdefault(attempt, event)
+    return results
 
 
 class ForkPast(NamedTuple):
@@ -134,15 +134,15 @@ def past_of(
         before = []  # without the results that a retry discarded
         for _ in walk(flows, hash, events, before):
             pass
-    kept = {one.address for one in before if one.status == "succeeded"}
+    kept = {step.address for step in before if step.status == "succeeded"}
     return ForkPast(events, results, kept, undone, _end(seen[until:], at))
 
 
 def _end(later: Sequence[Observation], at: str) -> dict[str, Ended]:
     """Return the end of the attempt that was running at the start of a fork, if it failed."""
-    for one in later:
-        if one.address == at and one.error is not None:
-            return {"ended": {"at": one.at, "error": one.error}}
+    for step in later:
+        if step.address == at and step.error is not None:
+            return {"ended": {"at": step.at, "error": step.error}}
     return {}
 
 

@@ -86,8 +86,8 @@ def _workspaces(store: Store) -> WorkspacesPort:
     folder = folder_of(store)
     if folder is not None:
         return FolderWorkspaces(partial(environments_of, folder))
-    found: WorkspacesPort = cast("Any", store).workspaces
-    return found
+    workspaces: WorkspacesPort = cast("Any", store).workspaces
+    return workspaces
 
 
 def _may_have_files(copy: ExecutionCopy) -> bool:

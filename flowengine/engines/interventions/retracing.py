@@ -201,13 +201,13 @@ def look_back(flows: LinkedFlows, form: str, events: list[Any]) -> RetracedPast:
 
 def _being_undone(state: State) -> set[str]:
     """Return the addresses of the steps that are being undone, or are about to be."""
-    found: set[str] = set()
+    addresses: set[str] = set()
     for undo in state["undos"].values():
-        found |= {state["cuts"][number]["address"] for number in undo["cut"]}
-        found |= {done["address"] for done in undo["todo"]}
+        addresses |= {state["cuts"][number]["address"] for number in undo["cut"]}
+        addresses |= {done["address"] for done in undo["todo"]}
         if "current" in undo:
-            found.add(undo["current"]["address"])
-    return found
+            addresses.add(undo["current"]["address"])
+    return addresses
 
 
 def note_runs(ran: dict[tuple[int, int], str], commands: Iterable[Command]) -> None:
@@ -223,7 +223,7 @@ def note_runs(ran: dict[tuple[int, int], str], commands: Iterable[Command]) -> N
 
 def _ended(flows: LinkedFlows, form: str, past: RetracedPast, step: str) -> tuple[int, int, bool]:
     """Return the last unit at an address that ended, its event, and whether it ended by itself."""
-    found: tuple[int, int, bool] | None = None
+    place: tuple[int, int, bool] | None = None
     state, graph = new_state(), flows.by_hash(form).graph
     for number, event in enumerate(past.events):
         m = View(graph, state)
@@ -232,10 +232,10 @@ def _ended(flows: LinkedFlows, form: str, past: RetracedPast, step: str) -> tupl
         graph = apply(flows, graph, state, event)
         if unit is not None and unit not in state["units"]:
             mine = subject is not None and within(subject.address, step)
-            found = unit, number, mine
-    if found is None:
+            place = unit, number, mine
+    if place is None:
         raise NotFound(f"no step '{step}' has ended", hint=step)
-    return found
+    return place
 
 
 def _hold(

@@ -49,13 +49,13 @@ def retried(
     See `Engine.retry`.
     """
     linked = None if flow is None else _form(host, execution, flow)
-    found = driving.loaded(execution, resources)
+    driven = driving.loaded(execution, resources)
     try:
-        retry(host, found, step, linked, who)
+        retry(host, driven, step, linked, who)
     except BaseException:
-        host.keeper.release(found.leases)
+        host.keeper.release(driven.leases)
         raise
-    return found
+    return driven
 
 
 def _form(host: Host, execution: str, flow: Flow | LoadedFlow | str | PathLike[str]) -> LinkedFlow:
@@ -132,9 +132,9 @@ def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who
 
     record = host.store.execution(execution.id)
     ran = steps_that_ran(host, record)
-    found = obstacles(execution.linked.graph, linked.graph, held.state, {}, ran)
-    if found:
-        why = "; ".join(_why(obstacle, held.addresses) for obstacle in found)
+    blocking = obstacles(execution.linked.graph, linked.graph, held.state, {}, ran)
+    if blocking:
+        why = "; ".join(_why(obstacle, held.addresses) for obstacle in blocking)
         hint = "change only what failed and what comes after it"
         journal = read(host.store, execution.id)
         at = last_point(host.flows, record.hash, journal, linked, held.addresses)
@@ -206,14 +206,14 @@ def again(
             return {"undone_by": dict.fromkeys(undone, record.id)}
         refused = fork_point(host.flows, record.hash, journal()) if point is None else point()
         return {"command": _retry_command(host, record, refused, error)}
-    found = undoing(host, record)
+    undo = undoing(host, record)
     view: Again = {}
-    if found.by:
-        view["undone_by"] = found.by
-    if found.left:
-        view["not_undone"] = found.left
-        id = host.store.short_execution(found.last)
-        view["command"] = fork_at(id, found.left[0] + COMPENSATION)
+    if undo.by:
+        view["undone_by"] = undo.by
+    if undo.left:
+        view["not_undone"] = undo.left
+        id = host.store.short_execution(undo.last)
+        view["command"] = fork_at(id, undo.left[0] + COMPENSATION)
     return view
 
 
@@ -253,7 +253,9 @@ def _was_declared(linked: LinkedFlow, error: ErrorData | None) -> bool:
     while error is not None and error.get("cause") is not None:
         error = error["cause"]
     id = "" if error is None else _step_in(error.get("step", ""))
-    return any(one.get("action") == "fail" and one["id"] == id for one in linked.compiled["steps"])
+    return any(
+        step.get("action") == "fail" and step["id"] == id for step in linked.compiled["steps"]
+    )
 
 
 def _step_in(address: str) -> str:

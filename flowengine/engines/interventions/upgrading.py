@@ -154,11 +154,11 @@ def of_flow(host: Host, flow: LoadedFlow, ids: Sequence[str]) -> list[ExecutionR
     Raises:
         Conflict: An execution runs another flow.
     """
-    found = [host.store.execution(id) for id in ids] or list(_open(host, flow.id))[::-1]
-    for record in found:
+    records = [host.store.execution(id) for id in ids] or list(_open(host, flow.id))[::-1]
+    for record in records:
         if record.flow != flow.id:
             raise Conflict(f"execution {record.id} is of the flow '{record.flow}', not '{flow.id}'")
-    return found if ids else [record for record in found if record.hash != flow.form]
+    return records if ids else [record for record in records if record.hash != flow.form]
 
 
 def _open(host: Host, flow: str) -> Iterator[ExecutionRecord]:
@@ -234,15 +234,15 @@ def _check_names(
 
 def _names(linked: LinkedFlow, section: str, *, qualified: bool = False) -> set[str]:
     """Return the names of a flow and its subflows: steps, state keys, signals or inputs."""
-    found: set[str] = set()
+    addresses: set[str] = set()
     for number, flow in enumerate(linked.graph.flows):
         own = _of_flow(linked, flow, section)
         if number == 0 or not qualified:
-            found |= own
+            addresses |= own
         if number and qualified:
-            found |= {f"{flow.id}:{name}" for name in own}
-            found |= own if section == "signals" else set()
-    return found
+            addresses |= {f"{flow.id}:{name}" for name in own}
+            addresses |= own if section == "signals" else set()
+    return addresses
 
 
 def _of_flow(linked: LinkedFlow, flow: Linked, section: str) -> set[str]:
@@ -268,7 +268,7 @@ def look(
         linked: The form to move it to.
         mapping: The checked mapping.
     """
-    found: list[Obstacle] = []
+    blocking: list[Obstacle] = []
     verdict: Verdict = "continues"
     if record.status in ENDED:
         verdict = "ended"
@@ -276,19 +276,19 @@ def look(
         verdict = "current"
     elif not execution.seq:
         why = f"it has not started; start it with: flowengine resume {record.id}"
-        verdict, found = "cannot", [Obstacle("execution", "", why, None, [])]
+        verdict, blocking = "cannot", [Obstacle("execution", "", why, None, [])]
     else:
         ran = steps_that_ran(host, record)
-        found = obstacles(execution.linked.graph, linked.graph, execution.state, mapping, ran)
-        if any(obstacle.write is None for obstacle in found):
+        blocking = obstacles(execution.linked.graph, linked.graph, execution.state, mapping, ran)
+        if any(obstacle.write is None for obstacle in blocking):
             verdict = "cannot"
-        elif found:
+        elif blocking:
             verdict = "mapping"
-    return upgrade_info(record, verdict, found)
+    return upgrade_info(record, verdict, blocking)
 
 
 def upgrade_info(
-    record: ExecutionRecord, verdict: Verdict, found: Sequence[Obstacle] = ()
+    record: ExecutionRecord, verdict: Verdict, blocking: Sequence[Obstacle] = ()
 ) -> UpgradeInfo:
     """Return the report about one execution."""
     return {
@@ -300,16 +300,16 @@ def upgrade_info(
         "moved": False,
         "obstacles": [
             {"what": a.what, "name": a.name, "why": a.why, "write": a.write, "fits": a.fits}
-            for a in found
+            for a in blocking
         ],
-        "write": _written(found),
+        "write": _written(blocking),
     }
 
 
-def _written(found: Sequence[Obstacle]) -> dict[str, Any]:
+def _written(blocking: Sequence[Obstacle]) -> dict[str, Any]:
     """Return all entries to add to the mapping."""
     whole: dict[str, Any] = {}
-    for obstacle in found:
+    for obstacle in blocking:
         for section, names in (obstacle.write or {}).items():
             into = whole.setdefault(section, {})
             for name, value in names.items():

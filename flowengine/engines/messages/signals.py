@@ -46,13 +46,13 @@ def signal(
     flow: LoadedFlow | str | PathLike[str] | None,
 ) -> Sent:
     """Store a signal for an execution, which it may start. See `Engine.signal`."""
-    found = None if execution is None else host.store.find_execution(execution)
+    stored_id = None if execution is None else host.store.find_execution(execution)
     begun = None
     if flow is not None:
         loaded = as_loaded(flow)
         deploy(host, loaded)
         begun = loaded.id
-    return send_signal(host, name, data, found, key, id, who, begun)
+    return send_signal(host, name, data, stored_id, key, id, who, begun)
 
 
 def send_signal(

@@ -90,11 +90,11 @@ def choice_of(host: Host, wait: str, counts_as: str) -> str:
     view = wait_of(host, wait)
     check_decidable(wait, view["kind"])
     choices = view.get("choices", [])
-    found: list[str] = [c["id"] for c in choices if c.get("counts_as") == counts_as]
-    if len(found) == 1:
-        return found[0]
+    ids: list[str] = [c["id"] for c in choices if c.get("counts_as") == counts_as]
+    if len(ids) == 1:
+        return ids[0]
     known = ", ".join(choice["id"] for choice in choices) or "none"
-    how_many = "several choices count" if found else "no choice counts"
+    how_many = "several choices count" if ids else "no choice counts"
     raise InputError(
         f"{wait}: {how_many} as '{counts_as}'",
         field="choice",

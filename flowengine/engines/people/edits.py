@@ -52,7 +52,7 @@ def fitting(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]
     allowed = wait.get("edit") or []
     if allowed is True:
         allowed = list(subject) if isinstance(subject, dict) else []
-    found = {}
+    changes = {}
     for path, value in edits.items():
         if not any(path == name or path.startswith(f"{name}.") for name in allowed):
             known = ", ".join(allowed) or "none"
@@ -63,12 +63,12 @@ def fitting(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]
         for part in path.split("."):
             old = old.get(part) if isinstance(old, dict) else None
         check_numbers(value, f"'{path}'")
-        found[path] = _Field(path, schema, root).value(old, value)
+        changes[path] = _Field(path, schema, root).value(old, value)
     if "tool" in wait:
-        _check_arguments(wait, found)
+        _check_arguments(wait, changes)
     else:
-        _check_fields(wait, found)
-    return found
+        _check_fields(wait, changes)
+    return changes
 
 
 def _check_fields(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> None:

@@ -41,27 +41,27 @@ def checked_grant(
     if unknown := given.keys() - {"scope", "args", "uses", "expires"}:
         message = f"a grant has no '{min(unknown)}'"
         raise InputError(message, field="grant", hint="it has scope, args, uses and expires")
-    found: dict[str, Any] = {"args": _patterns(wait, given)}
+    grant: dict[str, Any] = {"args": _patterns(wait, given)}
     scope: Any = given.get("scope", "execution")
     if scope not in ("execution", FLOW):
         message = f"the scope of a grant is 'execution' or 'flow', not {scope!r}"
         raise InputError(message, field="grant.scope")
     if scope == FLOW:
-        found["scope"] = FLOW
+        grant["scope"] = FLOW
     uses: Any = given.get("uses")
     if uses is not None:
         if not isinstance(uses, int) or isinstance(uses, bool) or uses < 1:
             message = f"uses is {uses!r}, not a number from 1 on"
             raise InputError(message, field="grant.uses")
-        found["uses"] = uses
+        grant["uses"] = uses
     expires: Any = given.get("expires")
     if expires is not None:
         try:
-            found["until"] = now + parse_duration(expires)
+            grant["until"] = now + parse_duration(expires)
         except (ValueError, TypeError):
             message = f"{expires!r} is not a duration"
             raise InputError(message, field="grant.expires", hint="for example 2h") from None
-    return found
+    return grant
 
 
 def _check_may_be_granted(wait: Mapping[str, Any], choice: str) -> None:
@@ -132,8 +132,8 @@ def _of_execution(host: Host, execution: str) -> Iterator[GrantInfo]:
 
 
 def _of_flow(host: Host, grant: FlowGrant) -> GrantInfo:
-    found = as_kernel_has_it(grant)
-    info = _info(host, grant.id, found["execution"], found)
+    stored = as_kernel_has_it(grant)
+    info = _info(host, grant.id, stored["execution"], stored)
     info["flow"] = grant.flow
     if grant.revoked_by is not None:
         info["revoked_by"] = grant.revoked_by

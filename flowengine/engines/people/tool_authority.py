@@ -134,9 +134,9 @@ def _known(record: Mapping[str, Any]) -> Awaitable[Shown]:
     return known
 
 
-def _shown(found: dict[str, Any] | None) -> dict[str, Any] | None:
+def _shown(shown: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the displayed part of the effect that a call determined."""
-    return None if found is None else {key: found[key] for key in ("action", "target")}
+    return None if shown is None else {key: shown[key] for key in ("action", "target")}
 
 
 async def _decision(response: Awaitable[Any]) -> ApprovalResponse:

@@ -54,8 +54,10 @@ def page_of_waits(
 
 def wait_of(host: Host, wait: str) -> WaitInfo:
     """Return one wait, open or closed, by any unambiguous prefix of its id."""
-    found = standing(host.store, host.store.find_wait(wait))
-    return stored_wait_view(found, host.stored(found.execution, 0).state if found.open else None)
+    current = standing(host.store, host.store.find_wait(wait))
+    return stored_wait_view(
+        current, host.stored(current.execution, 0).state if current.open else None
+    )
 
 
 def _is_mine(wait: ListedWait, user: str, settings: Settings) -> bool:

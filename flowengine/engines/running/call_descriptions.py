@@ -41,8 +41,8 @@ def server_description(host: Host, execution: Execution, step: int) -> str | Non
     task = spec["task"]
     session = host.environments.opened(execution.id, environment_name(spec, task["server"]))
     find = getattr(session, "tool_text", None)
-    found: str | None = None if find is None else find(task["tool"])
-    return found
+    tool: str | None = None if find is None else find(task["tool"])
+    return tool
 
 
 def environment_name(spec: StepSpec, place: str) -> str:
@@ -166,7 +166,7 @@ def asked(
     event: dict[str, Any] = {
         "type": "asked", "at": host.clock.now(), "unit": run.unit, "attempt": run.attempt,
         "tool": tool, "version": version, "subject": subject,
-        **{name: one for name, one in why.items() if one is not None},
+        **{name: value for name, value in why.items() if value is not None},
     }  # fmt: skip
     return event  # type: ignore[return-value] # built key by key
 

@@ -88,5 +88,5 @@ def notification(execution: Execution, notify: Notify) -> Update:
 
 def _may_settle(execution: Execution, wait: int) -> bool:
     """Return whether a question is about an attempt that is still being ended here."""
-    found = execution.state["waits"].get(wait)
-    return found is not None and found.get("cut") in execution.work
+    record = execution.state["waits"].get(wait)
+    return record is not None and record.get("cut") in execution.work

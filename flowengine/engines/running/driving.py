@@ -99,30 +99,30 @@ class Driving:
         self._host.policies.check()
         host, id = self._host, self._host.store.find_execution(execution)
         if self._local is not None and self._local.drives_here(id):
-            found = self._local.executions[id]
-            self._bring(found, resources)
-            return found
+            driven = self._local.executions[id]
+            self._bring(driven, resources)
+            return driven
         epoch = host.keeper.acquire(id)
         try:
-            found = host.stored(id, epoch)
-            self._bring(found, resources)
-            self._answer_open(found)
-            interrupted = bool(found.seq) and found.stored_status == "running"
+            driven = host.stored(id, epoch)
+            self._bring(driven, resources)
+            self._answer_open(driven)
+            interrupted = bool(driven.seq) and driven.stored_status == "running"
             consults = host.consultant is not None and host.consultant.has_own(id)
             from flowengine.engines.running.recovery import recover
 
             at_work = host.lines_at_work(id) if interrupted else None
             logs = {} if at_work is None else at_work.read()
             inbox, died = host.store.inbox(id), host.deaths(id) > 0
-            recover(found, inbox, host.clock.now(), died=died, consults=consults, logs=logs)
+            recover(driven, inbox, host.clock.now(), died=died, consults=consults, logs=logs)
             if interrupted:
-                found.recovered = found.seq + len(found.queue)
-            _enter(found)
-            found.look_ahead()
+                driven.recovered = driven.seq + len(driven.queue)
+            _enter(driven)
+            driven.look_ahead()
         except BaseException:
             host.keeper.release([(id, epoch)])
             raise
-        return found
+        return driven
 
     def _refuse_while_draining(self) -> None:
         if self._host.draining:

@@ -64,12 +64,12 @@ async def consult(
 def _event(record: dict[str, Any], by: str, answer: PolicyAnswer) -> dict[str, Any] | None:
     """Return the decision of an answer. None: it requires an approver."""
     wanted = "approve" if answer.approved else "reject"
-    choices = [one["id"] for one in record["choices"] if one["counts_as"] == wanted]
+    choices = [choice["id"] for choice in record["choices"] if choice["counts_as"] == wanted]
     if len(choices) != 1 or (answer.approved and record.get("form")):
         return None
     value: dict[str, Any] = {}
     if answer.policy is not None:
-        value["policy"] = {key: one for key, one in answer.policy.items() if one is not None}
+        value["policy"] = {key: value for key, value in answer.policy.items() if value is not None}
     if answer.by_policy:
         value["refused"] = True
     event = {"type": "decided", "choice": choices[0], "by": by, "via": "policy", "form": None}

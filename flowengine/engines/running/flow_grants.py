@@ -43,16 +43,16 @@ def to_keep(wait: ListedWait, decision: Mapping[str, Any]) -> NewGrant | None:
 
 def as_kernel_has_it(grant: FlowGrant) -> dict[str, Any]:
     """Return a grant in the form used for grants of one execution."""
-    found: dict[str, Any] = {**unpack(grant.body), "used": grant.used, "by": grant.by}
-    found |= {"tool": grant.tool, "version": grant.version, "at": grant.at}
+    body: dict[str, Any] = {**unpack(grant.body), "used": grant.used, "by": grant.by}
+    body |= {"tool": grant.tool, "version": grant.version, "at": grant.at}
     for key, value in (
         ("uses", grant.uses),
         ("until", grant.until),
         ("revoked", grant.revoked_by),
     ):
         if value is not None:
-            found[key] = value
-    return found
+            body[key] = value
+    return body
 
 
 def answer(host: Host, wait: ListedWait, source: str | None) -> bool:
@@ -93,13 +93,13 @@ def answer_open(host: Host, flow: str, tool: str) -> list[str]:
     wanted = WaitFilter(flow=flow, kinds=("approval",))
     waits = every_item(lambda after: host.store.waits(wanted, after))
     asked = (wait for wait in waits if wait.record.get("tool") == tool)
-    found = [one.execution for one in asked if answer(host, one, one.record.get("source"))]
-    return list(dict.fromkeys(found))
+    answered = [wait.execution for wait in asked if answer(host, wait, wait.record.get("source"))]
+    return list(dict.fromkeys(answered))
 
 
 def revoked_by(store: Store, flow: str, id: str) -> str | None:
     """Return the user who has revoked a grant. None: it is not revoked."""
-    return next((one.revoked_by for one in store.grants(flow) if one.id == id), None)
+    return next((grant.revoked_by for grant in store.grants(flow) if grant.id == id), None)
 
 
 def _takes_a_person(record: Mapping[str, Any]) -> bool:
@@ -116,8 +116,8 @@ def _takes_a_person(record: Mapping[str, Any]) -> bool:
 
 def _approving(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the only choice that approves. None: the wait has several, or none."""
-    found = [one for one in record["choices"] if one.get("counts_as") == "approve"]
-    return found[0] if len(found) == 1 else None
+    approving = [choice for choice in record["choices"] if choice.get("counts_as") == "approve"]
+    return approving[0] if len(approving) == 1 else None
 
 
 def _fits(grant: FlowGrant, record: Mapping[str, Any], source: str | None, now: int) -> bool:

@@ -111,8 +111,8 @@ def asked_instead(
     if error["type"] == "ToolChanged":
         return None if run.approved is None else asked_anew(host, execution, run, error)
     data: Any = error.get("data")
-    found = data.get("found") if isinstance(data, dict) else None
-    match found:
+    probed = data.get("found") if isinstance(data, dict) else None
+    match probed:
         case {"action": str(), "target": dict()}:
             pass
         case _:
@@ -123,7 +123,7 @@ def asked_instead(
     offered = offer_of(step, run.input)
     subject = subject_of(step, run.args, run.input)
     tool, version = tool_of(step, offered), version_of(step, offered)
-    details: dict[str, Any] = {"found": found}
+    details: dict[str, Any] = {"found": probed}
     if failure.openings:
         details["opened"] = [*failure.openings]
     return asked(host, run, tool, version, subject, details)
@@ -198,7 +198,7 @@ def answer(host: Host, execution: Execution, wait: int, number: int, *, required
     if verdict.do == "allow" and (required or not record.keys().isdisjoint(_WANTS_PEOPLE)):
         return False
     wanted = "reject" if verdict.do == "deny" else "approve"
-    choices = [one["id"] for one in record["choices"] if one["counts_as"] == wanted]
+    choices = [choice["id"] for choice in record["choices"] if choice["counts_as"] == wanted]
     if len(choices) != 1:
         return False
     event: dict[str, Any] = {

@@ -45,7 +45,7 @@ async def previewed(host: Host, execution: Execution, wait: int, step: int) -> S
     names = [*environments_of(spec)]
     found = host.environments.opened
     resources = {name: found(execution.id, environment_name(spec, name)) for name in names}
-    opened = {name: one for name, one in resources.items() if one is not None}
+    opened = {name: resource for name, resource in resources.items() if resource is not None}
     context = PreviewContext(execution.context.workdir, names, execution.context.resources, opened)
     runner = execution.linked.runner
     mask = partial(runner.mask, step)

@@ -46,10 +46,10 @@ def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:
             "type": "warning",
             "at": now,
             "about": "environment",
-            "message": f"environment '{one.resource_key}' could not be closed ({one.error}); "
+            "message": f"environment '{error.resource_key}' could not be closed ({error.error}); "
             "closing it is retried; to end what is left after that: flowengine envs reap",
         }
-        for one in failed
+        for error in failed
     ]
 
 
@@ -68,7 +68,7 @@ def uncounted(execution: Execution, measured: Measured) -> Event | None:
         return None
     view = View(execution.linked.graph, state)
     around = budgets_around(view, view.frame_of(view.act_of(unit)))
-    if not any("cost_usd" in one["limits"] for _, one in around):
+    if not any("cost_usd" in budget["limits"] for _, budget in around):
         return None
     message = (
         f"{'/'.join(steps_in(view.address(unit)))}: the cost of its calls is not known in advance, "
@@ -78,7 +78,9 @@ def uncounted(execution: Execution, measured: Measured) -> Event | None:
     warning: Event = {
         "type": "warning", "at": measured["at"], "about": "budget", "message": message
     }  # fmt: skip
-    posted = any(one["type"] == "warning" and one["message"] == message for one in execution.queue)
+    posted = any(
+        event["type"] == "warning" and event["message"] == message for event in execution.queue
+    )
     return None if posted or message in state.get("warned", {}) else warning
 
 
@@ -101,8 +103,8 @@ def warn(
                 host.store.send(execution, pack(event), event["at"], host.ids.message())
         return
     try:
-        found = host.stored(execution, epoch)
-        found.queue.extend(warnings)
-        commit(found)
+        stored = host.stored(execution, epoch)
+        stored.queue.extend(warnings)
+        commit(stored)
     finally:
         host.keeper.release([(execution, epoch)])

@@ -25,10 +25,10 @@ def find(host: Host, name: str) -> LoadedFlow:
 
 def listed(host: Host, flow: str | None = None) -> list[DeployedInfo]:
     """Return the deployed versions. See `Engine.deployed`."""
-    found: list[DeployedInfo] = []
+    flows: list[DeployedInfo] = []
     current = None
     for deployed in host.store.deployed(flow):
-        found.append(
+        flows.append(
             {
                 "flow": deployed.flow,
                 "version": deployed.version,
@@ -38,7 +38,7 @@ def listed(host: Host, flow: str | None = None) -> list[DeployedInfo]:
             }
         )
         current = deployed.flow
-    return found
+    return flows
 
 
 def versions(host: Host, name: str) -> list[Deployed]:
@@ -49,13 +49,18 @@ def versions(host: Host, name: str) -> list[Deployed]:
         UsageError: The beginning of a hash fits several flows.
     """
     flow, at, version = name.partition("@")
-    found = [one for one in host.store.deployed(flow) if not at or one.version == version]
-    if not found and not at and len(name) >= SHORTEST_HASH:
-        found = [one for one in host.store.deployed() if one.hash.startswith(name)]
-        if len({one.hash for one in found}) > 1:
+    matches = [
+        deployed for deployed in host.store.deployed(flow) if not at or deployed.version == version
+    ]
+    if not matches and not at and len(name) >= SHORTEST_HASH:
+        matches = [deployed for deployed in host.store.deployed() if deployed.hash.startswith(name)]
+        if len({deployed.hash for deployed in matches}) > 1:
             raise UsageError(f"{name!r} fits several deployed flows", hint="use a longer prefix")
-    if not found:
-        known = [f"{one.flow}@{one.version}" for one in host.store.deployed(flow if at else None)]
+    if not matches:
+        known = [
+            f"{deployed.flow}@{deployed.version}"
+            for deployed in host.store.deployed(flow if at else None)
+        ]
         hint = f"deployed flows: {', '.join(known)}" if known else "flowengine deploy FILE"
         raise NotFound(f"no flow '{name}' is deployed", hint=hint)
-    return found
+    return matches

@@ -39,14 +39,14 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
         f"use another id, or look at the existing one: flowengine show {id}",
         http=f"use another id, or look at the existing one: GET /v1/executions/{id}",
     )
-    found = host.stored(id, 0)
-    runs = found.linked.compiled["id"]
+    stored = host.stored(id, 0)
+    runs = stored.linked.compiled["id"]
     if runs != flow.id:
         raise Conflict(
             f"there is already an execution {id}, of the flow '{runs}' and not '{flow.id}'",
             hint=hint,
         )
-    execution, had = found.state["execution"], found.state["inputs"]
+    execution, had = stored.state["execution"], stored.state["inputs"]
     if not execution:  # it was only recorded
         waiting = (unpack_message(message) for message in host.store.inbox(id))
         started = next((event for event in waiting if event["type"] == "started"), None)
@@ -55,7 +55,7 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
         execution, had = started["execution"], started["inputs"]
     with Sound(f"what is stored of execution {id}"):
         began = parse_time(execution["started_at"])
-    given = with_defaults(found.linked.graph, inputs, execution, began)
+    given = with_defaults(stored.linked.graph, inputs, execution, began)
     if differences := differing(had, given):
         raise Conflict(
             f"there is already an execution {id}, with other inputs: {', '.join(differences)}",

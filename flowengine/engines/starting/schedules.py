@@ -33,24 +33,24 @@ STARTED_BY = "schedule"
 
 def first_times(host: Host, flow: LoadedFlow) -> list[tuple[str, int, int | None]]:
     """Return the name of each schedule of a flow, its next time, and when that is due."""
-    now, found = host.clock.now(), []
-    is_paused = any(one.due is None for one in _kept(host, flow.id))
+    now, starts = host.clock.now(), []
+    is_paused = any(scheduled.due is None for scheduled in _kept(host, flow.id))
     for start in _of(flow.compiled):
         name = _name(start)
         time = _schedule(start).after(now)
-        found.append((name, time, None if is_paused else _due(flow.id, start, time)))
-    return found
+        starts.append((name, time, None if is_paused else _due(flow.id, start, time)))
+    return starts
 
 
 def started_by(host: Host, flow: str | None) -> list[StartInfo]:
     """Return what starts executions of deployed flows. See `Engine.starts`."""
-    current = {one.flow: one.hash for one in reversed(host.store.deployed(flow))}
-    times = {(one.flow, one.schedule): one for one in host.store.schedules()}
-    found: list[StartInfo] = []
+    current = {deployed.flow: deployed.hash for deployed in reversed(host.store.deployed(flow))}
+    times = {(schedule.flow, schedule.schedule): schedule for schedule in host.store.schedules()}
+    starts: list[StartInfo] = []
     for id, hash in sorted(current.items()):
         for start in host.flows.by_hash(hash).compiled.get("start", ()):
             if "signal" in start:
-                found.append({"flow": id, "signal": start["signal"]})
+                starts.append({"flow": id, "signal": start["signal"]})
                 continue
             info: StartInfo = {"flow": id}
             info["schedule"], info["timezone"] = start["schedule"], start["timezone"]
@@ -58,8 +58,8 @@ def started_by(host: Host, flow: str | None) -> list[StartInfo]:
             kept = times.get((id, _name(start)))
             if kept is not None and kept.due is not None:
                 info["next"], info["due"] = format_time(kept.time), format_time(kept.due)
-            found.append(info)
-    return found
+            starts.append(info)
+    return starts
 
 
 def start_due(host: Host, leave: Collection[tuple[str, str]] = ()) -> list[ScheduledStart]:
@@ -91,7 +91,7 @@ def _start(host: Host, scheduled: Scheduled) -> ScheduledStart | None:
     flow, _, name, time, _ = scheduled
     now = host.clock.now()
     compiled = host.flows.by_hash(scheduled.hash).compiled
-    start = next(one for one in _of(compiled) if _name(one) == name)
+    start = next(start for start in _of(compiled) if _name(start) == name)
     schedule, due = _schedule(start), _due(flow, start, time)
     if now - due > LATE:
         time = schedule.latest(time, now)
@@ -110,7 +110,7 @@ def _start(host: Host, scheduled: Scheduled) -> ScheduledStart | None:
 def pause(host: Host, flow: str) -> None:
     """Pause the schedules of a flow. See `Engine.pause_schedules`."""
     _entries(host, flow, None)
-    while open_ := [one for one in _kept(host, flow) if one.due is not None]:
+    while open_ := [scheduled for scheduled in _kept(host, flow) if scheduled.due is not None]:
         for scheduled in open_:
             host.store.move_schedule(scheduled, scheduled.time, None)
 
@@ -155,18 +155,18 @@ def times_between(
     Raises:
         InputError: There are more.
     """
-    found: list[tuple[str, Any, int]] = []
+    starts: list[tuple[str, Any, int]] = []
     first, last = (int(moment.timestamp() * 1000) for moment in (since, until))
     last = min(last, host.clock.now())
     for hash, start in _entries(host, flow, schedule):
         times, time = _schedule(start), first - 1
         while (time := times.after(time)) <= last:
-            found.append((hash, start, time))
-            if len(found) > most:
+            starts.append((hash, start, time))
+            if len(starts) > most:
                 raise InputError(
                     f"the range contains more than {most} times", hint="choose a shorter range"
                 )
-    return sorted(found, key=lambda one: one[2])
+    return sorted(starts, key=lambda time: time[2])
 
 
 def start_at(host: Host, flow: str, hash: str, start: Any, time: int) -> ScheduledStart:
@@ -218,16 +218,16 @@ def _entries(host: Host, flow: str, schedule: str | None) -> list[tuple[str, Any
     """
     loaded = find(host, flow)
     every = _of(loaded.compiled)
-    found = [one for one in every if schedule in (None, one["schedule"], _name(one))]
-    if not found:
+    matching = [entry for entry in every if schedule in (None, entry["schedule"], _name(entry))]
+    if not matching:
         which = "" if schedule is None else f" '{schedule}'"
-        names = ", ".join(f"'{_name(one)}'" for one in every) or "none"
+        names = ", ".join(f"'{_name(schedule)}'" for schedule in every) or "none"
         raise NotFound(f"flow '{flow}' has no schedule{which}", hint=f"its schedules: {names}")
-    return [(loaded.form, one) for one in found]
+    return [(loaded.form, schedule) for schedule in matching]
 
 
 def _kept(host: Host, flow: str) -> list[Scheduled]:
-    return [one for one in host.store.schedules() if one.flow == flow]
+    return [schedule for schedule in host.store.schedules() if schedule.flow == flow]
 
 
 def _of(compiled: Any) -> list[Any]:

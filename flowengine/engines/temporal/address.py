@@ -25,10 +25,10 @@ def read_address(text: str) -> Address:
     Raises:
         UsageError: The address is not valid.
     """
-    found = _FORM.match(text)
-    if found is None:
+    match = _FORM.match(text)
+    if match is None:
         raise UsageError(
             f"{text!r} is not the address of a store in Temporal",
             hint=f"it has the form {REMOTE}HOST:PORT/NAMESPACE",
         )
-    return Address(found["server"], found["namespace"])
+    return Address(match["server"], match["namespace"])

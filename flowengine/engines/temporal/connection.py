@@ -148,10 +148,10 @@ async def connect(address: Address, objects: Objects | None = None) -> Client:
         StoreError: The server cannot be reached.
     """
     # A configuration file of Temporal's tools could name another server.
-    found = ClientConfig.load_client_connect_config(disable_file=True)
+    config = ClientConfig.load_client_connect_config(disable_file=True)
     named: Any = {"target_host": address.server, "namespace": address.namespace}
     try:
-        return await Client.connect(**{**found, **named}, data_converter=converter(objects))
+        return await Client.connect(**{**config, **named}, data_converter=converter(objects))
     except RuntimeError as error:
         raise StoreError(
             f"cannot connect to Temporal at {address.server}: {error}",

@@ -54,9 +54,9 @@ class RemoteDriving(Driving):
         """Return an execution in its current state."""
         if resources:
             raise unsupported("objects of the caller for steps")
-        found = self._stored(execution)
-        self._try_for_environments(found)
-        return self._before_messages(found.id) if self._has_sent(found.id) else found
+        stored = self._stored(execution)
+        self._try_for_environments(stored)
+        return self._before_messages(stored.id) if self._has_sent(stored.id) else stored
 
     def _stored(self, execution: str) -> Execution:
         return self._host.stored(self._host.store.find_execution(execution), 0)
@@ -186,9 +186,9 @@ class RemoteDriving(Driving):
         """
         if not self._store.may_rest(execution):
             return False
-        found, host = self._host.stored(execution, 0), self._host
-        if found.state["status"] == "running":
+        stored, host = self._host.stored(execution, 0), self._host
+        if stored.state["status"] == "running":
             return False
-        if "claims" in found.state and monotonic() < until:
+        if "claims" in stored.state and monotonic() < until:
             return False
-        return found.ended or not found.timers.stays(host.clock.now() + host.linger)
+        return stored.ended or not stored.timers.stays(host.clock.now() + host.linger)

@@ -51,7 +51,7 @@ class Inputs:
             return len(self.packed(run))
         state: dict[str, Any] = {**(run.state or {}), **dict.fromkeys(lists, None)}
         rest = len(self.packed(run._replace(state=state)))  # with one byte for each list
-        return rest + sum(self._size_of(*one) - 1 for one in lists.items())
+        return rest + sum(self._size_of(*item) - 1 for item in lists.items())
 
     def _size_of(self, key: str, items: list[Any]) -> int:
         """Return the length of a packed list, to which items may have been appended."""

@@ -84,8 +84,8 @@ class Listing:
         end = datetime.now(UTC) + timedelta(hours=1) if place is None else _time(-place[0])
         condition, span = _condition(filter), _FIRST_SPAN
         left = await self._count(f"{condition} AND {CREATED.name} <= '{_text(end)}'")
-        found: list[tuple[tuple[int, int], ExecutionRecord]] = []
-        while left > 0 and len(found) <= limit:
+        records: list[tuple[tuple[int, int], ExecutionRecord]] = []
+        while left > 0 and len(records) <= limit:
             start = end - (span if left > _MOST else _LONGEST_SPAN)
             query = f"{condition} AND {CREATED.name} > '{_text(start)}'"
             query += f" AND {CREATED.name} <= '{_text(end)}'"
@@ -96,21 +96,21 @@ class Listing:
             placed = [(_place(row), record) for row in rows if (record := await self._newest(row))]
             fitting = [pair for pair in placed if fits_execution(pair[1], filter)]
             fitting = [pair for pair in fitting if place is None or pair[0] > place]
-            found += sorted(fitting, key=lambda pair: pair[0])
+            records += sorted(fitting, key=lambda pair: pair[0])
             left, end, span = left - len(rows), start, span * 8
             if end < _EARLIEST:
                 break
-        page = found[:limit]
-        more = page_end(page[-1][0]) if page and len(found) > limit else None
+        page = records[:limit]
+        more = page_end(page[-1][0]) if page and len(records) > limit else None
         return ExecutionRecordPage([record for _, record in page], more)
 
     async def open_executions(self) -> dict[str, int]:
         """Return how many executions have each open status."""
-        found = {}
+        counts = {}
         for status in OPEN_STATUSES:
             condition = _condition(ExecutionFilter(status=status))
-            found[status] = await self._count(f"{condition} AND ExecutionStatus = 'Running'")
-        return found
+            counts[status] = await self._count(f"{condition} AND ExecutionStatus = 'Running'")
+        return counts
 
     async def ids(self, beginning: str) -> list[str]:
         """Return some ids of executions with a prefix."""
@@ -123,14 +123,14 @@ class Listing:
         """Return the ids of executions that ended with one of some statuses, by a time (ms)."""
         condition = f"WorkflowType = '{WORKFLOW}' AND CloseTime <= '{_text(_time(before))}'"
         condition += " AND ExecutionStatus NOT IN ('Running', 'ContinuedAsNew')"
-        found = []
+        ids = []
         async for row in self._rows(condition):
             record = await self._newest(row)
             if record is None or record.status not in statuses or record.ended_at is None:
                 continue
             if record.ended_at <= before:
-                found.append(row.id)
-        return found
+                ids.append(row.id)
+        return ids
 
     async def runs(self, id: str) -> list[str]:
         """Return the ids of the runs of a workflow, oldest first."""
@@ -153,15 +153,15 @@ class Listing:
         if filter.flow is not None:
             condition += f" AND {FLOW.name} = {_quoted(filter.flow)}"
         place = (0, "") if after is None else _read_wait_end(after)
-        found: list[tuple[tuple[int, str], ListedWait]] = []
+        rows: list[tuple[tuple[int, str], ListedWait]] = []
         async for row in self._rows(condition):
             async for wait in self._open_waits(row):
                 at = turn_of(wait.record) if filter.in_turn else wait.record["since"], wait.id
                 if at > place and fits_wait(wait, filter):
-                    found.append((at, wait))
-        found.sort(key=lambda pair: pair[0])
-        page = found[:limit]
-        more = f"{page[-1][0][0]}.{page[-1][0][1]}" if page and len(found) > limit else None
+                    rows.append((at, wait))
+        rows.sort(key=lambda pair: pair[0])
+        page = rows[:limit]
+        more = f"{page[-1][0][0]}.{page[-1][0][1]}" if page and len(rows) > limit else None
         return StoredWaitPage([wait for _, wait in page], more)
 
     async def found_waits(self, beginning: str) -> list[tuple[str, str]]:
@@ -181,14 +181,14 @@ class Listing:
         for look in range(_LOOKS):
             if look:
                 await asyncio.sleep(_LOOK_SECONDS)  # the index may lag behind
-            found = {
+            values = {
                 (id, row.id)
                 async for row in self._rows(condition, _SOME)
                 for id in row.typed_search_attributes.get(WAITS, [])
                 if len(id) > SHORT_WAIT and id.startswith(beginning)
             }
-            if found:
-                return sorted(found)
+            if values:
+                return sorted(values)
         return []
 
     # -- internals

@@ -39,9 +39,9 @@ class ObjectWorkspaces:
         """Have archives kept in the object store."""
         assert self._packed is not None
         self._objects()
-        found = self._packed(id, mark)
-        check(id, found or ())
-        return found
+        packed = self._packed(id, mark)
+        check(id, packed or ())
+        return packed
 
     def fetch(self, workspace: MovedWorkspace) -> Path:
         """Copy an archive to a temporary directory, which is removed by `close`."""
@@ -60,8 +60,8 @@ class ObjectWorkspaces:
     ) -> None:
         """Keep archives. A worker restores them when the execution needs an environment."""
         del id
-        for one in workspaces:
-            self._objects().put_workspace(fetch(one), one.digest)
+        for workspace in workspaces:
+            self._objects().put_workspace(fetch(workspace), workspace.digest)
 
     def remove(self, id: str) -> None:
         """Do nothing. The worker removes its files when the execution leaves."""

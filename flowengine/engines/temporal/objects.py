@@ -93,8 +93,8 @@ class Objects:
 
         _check(digest)
         with _explained(self.location):
-            found = await obstore.get_async(self._store, f"value/{digest}")
-            value = bytes(await found.bytes_async())
+            stored = await obstore.get_async(self._store, f"value/{digest}")
+            value = bytes(await stored.bytes_async())
         if sha256(value).hexdigest() != digest:
             raise StoreError(f"the value {digest} in {self.location} is damaged")
         return value
@@ -205,9 +205,9 @@ class Objects:
         _check(digest)
         name, hasher, left = f"workspace/{digest}", sha256(), size
         with _explained(self.location), into.open("xb") as file:
-            found = obstore.get(self._store, name)
-            if found.meta["size"] == size:
-                for chunk in found:
+            stored = obstore.get(self._store, name)
+            if stored.meta["size"] == size:
+                for chunk in stored:
                     hasher.update(chunk)
                     file.write(chunk)
                     left -= len(chunk)

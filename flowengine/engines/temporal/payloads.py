@@ -185,8 +185,8 @@ class Codec(PayloadCodec):
     async def _read(self, digest: str) -> bytes:
         """Return a value from the object store."""
         if digest in self._cache:
-            found = self._cache[digest] = self._cache.pop(digest)
-            return found[0]
+            data = self._cache[digest] = self._cache.pop(digest)
+            return data[0]
         value = await self._store().value(digest)
         self._keep(digest, value, -inf)
         return value
@@ -208,10 +208,10 @@ class Codec(PayloadCodec):
 
 async def _for_each(items: Sequence[T], work: Callable[[T], Awaitable[U]]) -> list[U]:
     """Return the results of a function for all items, a few of them at once."""
-    found: list[U] = []
+    values: list[U] = []
     for at in range(0, len(items), _AT_ONCE):
-        found += await asyncio.gather(*map(work, items[at : at + _AT_ONCE]))
-    return found
+        values += await asyncio.gather(*map(work, items[at : at + _AT_ONCE]))
+    return values
 
 
 def _parsed(data: bytes) -> Payload:

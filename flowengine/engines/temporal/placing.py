@@ -313,7 +313,7 @@ class Placing:
         if use["scope"] != REGION:
             return str(use["spec"].get("owner_id", ""))
         owners = [region_owner(execution, region) for region in run.regions or (0,)]
-        return next((one for one in owners if (REGION, one, name) in self._open), owners[0])
+        return next((owner for owner in owners if (REGION, owner, name) in self._open), owners[0])
 
 
 def never_began(error: ActivityError) -> bool:

@@ -134,8 +134,8 @@ def raise_error(data: list[Any]) -> None:
         FlowEngineError: That error.
     """
     name, message, hint, kind, shown = data
-    found: type[errors.FlowEngineError] = getattr(errors, name, errors.StoreError)
-    error = found(message, hint=hint_of(hint))
+    error_type: type[errors.FlowEngineError] = getattr(errors, name, errors.StoreError)
+    error = error_type(message, hint=hint_of(hint))
     if isinstance(error, errors.Conflict) and kind is not None:
         error.standing = _STANDING[kind](shown)
     raise error
@@ -172,7 +172,7 @@ ANSWERS: Mapping[str, Callable[[Any], Any]] = {
     "get_flow": lambda data: data,
     "texts": lambda data: data,
     "events": lambda data: (data[0], [JournalEntry(*one) for one in data[1]]),
-    "undelivered": lambda data: [Outgoing(*one) for one in data],
+    "undelivered": lambda data: [Outgoing(*item) for item in data],
     "wait": _wait,
     "waits": lambda data: StoredWaitPage([_wait(one) for one in data[0]], data[1]),
     "send": lambda data: SendResult(*data),
@@ -193,13 +193,13 @@ def run_as_data(run: Run, *, secrets: bool = True) -> list[Any]:
         run: The command.
         secrets: Whether its flow has secrets. The search for them is slow in a workflow.
     """
-    found: list[Any] = []
+    answers: list[Any] = []
     fields = [*run]
     while fields[-1] == Run._field_defaults.get(Run._fields[len(fields) - 1], _NOTHING):
         del fields[-1]
     if len(fields) > _REGIONS:
         fields[_REGIONS] = [*run.regions]
-    return [split_secrets(fields, [], found) if secrets else fields, found]
+    return [split_secrets(fields, [], answers) if secrets else fields, answers]
 
 
 def beat_of(log: Log | None) -> list[Any]:

@@ -93,7 +93,7 @@ class Shared:
         """Execution → number of its last request, because requests can be repeated."""
         self.deployed: dict[str, list[Any]] = dict(state.get("deployed", {}))
         """Flow → version, hash, time, signals, packed flow."""
-        self.schedules = MemorySchedules(Scheduled(*one) for one in state.get("schedules", ()))
+        self.schedules = MemorySchedules(Scheduled(*data) for data in state.get("schedules", ()))
         self.grants = MemoryGrants()
         for grant in state.get("grants", ()):
             self.grants.keep(FlowGrant(*grant))
@@ -103,7 +103,7 @@ class Shared:
         self.claims = Claims(self.messages)
         self.claims.restore(
             [
-                (lock, [KeptClaim(one[0], Claimed(*one[1]), *one[2:]) for one in queue])
+                (lock, [KeptClaim(claim[0], Claimed(*claim[1]), *claim[2:]) for claim in queue])
                 for lock, queue in state.get("claims", ())
             ]
         )
@@ -275,7 +275,7 @@ class SharedWorkflow:
         rejected = self._shared.claims.rejected_by(execution, made)
         if rejected is not None:
             return {"answer": [*rejected]}
-        known = {one.execution for claim in made for one in self._shared.claims.of(claim.lock)}
+        known = {kept.execution for claim in made for kept in self._shared.claims.of(claim.lock)}
         if execution not in known:
             self._reserved[execution] = asyncio.create_task(self._expire(execution))
         self._shared.claim(execution, claims, at)

@@ -94,7 +94,7 @@ class Sharing:
         """Return whether another execution waits for one of some locks."""
         id = activity.info().workflow_id
         claims = [await asyncio.to_thread(self._store.claims, lock) for lock in locks]
-        return not all(claim.held or claim.execution == id for found in claims for claim in found)
+        return not all(claim.held or claim.execution == id for queue in claims for claim in queue)
 
     @activity.defn(name=START_DUE)
     async def start_due(self) -> None:

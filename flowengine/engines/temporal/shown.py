@@ -52,12 +52,12 @@ class PayloadPage:
         Raises:
             InputError: They are not in this form.
         """
-        left, found = MOST_SHOWN, []
+        left, events = MOST_SHOWN, []
         for payload in _read(given):
             shown = self._shown(payload, min(left, LARGEST_SHOWN))
             left -= len(shown.data)
-            found.append(_written(shown))
-        return found
+            events.append(_written(shown))
+        return events
 
     def encoded(self, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return payloads as they are sent to Temporal.
@@ -88,11 +88,12 @@ def _read(given: Sequence[Mapping[str, Any]]) -> list[Payload]:
         return [
             Payload(
                 metadata={
-                    name: b64decode(value, validate=True) for name, value in one["metadata"].items()
+                    name: b64decode(value, validate=True)
+                    for name, value in item["metadata"].items()
                 },
-                data=b64decode(one["data"], validate=True),
+                data=b64decode(item["data"], validate=True),
             )
-            for one in given
+            for item in given
         ]
     except ValueError as error:
         raise InputError(f"a payload is not base64: {error}", field="payloads") from None
@@ -124,12 +125,12 @@ def _plain(value: Any, depth: int = 0) -> Any:
         raise ValueError("too deep")
     if isinstance(value, bytes):
         try:
-            found = unpack(value)
+            data = unpack(value)
         except _DAMAGED:
-            found = None
-        if not isinstance(found, dict | list):
+            data = None
+        if not isinstance(data, dict | list):
             return b64encode(value).decode()
-        return _plain(found, depth + 1)
+        return _plain(data, depth + 1)
     if isinstance(value, dict):
         return {str(key): _plain(part, depth + 1) for key, part in value.items()}
     return [_plain(part, depth + 1) for part in value] if isinstance(value, list) else value

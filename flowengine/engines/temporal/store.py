@@ -211,13 +211,13 @@ class TemporalStore:
 
     def get_flow(self, hash: str) -> bytes:
         if hash not in self._flows:
-            found = None
+            flow = None
             if hash in self._of_hash:
-                found = self._call(self._first_flow(self._of_hash[hash], hash))
-            found = found or self._shared(STARTS, "flow", hash) or self._upgraded_flow(hash)
-            if found is None:
+                flow = self._call(self._first_flow(self._of_hash[hash], hash))
+            flow = flow or self._shared(STARTS, "flow", hash) or self._upgraded_flow(hash)
+            if flow is None:
                 raise NotFound(f"there is no flow {hash} in {self.location}")
-            self._flows[hash] = found
+            self._flows[hash] = flow
         return self._flows[hash]
 
     def form_of(self, execution: str, hash: str) -> Any:
@@ -228,8 +228,8 @@ class TemporalStore:
         """Return a form of the flow of an execution that was read here, or None."""
         for id in dict.fromkeys(reversed(self._of_hash.values())):
             with suppress(NotFound):
-                found: bytes = self._read(id, "get_flow", hash)
-                return found
+                packed: bytes = self._read(id, "get_flow", hash)
+                return packed
         return None
 
     def remember_source(
@@ -255,15 +255,15 @@ class TemporalStore:
         self._call(self._ask(STARTS, "undeploy", [flow]))
 
     def deployed(self, flow: str | None = None) -> list[Deployed]:
-        every = [Deployed(*one) for one in self._shared(STARTS, "deployed", "") or ()]
-        return [one for one in every if flow in (None, one.flow)]
+        every = [Deployed(*data) for data in self._shared(STARTS, "deployed", "") or ()]
+        return [deployed for deployed in every if flow in (None, deployed.flow)]
 
     def starts(self, signal: str) -> list[SignalStart]:
-        return [SignalStart(*one) for one in self._shared(STARTS, "starts", signal) or ()]
+        return [SignalStart(*data) for data in self._shared(STARTS, "starts", signal) or ()]
 
     def schedules(self, until: int | None = None) -> list[Scheduled]:
-        found = self._shared(STARTS, "schedules", "" if until is None else str(until))
-        return [Scheduled(*one) for one in found or ()]
+        rows = self._shared(STARTS, "schedules", "" if until is None else str(until))
+        return [Scheduled(*data) for data in rows or ()]
 
     def move_schedule(self, scheduled: Scheduled, time: int, due: int | None) -> bool:
         return bool(self._call(self._ask(STARTS, "move_schedule", [[*scheduled], time, due])))
@@ -279,16 +279,16 @@ class TemporalStore:
         return Loaded(self.execution(id), None, self.events(id))
 
     def events(self, id: str, since: int = 0, limit: int | None = None) -> list[JournalEntry]:
-        found: list[JournalEntry] = []
-        while limit is None or len(found) < limit:
-            left = None if limit is None else limit - len(found)
-            first, page = self._read(id, "events", id, since + len(found), left)
-            if since + len(found) < first:
-                page = self._call(self._earlier(id, since + len(found), first, left))
+        entries: list[JournalEntry] = []
+        while limit is None or len(entries) < limit:
+            left = None if limit is None else limit - len(entries)
+            first, page = self._read(id, "events", id, since + len(entries), left)
+            if since + len(entries) < first:
+                page = self._call(self._earlier(id, since + len(entries), first, left))
             if not page:
                 break
-            found += page
-        return found
+            entries += page
+        return entries
 
     def number_events(self) -> NoReturn:
         raise unsupported("the events of all executions in one order")
@@ -360,28 +360,28 @@ class TemporalStore:
     def find_execution(self, beginning: str) -> str:
         if beginning and self._call(self._exists(beginning)):
             return beginning
-        found = self._call(self._listing.ids(beginning))
-        return the_one(beginning, found, EXECUTION, self.location)
+        ids = self._call(self._listing.ids(beginning))
+        return the_one(beginning, ids, EXECUTION, self.location)
 
     def find_wait(self, beginning: str) -> str:
-        found = [wait for wait, _ in self._call(self._listing.found_waits(beginning))]
-        return the_one(beginning, found, WAIT, self.location)
+        waits = [wait for wait, _ in self._call(self._listing.found_waits(beginning))]
+        return the_one(beginning, waits, WAIT, self.location)
 
     def short_execution(self, id: str) -> str:
         others = self._call(self._listing.ids(id[:SHORT_EXECUTION]))
         return shortest(id, [other for other in others if other != id], SHORT_EXECUTION)
 
     def short_wait(self, id: str) -> str:
-        found = self._call(self._listing.found_waits(id[:SHORT_WAIT]))
-        return shortest(id, [other for other, _ in found if other != id], SHORT_WAIT)
+        waits = self._call(self._listing.found_waits(id[:SHORT_WAIT]))
+        return shortest(id, [other for other, _ in waits if other != id], SHORT_WAIT)
 
     def around(self, id: str, unit: int) -> dict[str, Any]:
         """Return what rules and approvals of a unit's call refer to, as in the kernel's state.
 
         A query of its size, however long the execution is.
         """
-        found: dict[str, Any] = unpack(self._read(id, "around", unit))
-        return found
+        data: dict[str, Any] = unpack(self._read(id, "around", unit))
+        return data
 
     # -- messages and decisions
 
@@ -513,8 +513,8 @@ class TemporalStore:
         return is_moved
 
     async def _ended(self, id: str) -> WorkflowDriver:
-        found = await self._described(id)
-        return await self._past.of(await self._connection.client(), id, found.run_id)
+        described = await self._described(id)
+        return await self._past.of(await self._connection.client(), id, described.run_id)
 
     async def _begun(
         self, start: dict[str, Any], memo: dict[str, Any], reuse: WorkflowIDReusePolicy
@@ -655,11 +655,11 @@ class TemporalStore:
         return []  # a worker delivers them
 
     def undelivered(self, execution: str) -> list[Outgoing]:
-        found: list[Outgoing] = self._read(execution, "undelivered", execution)
-        return found
+        messages: list[Outgoing] = self._read(execution, "undelivered", execution)
+        return messages
 
     def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
-        found = [FlowGrant(*one) for one in self._shared(GRANTS, "grants", flow or "") or ()]
+        found = [FlowGrant(*data) for data in self._shared(GRANTS, "grants", flow or "") or ()]
         return [grant for grant in found if tool in (None, grant.tool)]
 
     def use_grant(self, grant: str, wait: str, at: int) -> bool:
@@ -671,7 +671,7 @@ class TemporalStore:
 
     def claims(self, lock: str) -> list[Claimed]:
         found = self._shared(lock_workflow(lock), "claims", lock)
-        return [Claimed(*one) for one in found or ()]
+        return [Claimed(*data) for data in found or ()]
 
     def send_keyed(
         self,
@@ -700,10 +700,10 @@ class TemporalStore:
             del self.sent_at[next(iter(self.sent_at))]
 
     def find_key(self, signal: str, key: str) -> str:
-        found: str | None = self._shared(key_workflow(signal, key), "holder", "")
-        if found is None:
+        holder: str | None = self._shared(key_workflow(signal, key), "holder", "")
+        if holder is None:
             raise _no_key(signal, key)
-        return found
+        return holder
 
     def change_shared(self, request: Mapping[str, Any]) -> None:
         """Carry out a request of an execution to what it shares with others."""
@@ -811,8 +811,8 @@ class TemporalStore:
 
     def _texts(self, execution: str) -> dict[str, bytes]:
         """Return the texts of tools that an execution keeps, by digest."""
-        found: dict[str, bytes] = self._read(execution, "texts")
-        return found
+        texts: dict[str, bytes] = self._read(execution, "texts")
+        return texts
 
     def refer(self, execution: str, files: Sequence[tuple[str, str | None]]) -> None:
         """Note that an execution refers to files that others refer to. See `Append.files`."""
@@ -846,11 +846,11 @@ class TemporalStore:
     # -- moving
 
     def copy_execution(self, id: str) -> ExecutionCopy:
-        found = self._call(self._described(id))
-        if found.status != WorkflowExecutionStatus.RUNNING:
+        described = self._call(self._described(id))
+        if described.status != WorkflowExecutionStatus.RUNNING:
             record = self.execution(id)
             raise ended(record)
-        driver = self._call(self._replayed(id, found.run_id))
+        driver = self._call(self._replayed(id, described.run_id))
         flow = driver.start["flow"]
         if driver.over or not driver.quiet or driver.execution.state["status"] not in RESTING:
             raise Conflict(f"execution {id} is running", hint="move it when it waits")
@@ -862,18 +862,18 @@ class TemporalStore:
             journal |= {"first": 0, "entries": earlier + journal["entries"]}
         flows = {driver.start["new"][2]: flow, **driver.start.get("flows", {})}
         files = [*driver.texts] if self.objects is None else self.objects.digests_of(id)
-        packed = {hash: pack(one) for hash, one in flows.items()}
+        packed = {hash: pack(flow) for hash, flow in flows.items()}
         return ExecutionCopy(data, packed, files, driver.mark)
 
     def _claims_of(self, driver: WorkflowDriver) -> list[Any]:
         """Return the claims of an execution on shared locks. See `ExecutionCopy`."""
         execution = driver.execution
-        found = [*claims_in(execution.id, execution.linked.graph, execution.state)]
-        for lock in sorted({claim.lock for claim in found}):
+        claims = [*claims_in(execution.id, execution.linked.graph, execution.state)]
+        for lock in sorted({claim.lock for claim in claims}):
             check_movable(execution.id, lock, self.claims(lock))
         return [
             [*claim._replace(then="queue" if claim.then == "queue" else "reject", cancel=b"")]
-            for claim in found
+            for claim in claims
         ]
 
     async def _replayed(self, id: str, run: str) -> WorkflowDriver:
@@ -917,11 +917,11 @@ class TemporalStore:
 
     async def _is_waiting_to_be_driven(self, id: str) -> bool:
         try:
-            found = await self._described(id)
+            described = await self._described(id)
         except NotFound:
             return False
-        is_open = found.status == WorkflowExecutionStatus.RUNNING
-        return is_open and bool((await found.memo()).get(HELD))
+        is_open = described.status == WorkflowExecutionStatus.RUNNING
+        return is_open and bool((await described.memo()).get(HELD))
 
     async def _end_held(self, id: str) -> None:
         """End the workflow of an earlier copy that is not driven."""
@@ -936,8 +936,8 @@ class TemporalStore:
 
     def _packed(self, id: str, mark: Sequence[int]) -> list[MovedWorkspace] | None:
         answer = self._call(self._moved_by("pack", id, [*mark], _LONGEST_MOVE))
-        found = _answer_of(answer)
-        return None if found is None else [MovedWorkspace(*one) for one in found]
+        workspaces = _answer_of(answer)
+        return None if workspaces is None else [MovedWorkspace(*data) for data in workspaces]
 
     def give_up(self, id: str, mark: Sequence[int]) -> bool:
         return bool(self._call(self._moved_by("leave", id, [*mark], PATIENCE)))
@@ -1021,23 +1021,23 @@ class TemporalStore:
         """Return the newest run of a workflow, as the server knows it at this moment."""
         handle = await self._connection.handle(execution)
         try:
-            found = await handle.describe(rpc_timeout=PATIENCE)
-            if is_moved(found):
+            described = await handle.describe(rpc_timeout=PATIENCE)
+            if is_moved(described):
                 raise no_execution(execution)
-            return found
+            return described
         except RPCError as error:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise no_execution(execution) from None
             raise
 
     async def _record(self, id: str) -> ExecutionRecord:
-        found = await self._described(id)
-        record = await record_of(found)
+        described = await self._described(id)
+        record = await record_of(described)
         if record is None:
             raise no_execution(id)
         if record.status not in ENDED:
             return record
-        driver = await self._past.of(await self._connection.client(), id, found.run_id)
+        driver = await self._past.of(await self._connection.client(), id, described.run_id)
         full = driver.store.execution(id)
         if full.status in ENDED:
             return full
@@ -1047,8 +1047,8 @@ class TemporalStore:
     async def _first_flow(self, execution: str, hash: str) -> bytes | None:
         """Return a flow with which the newest run of an execution began, packed, or None."""
         start = await first_input(await self._connection.client(), execution)
-        found = {start["new"][2]: start["flow"], **start.get("flows", {})}.get(hash)
-        return None if found is None else pack(found)
+        form = {start["new"][2]: start["flow"], **start.get("flows", {})}.get(hash)
+        return None if form is None else pack(form)
 
     def _read(self, execution: str, method: str, *arguments: Any) -> Any:
         """Call a read-only method of the store of an execution."""
@@ -1063,12 +1063,12 @@ class TemporalStore:
     ) -> Any:
         """Return the answer of a workflow that is open, or of the history of one that is not."""
         request = {"method": method, "arguments": arguments}
-        found = await self._described(execution)
-        if found.status != WorkflowExecutionStatus.RUNNING:
+        described = await self._described(execution)
+        if described.status != WorkflowExecutionStatus.RUNNING:
             client = await self._connection.client()
-            driver = await self._past.of(client, execution, found.run_id)
+            driver = await self._past.of(client, execution, described.run_id)
             return _answer_of(answered(driver, request))
-        if method in _OF_NEW and HEAD not in await found.memo():
+        if method in _OF_NEW and HEAD not in await described.memo():
             return _OF_NEW[method]
         try:
             answer = await self._connection.read(execution, request, patience=patience)
@@ -1113,20 +1113,20 @@ class TemporalStore:
                 if error.status != RPCStatusCode.NOT_FOUND:
                     await self._check_tries(execution, error.status)
                     raise
-                found = await self._described(execution)
-                if found.status == WorkflowExecutionStatus.RUNNING:
+                described = await self._described(execution)
+                if described.status == WorkflowExecutionStatus.RUNNING:
                     continue  # the run that had it was continued in another one meanwhile
                 return None
             return ANSWERS[method](_answer_of(answer))
 
     def may_rest(self, execution: str) -> bool:
         """Return whether an execution has ended, waits or is stalled. No worker is needed."""
-        found = self._call(self._described(execution))
-        if found.status != WorkflowExecutionStatus.RUNNING:
+        described = self._call(self._described(execution))
+        if described.status != WorkflowExecutionStatus.RUNNING:
             return True
-        if (error := _failing(found, TRIES)) is not None:
+        if (error := _failing(described, TRIES)) is not None:
             raise error
-        return found.typed_search_attributes.get(STATUS) in RESTING
+        return described.typed_search_attributes.get(STATUS) in RESTING
 
     def check_worker(self, execution: str) -> None:
         """Check that a worker is available for an execution that should continue.
@@ -1147,18 +1147,18 @@ class TemporalStore:
             task_queue=TaskQueue(name=QUEUE),
             task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
         )
-        found = await client.workflow_service.describe_task_queue(request, timeout=PATIENCE)
+        described = await client.workflow_service.describe_task_queue(request, timeout=PATIENCE)
         oldest = datetime.now(UTC) - _SEEN
         return any(
-            poller.last_access_time.ToDatetime(tzinfo=UTC) > oldest for poller in found.pollers
+            poller.last_access_time.ToDatetime(tzinfo=UTC) > oldest for poller in described.pollers
         )
 
     async def _exists(self, execution: str) -> bool:
         try:
-            found = await self._described(execution)
+            described = await self._described(execution)
         except NotFound:
             return False
-        return found.workflow_type == WORKFLOW
+        return described.workflow_type == WORKFLOW
 
     def _execution_of(self, wait: str) -> str:
         for id, execution in self._call(self._listing.found_waits(wait)):
@@ -1198,25 +1198,25 @@ def _time(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-def _failing(found: WorkflowExecutionDescription, most: int) -> StoreError | None:
+def _failing(described: WorkflowExecutionDescription, most: int) -> StoreError | None:
     """Return the error of an execution whose workflow task fails again and again.
 
     Temporal tries it again forever, without reporting it.
 
     Args:
-        found: The workflow.
+        described: The workflow.
         most: From this number of tries on, it is an error.
 
     Returns:
         None: it does not fail.
     """
-    tries = found.raw_description.pending_workflow_task.attempt
+    tries = described.raw_description.pending_workflow_task.attempt
     if tries < most:
         return None
     return StoreError(
-        f"execution {found.id} cannot continue: its workflow task fails again and again "
+        f"execution {described.id} cannot continue: its workflow task fails again and again "
         f"(attempt {tries})",
-        hint=Hint(f"see why: temporal workflow show --workflow-id {found.id}"),
+        hint=Hint(f"see why: temporal workflow show --workflow-id {described.id}"),
     )
 
 

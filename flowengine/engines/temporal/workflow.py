@@ -497,7 +497,7 @@ class WorkflowDriver(Carrier):
         if uses is not None:
             await self.outgoing.add_now({"do": "used", "wait": wait, "counts": accepted})
         if vote.gives is not None and vote.approves and accepted and settled:
-            [grant] = [one for one in self.store.grants() if one.id == wait]
+            [grant] = [grant for grant in self.store.grants() if grant.id == wait]
             await self.outgoing.add_now({"do": "grant", "grant": plain(grant)})
         return answer
 
@@ -923,21 +923,21 @@ def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
     arguments = ARGUMENTS.get(method, list)(request["arguments"])
     try:
         if method == "open_waits":
-            found: Any = [*driver.execution.waits.values()]
+            waits: Any = [*driver.execution.waits.values()]
         elif method == "texts":
-            found = driver.texts
+            waits = driver.texts
         elif method == "around":
-            found = _around(driver.execution.state, *arguments)
+            waits = _around(driver.execution.state, *arguments)
         elif method == "events":
-            found = [
+            waits = [
                 driver.store.first(driver.execution.id),
                 _page(driver.store.events(*arguments)),
             ]
         else:
-            found = getattr(driver.store, method)(*arguments)
+            waits = getattr(driver.store, method)(*arguments)
     except FlowEngineError as error:
         return {"error": error_as_data(error)}
-    return {"answer": plain(found)}
+    return {"answer": plain(waits)}
 
 
 def _taken_over(given: list[Any]) -> tuple[Run, dict[str, Any]]:

@@ -66,9 +66,9 @@ class Acquisition:
             verdict = self._check(instance)
             if isinstance(verdict, Future):
                 return background().submit(self._acquire_slowly(record, instance, holder, verdict))
-            found = self._reuse(instance, holder, healthy=verdict)
-            if found is not None:
-                return found
+            reused = self._reuse(instance, holder, healthy=verdict)
+            if reused is not None:
+                return reused
 
     def open_ahead(self, record: Record) -> Future[None]:
         """Start opening the environment of a spec without a holder, unless it is open.
@@ -88,8 +88,8 @@ class Acquisition:
 
     async def have(self, record: Record, holder: str | None) -> Handle:
         """Return a hold on the environment of a spec, in any loop."""
-        found = self.acquire(record, holder)
-        return found if isinstance(found, Handle) else await self.take(found)
+        acquired = self.acquire(record, holder)
+        return acquired if isinstance(acquired, Handle) else await self.take(acquired)
 
     async def take(self, future: Future[Handle]) -> Handle:
         """Await a hold. If the caller is cancelled, release it."""
@@ -110,8 +110,8 @@ class Acquisition:
     ) -> Handle:
         await settled(verdict)
         healthy = not verdict.cancelled() and verdict.result()
-        found = self._reuse(instance, holder, healthy=healthy)
-        return found if found is not None else await self.have(record, holder)
+        reused = self._reuse(instance, holder, healthy=healthy)
+        return reused if reused is not None else await self.have(record, holder)
 
     def _reuse(self, instance: Instance, holder: str | None, *, healthy: bool) -> Handle | None:
         """Add a hold, or start replacing an unhealthy environment. None: check again."""

@@ -63,14 +63,14 @@ def one_entry(registry: Registry, name: str) -> RegistryEntry:
         Conflict: Several entries match.
     """
     entries = registry.read()[0]
-    found = [entry for entry in entries if entry.data.get("resource_key") == name]
-    found = found or [entry for entry in entries if entry.id.startswith(name)]
-    if not found:
+    matches = [entry for entry in entries if entry.data.get("resource_key") == name]
+    matches = matches or [entry for entry in entries if entry.id.startswith(name)]
+    if not matches:
         raise NotFound(
             f"no environment '{name}' is open or was left open",
             hint=Hint("see: flowengine envs list"),
         )
-    if len(found) > 1:
-        ids = ", ".join(entry.id for entry in found)
-        raise Conflict(f"'{name}' means {len(found)} environments", hint=f"say which: {ids}")
-    return found[0]
+    if len(matches) > 1:
+        ids = ", ".join(entry.id for entry in matches)
+        raise Conflict(f"'{name}' means {len(matches)} environments", hint=f"say which: {ids}")
+    return matches[0]

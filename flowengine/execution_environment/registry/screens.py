@@ -164,15 +164,15 @@ def look(entry: RegistryEntry) -> ScreenAnswer:
         )
     try:
         with connected(entry.screen, _PATIENCE) as connection:
-            found = _answer_in(_received(connection))
+            answer = _answer_in(_received(connection))
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise Conflict(
             f"process {owner.pid}, which has environment '{name}' open, does not answer",
             hint="look again; if it never answers, the process hangs",
         ) from None
-    if isinstance(found, str):
-        raise Conflict(f"environment '{name}' cannot be looked into: {found}")
-    return found
+    if isinstance(answer, str):
+        raise Conflict(f"environment '{name}' cannot be looked into: {answer}")
+    return answer
 
 
 def _received(connection: socket.socket) -> bytes:

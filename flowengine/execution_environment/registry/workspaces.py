@@ -166,9 +166,9 @@ class Workspaces:
         Raises:
             Conflict: A living process uses one of them.
         """
-        found: list[LeftWorkspace] = []
+        workspaces: list[LeftWorkspace] = []
         if _is_foreign(self._folder):
-            return found
+            return workspaces
         for above in (self._of("execution", execution), *_folders(self._folder / "region")):
             whose = self._read(above / "owner.json")
             owner_id = str(whose.get("owner_id"))
@@ -185,8 +185,10 @@ class Workspaces:
                         hint="try it again when it is closed",
                     )
                 generation, was_open = claim.get("generation", 1), "was_open" in claim
-                found.append(LeftWorkspace(whose["scope"], owner_id, path, generation, was_open))
-        return found
+                workspaces.append(
+                    LeftWorkspace(whose["scope"], owner_id, path, generation, was_open)
+                )
+        return workspaces
 
     def put(self, given: LeftWorkspace, fill: Callable[[Path], None]) -> None:
         """Create the directory of a spec with files from elsewhere, in place of an earlier one.
@@ -266,11 +268,11 @@ class Workspaces:
     def _remove_if_empty(self, above: Path) -> None:
         """Remove the directory of an owner that contains only its description."""
         with self._alone(), contextlib.suppress(OSError):
-            found = [each.name for each in above.iterdir()]
-            if found == ["owner.json"] and self._read(above / "owner.json"):
+            names = [each.name for each in above.iterdir()]
+            if names == ["owner.json"] and self._read(above / "owner.json"):
                 (above / "owner.json").unlink(missing_ok=True)
                 above.rmdir()
-            elif not found:
+            elif not names:
                 above.rmdir()
 
     @contextlib.contextmanager
@@ -298,15 +300,15 @@ class Workspaces:
     def _take(self, path: Path, generation: int) -> int | None:
         """Write a claim and return the generation, or None if another manager has a claim."""
         claim = _claim_of(path)
-        found = self._read(claim)
+        claimed = self._read(claim)
         folders = (path, home_of(path))
-        foreign = not found and any(map(os.path.lexists, folders))
-        if self._is_others(found) or foreign or any(map(os.path.islink, folders)):
+        foreign = not claimed and any(map(os.path.lexists, folders))
+        if self._is_others(claimed) or foreign or any(map(os.path.islink, folders)):
             return None
-        last = found.get("generation")
+        last = claimed.get("generation")
         generation = max(generation, last + 1 if isinstance(last, int) else 1)
         text = {"owner": self._owner, "manager": self._manager, "generation": generation}
-        self._write(claim, text | _openness(found))
+        self._write(claim, text | _openness(claimed))
         return generation
 
     def _read(self, path: Path) -> dict[str, Any]:

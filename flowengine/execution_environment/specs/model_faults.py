@@ -27,21 +27,21 @@ def faults_of(error: ValidationError, model: type[BaseModel], part: str = "") ->
     Returns:
         The faults, in the order of the fields.
     """
-    found: dict[str, Fault] = {}
+    faults: dict[str, Fault] = {}
     mistyped: set[str] = set()
     for each in error.errors(include_url=False):
         loc = [str(item) for item in each["loc"]]
         names = _names(loc, model)
         path = ".".join(filter(None, [part, *names]))
         # In a union, the error of the arm with the matching type is more useful.
-        if path not in found or (path in mistyped and not each["type"].endswith("_type")):
-            found[path] = Fault(path, _message(each, loc, model))
+        if path not in faults or (path in mistyped and not each["type"].endswith("_type")):
+            faults[path] = Fault(path, _message(each, loc, model))
         if each["type"].endswith("_type"):
             mistyped.add(path)
-    deeper = tuple(found)
+    deeper = tuple(faults)
     return [
         fault
-        for path, fault in found.items()  # in a union, report only the best match
+        for path, fault in faults.items()  # in a union, report only the best match
         if not any(other.startswith(f"{path}.") for other in deeper)
     ]
 

@@ -91,11 +91,11 @@ def find_provider(kind: str) -> Provider[Any]:
         UnknownKind: It does not exist, or cannot be imported.
         UsageError: It is incomplete.
     """
-    found = registry.provider(kind)
-    if found not in _whole:
-        check_provider(found)
-        _whole.add(found)
-    return found
+    provider = registry.provider(kind)
+    if provider not in _whole:
+        check_provider(provider)
+        _whole.add(provider)
+    return provider
 
 
 def models_of(provider: Provider[Any], places: tuple[str, ...]) -> _Models:
@@ -109,14 +109,14 @@ def models_of(provider: Provider[Any], places: tuple[str, ...]) -> _Models:
         The two models.
     """
     known = _models.setdefault(provider, {})
-    found = known.get(places)
-    if found is None:
+    cls = known.get(places)
+    if cls is None:
         from flowengine.sdk.sandboxes import with_sandboxes
 
         used = [sandbox_of(provider, each) for each in places]
         config = with_sandboxes(provider.config_model(), filter(None, used))
-        found = known[places] = (config, provider.policy_model())
-    return found
+        cls = known[places] = (config, provider.policy_model())
+    return cls
 
 
 def find_sandbox(name: str) -> type[Sandbox]:
@@ -175,22 +175,22 @@ def unregister_sandbox(name: str) -> None:
 
 def sweepers() -> list[Callable[[Any], Awaitable[None]]]:
     """Return the functions of all providers and sandboxes that search for labels of dead owners."""
-    found: list[Callable[[Any], Awaitable[None]]] = []
+    releases: list[Callable[[Any], Awaitable[None]]] = []
     for kind in kinds():
         try:
             provider = find_provider(kind)
         except FlowEngineError:
             continue
         if type(provider).sweep is not Provider.sweep:
-            found.append(provider.sweep)
+            releases.append(provider.sweep)
     for name in sandboxes():
         try:
             sandbox = find_sandbox(name)
         except FlowEngineError:
             continue
         if sandbox.sweep.__func__ is not Sandbox.sweep.__func__:  # type: ignore[attr-defined]
-            found.append(sandbox.sweep)
-    return found
+            releases.append(sandbox.sweep)
+    return releases
 
 
 def sandboxes() -> list[str]:

@@ -101,8 +101,8 @@ class DeclaredSpec(NamedTuple):
     @property
     def asking(self) -> OpeningApproval:
         """The approval handler and the reason for the question."""
-        found = self.spec.approval
-        return found if isinstance(found, OpeningApproval) else OpeningApproval()
+        approval = self.spec.approval
+        return approval if isinstance(approval, OpeningApproval) else OpeningApproval()
 
     def __str__(self) -> str:
         whose = f"{self.spec.scope} {self.spec.owner_id}".rstrip()

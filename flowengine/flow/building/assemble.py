@@ -52,14 +52,14 @@ class Built:
     @property
     def files(self) -> dict[str, SourceLines]:
         """The files that contain its declarations."""
-        found: dict[str, SourceLines] = {}
+        lines: dict[str, SourceLines] = {}
         for place in self.places.values():
             if isinstance(place, InFile):
-                found |= place.source.files
+                lines |= place.source.files
             else:
                 file = getattr(place, "file", "")
-                found[shown(file)] = _Code(file)
-        return found
+                lines[shown(file)] = _Code(file)
+        return lines
 
     def position(self, loc: Loc, *, key: bool = False) -> Position:
         """Return the place of a declaration."""
@@ -99,7 +99,7 @@ class Built:
         built = Built(flow)
         self.problems += built.problems
         self.places |= {("flows", name, *loc): place for loc, place in built.places.items()}
-        return {key: one for key, one in built.data.items() if key not in {"flowengine", "id"}}
+        return {key: value for key, value in built.data.items() if key not in {"flowengine", "id"}}
 
     def _block(self, steps: list[Step], loc: Loc, items: tuple[str, ...]) -> list[Any]:
         return [self._step(step, (*loc, index), items) for index, step in enumerate(steps)]
@@ -161,11 +161,11 @@ class Built:
         bound: dict[str, Any] = {}
         for name in _parameters(step.function):
             if name not in given:
-                found = self._called(name, step, items)
-                if len(found) > 1:
-                    self._ambiguous(step, name, found)
-                if found:
-                    bound[name] = f"${{{{ {found[0]} }}}}"
+                call = self._called(name, step, items)
+                if len(call) > 1:
+                    self._ambiguous(step, name, call)
+                if call:
+                    bound[name] = f"${{{{ {call[0]} }}}}"
         if bound:
             data["with"] = {**bound, **given}
 
@@ -173,14 +173,14 @@ class Built:
         if name in items:
             return [name]
         inputs, state = self.flow.head.get("inputs", {}), self.flow.head.get("state", {})
-        found = [f"inputs.{name}"] if name in inputs else []
-        found += [f"state.{name}"] if name in state else []
+        places = [f"inputs.{name}"] if name in inputs else []
+        places += [f"state.{name}"] if name in state else []
         is_step = name in self._ids and name != step.id
-        return found + ([f"steps.{name}.output"] if is_step else [])
+        return places + ([f"steps.{name}.output"] if is_step else [])
 
-    def _ambiguous(self, step: Step, name: str, found: list[str]) -> None:
+    def _ambiguous(self, step: Step, name: str, places: list[str]) -> None:
         place = step.place.position(("with", name))
-        message = f"the parameter {name!r} of step {step.id!r} is {' and '.join(found)}"
+        message = f"the parameter {name!r} of step {step.id!r} is {' and '.join(places)}"
         hint = f"pass with_={{{name!r}: ...}} to choose one"
         self.problems.append(Diagnostic("E402", message, place.file, *place[:3], hint))
 
@@ -206,11 +206,13 @@ class Built:
             ways[len(steps) - 1] = "end"
         taken = {step["id"] for step in steps} | self._ids
         name = next(
-            one for one in ("begin", *(f"begin_{n}" for n in range(2, 99))) if one not in taken
+            name for name in ("begin", *(f"begin_{n}" for n in range(2, 99))) if name not in taken
         )
         way: Any = starts[0] if len(starts) == 1 else {"all": starts}
         moved = {
-            key: one for key, one in self.places.items() if key[:1] == ("steps",) and len(key) > 1
+            key: place
+            for key, place in self.places.items()
+            if key[:1] == ("steps",) and len(key) > 1
         }
         for key in moved:
             del self.places[key]
@@ -262,17 +264,17 @@ def short_form(flow: FlowGraph) -> dict[str, Any]:
     source, diagnostics = assemble(flow), Diagnostics()
     model = load_source(source, diagnostics)
     if model is None or diagnostics.errors:
-        found = list(diagnostics)
-        raise FlowFileError(render(found, source.files), found)
+        problems = list(diagnostics)
+        raise FlowFileError(render(problems, source.files), problems)
     return shortened(model)
 
 
 def _own(value: Any, id: str) -> Any:
     """Replace a step's own output by the name under which the step sees it."""
     if isinstance(value, dict):
-        return {key: _own(one, id) for key, one in value.items()}
+        return {key: _own(entry, id) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_own(one, id) for one in value]
+        return [_own(item, id) for item in value]
     if not isinstance(value, str) or f"steps.{id}.out" not in value:
         return value
     itself = re.compile(rf"{LITERAL}|(?<![\w.])steps\.{re.escape(id)}\.(output|outcome)\b")
@@ -299,11 +301,11 @@ def _parameters(function: Any) -> list[str]:
     except (TypeError, ValueError):
         return []
     return [
-        one.name
-        for one in parameters
-        if one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}
-        and one.name not in ASIDE
-        and not _is_context(one.annotation)
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}
+        and parameter.name not in ASIDE
+        and not _is_context(parameter.annotation)
     ]
 
 

@@ -46,7 +46,7 @@ def conversation(
     adopt(flow, with_entries(read(fspath(path))))
     declared = flow.head.get("agents")
     names = list(declared) if isinstance(declared, Mapping) else []
-    run = (one for one in _run_by(flow) if one in names or "." in one)
+    run = (run for run in _run_by(flow) if run in names or "." in run)
     name = agent or next(run, None) or (names[0] if len(names) == 1 else None)
     if name is None:
         message = f"{path} declares no agents"
@@ -55,14 +55,16 @@ def conversation(
         raise InputError(message, hint="choose one with --agent NAME" if names else None)
     if agent is not None and agent not in names and "." not in agent:
         raise InputError(f"{path} declares no agent {agent!r}", hint=did_you_mean(agent, names))
-    flow.head = {key: one for key, one in flow.head.items() if key in KEPT}
+    flow.head = {key: value for key, value in flow.head.items() if key in KEPT}
     if isinstance(inputs := flow.head.get("inputs"), Mapping):
         flow.head["inputs"] = {
-            name: one for name, one in inputs.items() if _is_taken(name, one, flow.head)
+            name: value for name, value in inputs.items() if _is_taken(name, value, flow.head)
         }
     environments = flow.head.get("environments")
     if lazy and isinstance(environments, Mapping):
-        flow.head["environments"] = {name: _lazy(one) for name, one in environments.items()}
+        flow.head["environments"] = {
+            name: _lazy(environment) for name, environment in environments.items()
+        }
     flow.steps.clear()
     flow.cleanup.clear()
     words: dict[str, Any] = {"agent": {"name": name, "chat": True}}
@@ -82,7 +84,7 @@ def _is_taken(name: str, schema: Any, head: Mapping[str, Any]) -> bool:
     if isinstance(schema, Mapping) and "default" in schema:
         return True
     # Flows of the file have separate inputs.
-    others = {key: one for key, one in head.items() if key != "flows"}
+    others = {key: value for key, value in head.items() if key != "flows"}
     return not is_constant(others, lambda one: one not in (("inputs", name), ("inputs", None)))
 
 
@@ -95,6 +97,6 @@ def _lazy(environment: Any) -> Any:
 
 def _run_by(flow: Flow) -> list[str]:
     """Return the agents that the steps of a file run, in file order."""
-    found = [step.spec.get("agent") for step in flow.every()]
-    names = [one.get("name") if isinstance(one, Mapping) else one for one in found]
-    return [one for one in names if isinstance(one, str)]
+    agents = [step.spec.get("agent") for step in flow.every()]
+    names = [name.get("name") if isinstance(name, Mapping) else name for name in agents]
+    return [name for name in names if isinstance(name, str)]

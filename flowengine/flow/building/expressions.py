@@ -50,7 +50,7 @@ class Expr:
 
     def __call__(self, *arguments: Any) -> Expr:
         """Return a call of the function or method with this name."""
-        return Expr(f"{self._text}({', '.join(_operand(one, 0) for one in arguments)})")
+        return Expr(f"{self._text}({', '.join(_operand(argument, 0) for argument in arguments)})")
 
     def __str__(self) -> str:
         return f"${{{{ {self._text} }}}}"
@@ -162,9 +162,9 @@ def _operand(value: Any, binding: int) -> str:
     if value is None or isinstance(value, bool | int | float | str):
         return json.dumps(value) if not isinstance(value, str) else _text(value)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_operand(one, 0) for one in value)}]"
+        return f"[{', '.join(_operand(item, 0) for item in value)}]"
     if isinstance(value, dict):
-        entries = (f"{_operand(key, 0)}: {_operand(one, 0)}" for key, one in value.items())
+        entries = (f"{_operand(key, 0)}: {_operand(entry, 0)}" for key, entry in value.items())
         return f"{{{', '.join(entries)}}}"
     raise TypeError(f"{value!r} cannot be part of an expression: give text, numbers, lists or maps")
 

@@ -29,7 +29,7 @@ def adopt(flow: FlowGraph, source: Origin) -> None:
         diagnostics = Diagnostics()
         load_source(source, diagnostics)
         raise FlowFileError(render(diagnostics, source.files), list(diagnostics))
-    flow.head = {key: one for key, one in data.items() if key not in {"steps", "finally"}}
+    flow.head = {key: value for key, value in data.items() if key not in {"steps", "finally"}}
     flow.place = InFile(source, ())
     flow.problems = list(source.problems)
     for key, block in (("steps", flow.steps), ("finally", flow.cleanup)):
@@ -41,11 +41,11 @@ def _adopt_steps(
     flow: FlowGraph, given: object, block: list[Step], source: Origin, loc: Loc
 ) -> bool:
     """Add the steps of a list in a file. Return False if it is not a list of mappings."""
-    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+    if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
         return False
-    for index, one in enumerate(given):
+    for index, item in enumerate(given):
         place = (*loc, index)
-        spec = dict(one)
+        spec = dict(item)
         step = Scope(flow, str(spec.get("id")), spec, InFile(source, place))
         for key in ("group", "parallel", "finally"):
             inner: list[Step] = []

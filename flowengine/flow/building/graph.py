@@ -170,12 +170,12 @@ class FlowGraph(FlowDeclarations, FlowHandle):
             UsageError: A target is not a step.
         """
         chains = [self.target(target) for target in targets]
-        found = [chain for chain in chains if isinstance(chain, Chain)]
-        if len(found) < len(chains) or not chains:
+        made = [chain for chain in chains if isinstance(chain, Chain)]
+        if len(made) < len(chains) or not chains:
             raise UsageError("a flow starts with steps: give functions, or what step() returned")
-        self.starts += [chain.entry for chain in found]
+        self.starts += [chain.entry for chain in made]
         self.changed()
-        return Chain(self, found[0].entry, [end for chain in found for end in chain._ends])
+        return Chain(self, made[0].entry, [end for chain in made for end in chain._ends])
 
     def when(self, signal: str | None = None, **trigger: Any) -> BranchOpening:
         """Begin a branch that a signal starts while the flow runs.
@@ -209,10 +209,10 @@ class FlowGraph(FlowDeclarations, FlowHandle):
                 raise UsageError(f"{target!r} is a step of another flow")
             return target
         if isinstance(target, str):
-            return next((one for one in self.every() if one.id == target), target)
+            return next((step for step in self.every() if step.id == target), target)
         if callable(target):
-            found = next((one for one in self.every() if one.function is target), None)
-            return found or self.step(target)
+            step = next((step for step in self.every() if step.function is target), None)
+            return step or self.step(target)
         raise UsageError(f"{target!r} is not a target", hint="give a step, a function or an id")
 
     def every(self) -> Iterator[Step]:

@@ -71,7 +71,7 @@ def _steps(flow: str, data: dict[str, Any], sections: dict[str, Any]) -> list[st
 
 def _declaration(flow: str, section: str, name: str, spec: Any) -> list[str]:
     if section in {"inputs", "state"}:
-        schema = {key: one for key, one in spec.items() if key not in {"default", "reducer"}}
+        schema = {key: value for key, value in spec.items() if key not in {"default", "reducer"}}
         more = {key: spec[key] for key in ("default", "reducer") if key in spec}
         if isinstance(more.get("reducer"), dict):
             schema["reducer"] = more.pop("reducer")
@@ -86,7 +86,7 @@ def _declaration(flow: str, section: str, name: str, spec: Any) -> list[str]:
 def _output(flow: str, name: str, value: Any) -> list[str]:
     if not isinstance(value, dict):
         return _call(f"{flow}.output", [name, value], {}, 0)
-    schema = {key: one for key, one in value.items() if key != "value"}
+    schema = {key: entry for key, entry in value.items() if key != "value"}
     given = [name, value.get("value"), *([schema] if schema else [])]
     return _call(f"{flow}.output", given, {}, 0)
 
@@ -94,11 +94,11 @@ def _output(flow: str, name: str, value: Any) -> list[str]:
 def _step(flow: str, step: dict[str, Any], indent: int) -> list[str]:
     scope = next((key for key in SCOPES if isinstance(step.get(key), list)), None)
     last = step.get("finally") if scope else None
-    words = {key: one for key, one in step.items() if key not in {"id", scope}}
+    words = {key: value for key, value in step.items() if key not in {"id", scope}}
     if last is not None:
         del words["finally"]
-    arguments = {_argument(key): one for key, one in words.items() if _argument(key) in WORDS}
-    others = {key: one for key, one in words.items() if _argument(key) not in WORDS}
+    arguments = {_argument(key): word for key, word in words.items() if _argument(key) in WORDS}
+    others = {key: word for key, word in words.items() if _argument(key) not in WORDS}
     arguments |= {"action": others} if others else {}
     if scope is None:
         return _call(f"{flow}.step", [step["id"]], arguments, indent)
@@ -121,7 +121,9 @@ def _variable(id: str) -> str:
 
 def _call(function: str, given: list[Any], named: dict[str, Any], indent: int) -> list[str]:
     """Return the lines of a call, with one argument per line if one line is too short."""
-    arguments = [("", one) for one in given] + [(f"{key}=", one) for key, one in named.items()]
+    arguments = [("", item) for item in given] + [
+        (f"{key}=", value) for key, value in named.items()
+    ]
     blank = " " * indent
     line = f"{blank}{function}({', '.join(name + _literal(one) for name, one in arguments)})"
     if len(line) <= WIDTH:
@@ -140,13 +142,13 @@ def _value(head: str, value: Any, indent: int) -> Iterator[str]:
         yield line
     elif isinstance(value, dict):
         yield f"{head}{{"
-        for key, one in value.items():
-            yield from _value(f"{blank}    {_literal(key)}: ", one, indent + 4)
+        for key, entry in value.items():
+            yield from _value(f"{blank}    {_literal(key)}: ", entry, indent + 4)
         yield f"{blank}}},"
     else:
         yield f"{head}["
-        for one in value:
-            yield from _value(f"{blank}    ", one, indent + 4)
+        for item in value:
+            yield from _value(f"{blank}    ", item, indent + 4)
         yield f"{blank}],"
 
 
@@ -157,7 +159,7 @@ def _argument(key: str) -> str:
 def _literal(value: Any) -> str:
     """Return a value as Python code on one line, with texts in double quotes where possible."""
     if isinstance(value, dict):
-        entries = (f"{_literal(key)}: {_literal(one)}" for key, one in value.items())
+        entries = (f"{_literal(key)}: {_literal(entry)}" for key, entry in value.items())
         return f"{{{', '.join(entries)}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_literal, value))}]"

@@ -73,9 +73,9 @@ def module_name(module: str, what: str = "") -> str:
     file = None if file is None or file.startswith("<") else file
     stem = os.path.basename(file or "").removesuffix(".py")
     if file is None or not os.path.exists(file) or not stem.isidentifier():
-        found = "is in no file" if file is None else f"is {os.path.basename(file)}"
+        place = "is in no file" if file is None else f"is {os.path.basename(file)}"
         raise UsageError(
-            f"the program{what} {found}, which no other process can import",
+            f"the program{what} {place}, which no other process can import",
             hint="put the functions of the steps into a module: a .py file with a plain name",
         )
     return stem

@@ -31,17 +31,17 @@ def fields_of(cls: Any) -> dict[str, tuple[Schema, Any]]:
         raise UsageError(
             f"{cls!r} has no fields", hint="give a dataclass, a TypedDict or a pydantic model"
         )
-    found: dict[str, tuple[Schema, Any]] = {}
+    types: dict[str, tuple[Schema, Any]] = {}
     for name, field in whole["properties"].items():
         default = field.get("default", ABSENT)
         schema = {key: value for key, value in field.items() if key != "default"}
         definitions = needed(schema, shared)
         optional = name not in whole.get("required", []) and default is ABSENT
-        found[name] = (
+        types[name] = (
             {**schema, **({"$defs": definitions} if definitions else {})},
             _computed(cls, name) if optional else default,
         )
-    return found
+    return types
 
 
 def _computed(cls: Any, name: str) -> Any:

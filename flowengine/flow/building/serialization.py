@@ -36,9 +36,9 @@ def plain(value: Any, named: Callable[[Any], str | None], what: str) -> Any:
         wrong = next((key for key in value if not isinstance(key, str)), None)
         if wrong is not None:
             raise UsageError(f"{what}: the key {wrong!r} is not text")
-        return {key: plain(one, named, what) for key, one in value.items()}
+        return {key: plain(entry, named, what) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one, named, what) for one in value]
+        return [plain(item, named, what) for item in value]
     if isinstance(value, timedelta):
         return duration(value)
     if isinstance(value, datetime):

@@ -37,7 +37,7 @@ def shortened(model: FlowModel) -> dict[str, Any]:
     for section in ("inputs", "state"):
         for name, schema in short.get(section, {}).items():
             ends = {key: schema[key] for key in ("default", "reducer") if key in schema}
-            short[section][name] = {k: one for k, one in schema.items() if k not in ends} | ends
+            short[section][name] = {k: value for k, value in schema.items() if k not in ends} | ends
     return {**short, **last}
 
 
@@ -67,9 +67,9 @@ ERRORS = frozenset({"type", "only", "except"})
 
 def _within(cls: type[Part], within: str | None, value: Any) -> Any:
     if within == "dict" and isinstance(value, dict):
-        return {key: _part(cls, one) for key, one in value.items()}
+        return {key: _part(cls, entry) for key, entry in value.items()}
     if within == "list" and isinstance(value, list):
-        inner = [_part(cls, one) for one in value]
+        inner = [_part(cls, item) for item in value]
         return _alone(inner) if cls.SINGLE else inner
     return _part(cls, value) if not isinstance(value, list) else value
 

@@ -26,7 +26,7 @@ def flow_text(data: dict[str, Any]) -> str:
     Returns:
         YAML, in sections.
     """
-    head = {key: one for key, one in data.items() if not isinstance(one, dict | list)}
+    head = {key: value for key, value in data.items() if not isinstance(value, dict | list)}
     sections = ["\n".join(_mapping(head, 0))]
     for key, value in data.items():
         if key in APART:
@@ -88,7 +88,7 @@ def _has_lines(value: Any) -> bool:
 
 def _braced(value: Any) -> str:
     if isinstance(value, dict) and value:
-        return f"{{{', '.join(f'{_word(key)}: {_braced(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{_word(key)}: {_braced(entry)}' for key, entry in value.items())}}}"
     if isinstance(value, list) and value:
         return f"[{', '.join(map(_braced, value))}]"
     return _word(value)

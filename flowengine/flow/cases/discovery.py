@@ -19,12 +19,17 @@ def files_below(folder: str, *endings: str) -> list[str]:
         folder: The directory.
         *endings: Suffixes of their names.
     """
-    found: list[str] = []
+    paths: list[str] = []
     for base, folders, files in os.walk(folder):
-        folders[:] = [one for one in folders if not one.startswith(".") and one != "node_modules"]
-        found += (os.path.normpath(os.path.join(base, one)) for one in files
-                  if one.endswith(endings) and _is_to_be_read(os.path.join(base, one)))  # fmt: skip
-    return sorted(found)
+        folders[:] = [
+            folder for folder in folders if not folder.startswith(".") and folder != "node_modules"
+        ]
+        paths += (
+            os.path.normpath(os.path.join(base, file))
+            for file in files
+            if file.endswith(endings) and _is_to_be_read(os.path.join(base, file))
+        )
+    return sorted(paths)
 
 
 def flow_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -46,15 +51,15 @@ def flow_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
         if not os.path.isdir(path):
             found.append(path)
             continue
-        inside = [one for one in files_below(path, ".yaml", ".yml") if not one.endswith(SUFFIX)]
-        flows = [one for one in inside if _says_so(one)]
+        inside = [file for file in files_below(path, ".yaml", ".yml") if not file.endswith(SUFFIX)]
+        flows = [file for file in inside if _says_so(file)]
         if not flows:
             raise NotFound(
                 f"there is no flow file in {path}",
                 hint="a flow file is YAML with 'flowengine: 1'. flowengine init writes one",
             )
         found += flows
-        others += [one for one in inside if one not in flows]
+        others += [file for file in inside if file not in flows]
     return list(dict.fromkeys(found)), list(dict.fromkeys(others))
 
 

@@ -127,8 +127,8 @@ def _refuse(diagnostics: Diagnostics, source: Source) -> NoReturn:
     Raises:
         FlowFileError: Always, with all errors.
     """
-    found = list(diagnostics)
-    raise FlowFileError(render(found, [source]), found)
+    problems = list(diagnostics)
+    raise FlowFileError(render(problems, [source]), problems)
 
 
 class _Names:
@@ -147,7 +147,7 @@ class _Names:
         self.tools = list(dict.fromkeys(s["tool"] for s in flow["steps"] if "tool" in s))
         kinds = {"task": self.tools, "approval": self.tools}
         self.asking = [s["id"] for s in flow["steps"] if s.get("action") in kinds]
-        budgets = [one.get("budget", {}) for one in (flow, *flow.get("flows", ()))]
+        budgets = [body.get("budget", {}) for body in (flow, *flow.get("flows", ()))]
         self.hidden = ["finally"]
         """Addresses that are not steps."""
         if any(budget.get("then") == "ask" for budget in budgets):
@@ -273,5 +273,5 @@ def as_data(value: Any) -> Any:
             from base64 import b64decode
 
             return b64decode(value["$base64"])
-        return {key: as_data(one) for key, one in value.items()}
-    return [as_data(one) for one in value] if isinstance(value, list) else value
+        return {key: as_data(entry) for key, entry in value.items()}
+    return [as_data(item) for item in value] if isinstance(value, list) else value

@@ -334,10 +334,10 @@ def outrun(net: Net) -> list[Place]:
     Returns:
         The merges, in file order.
     """
-    found: list[Place] = []
+    shared: list[Place] = []
     for component in reachability.components(nets.successors(net)):
         nodes = [net.nodes[place] for place in component]
         splits = any(len(m.edges()) > 1 for node in nodes for m in node.moves)
         if splits and any(node.join == "count" for node in nodes):
-            found += [place for place in component if net.exclusive(place)]
-    return sorted(found)
+            shared += [place for place in component if net.exclusive(place)]
+    return sorted(shared)

@@ -25,7 +25,7 @@ def replaced_by(flow: CompiledFlow, step: Step) -> dict[str, Where]:
     """
     state = flow.get("state", {})
     spec = flow["steps"][step]
-    found: dict[str, Where] = {}
+    writes: dict[str, Where] = {}
     places: list[tuple[tuple[str | int, ...], list[list[Any]]]] = [(("set",), spec.get("set", []))]
     places += [
         (("on_error", n, "set"), handler.get("set", []))
@@ -34,8 +34,8 @@ def replaced_by(flow: CompiledFlow, step: Step) -> dict[str, Where]:
     for where, pairs in places:
         for key, _ in pairs:
             if state.get(key, {}).get("reducer", "replace") == "replace":
-                found.setdefault(key, (step, (*where, key)))
-    return found
+                writes.setdefault(key, (step, (*where, key)))
+    return writes
 
 
 def writers(flow: CompiledFlow, body: int) -> dict[Step, dict[str, Where]]:
@@ -47,7 +47,7 @@ def writers(flow: CompiledFlow, body: int) -> dict[Step, dict[str, Where]]:
     Returns:
         Step → key → place of the write.
     """
-    found: dict[Step, dict[str, Where]] = {}
+    writes: dict[Step, dict[str, Where]] = {}
     for step in flow["bodies"][body]["steps"]:
         keys: dict[str, Where] = {}
         pending = [step]
@@ -59,8 +59,8 @@ def writers(flow: CompiledFlow, body: int) -> dict[Step, dict[str, Where]]:
             if child is not None:
                 pending.extend(reversed(flow["bodies"][child]["steps"]))
         if keys:
-            found[step] = keys
-    return found
+            writes[step] = keys
+    return writes
 
 
 def check_items(flow: CompiledFlow) -> Iterator[Finding]:

@@ -292,12 +292,12 @@ class _Body:
         if self._example_game is None:
             self._example_game = self._play(self.full)
         verdict = self._example_game
-        found = [e for p, e in verdict.examples.items() if self.full.nodes[p].step == step]
-        if not found:
+        examples = [e for p, e in verdict.examples.items() if self.full.nodes[p].step == step]
+        if not examples:
             return ". The scope is too large to explore fully, so this is the cautious answer"
-        if len(found[0]) > LONGEST_EXAMPLE:
+        if len(examples[0]) > LONGEST_EXAMPLE:
             return ""
-        moves = [self._move(moved) for moved in found[0]]
+        moves = [self._move(moved) for moved in examples[0]]
         return f"; for example: {'; '.join(moves)}" if moves else ""
 
     def _move(self, moved: token_game.Moved) -> str:
@@ -369,7 +369,7 @@ class _Body:
         as_all = list(self.net.nodes)
         as_all[place] = self.net.nodes[place]._replace(join="all")
         broken = broken_promises(self.net._replace(nodes=as_all))
-        edges = dict.fromkeys(e for one in broken if one.place == place for e in one.missing)
+        edges = dict.fromkeys(e for hole in broken if hole.place == place for e in hole.missing)
         ways = " and ".join(self._edge(edge) for edge in edges or self.net.incoming[place])
         message = (
             f"{name!r} may get fewer tokens than it needs, since {ways} may not be taken: TooFew "
@@ -419,7 +419,7 @@ class _Body:
 
     def _cancelled_groups(self) -> dict[Step, list[Step]]:
         """Return the groups of this body that a step inside cancels, with those steps."""
-        found: dict[Step, list[Step]] = {}
+        groups: dict[Step, list[Step]] = {}
         here = set(self.flow["bodies"][self.body]["steps"])
         for step in self.cancels.ends:
             cancel = self.flow["steps"][step].get("cancel", {})
@@ -428,8 +428,8 @@ class _Body:
                 continue
             for target in cancel.get("targets", []):
                 if target in around and target in here:
-                    found.setdefault(target, []).append(step)
-        return found
+                    groups.setdefault(target, []).append(step)
+        return groups
 
     def _lonely_groups(self, pairs: Pairs) -> Iterator[Finding]:
         if not self.groups:
@@ -510,5 +510,7 @@ def _waits_for_ever(spec: StepSpec) -> bool:
     wait = spec.get("wait")
     if wait is None or "timeout" in spec or "deadline" in spec:
         return False
-    timed = ["after" in one or "until" in one for one in wait["alternatives"]]
+    timed = [
+        "after" in alternative or "until" in alternative for alternative in wait["alternatives"]
+    ]
     return not (any(timed) if wait["mode"] == "first" else all(timed))

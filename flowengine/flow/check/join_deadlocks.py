@@ -39,7 +39,7 @@ def broken_promises(net: Net) -> list[JoinDeadlock]:
         return []
     flow = _Promises(net)
     own = set(net.triggers)
-    found = []
+    stuck = []
     for place, node in enumerate(net.nodes):
         if node.join != "all":
             continue
@@ -49,8 +49,8 @@ def broken_promises(net: Net) -> list[JoinDeadlock]:
             missing = wanted & ~(flow.at[edge] | 1 << edge)
             if missing:
                 absent = [other for other in incoming if missing >> other & 1]
-                found.append(JoinDeadlock(place, edge, absent))
-    return found
+                stuck.append(JoinDeadlock(place, edge, absent))
+    return stuck
 
 
 class _Promises:

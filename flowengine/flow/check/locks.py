@@ -44,7 +44,7 @@ def locks_over(flow: CompiledFlow, step: Step) -> set[str]:
     Returns:
         Keys.
     """
-    specs = (flow["steps"][one] for one in (step, *nets.enclosing(flow, step)))
+    specs = (flow["steps"][outer] for outer in (step, *nets.enclosing(flow, step)))
     alone = (spec for spec in specs if "lock" in spec and excludes(spec))
     return {key for spec in alone if (key := _key(flow, spec))}
 
@@ -97,7 +97,7 @@ def _orders(flow: CompiledFlow) -> Orders:
 
 def _held(flow: CompiledFlow, step: Step, entered: list[dict[str, Step]]) -> dict[str, Step]:
     """Return the keys that are held around a step, each with its holder."""
-    around = [(_key(flow, flow["steps"][one]), one) for one in nets.enclosing(flow, step)]
+    around = [(_key(flow, flow["steps"][outer]), outer) for outer in nets.enclosing(flow, step)]
     held = {key: one for key, one in around if key is not None}
     body = flow["steps"][step].get("body", -1)
     of = flow["bodies"][body].get("flow", 0) if body >= 0 else 0

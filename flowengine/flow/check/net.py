@@ -112,7 +112,7 @@ class _Builder:
         spec = self.flow["steps"][step]
         moves: list[Move] = []
         if step not in cancels.ends:
-            moves = [self.move(step, one) for one in split_moves(spec.get("split"))]
+            moves = [self.move(step, move) for move in split_moves(spec.get("split"))]
             handlers = spec.get("on_error", [])
             moves += [Move((self.edge(step, to),)) for to in handler_targets(handlers)]
             if step in cancels.hit:
@@ -139,7 +139,7 @@ class _Builder:
     def too_few(self, step: Step, spec: StepSpec) -> tuple[Move, ...] | None:
         """Return the moves of the handlers for `TooFew`. See `too_few_moves`."""
         moves = too_few_moves(spec)
-        return None if moves is None else tuple(self.move(step, one) for one in moves)
+        return None if moves is None else tuple(self.move(step, move) for move in moves)
 
 
 def too_few_moves(spec: StepSpec) -> list[Move] | None:

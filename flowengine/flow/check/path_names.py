@@ -53,8 +53,8 @@ class Ways:
         return " → ".join(names), begun
 
     def _edge(self, source: Place, target: Place, avoid: Iterable[EdgeId]) -> EdgeId:
-        found = [e for e in self.net.incoming[target] if self.net.edges[e].origin == source]
-        return next((e for e in found if e not in avoid), found[0] if found else -1)
+        edges = [e for e in self.net.incoming[target] if self.net.edges[e].origin == source]
+        return next((e for e in edges if e not in avoid), edges[0] if edges else -1)
 
     def _steps(self, edge: Edge) -> list[str]:
         """Return the steps from the first one after a node to the edge's target."""

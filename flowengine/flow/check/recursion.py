@@ -25,7 +25,7 @@ def check_recursion(flow: CompiledFlow) -> Iterator[Finding]:
     Yields:
         One finding for each flow that cannot end.
     """
-    bodies = {0: flow["id"], **{one["body"]: one["id"] for one in flow.get("flows", [])}}
+    bodies = {0: flow["id"], **{body["body"]: body["id"] for body in flow.get("flows", [])}}
     if len(bodies) == 1 and not any(_is_call(flow, step) for step in range(len(flow["steps"]))):
         return
     ending: set[Body] = set()
@@ -83,7 +83,7 @@ def _blocked_in(flow: CompiledFlow, step: Step, ending: set[Body]) -> list[Step]
     spec = flow["steps"][step]
     child = spec.get("child", -1)
     passes = any(
-        one.get("do") in {"next", "output", "continue"} for one in spec.get("on_error", [])
+        handler.get("do") in {"next", "output", "continue"} for handler in spec.get("on_error", [])
     )
     if child < 0 or "when" in spec or "map" in spec or "before" in spec.get("loop", {}) or passes:
         return None

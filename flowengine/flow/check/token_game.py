@@ -249,10 +249,10 @@ class _Game:
             if more & held.keys():
                 return True
             moves = (move for place in more for move in self.net.nodes[place].moves)
-            found = {edge for move in moves for edge in move.edges() if edge >= 0}
-            if found <= brought:
+            edges = {edge for move in moves for edge in move.edges() if edge >= 0}
+            if edges <= brought:
                 break
-            brought |= found
+            brought |= edges
         return False
 
     def may_begin(self, place: Place, held: set[EdgeId], brought: set[EdgeId]) -> bool:
@@ -359,8 +359,8 @@ class _Board:
         need = self.net.nodes[place].need
         if need is not None:
             return need
-        found: int = self.choose(range(1, len(self.net.incoming[place]) + 1))
-        return found
+        count: int = self.choose(range(1, len(self.net.incoming[place]) + 1))
+        return count
 
     def fire(self, place: Place, now: Round) -> None:
         """Fire a round with the tokens it needs."""

@@ -81,16 +81,18 @@ def _by_state(flow: CompiledFlow) -> bool:
 def _possible(flow: CompiledFlow, first: Sequence[Step], without: Step) -> set[Step]:
     """Return the steps at the top of a flow that may run even if one of them never does."""
     triggers = {step: flow["steps"][step]["trigger"] for step in flow["triggered"]}
-    begun = [*first, *(step for step, one in triggers.items() if "state" not in one)]
+    begun = [*first, *(step for step, trigger in triggers.items() if "state" not in trigger)]
     while True:
-        found = _reached(flow, [step for step in begun if step != without], without)
+        reached = _reached(flow, [step for step in begun if step != without], without)
         more = [
             step
-            for step, one in triggers.items()
-            if step not in begun and "state" in one and _is_written(flow, one["state"], found)
+            for step, trigger in triggers.items()
+            if step not in begun
+            and "state" in trigger
+            and _is_written(flow, trigger["state"], reached)
         ]
         if not more:
-            return found
+            return reached
         begun += more
 
 
@@ -106,7 +108,7 @@ def _is_written(flow: CompiledFlow, key: str, steps: set[Step]) -> bool:
             pending += [*body["steps"], *([body["final"]] if "final" in body else ())]
         if "compensate" in spec:
             pending.append(spec["compensate"])
-    return any(name == key for one in writers for name, _ in one.get("set", ()))
+    return any(name == key for writer in writers for name, _ in writer.get("set", ()))
 
 
 def _all_write(flow: CompiledFlow, sources: Sequence[Step], key: str) -> bool:

@@ -100,15 +100,15 @@ def check_file(path: str | PathLike[str]) -> CheckResult:
     compilation, files = _checked(
         read(fspath(path)), str(Path(path).resolve().parent), fspath(path)
     )
-    found = list(files.diagnostics)
-    report = render(found, files.sources)
+    problems = list(files.diagnostics)
+    report = render(problems, files.sources)
     runs = (
         compilation is not None
         and not files.diagnostics.errors
         and not compilation.first.is_library
     )
     return CheckResult(
-        compilation.link() if compilation is not None and runs else None, found, report
+        compilation.link() if compilation is not None and runs else None, problems, report
     )
 
 
@@ -130,13 +130,13 @@ def compile_source(source: Origin, folder: str, path: str | None = None) -> Comp
     if compilation is not None and compilation.first.is_library and not files.diagnostics.errors:
         hint = "it can be imported. Add 'steps' to run it"
         compilation.first.report.at("E104", "this file is a library, without 'steps'", (), hint)
-    found = list(files.diagnostics)
+    problems = list(files.diagnostics)
     if compilation is None or files.diagnostics.errors:
-        raise FlowFileError(render(found, files.sources), found)
+        raise FlowFileError(render(problems, files.sources), problems)
     flow = compilation.link()
     paths = dict.fromkeys([*files.paths, *compilation.read])
     sources = [(path, source_digest(path) or "") for path in paths]
-    return Compiled(flow, structural_hash(flow), found, sources)
+    return Compiled(flow, structural_hash(flow), problems, sources)
 
 
 def _checked(source: Origin, folder: str, path: str | None) -> tuple[Compilation | None, FlowFiles]:

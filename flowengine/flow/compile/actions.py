@@ -183,7 +183,7 @@ class Actions:
             info.spec["wait"] = WaitSpec(mode="first", alternatives=[spec])
             return schema
         self._check_alternatives(several)
-        parts = [self._alternative(one, one.id, view) for one in several]
+        parts = [self._alternative(item, item.id, view) for item in several]
         mode = "first" if given.first is not None else "all"
         info.spec["wait"] = WaitSpec(
             mode=mode,  # type: ignore[typeddict-item]
@@ -195,13 +195,13 @@ class Actions:
 
     def _check_alternatives(self, several: list[Alternative]) -> None:
         seen: set[str] = set()
-        for one in several:
-            if one.id in seen:
-                message = f"two alternatives have the id {one.id!r}"
+        for item in several:
+            if item.id in seen:
+                message = f"two alternatives have the id {item.id!r}"
                 self.report.at(
-                    "E105", message, (*one.loc, "id"), "ids are the outcomes of the step"
+                    "E105", message, (*item.loc, "id"), "ids are the outcomes of the step"
                 )
-            seen.add(one.id)
+            seen.add(item.id)
 
     def _alternative(
         self, given: Wait | Alternative, name: str, view: VisibleNames
@@ -315,7 +315,7 @@ class Actions:
         if editable is not None:
             parts["edit_schema"] = constant(editable)
         info.spec["input"] = together(parts).value
-        choices = [one.id for one in given.choices]
+        choices = [choice.id for choice in given.choices]
         expires = given.expires is not None and given.on_expire is None
         return decision_schema(subject, form or UNKNOWN, choices, expires)
 

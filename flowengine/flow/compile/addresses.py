@@ -62,7 +62,7 @@ def is_constant(value: object, is_fixed: Callable[[Name], bool]) -> bool:
     if isinstance(value, dict):
         return all(is_constant(one, is_fixed) for one in value.values())
     if isinstance(value, list):
-        return all(is_constant(one, is_fixed) for one in value)
+        return all(is_constant(item, is_fixed) for item in value)
     if not isinstance(value, str):
         return True
     pieces = (part.source for part in _parts(value) if isinstance(part, Piece))

@@ -69,9 +69,11 @@ def check_arguments(
             hint = foreign.hint if foreign else did_you_mean(argument, free) or _takes(free)
             message = f"{name!r} takes no argument {argument!r}"
             report.at("E402", message, place, hint, key=True)
-    missing = [one for one in schema.get("required", []) if one not in given and one not in bound]
+    missing = [
+        name for name in schema.get("required", []) if name not in given and name not in bound
+    ]
     if missing:
-        names = " and ".join(repr(one) for one in missing)
+        names = " and ".join(repr(name) for name in missing)
         place = (*loc, "with") if given else loc
         report.at("E402", f"{name!r} needs {names}", place, f"add {names} to 'with'", key=True)
 
@@ -99,9 +101,11 @@ def _check_whole(
             free = [one for one in takes if one not in bound]
             report.at("E402", f"{name!r} takes no argument {argument!r}", loc, _takes(free))
     if given.schema.get("additionalProperties") is False:
-        needs = [one for one in schema.get("required", ()) if one not in has and one not in bound]
+        needs = [
+            name for name in schema.get("required", ()) if name not in has and name not in bound
+        ]
         if needs:
-            names = " and ".join(repr(one) for one in needs)
+            names = " and ".join(repr(need) for need in needs)
             report.at("E402", f"{name!r} needs {names}, which this does not give", loc)
 
 

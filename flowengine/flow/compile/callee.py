@@ -104,7 +104,7 @@ class Callee:
     def has_secret(self) -> bool:
         """Whether the flow passes a secret to it."""
         values = [self.input, self.configuration, *(self.bind or {}).values()]
-        return any(holds_secret(one.value) for one in values if one is not None)
+        return any(holds_secret(value.value) for value in values if value is not None)
 
     def chosen_host(self, fixed: Iterable[str] = ()) -> str | None:
         """Return the expression by which its caller determines the server of its requests.
@@ -123,7 +123,7 @@ class Callee:
         if schema is None or not names:
             return
         given = schema.get("properties", {})
-        shown = {name: one for name, one in given.items() if name not in names}
+        shown = {name: value for name, value in given.items() if name not in names}
         required = [name for name in schema.get("required", ()) if name not in names]
         self.args = {**schema, "properties": shown, "required": required}
         if "schema" in self.task:

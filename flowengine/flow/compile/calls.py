@@ -187,7 +187,7 @@ class CallCompiler:
 
     def _check_triggers(self, flow: Definition, request: CallRequest) -> None:
         """Refuse to run a flow with triggers, which wait at the top level of an execution."""
-        triggered = next((one for one in flow.steps if one.trigger is not None), None)
+        triggered = next((step for step in flow.steps if step.trigger is not None), None)
         if triggered is not None:
             message = f"{flow.id!r} cannot run as a step: {triggered.id!r} in it has a 'trigger'"
             hint = "triggers work at the top of an execution: start one with 'detach: true'"
@@ -317,7 +317,9 @@ class CallCompiler:
         """Write the context that approvers of the call see."""
         about, loc = self._mark(request).about, (*request.loc, request.action)
         if about:
-            parts = {name: self.expressions.value(one, loc, view) for name, one in about.items()}
+            parts = {
+                name: self.expressions.value(value, loc, view) for name, value in about.items()
+            }
             spec["about"] = together(parts).value
 
     def _approved(self, request: CallRequest, view: VisibleNames) -> TypedValue:
@@ -347,7 +349,7 @@ class CallCompiler:
             if bind:
                 parts["bind"] = together(bind)
             if callee.offered is not None:
-                settings = {k: one for k, one in callee.offered.items() if k != "schema"}
+                settings = {k: value for k, value in callee.offered.items() if k != "schema"}
                 parts["offered"] = together(settings)
             spec["input"] = configuration_and_arguments(callee, parts).value
         if callee.key is not None:
@@ -365,38 +367,38 @@ class CallCompiler:
         """Return a callee with the environments that the step passes to it."""
         tools = self._tools_of(request)
         find = tools.environments.use
-        found = replace(callee, environments=dict(callee.environments))
+        changed = replace(callee, environments=dict(callee.environments))
         for name in self._mark(request).servers:
             server = self.tools.server(name, (*request.loc, request.action))
             for session in server.environments.values() if server is not None else ():
-                found.environments[name] = session
+                changed.environments[name] = session
         for name, use in (request.environments or {}).items():
             used = find(use, (*request.loc, "environments"), view)
             if used is not None:
-                found.environments[name] = used
-        take_named(tools.environments, found, request.environments or {}, request.loc)
+                changed.environments[name] = used
+        take_named(tools.environments, changed, request.environments or {}, request.loc)
         if callee.step_kind.takes_arguments:
             named = request.environments or {}
             taken: list[str] = []
             if request.action != "call" or not callee.declared:
                 environments = self.tools.environments
                 arguments = request.with_ if isinstance(request.with_, dict) else {}
-                taken = inject(environments, found, named, arguments, request.loc)
-            found.hide([*named, *taken])
+                taken = inject(environments, changed, named, arguments, request.loc)
+            changed.hide([*named, *taken])
         if request.action == "call" and request.in_ is not None:
-            self._called_in(request, found, view)
-        return found
+            self._called_in(request, changed, view)
+        return changed
 
-    def _called_in(self, request: CallRequest, found: Callee, view: VisibleNames) -> None:
+    def _called_in(self, request: CallRequest, callee: Callee, view: VisibleNames) -> None:
         """Set the environment in which a tool runs its command, as the step requires."""
         assert request.in_ is not None
         loc = (*request.loc, "in")
-        if not found.step_kind.in_environment:
+        if not callee.step_kind.in_environment:
             message = f"the tool {request.given!r} runs no command, so it takes no 'in'"
             self.report.at("E103", message, loc, "give it 'environments'", key=True)
             return
-        found.environments.pop(found.task["in"], None)
-        self._tools_of(request).environments.work_in(found, request.in_, loc, view)
+        callee.environments.pop(callee.task["in"], None)
+        self._tools_of(request).environments.work_in(callee, request.in_, loc, view)
 
 
 def _places(callee: Callee) -> list[Plain]:
@@ -413,6 +415,8 @@ def _without(schema: Schema | None, hidden: Iterable[str]) -> Schema | None:
     if schema is None:
         return None
     names = set(hidden)
-    shown = {name: one for name, one in schema.get("properties", {}).items() if name not in names}
+    shown = {
+        name: value for name, value in schema.get("properties", {}).items() if name not in names
+    }
     required = [name for name in schema.get("required", ()) if name not in names]
     return {**schema, "properties": shown, "required": required}

@@ -50,8 +50,8 @@ def chosen_by_caller(tools: Tools, callee: Callee, model: Tool, use: ChosenServe
     """
     if callee.flow is not None:
         return _in_flow(tools, callee.flow, callee.bind or {}, set())
-    found = callee.chosen_host()
-    return found if _is_free(tools.environments, callee, model, use) else None
+    host = callee.chosen_host()
+    return host if _is_free(tools.environments, callee, model, use) else None
 
 
 def _is_free(
@@ -92,13 +92,13 @@ def _in_flow(tools: Tools, flow: Definition, fixed: Iterable[str], seen: _Seen) 
 
     for key, given, step in _actions(flow):
         if key == "flow":
-            found = _in_subflow(there, flow, str(given), step, is_fixed, seen)
+            server = _in_subflow(there, flow, str(given), step, is_fixed, seen)
         elif key == "call":
-            found = _in_tool(there, flow, str(given), step, is_fixed, seen)
+            server = _in_tool(there, flow, str(given), step, is_fixed, seen)
         else:
-            found = _in_request(key, given, step, is_fixed)
-        if found is not None:
-            return found
+            server = _in_request(key, given, step, is_fixed)
+        if server is not None:
+            return server
     return None
 
 
@@ -157,9 +157,9 @@ def _in_tool(
     given = _fixed_arguments(step, is_fixed)
     if callee.flow is not None:
         return _in_flow(there, callee.flow, [*(callee.bind or {}), *given], seen)
-    found = callee.chosen_host(given)
+    host = callee.chosen_host(given)
     use = ChosenServer(tools.environments, (isinstance(step, Step) and step.environments) or {})
-    return found if _is_free(there.environments, callee, model, use) else None
+    return host if _is_free(there.environments, callee, model, use) else None
 
 
 def _fixed_arguments(step: Step | Compensation, is_fixed: IsFixed) -> list[str]:
@@ -174,6 +174,6 @@ def _actions(flow: Definition) -> Iterator[tuple[str, Any, Step | Compensation]]
     steps = [*flow.steps, *flow.finally_]
     for step in steps:  # the list grows during the loop
         steps += [*(step.group or ()), *(step.parallel or ()), *step.finally_]
-        for one in (step, step.compensate):
-            if one is not None and one.action is not None:
-                yield (*one.action, one)
+        for part in (step, step.compensate):
+            if part is not None and part.action is not None:
+                yield (*part.action, part)

@@ -57,9 +57,9 @@ class Compilation:
         """Return the compiled form of a file that has been checked and has no errors."""
         order = [self.first.flow]
         for definition in order:  # the list grows during the loop
-            called = dict.fromkeys(one for _, one in self._parts[definition].calls.flows)
+            called = dict.fromkeys(callee for _, callee in self._parts[definition].calls.flows)
             called |= self._notified.get(definition, {})
-            order += [one for one in called if one not in order]
+            order += [callee for callee in called if callee not in order]
         flow = self._linked(order)
         flow["secrets"] = {**flow["secrets"], **self.secrets}
         return flow
@@ -70,9 +70,15 @@ class Compilation:
             part = self._parts[definition]
             numbers = {id(spec): number for number, spec in enumerate(part.plan.flow["steps"])}
             called = part.calls.flows
-            calls.append([(numbers[id(spec)], order.index(one)) for spec, one in called])
-        notified = [[order.index(one) for one in self._notified.get(flow, ())] for flow in order]
-        return link([(one.id, self._parts[one].plan.flow) for one in order], calls, notified)
+            calls.append([(numbers[id(spec)], order.index(callee)) for spec, callee in called])
+        notified = [
+            [order.index(recipient) for recipient in self._notified.get(flow, ())] for flow in order
+        ]
+        return link(
+            [(definition.id, self._parts[definition].plan.flow) for definition in order],
+            calls,
+            notified,
+        )
 
     def check(self) -> None:
         """Check all declarations of the first file, and all flows that it runs."""
@@ -95,7 +101,9 @@ class Compilation:
         Targets called by a generated flow may be generated as well, and receive inputs through it.
         """
         parts = list(self._parts.values())
-        named = {one.model: one.inputs_named() for one in parts if one.model.generated is not None}
+        named = {
+            part.model: part.inputs_named() for part in parts if part.model.generated is not None
+        }
         grown = True
         while grown:
             before = sum(map(len, named.values()))
@@ -124,10 +132,14 @@ class Compilation:
             return source.position((*info(step).loc, *where), key=is_key)
 
         self._check_signals(parts)
-        for one in (*check_locks(flow), *check_recursion(flow)):
-            related = [(place(step, ("id",)), text) for step, text in one.related]
+        for finding in (*check_locks(flow), *check_recursion(flow)):
+            related = [(place(step, ("id",)), text) for step, text in finding.related]
             self.files.diagnostics.error(
-                one.code, one.message, place(one.step, one.where), hint=one.hint, related=related
+                finding.code,
+                finding.message,
+                place(finding.step, finding.where),
+                hint=finding.hint,
+                related=related,
             )
 
     def _check_signals(self, parts: list[Compiler]) -> None:
@@ -150,13 +162,13 @@ class Compilation:
         if self.files.diagnostics.errors or self.first.is_library:
             return
         file = self.first
-        parts = [one for one in self._parts.values() if one.model.file is file]
+        parts = [part for part in self._parts.values() if part.model.file is file]
         own = {
             section: {name for part in parts for name in part.used(section)}
             for section in ("tools", "flows", "environments", "signals", "secrets")
         }
         own["agents"] = {
-            name for one, section, name in self.named if one is file and section == "agents"
+            name for home, section, name in self.named if home is file and section == "agents"
         }
         own["flows"] |= {tool.flow for tool in file.model.tools.values() if tool.flow is not None}
         for section, names in own.items():
@@ -183,7 +195,9 @@ class Compilation:
         """Return the output type of a flow. For a recursive flow, return its declared type."""
         part = self.part(definition)
         if definition in self._at_work:
-            schemas = {name: one.json_schema or UNKNOWN for name, one in definition.outputs.items()}
+            schemas = {
+                name: output.json_schema or UNKNOWN for name, output in definition.outputs.items()
+            }
             return closed(schemas)
         return closed(part.outputs)
 
@@ -194,10 +208,10 @@ class Compilation:
     def effect(self, definition: Definition) -> Effect:
         """Return the effect of a flow: `once` if one of its steps must not be repeated."""
         seen = [definition]
-        for one in seen:  # the list grows during the loop
-            if one in self._at_work:
+        for flow in seen:  # the list grows during the loop
+            if flow in self._at_work:
                 continue  # the flow that runs it contains it, and is examined when it is complete
-            steps = self.part(one).plan.steps
+            steps = self.part(flow).plan.steps
             own = [info for info in steps if info.flow is None and not info.children]
             if any(info.effect == "once" for info in own):
                 return "once"
@@ -243,12 +257,12 @@ class Compilation:
             file: The file that contains it.
             loc: Its place.
         """
-        found = self._generated.flow(kind, config, file, loc)
-        if found is not None:
-            self._waiting.append(found)
+        flow = self._generated.flow(kind, config, file, loc)
+        if flow is not None:
+            self._waiting.append(flow)
         while self._waiting and self._generated.is_ready:
             self.part(self._waiting.pop(0))
-        return found
+        return flow
 
     def is_generating(self, kind: str, config: Any, file: FlowFile) -> bool:
         """Return whether the flow for a use of a step kind is being generated at the moment."""

@@ -112,11 +112,11 @@ class DeclarationScope:
 
     def notifications(self, given: Asking) -> list[str]:
         """Return the ids of the flows that send the notifications of an approval."""
-        found = [
+        sections = [
             self.others.notification(self.user, self.file, tool, (*given.loc, "notify", index))
             for index, tool in enumerate(given.notify)
         ]
-        return [flow.id for flow in found if flow is not None]
+        return [flow.id for flow in sections if flow is not None]
 
     @contextmanager
     def noting_inputs(self) -> Iterator[set[str]]:

@@ -40,6 +40,6 @@ def _written(plan: Plan) -> Iterator[tuple[Loc, str]]:
         if isinstance(given, Wait):
             if info.model.timeout is not None:
                 yield (*info.loc, "timeout"), info.model.timeout
-            for one in (given, *(given.first or ()), *(given.all or ())):
-                if one.for_ is not None:
-                    yield (*one.loc, "for"), one.for_
+            for trigger in (given, *(given.first or ()), *(given.all or ())):
+                if trigger.for_ is not None:
+                    yield (*trigger.loc, "for"), trigger.for_

@@ -241,9 +241,11 @@ class Edges:
     def _may_fall(self, info: Info, following: Info) -> bool:
         """Return whether a step clearly leads to the next one, and report it otherwise."""
         # A handler of the step itself that leads there has the same edge.
-        others = [one for one in self.named.get(following.number, ()) if one is not info]
+        others = [
+            sibling for sibling in self.named.get(following.number, ()) if sibling is not info
+        ]
         if others:
-            first = next((one for one in others if one is not None), None)
+            first = next((other for other in others if other is not None), None)
             who = "an 'on_error' of the flow" if first is None else repr(first.id)
             why = f"{who} also leads to"
         elif following.model.join is not None or following.model.trigger is not None:
@@ -332,10 +334,10 @@ class Edges:
         if given.targets == "execution":
             info.spec["cancel"] = {"execution": True, "outcome": outcome}
             return
-        visible = {one.id: one for one in self.plan.siblings(info)}
+        visible = {sibling.id: sibling for sibling in self.plan.siblings(info)}
         for group in self.plan.around(info):
-            for one in self.plan.siblings(group):
-                visible.setdefault(one.id, one)
+            for sibling in self.plan.siblings(group):
+                visible.setdefault(sibling.id, sibling)
         numbers = []
         for index, name in enumerate(given.targets):
             if name in visible:
@@ -365,7 +367,7 @@ def goes_on(info: Info) -> bool:
     if not ends or info.model.when is not None or info.model.on_error == "continue":
         return True
     handlers = info.model.on_error
-    return isinstance(handlers, list) and any(one.has("output") for one in handlers)
+    return isinstance(handlers, list) and any(handler.has("output") for handler in handlers)
 
 
 def trigger_spec(trigger: Trigger) -> TriggerSpec:
@@ -424,5 +426,5 @@ def link_sources(flow: CompiledFlow, started: frozenset[int] = frozenset()) -> N
         for target in targets(spec):
             if target >= 0:
                 sources[target][number] = None
-    for spec, found in zip(flow["steps"], sources, strict=True):
-        spec["sources"] = list(found)
+    for spec, sources_of in zip(flow["steps"], sources, strict=True):
+        spec["sources"] = list(sources_of)

@@ -62,19 +62,19 @@ def _faults(cls: type[BaseModel], data: Mapping[str, Any], name: str) -> list[_F
         cls.model_validate(dict(data))
     except ValidationError as error:
         # For a secret or a text, the error that it is not text is more useful.
-        each_one = sorted(error.errors(), key=lambda one: one["type"] == "secret")
-        found = [one for each in each_one for one in _fault(cls, each, data, name)]
+        each_one = sorted(error.errors(), key=lambda problem: problem["type"] == "secret")
+        faults = [fault for each in each_one for fault in _fault(cls, each, data, name)]
     else:
         return []
     # For a union, only the errors of the best fitting member are reported, one for each place.
-    paths = {one.path for one in found}
+    paths = {fault.path for fault in faults}
     return [
-        one
-        for number, one in enumerate(found)
-        if one.key
+        fault
+        for number, fault in enumerate(faults)
+        if fault.key
         or (
-            not any(len(other) > len(one.path) and _begins(other, one.path) for other in paths)
-            and one.path not in {other.path for other in found[:number]}
+            not any(len(other) > len(fault.path) and _begins(other, fault.path) for other in paths)
+            and fault.path not in {other.path for other in faults[:number]}
         )
     ]
 
@@ -117,8 +117,8 @@ def _mistyped(
             continue
         wanted = wanted or cls.model_json_schema()
         field = wanted["properties"][key]
-        arms = [_resolved(one, wanted) for one in field.get("anyOf", [field])]
-        arms = [one for one in arms if one.get("type") != "null"]
+        arms = [_resolved(arm, wanted) for arm in field.get("anyOf", [field])]
+        arms = [arm for arm in arms if arm.get("type") != "null"]
         if not any(_may_be(typed, arm) for arm in arms):
             expected = " or ".join(dict.fromkeys(words(arm) for arm in arms))
             yield _Fault((key,), f"{key} must be {expected}, not {words(typed.schema)}")
@@ -135,8 +135,8 @@ def _resolved(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
     reference = schema.get("$ref")
     if reference is None:
         return schema
-    found: dict[str, Any] = whole["$defs"][str(reference).rpartition("/")[2]]
-    return found
+    definition: dict[str, Any] = whole["$defs"][str(reference).rpartition("/")[2]]
+    return definition
 
 
 def _walk(loc: tuple[str | int, ...], data: Any) -> tuple[Loc, Any]:

@@ -98,22 +98,22 @@ class EnvironmentDeclarations:
         return found
 
     def work_in(
-        self, found: Callee, use: Mapping[str, Mapping[str, Any]], loc: Loc, view: VisibleNames
+        self, callee: Callee, use: Mapping[str, Mapping[str, Any]], loc: Loc, view: VisibleNames
     ) -> None:
         """Set the environment in which a callee works.
 
         Args:
-            found: The callee.
+            callee: The callee.
             use: `{name: arguments}`, as in the model, or the host.
             loc: Its place.
             view: The names that the arguments see.
         """
         [name] = use
-        found.task = {**found.task, "in": name}
+        callee.task = {**callee.task, "in": name}
         if name != HOST:
             used = self.use(use, loc, view)
             if used is not None:
-                found.environments[name] = used
+                callee.environments[name] = used
 
     def use(
         self,
@@ -142,20 +142,20 @@ class EnvironmentDeclarations:
         if owner is None:
             return None
         there, inner = owner
-        found = there.declared(inner)
-        if found is None:
+        environment = there.declared(inner)
+        if environment is None:
             return None
         file = there.scope.file
         if inner in there._names_inputs and not self.scope.sees_inputs_of(file):
             self.scope.refuse_inputs(file, file.model.environments[inner], name, loc)
-        self._check_arguments(name, found.args, arguments, loc)
+        self._check_arguments(name, environment.args, arguments, loc)
         model = there.model.environments[inner]
         own = "step" if by_tool and not model.eager else "execution"
-        used = _of_scope(model.scope or own, found)
+        used = _of_scope(model.scope or own, environment)
         if model.eager:
             waits = model.eager is True
             there._eager[there._key_of(inner)] = Eager(used, waits)
-        if found.args is None:
+        if environment.args is None:
             return used
         given_args = {key: typed.value for key, typed in arguments.items()}
         return TypedValue(["with", [["map", given_args], used.value]], UNKNOWN)
@@ -223,8 +223,8 @@ class EnvironmentDeclarations:
         if name not in self._sessions:
             own = self._own_of(server, loc)
             with self.scope.noting_inputs() as named:
-                found = None if own is None else self._declaration(f"tools.{name}", own, loc)
-                self._sessions[name] = found
+                declaration = None if own is None else self._declaration(f"tools.{name}", own, loc)
+                self._sessions[name] = declaration
             self._inputs_of_sessions[name] = named
         self.expressions.used["inputs"] |= self._inputs_of_sessions[name]
         declared = self._sessions[name]
@@ -261,8 +261,8 @@ class EnvironmentDeclarations:
             return self.use({kind: {}}, loc, self.scope.view)
         if kind not in self._brought:
             self._brought[kind] = self._declaration(f"tools.{kind}", Environment(kind=kind), loc)
-        found = self._brought[kind]
-        return None if found is None else _of_scope("execution", found)
+        brought = self._brought[kind]
+        return None if brought is None else _of_scope("execution", brought)
 
     def _session_in(
         self, given: Mapping[str, Mapping[str, Any]], session: str, loc: Loc
@@ -420,10 +420,10 @@ class EnvironmentDeclarations:
         choices = [model.provider] if isinstance(model.provider, str) else model.provider or []
         names = provider.only_in or registry.sandbox_names()
         kinds = names if default else [model.kind]
-        for one in choices:
-            if one not in kinds:
-                hint = did_you_mean(one, kinds) or f"known are {', '.join(kinds)}"
-                message = f"there is no provider {one!r} for {model.kind!r}"
+        for choice in choices:
+            if choice not in kinds:
+                hint = did_you_mean(choice, kinds) or f"known are {', '.join(kinds)}"
+                message = f"there is no provider {choice!r} for {model.kind!r}"
                 self.report.at("E401", message, (*model.loc, "provider"), hint)
 
     def _check_arguments(
@@ -448,9 +448,9 @@ class EnvironmentDeclarations:
                 expected = words(properties[argument])
                 message = f"{name}.{argument} must be {expected}, not {words(typed.schema)}"
                 self.report.at("E402", message, place)
-        missing = [one for one in schema.get("required", []) if one not in given]
+        missing = [name for name in schema.get("required", []) if name not in given]
         if missing:
-            names = " and ".join(repr(one) for one in missing)
+            names = " and ".join(repr(name) for name in missing)
             message = f"the environment {name!r} needs {names}"
             hint = f"write {{{name}: {{{missing[0]}: ...}}}}"
             self.report.at("E402", message, loc, hint)
@@ -532,7 +532,7 @@ def _config_model(
         return _model_of(provider, ())
     given = model.provider or default
     names = [given] if isinstance(given, str) else given
-    known = [registry.sandbox_class(one) for one in names if one in registry.sandbox_names()]
+    known = [registry.sandbox_class(name) for name in names if name in registry.sandbox_names()]
     return _model_of(provider, tuple(known))
 
 
@@ -543,10 +543,10 @@ def _model_of(provider: Provider[Any], sandboxes: tuple[type[Sandbox], ...]) -> 
     return with_sandboxes(provider.config_model(), sandboxes)
 
 
-def _of_scope(scope: str, found: DeclaredEnvironment) -> TypedValue:
-    parts = {"scope": ["const", scope], "spec": found.spec.value}
-    if found.approval is not None:
-        parts["approval"] = found.approval.value
+def _of_scope(scope: str, environment: DeclaredEnvironment) -> TypedValue:
+    parts = {"scope": ["const", scope], "spec": environment.spec.value}
+    if environment.approval is not None:
+        parts["approval"] = environment.approval.value
     return TypedValue(["map", parts], UNKNOWN)
 
 

@@ -49,14 +49,16 @@ def _is_close(name: str, meant: str) -> bool:
 def known_types() -> frozenset[str]:
     """Return the error types of the language, and those of Python."""
     of_steps = {
-        one.type
-        for one in vars(errors).values()
-        if isinstance(one, type) and issubclass(one, errors.StepError) and one.type is not None
+        member.type
+        for member in vars(errors).values()
+        if isinstance(member, type)
+        and issubclass(member, errors.StepError)
+        and member.type is not None
     }
     of_python = {
         name
-        for name, one in vars(builtins).items()
-        if isinstance(one, type) and issubclass(one, Exception)
+        for name, value in vars(builtins).items()
+        if isinstance(value, type) and issubclass(value, Exception)
     }
     return RETRYABLE | FINAL | of_steps | of_python
 

@@ -196,8 +196,8 @@ class Expressions:
     def _warn_of_literal(self, text: str, loc: Loc, view: VisibleNames) -> None:
         """Warn of text that would be an expression in another tool, or here with `${{ }}`."""
         path = _PATH.fullmatch(text)
-        found = [path] if path else list(_BRACES.finditer(text))
-        for match in found:
+        braces = [path] if path else list(_BRACES.finditer(text))
+        for match in braces:
             source, filtered = _without_filters((match[1] or match[2]).strip())
             root = source.partition(".")[0]
             checked = check(source, view.names(source)) if root in {*view.roots, "steps"} else None

@@ -160,7 +160,7 @@ class Compiler:
     def _state(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
         loc: Loc = (*self.model.loc, "state", name)
         reducer = schema.get("reducer", "replace")
-        shape = {key: one for key, one in schema.items() if key not in {"reducer", "default"}}
+        shape = {key: value for key, value in schema.items() if key not in {"reducer", "default"}}
         if _holds_expression(schema.get("default")):
             message = "the default of a state key cannot contain an expression"
             hint = "set it in the first step: 'set: {...}'"
@@ -292,7 +292,9 @@ class Compiler:
             of_flow: Literal["args", "input"] = "input" if "input" in spec else "args"
             tag, values = spec[of_flow]
             parts = (
-                {key: ["const", one] for key, one in values.items()} if tag == "const" else values
+                {key: ["const", value] for key, value in values.items()}
+                if tag == "const"
+                else values
             )
             for name in needed:
                 number = self.expressions.add(f"inputs.{name}", view, request.loc)
@@ -305,12 +307,14 @@ class Compiler:
             self._findings(check_handlers(self.plan, plans))
 
     def _findings(self, findings: Iterable[Finding]) -> None:
-        for one in findings:
-            info = self.plan.steps[one.step]
-            related = [((*self.plan.steps[step].loc, "id"), text) for step, text in one.related]
-            loc = (*info.loc, *one.where)
-            is_key = one.where[-1] != "id" and not isinstance(one.where[-1], int)
-            self.report.at(one.code, one.message, loc, one.hint, key=is_key, related=related)
+        for finding in findings:
+            info = self.plan.steps[finding.step]
+            related = [((*self.plan.steps[step].loc, "id"), text) for step, text in finding.related]
+            loc = (*info.loc, *finding.where)
+            is_key = finding.where[-1] != "id" and not isinstance(finding.where[-1], int)
+            self.report.at(
+                finding.code, finding.message, loc, finding.hint, key=is_key, related=related
+            )
 
     def used(self, section: str) -> set[str]:
         """Return the names of a section that are used in the flow, or `*` for any."""
@@ -348,5 +352,5 @@ def _holds_expression(data: Any) -> bool:
     if isinstance(data, dict):
         return any(_holds_expression(one) for one in data.values())
     if isinstance(data, list):
-        return any(_holds_expression(one) for one in data)
+        return any(_holds_expression(item) for item in data)
     return has_expression(data)

@@ -50,7 +50,9 @@ class Gaps:
         for loc in unread:
             if loc[: len(own)] != own:
                 continue
-            info = next((by_loc[one] for one in _prefixes(loc, own) if one in by_loc), None)
+            info = next(
+                (by_loc[prefix] for prefix in _prefixes(loc, own) if prefix in by_loc), None
+            )
             if info is not None:
                 self._of_step(info, loc[len(info.loc) :])
             elif loc[len(own) :][:1] in {(), ("steps",), ("finally",), ("on_error",)}:

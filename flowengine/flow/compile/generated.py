@@ -99,8 +99,8 @@ class FileDeclarations:
         if owner is None:
             return None
         home, inner = owner
-        found = getattr(home.model, section).get(inner)
-        if found is None:
+        declared = getattr(home.model, section).get(inner)
+        if declared is None:
             if not home.knows_of(section, inner):
                 noun = section.removesuffix("s")
                 known = list(known_names(self.file, section))
@@ -109,7 +109,7 @@ class FileDeclarations:
             return None
         if (file, place) != (home, (section, inner)):
             self.program.named.add((home, section, inner))
-        content = found.model_dump(by_alias=True, exclude_unset=True)
+        content = declared.model_dump(by_alias=True, exclude_unset=True)
         there = self if home is self.file else FileDeclarations(self.program, home, self.use)
         prefix = name.removesuffix(inner)
         return Declared(inner, content, (section, inner), there, prefix)
@@ -127,8 +127,8 @@ class FileDeclarations:
         if server is not None:
             return self._of_server(pattern, *server, loc)
         if not is_glob:
-            found = self._tool(pattern, loc, environments, words)
-            return [] if found is None else [found]
+            callee = self._tool(pattern, loc, environments, words)
+            return [] if callee is None else [callee]
         kind = pattern.partition(".")[0]  # `*s` does not match tools that the file does not name
         says_kind_only = pattern[len(kind) :][1:2] in GLOB
         brought = tools_for_globs(kind, all=says_kind_only) if kind in registry.kind_names() else []
@@ -202,7 +202,7 @@ class FileDeclarations:
             args = plain_text(args)
         bound = {*(callee.bind or {}), *modifiers.get("environments", {})}
         properties = {k: v for k, v in args.get("properties", {}).items() if k not in bound}
-        required = [one for one in args.get("required", ()) if one not in bound]
+        required = [name for name in args.get("required", ()) if name not in bound]
         seen: dict[str, Any] = {**args, "properties": properties, "required": required}
         if not required:
             del seen["required"]
@@ -258,13 +258,13 @@ class FileDeclarations:
         full = os.path.join(self.file.folder, path)
         try:
             with open(full, encoding="utf-8") as file:
-                found = file.read()
+                source = file.read()
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text in UTF-8"
             self.refuse("E401", f"{path!r} cannot be read: {why}", loc, "give the path of a file")
             return ""
         self.program.read[full] = None
-        return found
+        return source
 
     def function(self, name: str, loc: Loc) -> dict[str, Plain]:
         """Return the location of a function of a module beside this file."""
@@ -282,24 +282,24 @@ class FileDeclarations:
         is_glob = not GLOB.isdisjoint(pattern)
         if is_glob:
             read[glob_root(self.file.folder, pattern)] = None
-        found: dict[str, dict[str, bytes]] = {}
+        modules: dict[str, dict[str, bytes]] = {}
         for folder in find_folders(self.file.folder, pattern):
             shown = os.path.relpath(folder, self.file.folder)
             if not os.path.isfile(os.path.join(folder, marked)):
                 read[folder] = None
                 continue
             try:
-                found[shown], sources = read_folder(folder, largest)
+                modules[shown], sources = read_folder(folder, largest)
             except UnreadableFolder as error:
                 self.refuse("E401", error.message, loc, error.hint)
-                found[shown] = {}
+                modules[shown] = {}
             else:
                 read.update(dict.fromkeys(sources))
-        if not found:
+        if not modules:
             what = "no directory that matches" if is_glob else "no directory"
             message = f"there is {what} {pattern!r} with a file {marked!r}"
             self.refuse("E401", message, loc, "give the path of a directory, relative to this file")
-        return {shown: files for shown, files in found.items() if files}
+        return {shown: files for shown, files in modules.items() if files}
 
 
 def looking_at(
@@ -376,7 +376,7 @@ class Generated:
         )
         if body is None:
             return None
-        found = Definition(home.file, body, name)
-        found.generated, found.by = made, kind
-        self._known[home.file, name] = found
-        return found
+        definition = Definition(home.file, body, name)
+        definition.generated, definition.by = made, kind
+        self._known[home.file, name] = definition
+        return definition

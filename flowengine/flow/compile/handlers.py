@@ -68,9 +68,9 @@ def _never(info: Info, can: frozenset[str]) -> Iterator[Finding]:
     mapped = info.model.map is not None
     for index, spec in enumerate(info.spec.get("on_error", [])):
         types = spec.get("types")
-        if types is None or any(matches(one, types) for one in can):
+        if types is None or any(matches(error, types) for error in can):
             continue
-        names = " and ".join(repr(one) for one in types)
+        names = " and ".join(repr(error) for error in types)
         message = f"{names} cannot occur at {info.id!r}"
         if mapped:
             hint = "errors of an item stay in the map: put the step into a group with the map"
@@ -107,7 +107,7 @@ def _of_flow(flow: Definition, plans: Plans, seen: set[Definition]) -> frozenset
     if flow in seen:
         return frozenset()  # a recursive call adds no further types
     seen.add(flow)
-    found: frozenset[str] = frozenset({"CompensationFailed"})
+    errors: frozenset[str] = frozenset({"CompensationFailed"})
     plan = plans(flow)
     if plan.gaps or plan.gaps.outcomes:
         return None
@@ -119,8 +119,8 @@ def _of_flow(flow: Definition, plans: Plans, seen: set[Definition]) -> frozenset
         inside = None if info.flow is None else _of_flow(info.flow, plans, seen)
         if info.flow is not None and inside is None:
             return None
-        found |= _at(info) | (inside or frozenset()) | _raised(info.model.on_error)
-    return found | _raised(flow.on_error)
+        errors |= _at(info) | (inside or frozenset()) | _raised(info.model.on_error)
+    return errors | _raised(flow.on_error)
 
 
 def _raises_anything(info: Info) -> bool:
@@ -129,15 +129,19 @@ def _raises_anything(info: Info) -> bool:
     An error that a handler raises again from its own step is among the possible errors anyway.
     """
     handlers = info.model.on_error if isinstance(info.model.on_error, list) else []
-    again = [one.fail.error for one in handlers if one.fail is not None]
-    others = [one for one in again if one is not None and one.strip("${} ") != "error"]
+    again = [handler.fail.error for handler in handlers if handler.fail is not None]
+    others = [raised for raised in again if raised is not None and raised.strip("${} ") != "error"]
     return bool(others) or (isinstance(info.given, Fail) and info.given.error is not None)
 
 
 def _raised(handlers: object) -> set[str]:
     """Return the types that handlers raise in place of the handled error."""
     some = handlers if isinstance(handlers, list) else []
-    return {one.fail.type for one in some if one.fail is not None and one.fail.error is None}
+    return {
+        handler.fail.type
+        for handler in some
+        if handler.fail is not None and handler.fail.error is None
+    }
 
 
 def _at(info: Info) -> frozenset[str]:

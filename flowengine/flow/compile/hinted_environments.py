@@ -21,7 +21,7 @@ from flowengine.flow.models import Loc
 
 def inject(
     environments: EnvironmentDeclarations,
-    found: Callee,
+    callee: Callee,
     named: Mapping[str, Mapping[str, Any]],
     given: Collection[str],
     loc: Loc,
@@ -32,7 +32,7 @@ def inject(
 
     Args:
         environments: The environments of the file.
-        found: The callee of the function, with its named environments.
+        callee: The callee of the function, with its named environments.
         named: The environments that the step or tool names, by the names that it uses for them.
         given: Parameters that receive other values.
         loc: The step or tool, for messages.
@@ -42,9 +42,9 @@ def inject(
         The parameters for environments, including those without one.
     """
     taken = []
-    for parameter, hinted in found.hinted.items():
+    for parameter, hinted in callee.hinted.items():
         if parameter in named:
-            _check_named(environments, found, parameter, hinted, named[parameter], loc)
+            _check_named(environments, callee, parameter, hinted, named[parameter], loc)
             continue
         if parameter in given:
             continue
@@ -52,7 +52,7 @@ def inject(
         uses = {
             next(iter(use)): use
             for name, use in named.items()
-            if name in found.environments
+            if name in callee.environments
             and fits(environments.kind_of(next(iter(use))), hinted.classes)
         }
         if not uses and not hinted.only_named:
@@ -64,15 +64,15 @@ def inject(
             [use] = uses.values()
             used = environments.use(use, loc, environments.scope.view, by_tool=by_tool)
             if used is not None:
-                found.environments[parameter] = used
+                callee.environments[parameter] = used
         elif uses or hinted.required:
-            _report(environments, found, parameter, hinted, list(uses), loc)
+            _report(environments, callee, parameter, hinted, list(uses), loc)
     return taken
 
 
 def take_named(
     environments: EnvironmentDeclarations,
-    found: Callee,
+    callee: Callee,
     named: Mapping[str, Mapping[str, Any]],
     loc: Loc,
 ) -> None:
@@ -80,26 +80,26 @@ def take_named(
 
     Args:
         environments: The environments of the file.
-        found: The callee, with its named environments.
+        callee: The callee, with its named environments.
         named: As for `inject`.
         loc: The step or tool, for messages.
     """
-    for place, kind in found.opens.items():
+    for place, kind in callee.opens.items():
         if place in named:
             continue
         fitting = [name for name, use in named.items() if environments.kind_of(*use) == kind]
         if len(fitting) > 1:
-            message = f"{found.name} works in one environment of kind {kind!r}, and "
+            message = f"{callee.name} works in one environment of kind {kind!r}, and "
             message += f"{' and '.join(map(repr, fitting))} are such environments"
             hint = f"choose one with 'environments: {{{place}: {fitting[0]}}}'"
             environments.report.at("E402", message, (*loc, "environments"), hint)
-        elif fitting and fitting[0] in found.environments:
-            found.environments[place] = found.environments.pop(fitting[0])
+        elif fitting and fitting[0] in callee.environments:
+            callee.environments[place] = callee.environments.pop(fitting[0])
 
 
 def _check_named(
     environments: EnvironmentDeclarations,
-    found: Callee,
+    callee: Callee,
     parameter: str,
     hinted: Hinted,
     use: Mapping[str, Any],
@@ -111,24 +111,24 @@ def _check_named(
     if kind is None or fits(kind, hinted.classes) or not _may_fit(hinted.classes):
         return
     kinds = " or ".join(_kinds_of(hinted.classes))
-    message = f"the parameter {parameter!r} of {found.name} takes a {_words(hinted)}, "
+    message = f"the parameter {parameter!r} of {callee.name} takes a {_words(hinted)}, "
     message += f"and {name!r} is of kind {kind!r}"
     environments.report.at("E402", message, loc, f"give it one of kind {kinds}")
 
 
 def _words(hinted: Hinted) -> str:
-    return " or ".join(one.rpartition(".")[2] for one in hinted.classes)
+    return " or ".join(name.rpartition(".")[2] for name in hinted.classes)
 
 
 def _report(
     environments: EnvironmentDeclarations,
-    found: Callee,
+    callee: Callee,
     parameter: str,
     hinted: Hinted,
     candidates: list[str],
     loc: Loc,
 ) -> None:
-    message = f"the parameter {parameter!r} of {found.name} takes a {_words(hinted)}, "
+    message = f"the parameter {parameter!r} of {callee.name} takes a {_words(hinted)}, "
     if candidates:
         message += f"and {' and '.join(map(repr, candidates))} are such environments"
         hint = f"choose one with 'environments: {{{parameter}: {candidates[0]}}}'"
@@ -142,13 +142,15 @@ def _report(
 def _may_fit(classes: list[str]) -> bool:
     """Return whether an installed kind opens one of these classes."""
     return any(
-        fits(kind, [one]) for one in classes for kind in registry.kinds_from(one.rpartition(".")[0])
+        fits(kind, [name])
+        for name in classes
+        for kind in registry.kinds_from(name.rpartition(".")[0])
     )
 
 
 def _kinds_of(classes: list[str]) -> list[str]:
     """Return the kinds that open one of these classes, loading only the packages of the classes."""
-    packages = {one.partition(".")[0] for one in classes}
+    packages = {name.partition(".")[0] for name in classes}
     kinds = [kind for package in sorted(packages) for kind in registry.kinds_from(package)]
     return [kind for kind in kinds if fits(kind, classes)]
 
@@ -164,11 +166,11 @@ def fits(kind: str | None, classes: list[str]) -> bool:
         opened = registry.provider(kind).resource_types()
     except FlowEngineError:
         return False  # reported at the declaration
-    known = {_known_as(one) for each in opened for one in each.__mro__}
-    return any((one.partition(".")[0], one.rpartition(".")[2]) in known for one in classes)
+    known = {_known_as(base) for each in opened for base in each.__mro__}
+    return any((name.partition(".")[0], name.rpartition(".")[2]) in known for name in classes)
 
 
-def _known_as(one: type) -> tuple[str, str]:
+def _known_as(cls: type) -> tuple[str, str]:
     """Return package and name of a class, or nothing for a built-in one."""
-    package = one.__module__.partition(".")[0]
-    return ("", "") if package in sys.stdlib_module_names else (package, one.__name__)
+    package = cls.__module__.partition(".")[0]
+    return ("", "") if package in sys.stdlib_module_names else (package, cls.__name__)

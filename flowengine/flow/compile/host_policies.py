@@ -83,12 +83,12 @@ def compile_host_policies(path: str) -> HostPolicies:
     if diagnostics.errors:
         _refuse(source, diagnostics)
     rules = [
-        [[*one.verdict], one.agent, one.effect, one.environment, conditions.get(index)]
-        for index, one in enumerate(policies)
+        [[*policy.verdict], policy.agent, policy.effect, policy.environment, conditions.get(index)]
+        for index, policy in enumerate(policies)
     ]
     compiled: dict[str, Plain] = {"rules": rules, "expressions": expressions.records}
-    found = list(diagnostics)
-    return HostPolicies(compiled, found, render(found, source.files))
+    problems = list(diagnostics)
+    return HostPolicies(compiled, problems, render(problems, source.files))
 
 
 def _policies(source: Source, diagnostics: Diagnostics) -> list[Policy]:
@@ -114,5 +114,5 @@ def _policies(source: Source, diagnostics: Diagnostics) -> list[Policy]:
 
 
 def _refuse(source: Source, diagnostics: Diagnostics) -> NoReturn:
-    found = list(diagnostics)
-    raise FlowFileError(render(found, source.files), found)
+    problems = list(diagnostics)
+    raise FlowFileError(render(problems, source.files), problems)

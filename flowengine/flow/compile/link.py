@@ -43,7 +43,7 @@ class Block:
         if "compensate" in spec:
             moved["compensate"] = self._to(spec["compensate"])
         if "sources" in spec:
-            moved["sources"] = [self._to(one) for one in spec["sources"]]
+            moved["sources"] = [self._to(source) for source in spec["sources"]]
         if "forgets" in spec:
             moved["forgets"] = [self._to(one) for one in spec["forgets"]]
         if "split" in spec:
@@ -51,14 +51,14 @@ class Block:
         if "on_error" in spec:
             moved["on_error"] = self._handlers(spec["on_error"])
         if "targets" in spec.get("cancel", {}):
-            moved["cancel"]["targets"] = [self._to(one) for one in spec["cancel"]["targets"]]
+            moved["cancel"]["targets"] = [self._to(target) for target in spec["cancel"]["targets"]]
         return moved
 
     def body(self, spec: Any) -> Any:
         """Return a body with its numbers shifted."""
         moved = {**spec, "owner": self._to(spec["owner"])}
-        moved["steps"] = [self._to(one) for one in spec["steps"]]
-        moved["start"] = [self._to(one) for one in spec["start"]]
+        moved["steps"] = [self._to(step) for step in spec["steps"]]
+        moved["start"] = [self._to(step) for step in spec["start"]]
         if "final" in spec:
             moved["final"] = self._to(spec["final"])
         if "opens" in spec:
@@ -74,7 +74,7 @@ class Block:
             spec["defaults"] = [[name, self._part(value)] for name, value in flow["defaults"]]
         for section in ("outputs", "signals"):
             if flow.get(section):
-                spec[section] = {name: self._entry(one) for name, one in flow[section].items()}
+                spec[section] = {name: self._entry(value) for name, value in flow[section].items()}
         if flow.get("outcome"):
             spec["outcome"] = self._part(flow["outcome"])
         if flow.get("triggered"):
@@ -86,7 +86,8 @@ class Block:
     def _entry(self, entry: dict[str, Any]) -> dict[str, Any]:
         """Shift the expressions of an output or a signal, and keep its JSON Schema."""
         return {
-            key: self._part(one) if key in {"value", "key"} else one for key, one in entry.items()
+            key: self._part(value) if key in {"value", "key"} else value
+            for key, value in entry.items()
         }
 
     def _to(self, step: int) -> int:
@@ -104,16 +105,16 @@ class Block:
         return moved
 
     def _handlers(self, handlers: Any) -> Any:
-        moved = [self._part(one) for one in handlers]
-        for one in moved:
-            if "to" in one:
-                one["to"] = self._to(one["to"])
+        moved = [self._part(handler) for handler in handlers]
+        for steps in moved:
+            if "to" in steps:
+                steps["to"] = self._to(steps["to"])
         return moved
 
     def _part(self, node: Any) -> Any:
         """Return a part of a flow with its expressions shifted."""
         if isinstance(node, dict):
-            return {key: self._keyed(key, one) for key, one in node.items()}
+            return {key: self._keyed(key, value) for key, value in node.items()}
         if not isinstance(node, list):
             return node
         match node:
@@ -122,14 +123,13 @@ class Block:
             case ["expr", int(number)]:
                 return ["expr", number + self.expressions]
             case ["text" | "secret" as tag, list(parts)]:
-                return [
-                    tag, [one + self.expressions if isinstance(one, int) else one for one in parts]
-                ]  # fmt: skip
+                moved = self.expressions
+                return [tag, [p + moved if isinstance(p, int) else p for p in parts]]
             case ["list" | "with" | "arguments" as tag, list(items)]:
-                return [tag, [self._part(one) for one in items]]
+                return [tag, [self._part(item) for item in items]]
             case ["map", dict(entries)]:
-                return ["map", {key: self._part(one) for key, one in entries.items()}]
-        return [self._part(one) for one in node]
+                return ["map", {key: self._part(entry) for key, entry in entries.items()}]
+        return [self._part(item) for item in node]
 
     def _keyed(self, key: str, node: Any) -> Any:
         if key in OPAQUE:
@@ -177,20 +177,22 @@ def alone(flow: CompiledFlow, number: int) -> CompiledFlow:
     """
     specs: list[Any] = [_main_spec(flow), *flow.get("flows", [])]
     order = [number]
-    for one in order:  # the list grows during the loop
-        first, end = specs[one]["steps"]
+    for definition in order:  # the list grows during the loop
+        first, end = specs[definition]["steps"]
         called = [_called(flow, step) for step in flow["steps"][first:end]]
-        called += specs[one].get("notifies", ())
+        called += specs[definition].get("notifies", ())
         order += [other for other in dict.fromkeys(called) if other >= 0 and other not in order]
     parts = []
-    for one in order:
-        spec = specs[one]
+    for definition in order:
+        spec = specs[definition]
         (step, steps), (body, bodies), (start, end) = (
             spec[key] for key in ("steps", "bodies", "expressions")
         )
         own = [
-            _running(one, order.index(_called(flow, one))) if _called(flow, one) >= 0 else one
-            for one in flow["steps"][step:steps]
+            _running(inner, order.index(_called(flow, inner)))
+            if _called(flow, inner) >= 0
+            else inner
+            for inner in flow["steps"][step:steps]
         ]
         inside = [{k: v for k, v in b.items() if k != "flow"} for b in flow["bodies"][body:bodies]]
         back, sends = (
@@ -258,9 +260,9 @@ def _joined(whole: Any, parts: list[_Part]) -> CompiledFlow:
         )
         starts = [len(steps), len(bodies), len(expressions)]
         first_body.append(len(bodies))
-        steps += [block.step(one) for one in part.steps]
+        steps += [block.step(step) for step in part.steps]
         mark = {"flow": number} if number else {}
-        bodies += [{**block.body(one), **mark} for one in part.bodies]
+        bodies += [{**block.body(body), **mark} for body in part.bodies]
         expressions += part.expressions
         ends = [len(steps), len(bodies), len(expressions)]
         spec: dict[str, Any] = {"id": part.name, "version": part.flow.get("version", "0")}

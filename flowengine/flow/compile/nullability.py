@@ -73,7 +73,7 @@ def several_ways_out(group: str, lasts: Iterable[str], giving: Iterable[str]) ->
     names = [repr(one) for one in lasts]
     listed = f"{', '.join(names[:-1])} and {names[-1]}"
     message = f"{group!r} has no output, because {listed} lead out of it: it is null, whichever ran"
-    outputs = [f"steps.{one}.output" for one in giving]
+    outputs = [f"steps.{source}.output" for source in giving]
     expression = (
         f"default({', '.join(reversed(outputs))})" if len(outputs) > 1 else "".join(outputs)
     )

@@ -37,13 +37,13 @@ class Ambiguous(Exception):
 
 
 def taken(
-    environments: EnvironmentDeclarations, found: Callee, model: Tool, offered: Uses
+    environments: EnvironmentDeclarations, callee: Callee, model: Tool, offered: Uses
 ) -> dict[str, Plain]:
     """Return the environment settings of a step that calls a tool: `in`, `environments`.
 
     Args:
         environments: The environments of the file of both.
-        found: The tool.
+        callee: The tool.
         model: Its declaration.
         offered: The offered environments.
 
@@ -53,11 +53,11 @@ def taken(
     Raises:
         Ambiguous: It works in one environment, and several of them fit.
     """
-    if found.step_kind.in_environment:
-        return _place(environments, found, model, offered)
-    if not found.step_kind.takes_arguments or found.flow is not None:
+    if callee.step_kind.in_environment:
+        return _place(environments, callee, model, offered)
+    if not callee.step_kind.takes_arguments or callee.flow is not None:
         return {}
-    uses = {**_named(model, offered), **_by_parameter(environments, found, model, offered)}
+    uses = {**_named(model, offered), **_by_parameter(environments, callee, model, offered)}
     return {"environments": uses} if uses else {}
 
 
@@ -85,14 +85,18 @@ def taken_by_brought(
 
 
 def _place(
-    environments: EnvironmentDeclarations, found: Callee, model: Tool, offered: Uses
+    environments: EnvironmentDeclarations, callee: Callee, model: Tool, offered: Uses
 ) -> dict[str, Plain]:
     """Return the environment of a tool that runs a command, unless the tool sets it."""
     given = next(iter(model.kinds.values()), None)
     says_where = isinstance(given, dict) and "in" in given
-    if says_where or found.task.get("in") != HOST:
+    if says_where or callee.task.get("in") != HOST:
         return {}
-    places = [one for one in offered.values() if _runs_programs(environments, _name(one))]
+    places = [
+        environment
+        for environment in offered.values()
+        if _runs_programs(environments, _name(environment))
+    ]
     use = _only(places)
     return {} if use is None else {"in": use}
 
@@ -108,33 +112,33 @@ def _named(model: Tool, offered: Uses) -> dict[str, Plain]:
 
 
 def _by_parameter(
-    environments: EnvironmentDeclarations, found: Callee, model: Tool, offered: Uses
+    environments: EnvironmentDeclarations, callee: Callee, model: Tool, offered: Uses
 ) -> dict[str, Plain]:
     """Return those that a function takes: by name, by type, or all."""
-    own = {*(model.environments or {}), *model.bind, *_settled(environments, found, model)}
-    properties = (found.args or {}).get("properties", {})
+    own = {*(model.environments or {}), *model.bind, *_settled(environments, callee, model)}
+    properties = (callee.args or {}).get("properties", {})
     kinds = {name: environments.kind_of(_name(use)) for name, use in offered.items()}
     uses: dict[str, Plain] = {}
     for name, use in offered.items():
-        hinted = found.hinted.get(name)
-        parameter = name in properties or name in found.environments
+        hinted = callee.hinted.get(name)
+        parameter = name in properties or name in callee.environments
         untyped = properties.get(name, {}).keys() <= {"description"}
         suits = untyped if hinted is None else fits(kinds[name], hinted.classes)
         if name not in own and parameter and suits:
             uses[name] = dict(use)
-    for argument, known in found.hinted.items():
+    for argument, known in callee.hinted.items():
         fitting = [use for name, use in offered.items() if fits(kinds[name], known.classes)]
         if argument not in own and argument not in uses and len(fitting) == 1:
             uses[argument] = dict(fitting[0])
-    if found.takes_resources:
+    if callee.takes_resources:
         uses |= {name: dict(use) for name, use in offered.items() if name not in {*uses, *own}}
     return uses
 
 
-def _settled(environments: EnvironmentDeclarations, found: Callee, model: Tool) -> Iterator[str]:
+def _settled(environments: EnvironmentDeclarations, callee: Callee, model: Tool) -> Iterator[str]:
     """Yield the parameters that receive an environment named by the tool itself."""
     kinds = [environments.kind_of(_name(use)) for use in (model.environments or {}).values()]
-    for argument, known in found.hinted.items():
+    for argument, known in callee.hinted.items():
         if any(fits(kind, known.classes) for kind in kinds):
             yield argument
 

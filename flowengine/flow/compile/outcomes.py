@@ -50,7 +50,9 @@ def outcomes(info: Info) -> Outcomes:
         plain = [*plain, "skipped"]
     if model.on_error == "continue":
         plain = [*plain, FAILED]
-    elif isinstance(model.on_error, list) and any(one.has("output") for one in model.on_error):
+    elif isinstance(model.on_error, list) and any(
+        handler.has("output") for handler in model.on_error
+    ):
         plain = list(dict.fromkeys([*plain, "ok"]))
     return Outcomes(plain, raising)
 

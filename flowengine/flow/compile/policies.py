@@ -43,25 +43,25 @@ class Policies:
             call: The call.
         """
         own = self.scope.file
-        found = []
+        policies = []
         for file in self.scope.others.files.around(own):
             before = own.prefix.removeprefix(file.prefix)
             rules = list(self._fitting(file, call, before))
             if rules:
-                found.append(in_order(rules))
-        return found
+                policies.append(in_order(rules))
+        return policies
 
     def within(self) -> list[list[RuleSpec]]:
         """Return all rules of the enclosing files, for the calls of agents that a step starts.
 
         These calls are not known before they are made.
         """
-        found = []
+        policies = []
         for file in self.scope.others.files.around(self.scope.file):
             rules = [self._within(file, index) for index in range(len(file.model.policies))]
             if rules:
-                found.append(in_order(rules))
-        return found
+                policies.append(in_order(rules))
+        return policies
 
     def _within(self, file: FlowFile, index: int) -> RuleSpec:
         policy = file.model.policies[index]
@@ -164,7 +164,7 @@ class Policies:
         known = [*known_names(file, "tools"), *brought_tools(), *_names_for_agents(file)]
         if ":" in name:
             return True  # the path of a function, which a step may call without a tool
-        return name in known or any(name.startswith(f"{one}.") for one in known)
+        return name in known or any(name.startswith(f"{prefix}.") for prefix in known)
 
 
 def _names_for_agents(file: FlowFile, prefix: str = "") -> Iterator[str]:

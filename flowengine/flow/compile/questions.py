@@ -45,9 +45,11 @@ def asked(
         parts["remind"] = together({"every": expressions.value(given.remind.every, loc, view)})
     if given.escalate:
         parts["escalate"] = _together_list(
-            [_escalation(expressions, one, view) for one in given.escalate]
+            [_escalation(expressions, escalation, view) for escalation in given.escalate]
         )
-    parts["choices"] = _together_list([_choice(expressions, one, view) for one in given.choices])
+    parts["choices"] = _together_list(
+        [_choice(expressions, choice, view) for choice in given.choices]
+    )
     if given.form is not None:
         parts["form"] = constant(with_type(given.form))
     if notifies:

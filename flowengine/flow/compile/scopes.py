@@ -54,10 +54,10 @@ def state_of(model: Definition) -> Schema:
 def _declared(model: Definition, section: str, schemas: dict[str, Schema]) -> Schema:
     """Return the schema of a section. Parts left out because of errors may have any type."""
     loc = (*model.loc, section)
-    unread = [one for one in model.unread if one[: len(loc)] == loc]
+    unread = [place for place in model.unread if place[: len(loc)] == loc]
     if loc in unread:
         return UNKNOWN
-    return closed({**{str(one[len(loc)]): UNKNOWN for one in unread}, **schemas})
+    return closed({**{str(place[len(loc)]): UNKNOWN for place in unread}, **schemas})
 
 
 class Scopes:

@@ -80,11 +80,11 @@ class SignalTypes:
 
     def _at(self, info: Info) -> frozenset[int]:
         arriving = [self._from(info, source) for source in info.spec["sources"]]
-        found: frozenset[int] = frozenset().union(*arriving)
+        messages: frozenset[int] = frozenset().union(*arriving)
         waits_for_all = info.spec.get("join", {}).get("kind") == "all"
-        if waits_for_all and any(one and NO_MESSAGE not in one for one in arriving):
-            return found - {NO_MESSAGE}
-        return found
+        if waits_for_all and any(messages and NO_MESSAGE not in messages for messages in arriving):
+            return messages - {NO_MESSAGE}
+        return messages
 
     def _from(self, info: Info, source: int) -> frozenset[int]:
         assert self._begun is not None

@@ -38,9 +38,9 @@ class Starts:
     def compiled(self, given: Iterable[Start]) -> list[dict[str, Any]]:
         """Return the compiled entries."""
         return [
-            self._signal(one) if one.signal is not None else self._schedule(one)
-            for one in given
-            if one.signal is not None or one.schedule is not None
+            self._signal(item) if item.signal is not None else self._schedule(item)
+            for item in given
+            if item.signal is not None or item.schedule is not None
         ]
 
     def _signal(self, given: Start) -> dict[str, Any]:

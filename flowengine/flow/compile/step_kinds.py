@@ -76,118 +76,118 @@ class StepKinds:
             The callee, compiled for this one use. None if it would run a flow that cannot be
             generated.
         """
-        found = Callee(kind, {}, UNKNOWN, args)
+        callee = Callee(kind, {}, UNKNOWN, args)
         try:
-            step_kind = found.step_kind = registry.kind_class(kind)
+            step_kind = callee.step_kind = registry.kind_class(kind)
         except FlowEngineError as error:
             self.report.at("E401", error.message, loc, error.hint, key=True)
-            return found
+            return callee
         if generates(kind):
-            return self._generated(found, config, loc)
-        found.meters = _meters(step_kind)
+            return self._generated(callee, config, loc)
+        callee.meters = _meters(step_kind)
         view = view.having({"idempotency_key": TEXT})
         if isinstance(config, dict):
-            found.returns = dict(step_kind.output_of(config))
-            found.default_effect = step_kind.effect_of(config)
-            found.reads = sorted(step_kind.reads(config))
-            self._configuration(found, config, loc, view)
+            callee.returns = dict(step_kind.output_of(config))
+            callee.default_effect = step_kind.effect_of(config)
+            callee.reads = sorted(step_kind.reads(config))
+            self._configuration(callee, config, loc, view)
         else:
-            found.returns, found.default_effect = dict(step_kind.output()), step_kind.effect
-            found.input = self.expressions.value(config, loc, view)
+            callee.returns, callee.default_effect = dict(step_kind.output()), step_kind.effect
+            callee.input = self.expressions.value(config, loc, view)
         if step_kind.in_environment:
-            self._place(found, config if isinstance(config, dict) else {}, loc, view, in_)
-        return found
+            self._place(callee, config if isinstance(config, dict) else {}, loc, view, in_)
+        return callee
 
     def _configuration(
-        self, found: Callee, config: Mapping[str, Any], loc: Loc, view: VisibleNames
+        self, callee: Callee, config: Mapping[str, Any], loc: Loc, view: VisibleNames
     ) -> None:
         """Compile a configuration: constants into the task, other keys into the input."""
-        step_kind = found.step_kind
+        step_kind = callee.step_kind
         fixed, secret = step_kind.constants, step_kind.secrets
-        found.task = {key: value for key, value in config.items() if key in fixed}
-        self._check_constants(found, loc)
+        callee.task = {key: value for key, value in config.items() if key in fixed}
+        self._check_constants(callee, loc)
         parts = {
             key: self.expressions.value(value, (*loc, key), view, secrets=key in secret)
             for key, value in config.items()
             if key not in fixed and not (key == "in" and step_kind.in_environment)
         }
         if step_kind.takes_arguments:
-            found.configuration = together(parts) if parts else None
-            self._signature(found, config, loc)
+            callee.configuration = together(parts) if parts else None
+            self._signature(callee, config, loc)
             return
-        found.input = together(parts)
-        if found.args is not None:
-            found.task["schema"] = found.args
+        callee.input = together(parts)
+        if callee.args is not None:
+            callee.task["schema"] = callee.args
 
-    def _generated(self, found: Callee, config: Any, loc: Loc) -> Callee | None:
+    def _generated(self, callee: Callee, config: Any, loc: Loc) -> Callee | None:
         """Adopt the flow that a kind generates, and its values from the file."""
         others = self.scope.others
-        flow = others.generate(found.kind, config, self.scope.file, loc)
-        found.task = dict(config) if isinstance(config, dict) else {}
-        self._signature(found, config, loc)
-        if flow is None and others.is_generating(found.kind, config, self.scope.file):
-            return found  # it is examined while the flow that calls it is being generated
+        flow = others.generate(callee.kind, config, self.scope.file, loc)
+        callee.task = dict(config) if isinstance(config, dict) else {}
+        self._signature(callee, config, loc)
+        if flow is None and others.is_generating(callee.kind, config, self.scope.file):
+            return callee  # it is examined while the flow that calls it is being generated
         if flow is None or flow.generated is None:
             return None
-        found.flow, found.returns = flow, dict(flow.generated.returns)
+        callee.flow, callee.returns = flow, dict(flow.generated.returns)
         with self.scope.noting_inputs() as named:
             given = flow.generated.given.items()
-            found.given = {name: self._given(one, loc) for name, one in given}
-        found.names_inputs = bool(named)
-        return found
+            callee.given = {name: self._given(one, loc) for name, one in given}
+        callee.names_inputs = bool(named)
+        return callee
 
     def _given(self, given: Given | Mapping[str, Given], loc: Loc) -> TypedValue:
         """Compile a value that a file passes to a generated flow. `loc` is the place of its use."""
         if not isinstance(given, Given):
-            return together({name: self._given(one, loc) for name, one in given.items()})
+            return together({name: self._given(value, loc) for name, value in given.items()})
         there = self.scope.of_file(given.home.file)  # type: ignore[attr-defined]
         with there.noting_inputs() as named:
-            found = there.expressions.value(given.value, given.loc, there.own_view)
+            typed = there.expressions.value(given.value, given.loc, there.own_view)
         if named and not self.scope.sees_inputs_of(there.file):
             section, name = given.loc[:2]
             model = getattr(there.model, str(section))[name]
             self.scope.refuse_inputs(there.file, model, str(name), loc)
-        return found
+        return typed
 
     # Calls with arguments
 
-    def _signature(self, found: Callee, config: Mapping[str, Any], loc: Loc) -> None:
+    def _signature(self, callee: Callee, config: Mapping[str, Any], loc: Loc) -> None:
         """Adopt the kind's signature of the callee."""
-        signature = self._signature_of(found, config, loc)
+        signature = self._signature_of(callee, config, loc)
         if signature is None:
             return
         args, returns = signature.args, signature.returns
-        found.task |= signature.task
-        found.description = signature.description
-        found.takes_resources = signature.takes_resources
-        if found.args is None:
-            found.args = args
-        found.opens = dict(signature.opens)
+        callee.task |= signature.task
+        callee.description = signature.description
+        callee.takes_resources = signature.takes_resources
+        if callee.args is None:
+            callee.args = args
+        callee.opens = dict(signature.opens)
         required = (args or {}).get("required", ())
-        found.hinted = {
+        callee.hinted = {
             name: Hinted(list(classes), name in required)
             for name, classes in signature.environments.items()
         } | {
             name: Hinted(list(classes), required=False, only_named=True)
             for name, classes in signature.optional_environments.items()
         }
-        if found.args is not None:
-            found.task["schema"] = found.args
+        if callee.args is not None:
+            callee.task["schema"] = callee.args
         taken = _hinted_floats(args)
         if taken:
-            found.task["floats"] = taken
+            callee.task["floats"] = taken
         if returns is not None:
-            found.returns = found.task["returns"] = returns
+            callee.returns = callee.task["returns"] = returns
 
     def _signature_of(
-        self, found: Callee, config: Mapping[str, Any], loc: Loc
+        self, callee: Callee, config: Mapping[str, Any], loc: Loc
     ) -> CallSignature | None:
         """Return the signature of the callee, read once, or None if it was reported."""
-        key = (found.kind, repr(config))
+        key = (callee.kind, repr(config))
         if key not in self._signatures:
             self._signatures[key] = None
             try:
-                signature = found.step_kind.signature(config, self.folder)
+                signature = callee.step_kind.signature(config, self.folder)
             except SignatureError as error:
                 self.report.at("E401", error.message, loc, error.hint)
             else:
@@ -199,14 +199,14 @@ class StepKinds:
 
     def _place(
         self,
-        found: Callee,
+        callee: Callee,
         config: Mapping[str, Any],
         loc: Loc,
         view: VisibleNames,
         in_: Mapping[str, Any] | None,
     ) -> None:
         """Set the environment in which it works, and check the command that it runs there."""
-        command = found.step_kind.command
+        command = callee.step_kind.command
         if command is not None:
             self._check_code(config.get(command), (*loc, command))
         defaults = self.scope.model.defaults
@@ -217,25 +217,25 @@ class StepKinds:
             ({HOST: {}}, loc),
         ]
         use, at = next((use, at) for use, at in choices if use)
-        self.environments.work_in(found, use, at, view)
-        if found.task["in"] == HOST and command is not None:
+        self.environments.work_in(callee, use, at, view)
+        if callee.task["in"] == HOST and command is not None:
             self._check_command(config.get(command), (*loc, command))
 
     # Checks
 
-    def _check_constants(self, found: Callee, loc: Loc) -> None:
+    def _check_constants(self, callee: Callee, loc: Loc) -> None:
         """Refuse expressions in constants, and unescape their text.
 
         Text in generated flows is used unchanged.
         """
-        if "generated" in found.step_kind.places:
+        if "generated" in callee.step_kind.places:
             return
-        for key, value in found.task.items():
+        for key, value in callee.task.items():
             for place, text in _texts(value, (*loc, key)):
                 if has_expression(text):
                     message = f"an expression is not allowed in {key!r}"
-                    self.report.at("E306", message, place, found.step_kind.constants_hint)
-        found.task = plain_text(found.task)
+                    self.report.at("E306", message, place, callee.step_kind.constants_hint)
+        callee.task = plain_text(callee.task)
 
     def _check_command(self, argv: Any, loc: Loc) -> None:
         """Refuse a command on the host that is determined by a value (E407)."""
@@ -252,8 +252,8 @@ class StepKinds:
             return
         words = [word if isinstance(word, str) else "" for word in argv]
         for at, word in enumerate(words[:-1]):
-            named = [one.rpartition("/")[2] for one in words[:at]]
-            interpreter = next((INTERPRETERS[one] for one in named if one in INTERPRETERS), None)
+            named = [word.rpartition("/")[2] for word in words[:at]]
+            interpreter = next((INTERPRETERS[name] for name in named if name in INTERPRETERS), None)
             if interpreter is None or not re.fullmatch(interpreter, word):
                 continue
             if has_expression(words[at + 1]):
@@ -278,15 +278,15 @@ def _meters(step_kind: type[StepKind]) -> dict[str, Plain] | None:
     }
 
 
-def configuration_and_arguments(found: Callee, parts: dict[str, TypedValue]) -> TypedValue:
+def configuration_and_arguments(callee: Callee, parts: dict[str, TypedValue]) -> TypedValue:
     """Return the input of a kind that takes arguments.
 
     Args:
-        found: The callee.
+        callee: The callee.
         parts: `args`, and `bind` if the flow fixes arguments.
     """
-    if found.configuration is not None:
-        parts = {**parts, "configuration": found.configuration}
+    if callee.configuration is not None:
+        parts = {**parts, "configuration": callee.configuration}
     return together(parts)
 
 
@@ -305,7 +305,7 @@ def _texts(value: Plain, loc: Loc) -> list[tuple[Loc, str]]:
     if isinstance(value, str):
         return [(loc, value)]
     if isinstance(value, dict):
-        return [found for key, one in value.items() for found in _texts(one, (*loc, key))]
+        return [text for key, entry in value.items() for text in _texts(entry, (*loc, key))]
     if isinstance(value, list):
-        return [found for index, one in enumerate(value) for found in _texts(one, (*loc, index))]
+        return [text for index, item in enumerate(value) for text in _texts(item, (*loc, index))]
     return []

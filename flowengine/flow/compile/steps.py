@@ -197,8 +197,12 @@ class StepCompiler:
             effect="idempotent",
             at=[place.line, place.column],
         )
-        give(hidden, ["const", None], {name: one.use for name, one in environments.items()})
-        if later := [name for name, one in environments.items() if not one.waits]:
+        give(
+            hidden,
+            ["const", None],
+            {name: environment.use for name, environment in environments.items()},
+        )
+        if later := [name for name, environment in environments.items() if not environment.waits]:
             hidden["task"] = {"background": later}
         self.plan.body(0)["opens"] = len(self.plan.flow["steps"])
         self.plan.flow["steps"].append(hidden)
@@ -557,7 +561,7 @@ def _renew(spec: StepSpec, anew: Mapping[str, Sequence[str]]) -> None:
     if not anew:
         return
     tag, content = spec["input"]
-    parts = {name: [tag, one] for name, one in content.items()} if tag == "const" else content
+    parts = {name: [tag, value] for name, value in content.items()} if tag == "const" else content
     spec["input"] = ["map", {**parts, **{name: ["given", [*path]] for name, path in anew.items()}}]
 
 

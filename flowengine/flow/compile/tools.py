@@ -138,24 +138,24 @@ class Tools:
         task: dict[str, Plain] = {"tool": name, "schema": tool["args"]}
         step_kind = registry.kind_class(kind)
         effect = tool["effect"]
-        found = Callee(kind, task, tool["returns"], tool["args"], step_kind, effect=effect)
+        callee = Callee(kind, task, tool["returns"], tool["args"], step_kind, effect=effect)
         kind_of_place = tool.get("environment")
         if kind_of_place is not None:
-            found.opens[kind_of_place] = kind_of_place
-            self._open(found, kind_of_place, kind_of_place, loc)
+            callee.opens[kind_of_place] = kind_of_place
+            self._open(callee, kind_of_place, kind_of_place, loc)
         optional = tool.get("optional", False)
-        found.hinted = {
+        callee.hinted = {
             place: Hinted([*classes], required=not optional, only_named=optional)
             for place, classes in tool.get("environments", {}).items()
         }
-        found.declared = False
-        return found
+        callee.declared = False
+        return callee
 
-    def _open(self, found: Callee, name: str, kind: str, loc: Loc) -> None:
+    def _open(self, callee: Callee, name: str, kind: str, loc: Loc) -> None:
         """Add an environment that is opened without being declared."""
         used = self.environments.of_kind(kind, loc)
         if used is not None:
-            found.environments[name] = used
+            callee.environments[name] = used
 
     def of_flow(self, name: str, loc: Loc) -> Callee | None:
         """Return a flow as a callee, or None after reporting that it does not exist.
@@ -167,8 +167,8 @@ class Tools:
         flow = self.others.find(self.file, name, loc)
         if flow is None:
             return None
-        found = Callee("flow", {}, self.others.outputs(flow), arguments_of(flow), flow=flow)
-        return found
+        callee = Callee("flow", {}, self.others.outputs(flow), arguments_of(flow), flow=flow)
+        return callee
 
     def of_file(self, file: FlowFile) -> Tools:
         """Return the tools of a file, for the flow that uses these."""
@@ -208,66 +208,66 @@ class Tools:
         args = self._with_bound(model, kind)
         bind = self._bound(model)
         view = self._seeing_arguments(args, bind)
-        found = self.kinds.compile(kind, config, (*model.loc, kind), view, args=args)
-        if found is None:
+        callee = self.kinds.compile(kind, config, (*model.loc, kind), view, args=args)
+        if callee is None:
             return None
-        found.bind = bind
-        if found.flow is not None:
+        callee.bind = bind
+        if callee.flow is not None:
             hint = "its arguments and result are those of its target"
             keys = ("environments", *_OF_A_CALL)
             self._has_none(model, f"a tool that is an {kind}", keys, hint)
-            self._describe(found, model)
-            return found
+            self._describe(callee, model)
+            return callee
         if model.returns is not None:
-            found.returns = found.task["returns"] = model.returns
-        self._environments(found, model)
-        self._describe(found, model)
-        self._address(found, config, (*model.loc, kind))
-        return found
+            callee.returns = callee.task["returns"] = model.returns
+        self._environments(callee, model)
+        self._describe(callee, model)
+        self._address(callee, config, (*model.loc, kind))
+        return callee
 
-    def _address(self, found: Callee, config: Any, loc: Loc) -> None:
+    def _address(self, callee: Callee, config: Any, loc: Loc) -> None:
         """Record the address of requests.
 
         Arguments that determine the server of a secret are E410.
         """
-        found.address = found.step_kind.address(config) if isinstance(config, dict) else None
-        chosen = found.chosen_host()
-        works_in_environment = bool(found.hinted or found.environments)
-        if chosen is not None and found.has_secret and not works_in_environment:
+        callee.address = callee.step_kind.address(config) if isinstance(config, dict) else None
+        chosen = callee.chosen_host()
+        works_in_environment = bool(callee.hinted or callee.environments)
+        if chosen is not None and callee.has_secret and not works_in_environment:
             message = f"'{chosen}' decides which server is sent a secret"
             self.report.at("E410", message, (*loc, "url"), NO_HOST)
 
-    def _environments(self, found: Callee, model: Tool) -> None:
+    def _environments(self, callee: Callee, model: Tool) -> None:
         """Add the environments of a tool."""
         for name, use in (model.environments or {}).items():
-            view = self.view.having({"args": found.args or UNKNOWN})
+            view = self.view.having({"args": callee.args or UNKNOWN})
             used = self.environments.use(use, (*model.loc, "environments"), view, by_tool=True)
             if used is not None:
-                found.environments[name] = used
-        if found.step_kind.takes_arguments:
+                callee.environments[name] = used
+        if callee.step_kind.takes_arguments:
             named = model.environments or {}
-            taken = inject(self.environments, found, named, model.bind, model.loc, by_tool=True)
-            found.hide([*named, *taken])
-        take_named(self.environments, found, model.environments or {}, model.loc)
-        for name, kind in found.opens.items():
-            if name not in found.environments:
-                self._open(found, name, kind, model.loc)
+            taken = inject(self.environments, callee, named, model.bind, model.loc, by_tool=True)
+            callee.hide([*named, *taken])
+        take_named(self.environments, callee, model.environments or {}, model.loc)
+        for name, kind in callee.opens.items():
+            if name not in callee.environments:
+                self._open(callee, name, kind, model.loc)
 
     def _flow(self, model: Tool, name: str) -> Callee | None:
         """Return a flow in the form of a tool."""
-        found = self.of_flow(name, (*model.loc, "flow"))
-        if found is None:
+        callee = self.of_flow(name, (*model.loc, "flow"))
+        if callee is None:
             return None
         hint = "its arguments and result are the inputs and outputs of the flow"
         self._has_none(model, "a tool that is a flow", _OF_A_CALL, hint)
-        self._describe(found, model)
-        for argument, typed in (found.bind or {}).items():
+        self._describe(callee, model)
+        for argument, typed in (callee.bind or {}).items():
             loc = (*model.loc, "bind", argument)
             if typed.value[0] == "secret":
                 self.report.at("E403", "a secret cannot be an input of a flow", loc, NO_INPUT)
-            elif argument not in (found.args or {}).get("properties", {}):
+            elif argument not in (callee.args or {}).get("properties", {}):
                 self.report.at("E402", f"the flow has no input {argument!r}", loc, key=True)
-        return found
+        return callee
 
     def _server(self, name: str, model: Tool, server: Server, tool: str) -> Callee | None:
         """Return a tool of a server: a call in the session with the server."""
@@ -278,11 +278,11 @@ class Tools:
         if session is None:
             return None
         place = f"tools.{name}"
-        found = Callee(server.kind, {"server": place, "tool": tool}, UNKNOWN)
-        found.step_kind = registry.kind_class(server.kind)
-        found.environments[place] = session
-        self._describe(found, model)
-        return found
+        callee = Callee(server.kind, {"server": place, "tool": tool}, UNKNOWN)
+        callee.step_kind = registry.kind_class(server.kind)
+        callee.environments[place] = session
+        self._describe(callee, model)
+        return callee
 
     def _has_none(self, model: Tool, what: str, keys: Iterable[str], hint: str) -> None:
         for key in keys:
@@ -290,24 +290,24 @@ class Tools:
                 message = f"{what} has no {key!r}"
                 self.report.at("E103", message, (*model.loc, key), hint, key=True)
 
-    def _describe(self, found: Callee, model: Tool) -> None:
+    def _describe(self, callee: Callee, model: Tool) -> None:
         """Add the settings of a declaration besides its kind."""
-        if found.bind is None:
-            found.bind = self._bound(model)
+        if callee.bind is None:
+            callee.bind = self._bound(model)
         if model.idempotency_key is not None:
-            view = self._seeing_arguments(found.args, found.bind)
+            view = self._seeing_arguments(callee.args, callee.bind)
             loc = (*model.loc, "idempotency_key")
-            found.key = self.expressions.value(model.idempotency_key, loc, view).value
+            callee.key = self.expressions.value(model.idempotency_key, loc, view).value
         if model.approval is not None:
-            found.approval = self._approval(found, model, model.approval)
-        found.effect, found.retry, found.timeout = model.effect, model.retry, model.timeout
-        found.on_crash = model.on_crash
+            callee.approval = self._approval(callee, model, model.approval)
+        callee.effect, callee.retry, callee.timeout = model.effect, model.retry, model.timeout
+        callee.on_crash = model.on_crash
         if model.preview is not None:
-            found.preview = self._preview(model.preview, (*model.loc, "preview"))
-        found.identity = _version(found, model)
+            callee.preview = self._preview(model.preview, (*model.loc, "preview"))
+        callee.identity = _version(callee, model)
         if model.limits is not None:
             limits = {"output": model.limits.output, "calls": model.limits.calls}
-            found.limits = {key: most for key, most in limits.items() if most is not None}
+            callee.limits = {key: most for key, most in limits.items() if most is not None}
 
     def _bound(self, model: Tool) -> dict[str, TypedValue]:
         """Return the arguments that the flow fixes."""
@@ -328,10 +328,10 @@ class Tools:
         return self.view.having({"args": args or UNKNOWN}, hidden)
 
     def _approval(
-        self, found: Callee, model: Tool, given: AskBeforeCall
+        self, callee: Callee, model: Tool, given: AskBeforeCall
     ) -> dict[str, TypedValue] | None:
         """Return the approval required before a tool is called."""
-        known = None if found.args is None else found.args.get("properties", {})
+        known = None if callee.args is None else callee.args.get("properties", {})
         for index, name in enumerate(given.edit if isinstance(given.edit, list) else ()):
             loc = (*given.loc, "edit", index)
             if name in model.bind:
@@ -340,18 +340,18 @@ class Tools:
             elif known is not None and name not in known:
                 hint = did_you_mean(name, known)
                 self.report.at("E402", f"the tool has no argument {name!r}", loc, hint)
-        view = self._seeing_arguments(found.args, found.bind or {}).having({"calls": CALLS})
+        view = self._seeing_arguments(callee.args, callee.bind or {}).having({"calls": CALLS})
         parts = asked_before_call(self.expressions, given, view, self.scope.notifications(given))
         if parts is None:
             return None
-        return {**parts, "version": constant(_version(found, model))}
+        return {**parts, "version": constant(_version(callee, model))}
 
     def _preview(self, function: str, loc: Loc) -> dict[str, Plain] | None:
         """Return the function that describes the effect of a call, or None after an error."""
-        found = self.function(function, loc)
-        if found is None:
+        callee = self.function(function, loc)
+        if callee is None:
             return None
-        if found.args is not None and len(found.args.get("properties", ())) != 1:
+        if callee.args is not None and len(callee.args.get("properties", ())) != 1:
             message = f"{function!r} cannot be a preview: it has to take exactly one argument"
             hint = "let it take the arguments of the call as one dict: def preview(args)"
             self.report.at("E402", message, loc, hint)
@@ -360,12 +360,12 @@ class Tools:
     def function(self, function: str, loc: Loc) -> Signature | None:
         """Return the signature of a function from its source, or None if errors were reported."""
         try:
-            found = derive(function, self.file.folder)
+            signature = derive(function, self.file.folder)
         except SignatureError as error:
             self.report.at("E401", error.message, loc, error.hint)
             return None
-        self.others.read.update(dict.fromkeys(found.paths))
-        return found
+        self.others.read.update(dict.fromkeys(signature.paths))
+        return signature
 
     def _with_bound(self, model: Tool, kind: str) -> Schema | None:
         """Return the schema of the arguments, including those fixed by the flow.
@@ -383,17 +383,17 @@ class Tools:
         self.function(function, loc)
         return {"python": function, "folder": self.file.folder}
 
-    def check_arguments(self, found: Callee, given: Arguments, loc: Loc, name: str) -> None:
+    def check_arguments(self, callee: Callee, given: Arguments, loc: Loc, name: str) -> None:
         """Check the arguments of a call against the schema of a tool (E402).
 
         Args:
-            found: The tool.
+            callee: The tool.
             given: The arguments.
             loc: Place of the call.
             name: The tool's name, for messages.
         """
         if not self.model.left_out((*loc, "with")):
-            check_arguments(self.report, found, given, loc, name)
+            check_arguments(self.report, callee, given, loc, name)
 
 
 def arguments_of(flow: Definition) -> Schema:
@@ -416,7 +416,7 @@ def repeating(kind: str | None, where: str = "") -> str:
     return f"{hint}; {condition}" if condition else hint
 
 
-def _version(found: Callee, model: Tool) -> str:
+def _version(callee: Callee, model: Tool) -> str:
     """Return the digest of all settings that determine the effect of a tool's call."""
-    flow = None if found.flow is None else found.flow.data
-    return digest([model.kinds, flow, model.bind, found.args, found.returns])
+    flow = None if callee.flow is None else callee.flow.data
+    return digest([model.kinds, flow, model.bind, callee.args, callee.returns])

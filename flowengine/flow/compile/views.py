@@ -126,11 +126,11 @@ class VisibleNames:
         """Return the schema of `steps`: of the named ones, or of all if one is unknown."""
         assert self.look is not None
         named = dict.fromkeys(_STEP.findall(source))
-        found = {name: self.look(name) for name in named}
-        if None in found.values() or ("steps" in source and not found):
-            found = {name: self.look(name) for name in self.all_steps()}
+        by_name = {name: self.look(name) for name in named}
+        if None in by_name.values() or ("steps" in source and not by_name):
+            by_name = {name: self.look(name) for name in self.all_steps()}
         properties = {}
-        for name, seen in found.items():
+        for name, seen in by_name.items():
             if seen is None:
                 continue
             if seen.hidden is not None:

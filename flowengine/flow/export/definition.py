@@ -40,21 +40,23 @@ def _readable(node: Any, steps: Sequence[str]) -> Any:
     """Return a part of a flow with values as they are written in files."""
     match node:
         case dict():
-            found = {key: node[key] for key in ("id", *node) if key in node and key not in _NUMBERS}
+            ordered = {
+                key: node[key] for key in ("id", *node) if key in node and key not in _NUMBERS
+            }
             return {
-                key: _named(one, steps) if key in _TARGETS else _readable(one, steps)
-                for key, one in found.items()
+                key: _named(value, steps) if key in _TARGETS else _readable(value, steps)
+                for key, value in ordered.items()
             }
         case ["const" | "given" | "expr", value]:
             return value
         case ["text" | "secret", list(parts)]:
             return "".join(part if isinstance(part, str) else str(part[0]) for part in parts)
         case ["list", list(items)]:
-            return [_readable(one, steps) for one in items]
+            return [_readable(item, steps) for item in items]
         case ["map", dict(entries)]:
-            return {key: _readable(one, steps) for key, one in entries.items()}
+            return {key: _readable(entry, steps) for key, entry in entries.items()}
         case list():
-            return [_readable(one, steps) for one in node]
+            return [_readable(item, steps) for item in node]
     return node
 
 

@@ -144,7 +144,7 @@ def _or_expressions(schema: Schema) -> Schema:
     None of them is required here.
     """
     given = schema.get("properties", {})
-    properties = {key: {"anyOf": [one, TEMPLATE]} for key, one in given.items()}
+    properties = {key: {"anyOf": [value, TEMPLATE]} for key, value in given.items()}
     return {"properties": properties}
 
 
@@ -265,7 +265,7 @@ def _type(annotation: Any, metadata: tuple[Any, ...] = ()) -> Schema:
     if origin is Annotated:
         return _type(arguments[0], annotation.__metadata__)
     if origin in {Union, types.UnionType}:
-        some = [_type(one, metadata) for one in arguments if one is not type(None)]
+        some = [_type(argument, metadata) for argument in arguments if argument is not type(None)]
         return some[0] if len(some) == 1 else {"anyOf": some}
     if origin is Literal:
         return {"enum": list(arguments)}
@@ -313,8 +313,8 @@ def _parts_in(part: type[Part]) -> Iterator[type[Part]]:
 def _parts_of(annotation: Any) -> Iterator[type[Part]]:
     if isinstance(annotation, type) and issubclass(annotation, Part):
         yield annotation
-    for one in get_args(annotation):
-        yield from _parts_of(one)
+    for argument in get_args(annotation):
+        yield from _parts_of(argument)
 
 
 # Step kinds
@@ -329,11 +329,11 @@ def _kind(name: str) -> Schema:
     schema = configuration(name)
     main, inline = schema.pop("x-main", None), schema.pop("x-inline", None)
     properties = dict(schema.get("properties", {}))
-    for key, one in properties.items():
-        if key != main or one.get("type") != "string":
-            kept = {word: one[word] for word in SAID if word in one}
-            filled = TEMPLATE if one.get("type") == "string" else {"$ref": "#/$defs/Expression"}
-            properties[key] = {**kept, "anyOf": [one, filled]}
+    for key, value in properties.items():
+        if key != main or value.get("type") != "string":
+            kept = {word: value[word] for word in SAID if word in value}
+            filled = TEMPLATE if value.get("type") == "string" else {"$ref": "#/$defs/Expression"}
+            properties[key] = {**kept, "anyOf": [value, filled]}
         entry = refused_keys(name).get(key)
         if entry is not None and entry.allowed is not None:
             examples = list(entry.allowed.values())
@@ -341,7 +341,7 @@ def _kind(name: str) -> Schema:
     schema |= {"properties": properties, "patternProperties": IGNORED}
     if main is None:
         return schema
-    short = {key: one for key, one in properties[main].items() if key != "default"}
+    short = {key: value for key, value in properties[main].items() if key != "default"}
     return {
         "description": str(schema.pop("description", f"The step kind {name}.")),
         "anyOf": [

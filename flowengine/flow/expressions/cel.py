@@ -131,13 +131,13 @@ def check(source: str, slots: int) -> Schema | list[Complaint]:
 def _complaints(report: str, source: str) -> list[Complaint]:
     """Parse the library's report."""
     lines = source.split("\n")
-    found = []
+    problems = []
     for match in _ERROR.finditer(report):
         line, column = int(match[1]), int(match[2])
         before = sum(len(text) + 1 for text in lines[: line - 1]) if line > 0 else 0
         message = match[3].removesuffix(" [INVALID_ARGUMENT]")
-        found.append(Complaint(before + max(column - 1, 0), message))
-    return found or [Complaint(0, _bare(report))]
+        problems.append(Complaint(before + max(column - 1, 0), message))
+    return problems or [Complaint(0, _bare(report))]
 
 
 def _schema(name: str) -> Schema:
@@ -217,8 +217,8 @@ def _whole(get: Run) -> Run:
 
     def run(names: ReadableNames) -> Plain:
         value = get(names)
-        if type(value) is list and any(type(one) is float for one in value):
-            return [_as_integer(one) for one in value]
+        if type(value) is list and any(type(item) is float for item in value):
+            return [_as_integer(item) for item in value]
         return _as_integer(value)
 
     return run

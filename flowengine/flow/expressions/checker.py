@@ -295,20 +295,22 @@ class _Check:
         if base.name == "steps" and not (pure and isinstance(pure[0].key, str)):
             self.report("E301", node, "'steps' alone is not a value", "name a step: steps.x.output")
             return UNKNOWN
-        found = naming.follow(self.names, base.name, pure)
+        followed = naming.follow(self.names, base.name, pure)
         if base.name not in self.local:
             self.references.setdefault(naming.reference(base.name, pure))
         ends = [base.end, *[part.end for part in rest]]
-        if found.trouble:
-            note = found.trouble.note
-            self.report(note.code, node, note.message, note.hint, ends[found.trouble.keys])
+        if followed.trouble:
+            note = followed.trouble.note
+            self.report(note.code, node, note.message, note.hint, ends[followed.trouble.keys])
             return UNKNOWN
-        if found.uncertain:
-            self._lead_through(found.uncertain, node, lenient)
-        if types.SECRET in found.schema and node is not self.tree:
+        if followed.uncertain:
+            self._lead_through(followed.uncertain, node, lenient)
+        if types.SECRET in followed.schema and node is not self.tree:
             self.report("E403", node, "a secret cannot be used in an expression, only alone")
             return UNKNOWN
-        return TypedPart(["path", base.name, keys], types.self_contained(found.schema, found.root))
+        return TypedPart(
+            ["path", base.name, keys], types.self_contained(followed.schema, followed.root)
+        )
 
     def _visible(self, base: Name) -> bool:
         roots = self.names.schema.get("properties", {})
@@ -358,13 +360,13 @@ class _Check:
         """Return a path into a value without a name: `f(x).y`, `[1, 2][0]`."""
         typed = self.value(base, lenient)
         inner = DeclaredNames({"properties": {"…": typed.schema}})
-        found = naming.follow(inner, "…", segments)
-        if found.trouble:
-            part = rest[found.trouble.keys - 1]
-            note = found.trouble.note
+        followed = naming.follow(inner, "…", segments)
+        if followed.trouble:
+            part = rest[followed.trouble.keys - 1]
+            note = followed.trouble.note
             self.report(note.code, Name("", base.start, part.end), note.message, note.hint)
             return UNKNOWN
-        schema = types.self_contained(found.schema, found.root)
+        schema = types.self_contained(followed.schema, followed.root)
         return TypedPart(["get", typed.node, keys], schema)
 
     # Calls
@@ -520,16 +522,16 @@ class _Check:
         while True:
             fragment = Fragment(slot, self._is_raw, mixed)
             fragment.write(node)
-            found = cel.check(fragment.text, len(fragment.slots))
-            if isinstance(found, dict):
+            checked = cel.check(fragment.text, len(fragment.slots))
+            if isinstance(checked, dict):
                 self._check_enums(node, known)
-                if kind(found) == "type":
+                if kind(checked) == "type":
                     self.report("E311", node, "a type is not a value")
                 simple = conditions.lower(
                     node, lambda part: None if self._is_raw(part) else slot(part)[:2]
                 )
-                return TypedPart(simple or ["cel", fragment.text, fragment.slots], found)
-            again, rest = complaints.sort_out(found, fragment)
+                return TypedPart(simple or ["cel", fragment.text, fragment.slots], checked)
+            again, rest = complaints.sort_out(checked, fragment)
             if rest or not again - mixed:
                 break
             mixed |= again

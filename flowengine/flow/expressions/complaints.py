@@ -54,11 +54,11 @@ class Wording(NamedTuple):
     hint: str | None
 
 
-def sort_out(found: list[Complaint], fragment: Fragment) -> tuple[set[int], list[Complaint]]:
+def sort_out(complaints: list[Complaint], fragment: Fragment) -> tuple[set[int], list[Complaint]]:
     """Separate comparisons of integers with numbers, which are allowed, from other complaints.
 
     Args:
-        found: The complaints of the library.
+        complaints: The complaints of the library.
         fragment: The text that it checked.
 
     Returns:
@@ -66,7 +66,7 @@ def sort_out(found: list[Complaint], fragment: Fragment) -> tuple[set[int], list
     """
     allowed: set[int] = set()
     rest = []
-    for complaint in found:
+    for complaint in complaints:
         node = fragment.origin(complaint.offset)
         if isinstance(node, Binary) and node.op in _COMPARISONS and _both_numbers(complaint):
             allowed.add(node.at)

@@ -53,8 +53,8 @@ def lower(node: Node, slot: Slot) -> Tree | None:
 
 def _condition(node: Node, slot: Slot) -> Tree | None:
     """Return the node of an operand of `&&`, `||` or `!`."""
-    found = slot(node)
-    return lower(node, slot) if found is None else found[0]
+    index = slot(node)
+    return lower(node, slot) if index is None else index[0]
 
 
 def _comparison(op: str, operand: Node, constant: Literal, slot: Slot) -> Tree | None:
@@ -64,13 +64,13 @@ def _comparison(op: str, operand: Node, constant: Literal, slot: Slot) -> Tree |
         return None
     if isinstance(value, (int, float)) and abs(value) > _EXACT:
         return None
-    found = slot(operand)
-    if found is None:
+    index = slot(operand)
+    if index is None:
         return None
-    declared = kind(found[1])
+    declared = kind(index[1])
     if declared is not None and declared not in KINDS:
         return None
-    return ["compare", op, found[0], value, declared]
+    return ["compare", op, index[0], value, declared]
 
 
 def _same_type(call: Node, name: Node, slot: Slot) -> Tree | None:
@@ -79,5 +79,5 @@ def _same_type(call: Node, name: Node, slot: Slot) -> Tree | None:
         return None
     if name.name not in TYPES or slot(name) is not None:  # the name has another meaning here
         return None
-    found = slot(call.args[0])
-    return ["type", found[0], name.name] if found and kind(found[1]) is None else None
+    index = slot(call.args[0])
+    return ["type", index[0], name.name] if index and kind(index[1]) is None else None

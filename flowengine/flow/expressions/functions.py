@@ -108,10 +108,10 @@ def sort(items: Plain) -> Plain:
 def unique(items: Plain) -> Plain:
     """Return the first of equal items, in their order."""
     _needs(items, list, "unique", "a list")
-    found: dict[Any, Plain] = {}
+    groups: dict[Any, Plain] = {}
     for item in items:
-        found.setdefault(_identity(item), item)
-    return list(found.values())
+        groups.setdefault(_identity(item), item)
+    return list(groups.values())
 
 
 def _identity(value: Plain) -> Any:

@@ -62,15 +62,15 @@ def _unescape(body: str, token: SyntaxToken) -> str:
 
 def _octets(body: str) -> bytes:
     """Return the value of a bytes literal: hex and octal escapes are bytes, the rest is UTF-8."""
-    found = b""
+    data = b""
     at = 0
     for match in _ESCAPE.finditer(body):
-        found += body[at : match.start()].encode()
+        data += body[at : match.start()].encode()
         if match[2] or match[5]:
-            found += bytes([int(match[2], 16) if match[2] else int(match[5], 8)])
+            data += bytes([int(match[2], 16) if match[2] else int(match[5], 8)])
         elif match[1]:
-            found += _SIMPLE.get(match[1], match[1]).encode()
+            data += _SIMPLE.get(match[1], match[1]).encode()
         else:
-            found += chr(int(match[3] or match[4], 16)).encode()
+            data += chr(int(match[3] or match[4], 16)).encode()
         at = match.end()
-    return found + body[at:].encode()
+    return data + body[at:].encode()

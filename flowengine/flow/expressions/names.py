@@ -150,10 +150,10 @@ def _property_of_one(parts: list[Schema], root: Schema, key: str, shown: str) ->
 
     One of them must have it.
     """
-    found = [_property(*resolve(part, root), key, shown) for part in parts]
-    good = [one for one in found if not one.trouble]
+    properties = [_property(*resolve(part, root), key, shown) for part in parts]
+    good = [one for one in properties if not one.trouble]
     if not good:
-        return found[0]
+        return properties[0]
     return (
         good[0]
         if len(good) == 1
@@ -165,17 +165,17 @@ def _into_each(
     sources: dict[str, Schema], root: Schema, segment: Segment, shown: str
 ) -> ResolvedPath:
     """Follow a segment into a value that comes from one of several steps. Each must allow it."""
-    found = []
+    names = []
     for name, schema in sources.items():
         one = _into(ResolvedPath(*resolve(schema, root)), segment, shown)
         if one.trouble:
             note = one.trouble.note
             message = f"{note.message} when it comes from '{name}'"
             return one._replace(trouble=Trouble(note._replace(message=message), 0))
-        found.append(types.self_contained(one.schema, one.root))
-    if all(schema == found[0] for schema in found):
-        return ResolvedPath(found[0], found[0])
-    return ResolvedPath({SOURCES: dict(zip(sources, found, strict=True))}, root)
+        names.append(types.self_contained(one.schema, one.root))
+    if all(schema == names[0] for schema in names):
+        return ResolvedPath(names[0], names[0])
+    return ResolvedPath({SOURCES: dict(zip(sources, names, strict=True))}, root)
 
 
 def _undeclared(key: str, declared: Iterable[str], shown: str) -> Note:

@@ -98,10 +98,10 @@ def _path(root: str, keys: list[Any]) -> Run:
     computed = [build(key[0]) if isinstance(key, list) else None for key in keys]
 
     def get(names: ReadableNames) -> Plain:
-        found = [
+        problems = [
             key if run is None else run(names) for key, run in zip(keys, computed, strict=True)
         ]
-        return paths.follow(names, root, found)
+        return paths.follow(names, root, problems)
 
     return get
 
@@ -250,15 +250,15 @@ def _map(entries: list[list[Any]]) -> Run:
     computed = [(build(key[0]) if isinstance(key, list) else _const(key), run) for key, run in runs]
 
     def get(names: ReadableNames) -> Plain:
-        found: dict[str, Plain] = {}
+        values: dict[str, Plain] = {}
         for key_of, run in computed:
             key = key_of(names)
             if not isinstance(key, str):
                 raise NoValue(f"the keys of a map must be text, not {name_of(key)}")
-            if key in found:
+            if key in values:
                 raise NoValue(f"a map has the key '{key}' twice")
-            found[key] = plain(run(names))
-        return {key: found[key] for key in sorted(found)}
+            values[key] = plain(run(names))
+        return {key: values[key] for key in sorted(values)}
 
     return get
 
@@ -379,15 +379,15 @@ def _filter(items: list[Plain], scope: LoopNames, runs: list[Run]) -> Plain:
 
 def _mapped(items: list[Plain], scope: LoopNames, runs: list[Run]) -> Plain:
     """Evaluate `map(x, value)`, or `map(x, condition, value)`."""
-    found = []
+    entries = []
     for item in items:
         scope.value = item
         if len(runs) == 1 or truth(runs[0](scope)):
             value = plain(runs[-1](scope))
             if isinstance(value, str):
                 scope.budget.charge_value(value)
-            found.append(value)
-    return found
+            entries.append(value)
+    return entries
 
 
 def _any(items: list[Plain], scope: LoopNames, runs: list[Run], wanted: bool = True) -> Plain:

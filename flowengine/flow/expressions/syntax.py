@@ -255,15 +255,15 @@ class _Parser:
 
     def arguments(self, close: str) -> tuple[list[Node], int]:
         """Parse expressions up to the closing bracket. A list may end with a comma."""
-        found: list[Node] = []
+        nodes: list[Node] = []
         while True:
-            end = self.take(close) if not found or close == "]" else None
+            end = self.take(close) if not nodes or close == "]" else None
             if end:
-                return found, end.end
-            found.append(self.expression())
+                return nodes, end.end
+            nodes.append(self.expression())
             end = self.take(close)
             if end:
-                return found, end.end
+                return nodes, end.end
             self.comma(close)
 
     def map_literal(self, opening: SyntaxToken) -> Node:

@@ -82,8 +82,12 @@ def kinds(schema: Schema) -> set[str] | None:
         return {_json_type(value) for value in schema["enum"]}
     for word in _ALTERNATIVES:
         if isinstance(schema.get(word), list):
-            found = [kinds(part) for part in schema[word]]
-            return None if None in found else set().union(*[part for part in found if part])
+            alternatives = [kinds(part) for part in schema[word]]
+            return (
+                None
+                if None in alternatives
+                else set().union(*[part for part in alternatives if part])
+            )
     if "properties" in schema:
         return {"object"}
     if "items" in schema or "prefixItems" in schema:
@@ -126,15 +130,15 @@ def resolve(schema: Any, root: Schema) -> tuple[Schema, Schema]:
 
 def _target(reference: Any, root: Schema) -> Any:
     """Return the target of a local reference."""
-    found: Any = root
+    target: Any = root
     if not isinstance(reference, str) or not reference.startswith("#"):
         return ANY
     for key in reference[1:].strip("/").split("/") if len(reference) > 1 else []:
         plain = key.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, dict) or plain not in found:
+        if not isinstance(target, dict) or plain not in target:
             return ANY
-        found = found[plain]
-    return found
+        target = target[plain]
+    return target
 
 
 def _merge(schema: Schema, root: Schema) -> Schema:
@@ -200,7 +204,7 @@ def common(schemas: list[Schema]) -> Schema:
     if len(types) == 1 and (one := types.pop()):
         if one == "array":
             items = [schema.get("items") for schema in schemas]
-            return list_of(common([one if isinstance(one, dict) else ANY for one in items]))
+            return list_of(common([item if isinstance(item, dict) else ANY for item in items]))
         return {CEL: one} if CEL in first else {"type": one}
     return DOUBLE if types == {"integer", "number"} else ANY
 

@@ -159,10 +159,10 @@ class FlowFiles:
 
     def _import(self, file: FlowFile, alias: str, path: str) -> FlowFile | None:
         loc = ("imports", alias)
-        found = self._find(file, path, loc)
-        if found is None:
+        path_found = self._find(file, path, loc)
+        if path_found is None:
             return None
-        place = os.path.realpath(found)
+        place = os.path.realpath(path_found)
         if place in self._loading:
             names = list(self._loading.values())
             chain = [*names[list(self._loading).index(place) :], self._loading[place]]
@@ -171,7 +171,7 @@ class FlowFiles:
                 "E405", message, loc, "move the shared declarations into a separate file"
             )
             return None
-        return self._get(found, place, f"{file.prefix}{alias}.", file, path, loc)
+        return self._get(path_found, place, f"{file.prefix}{alias}.", file, path, loc)
 
     def at(self, file: FlowFile, path: str, loc: Loc) -> FlowFile | None:
         """Return the file at a path that another one names, or None if it was reported.
@@ -180,33 +180,33 @@ class FlowFiles:
             file: The file that names it.
             path: As written there.
         """
-        found = self._find(file, path, loc)
-        if found is None:
+        path_found = self._find(file, path, loc)
+        if path_found is None:
             return None
         stem = os.path.splitext(os.path.basename(path))[0]
         prefix = f"{file.prefix}{stem}."
-        return self._get(found, os.path.realpath(found), prefix, file, path, loc)
+        return self._get(path_found, os.path.realpath(path_found), prefix, file, path, loc)
 
     def _get(
-        self, found: str, place: str, prefix: str, file: FlowFile, path: str, loc: Loc
+        self, full_path: str, place: str, prefix: str, file: FlowFile, path: str, loc: Loc
     ) -> FlowFile | None:
         if place not in self._known:
-            source = self._read(found, file, path, loc)
+            source = self._read(full_path, file, path, loc)
             if source is None:
                 return None
-            self.paths.append(found)
-            folder = os.path.dirname(os.path.abspath(found))
+            self.paths.append(full_path)
+            folder = os.path.dirname(os.path.abspath(full_path))
             self._load(source, folder, place, self._alone(prefix))
         return self._known[place]
 
-    def _read(self, found: str, file: FlowFile, path: str, loc: Loc) -> Source | None:
+    def _read(self, full_path: str, file: FlowFile, path: str, loc: Loc) -> Source | None:
         """Return a file that another one names, or None if it is not a flow file.
 
         The path may lead anywhere, for example to a private key. A file that does not declare
         itself a flow is therefore refused without quoting any of its text.
         """
         try:
-            source = read(found)
+            source = read(full_path)
         except NotFound as error:
             file.report.at("E401", error.message, loc, "give the path of a flow file")
             return None
@@ -237,16 +237,16 @@ class FlowFiles:
                     hint = "write its name before the colon: acme_flows:letters/lib.yaml"
                 file.report.at("E401", f"there is no package {package!r}", loc, hint)
                 return None
-            found = os.path.join(folders[0], inside)
+            full_path = os.path.join(folders[0], inside)
         else:
             above = os.path.dirname(file.name) if self._is_beside(file) else file.folder
-            found = os.path.normpath(os.path.join(above, path))
-        if not os.path.isfile(found):
-            near = did_you_mean(os.path.basename(found), _beside(found))
+            full_path = os.path.normpath(os.path.join(above, path))
+        if not os.path.isfile(full_path):
+            near = did_you_mean(os.path.basename(full_path), _beside(full_path))
             hint = near or "paths are relative to the file that contains them"
             file.report.at("E401", f"there is no file {path!r}", loc, hint)
             return None
-        return found
+        return full_path
 
     def _is_beside(self, file: FlowFile) -> bool:
         """Return whether the name of a file leads to its directory, unlike that of a text."""
@@ -255,8 +255,8 @@ class FlowFiles:
     def around(self, file: FlowFile) -> list[FlowFile]:
         """Return a file and those that import it, directly or indirectly, the first file first."""
         known = [one for one in self._known.values() if one is not None]
-        found = [one for one in known if file.prefix.startswith(one.prefix)]
-        return sorted(found, key=lambda one: len(one.prefix))
+        owners = [one for one in known if file.prefix.startswith(one.prefix)]
+        return sorted(owners, key=lambda one: len(one.prefix))
 
     def owner(
         self, file: FlowFile, section: str, name: str, loc: Loc
@@ -299,9 +299,9 @@ def _beside(path: str) -> list[str]:
     try:
         with os.scandir(os.path.dirname(path) or ".") as entries:
             return sorted(
-                one.name
-                for one in entries
-                if one.name.endswith((".yaml", ".yml", ".json")) and one.is_file()
+                entry.name
+                for entry in entries
+                if entry.name.endswith((".yaml", ".yml", ".json")) and entry.is_file()
             )
     except OSError:
         return []

@@ -24,9 +24,9 @@ def with_entries(source: Origin) -> Origin:
     """
     if not source.readable or not isinstance(source.data, dict):
         return source
-    found = _Entries(source.data)
-    data = found.whole()
-    return _Moved(source, data, found.moves) if found.moves else source
+    entries = _Entries(source.data)
+    data = entries.whole()
+    return _Moved(source, data, entries.moves) if entries.moves else source
 
 
 class _Entries:
@@ -52,32 +52,32 @@ class _Entries:
             entries = data.get(section)
             if isinstance(entries, dict):
                 data[section] = {
-                    name: read(one, (section, name)) if isinstance(one, dict) else one
-                    for name, one in entries.items()
+                    name: read(entry, (section, name)) if isinstance(entry, dict) else entry
+                    for name, entry in entries.items()
                 }
         return {**data, "agents": self.agents} if self.moves else data
 
     def _scope(self, scope: Mapping[str, Any], loc: Loc) -> dict[str, Any]:
-        found = dict(scope)
+        visible = dict(scope)
         for key in _STEPS:
-            if isinstance(found.get(key), list):
-                found[key] = [
+            if isinstance(visible.get(key), list):
+                visible[key] = [
                     self._step(one, (*loc, key, place)) if isinstance(one, dict) else one
-                    for place, one in enumerate(found[key])
+                    for place, one in enumerate(visible[key])
                 ]
-        return found
+        return visible
 
     def _step(self, step: Mapping[str, Any], loc: Loc) -> dict[str, Any]:
-        found = self._scope(step, loc)
-        agent, given = found.get("agent"), found.get("with", {})
-        if not _is_entry(agent) or not isinstance(found.get("id"), str):
-            return found
+        scope = self._scope(step, loc)
+        agent, given = scope.get("agent"), scope.get("with", {})
+        if not _is_entry(agent) or not isinstance(scope.get("id"), str):
+            return scope
         prompted = "prompt" in agent and isinstance(given, dict) and "prompt" not in given
-        entry = {key: one for key, one in agent.items() if key != "prompt" or not prompted}
+        entry = {key: value for key, value in agent.items() if key != "prompt" or not prompted}
         if prompted:
-            found["with"] = {**given, "prompt": agent["prompt"]}
+            scope["with"] = {**given, "prompt": agent["prompt"]}
             self.moves[*loc, "with", "prompt"] = (*loc, "agent", "prompt")
-        return {**found, "agent": self._named(found["id"], entry, (*loc, "agent"))}
+        return {**scope, "agent": self._named(scope["id"], entry, (*loc, "agent"))}
 
     def _tool(self, tool: Mapping[str, Any], loc: Loc) -> dict[str, Any]:
         agent = tool.get("agent")
@@ -103,7 +103,7 @@ def _is_entry(entry: Any) -> TypeGuard[dict[str, Any]]:
 
 
 def _without_chat(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: one for key, one in entry.items() if key != "chat"}
+    return {key: value for key, value in entry.items() if key != "chat"}
 
 
 class _Moved:

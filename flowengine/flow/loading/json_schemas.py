@@ -69,14 +69,14 @@ def schema_problems(
         message = f"expected a JSON Schema such as {{type: string}}, got {shown(schema)}"
         yield SchemaProblem(loc, "E103", message, _as_type(schema))
         return
-    found = False
+    is_changed = False
     for key, value in schema.items():
         if key.startswith("x-"):
             continue
         for problem in _keyword(key, value, (*loc, key), more):
-            found = True
+            is_changed = True
             yield problem
-    if not found:
+    if not is_changed:
         yield from _default(schema, loc)
 
 
@@ -102,11 +102,11 @@ def _keyword(key: str, value: Any, loc: Loc, more: frozenset[str]) -> Iterator[S
 
 def _nested(key: str, value: Any, loc: Loc) -> Iterator[SchemaProblem]:
     if key in LISTS and isinstance(value, list) and value:
-        for index, one in enumerate(value):
-            yield from schema_problems(one, (*loc, index))
+        for index, item in enumerate(value):
+            yield from schema_problems(item, (*loc, index))
     elif key in MAPS and isinstance(value, dict):
-        for name, one in value.items():
-            yield from schema_problems(one, (*loc, name))
+        for name, entry in value.items():
+            yield from schema_problems(entry, (*loc, name))
     else:
         what = "a list of JSON Schemas" if key in LISTS else "a mapping of JSON Schemas"
         yield SchemaProblem(loc, "E103", f"expected {what}, got {shown(value)}")
@@ -139,7 +139,7 @@ def _type(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
 
 
 def _required(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         message = f"expected a list of names, got {shown(value)}"
         hint = "an input without 'default' is required anyway" if isinstance(value, bool) else None
         yield SchemaProblem(loc, "E103", message, hint)
@@ -190,7 +190,7 @@ def _default(schema: dict[str, Any], loc: Loc) -> Iterator[SchemaProblem]:
         return
     import jsonschema_rs
 
-    known = {key: one for key, one in schema.items() if key != "reducer"}
+    known = {key: value for key, value in schema.items() if key != "reducer"}
     try:
         validator = jsonschema_rs.Draft202012Validator(known)
         error = next(iter(validator.iter_errors(schema["default"])), None)

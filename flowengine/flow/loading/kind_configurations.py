@@ -103,7 +103,7 @@ def _problems(
     elif isinstance(kind, ValidationErrorKind.PropertyNames):
         good = Draft202012Validator(owner.get("propertyNames", owner)).is_valid
         names = error.instance if isinstance(error.instance, dict) else {}
-        for key in (one for one in names if not good(one)):
+        for key in (name for name in names if not good(name)):
             yield SchemaProblem((*place, key), "E103", f"{key!r} cannot be a name here", key=True)
     else:
         fitting = _fitting(error.instance, owner) if isinstance(kind, OF_TEXT) else None

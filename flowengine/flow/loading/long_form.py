@@ -50,8 +50,8 @@ def _shape(annotation: Any, within: str | None = None, metadata: tuple[Any, ...]
     if origin is Annotated:
         return _shape(arguments[0], within, annotation.__metadata__)
     if origin in {Union, types.UnionType}:
-        shapes = (_shape(one, within) for one in arguments if one is not type(None))
-        return next((one for one in shapes if one.part or one.schema), Shape())
+        shapes = (_shape(argument, within) for argument in arguments if argument is not type(None))
+        return next((shape for shape in shapes if shape.part or shape.schema), Shape())
     if origin in {list, dict}:
         inner = _shape(arguments[-1], origin.__name__)
         return inner._replace(within=origin.__name__, free=arguments[0] is str)
@@ -99,14 +99,14 @@ class Expander:
         if not isinstance(given, dict):
             return given
         self.parts[loc] = cls
-        given = {key: one for key, one in given.items() if not key.startswith("x-")}
+        given = {key: value for key, value in given.items() if not key.startswith("x-")}
         if cls is Output:
-            schema = {key: one for key, one in given.items() if key != "value"}
+            schema = {key: value for key, value in given.items() if key != "value"}
             if self._refused(schema_problems(schema, loc), loc):
-                given = {key: one for key, one in given.items() if key == "value"}
+                given = {key: value for key, value in given.items() if key == "value"}
         expanded = {key: self._entry(cls, key, given, loc) for key in given}
         self._rules(cls, given, loc)
-        expanded = {key: one for key, one in expanded.items() if one is not LEFT_OUT}
+        expanded = {key: value for key, value in expanded.items() if value is not LEFT_OUT}
         if issubclass(cls, Pluggable) and "with" in expanded:
             tried = any(map(cls.is_action, given)) or self._means_an_action(cls, loc)
             if tried and not any(map(cls.is_action, expanded)):
@@ -151,7 +151,7 @@ class Expander:
 
     def _unknown_key(self, cls: type[Part], key: str, given: Mapping[str, Any], loc: Loc) -> None:
         refused = refused_keys(cls.__name__)
-        removed = {one for one, entry in refused.items() if entry.refuses is None}
+        removed = {value for value, entry in refused.items() if entry.refuses is None}
         known = [one for one in cls.fields_by_key() if one not in removed]
         if issubclass(cls, Pluggable):
             known += kind_names(cls.PLACE)
@@ -160,7 +160,7 @@ class Expander:
             self._foreign_key(cls, key, foreign, given, loc)
             return
         meant = nearest(key, [one for one in (*known, *refused) if one not in given])
-        if cls.BELOW is not None and not meant and not any(one in known for one in given):
+        if cls.BELOW is not None and not meant and not any(item in known for item in given):
             self._keys_of_author(cls.BELOW, given, loc)
             return
         hint = f"did you mean {meant!r}?" if meant else None
@@ -177,7 +177,7 @@ class Expander:
         self.meant.setdefault(loc[:-1], set()).add(below)
         where, verb = str(loc[-2]), "belongs" if len(given) == 1 else "belong"
         message = f"{', '.join(map(repr, [*given][:_KEYS]))} {verb} below {below!r} in {where!r}"
-        texts = {key: one if isinstance(one, str) else "STEP" for key, one in given.items()}
+        texts = {key: value if isinstance(value, str) else "STEP" for key, value in given.items()}
         entries = ", ".join(f"{key}: {text}" for key, text in texts.items())
         hint = f"write {where}: {{{below}: {{{entries}}}}}"
         if len(hint) > _LONGEST_HINT:
@@ -198,11 +198,11 @@ class Expander:
         if shape.part is not None and shape.part.SINGLE and shape.within == "list":
             value = value if isinstance(value, list) else [value]
         if shape.within == "list" and isinstance(value, list):
-            return [self._one(shape, one, (*loc, index)) for index, one in enumerate(value)]
+            return [self._one(shape, item, (*loc, index)) for index, item in enumerate(value)]
         if shape.within == "dict" and isinstance(value, dict):
             return {
-                key: self._one(shape, one, (*loc, key))
-                for key, one in value.items()
+                key: self._one(shape, entry, (*loc, key))
+                for key, entry in value.items()
                 if shape.free or not key.startswith("x-")
             }
         return value if shape.within else self._one(shape, value, loc)
@@ -217,7 +217,7 @@ class Expander:
     def _schema(self, kind: IsSchema, value: dict[str, Any], loc: Loc) -> dict[str, Any]:
         if self._refused(schema_problems(value, loc, kind.more), loc):
             return {}
-        return {key: one for key, one in value.items() if not key.startswith("x-")}
+        return {key: entry for key, entry in value.items() if not key.startswith("x-")}
 
     def _refused(self, problems: Iterator[SchemaProblem], loc: Loc) -> bool:
         """Report errors in a schema or configuration, and return whether there are any."""

@@ -156,11 +156,11 @@ def _people(value: Any) -> list[str] | str:
         return str(value)
     if not isinstance(value, list):
         wrong("a list such as ['group:finance'], or one expression", value)
-    for one in value:
-        if has_expression(one):
+    for item in value:
+        if has_expression(item):
             continue
-        if not isinstance(one, str) or not one.startswith(("user:", "group:")):
-            wrong("a name such as 'user:ana' or 'group:finance'", one)
+        if not isinstance(item, str) or not item.startswith(("user:", "group:")):
+            wrong("a name such as 'user:ana' or 'group:finance'", item)
     return value
 
 
@@ -194,7 +194,7 @@ class Escalation(Part):
 
 
 def _editable(value: Any) -> bool | list[str] | str:
-    texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
     if not texts and not isinstance(value, bool) and not is_expression(value):
         wrong("a list of fields of 'subject', or true for all", value)
     return value  # type: ignore[no-any-return]
@@ -343,7 +343,7 @@ class AskFirst(Asking):
 
 
 def _editable_arguments(value: Any) -> bool | list[str]:
-    names = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    names = isinstance(value, list) and all(isinstance(item, str) for item in value)
     if not names and not isinstance(value, bool):
         wrong("a list of arguments, or true for all", value)
     return value  # type: ignore[no-any-return]
@@ -397,7 +397,7 @@ def _choice_problems(given: Mapping[str, Any]) -> Iterator[MappingProblem]:
     choices = given.get("choices", [{"id": "approve"}, {"id": "reject"}])
     if not isinstance(choices, list):
         return
-    ids = [str(one.get("id")) if isinstance(one, dict) else str(one) for one in choices]
+    ids = [str(choice.get("id")) if isinstance(choice, dict) else str(choice) for choice in choices]
     twice = next((one for one in ids if ids.count(one) > 1), None)
     if twice is not None:
         yield MappingProblem("choices", "E105", f"two choices have the id {twice!r}", "rename one")
@@ -418,7 +418,7 @@ def _targets(value: Any) -> list[str] | str:
         wrong("a list of steps, or 'execution'", value, single)
     if "execution" in value:
         fail("E103", "'execution' cannot be combined with steps", "write 'cancel: execution'")
-    return [_step_name(one) for one in value]
+    return [_step_name(item) for item in value]
 
 
 _STEPS = {

@@ -91,15 +91,15 @@ class Part(BaseModel):
 
     @classmethod
     def _broken(cls, rule: ExclusiveKeys, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        found = [key for key in given if key in rule.keys]
-        if len(found) == 1 or not (found or rule.required):
+        keys = [key for key in given if key in rule.keys]
+        if len(keys) == 1 or not (keys or rule.required):
             return
         refused = refused_keys(cls.__name__)
         names = listed(key for key in rule.keys if key not in refused)
-        if not found:
+        if not keys:
             yield MappingProblem(None, "E104", f"{cls.NOUN} needs {names}", f"add {names}")
-        for extra in found[1:]:
-            message = f"{cls.NOUN} has {found[0]!r} and {extra!r}, but only one is allowed"
+        for extra in keys[1:]:
+            message = f"{cls.NOUN} has {keys[0]!r} and {extra!r}, but only one is allowed"
             yield MappingProblem(extra, "E103", message, f"keep one of {names}")
 
 

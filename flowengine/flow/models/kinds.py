@@ -70,10 +70,10 @@ def works_in_environment(name: str) -> bool:
 def generates(name: str) -> bool:
     """Return whether a step kind may generate flows. False for unknown kinds."""
     try:
-        found = registry.kind_class(name) if registry.has_kind(name) else StepKind
+        kind_class = registry.kind_class(name) if registry.has_kind(name) else StepKind
     except FlowEngineError:
         return False
-    return found.generate.__func__ is not StepKind.generate.__func__  # type: ignore[attr-defined]
+    return kind_class.generate.__func__ is not StepKind.generate.__func__  # type: ignore[attr-defined]
 
 
 def session_of(name: str) -> str | None:

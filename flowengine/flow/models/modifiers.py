@@ -576,5 +576,5 @@ class Next(Part):
 def _else_problems(split: str, entries: Any) -> Iterator[MappingProblem]:
     if not isinstance(entries, list):
         return
-    if sum(isinstance(one, dict) and "else" in one for one in entries) > 1:
+    if sum(isinstance(entry, dict) and "else" in entry for entry in entries) > 1:
         yield MappingProblem(split, "E103", f"{split!r} has more than one 'else'", "keep one")

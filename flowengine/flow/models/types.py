@@ -228,23 +228,23 @@ def _environment_use(value: Any) -> dict[str, Any]:
     given = value if isinstance(value, dict) else {value: {}}
     if len(given) != 1 or not all(isinstance(args, dict) for args in given.values()):
         wrong("the name of an environment, or {name: arguments}", value)
-    [(found, args)] = given.items()
-    if not isinstance(found, str) or not re.fullmatch(TOOL_NAME, found):
-        wrong("the name of an environment", found)
-    return {found: args}
+    [(environment, args)] = given.items()
+    if not isinstance(environment, str) or not re.fullmatch(TOOL_NAME, environment):
+        wrong("the name of an environment", environment)
+    return {environment: args}
 
 
 def _environment_uses(value: Any) -> dict[str, dict[str, Any]]:
     """Return environments that are used, by the name under which they are found."""
     if isinstance(value, list):
-        uses = [_environment_use(one) for one in value]
+        uses = [_environment_use(item) for item in value]
         names = [next(iter(use)).rpartition(".")[2] for use in uses]
         if len(set(names)) < len(names):
             wrong("each environment once", value, "give one of them another name: {name: env}")
         return dict(zip(names, uses, strict=True))
     if not isinstance(value, dict):
         wrong("a list of environments, or a map from names to environments", value)
-    return {name: _environment_use(one) for name, one in value.items()}
+    return {name: _environment_use(entry) for name, entry in value.items()}
 
 
 def _arguments(value: Any) -> dict[str, Any] | str:
@@ -322,7 +322,7 @@ def _time(value: Any) -> str:
 
 def _target(value: Any) -> str:
     if isinstance(value, list):
-        names = ", ".join(one if isinstance(one, str) else "…" for one in value)
+        names = ", ".join(item if isinstance(item, str) else "…" for item in value)
         hint = f"write 'all: [{names}]' for a token along each, or 'first' for one of them"
         fail("E103", "this leads to one step, but is a list", hint)
     if has_expression(value):
@@ -377,7 +377,7 @@ def one_or_many(check: Callable[[Any], str]) -> Callable[[Any], list[str]]:
     def checked(value: Any) -> list[str]:
         if value == []:
             wrong("at least one", value)
-        return [check(one) for one in value] if isinstance(value, list) else [check(value)]
+        return [check(item) for item in value] if isinstance(value, list) else [check(value)]
 
     return checked
 

@@ -219,21 +219,21 @@ def render(
     Returns:
         Lines without a final line break, or the empty text if there is nothing to show.
     """
-    by_name = files if isinstance(files, Mapping) else {one.name: one for one in files}
-    found = list(diagnostics)
-    if not found:
+    by_name = files if isinstance(files, Mapping) else {file.name: file for file in files}
+    problems = list(diagnostics)
+    if not problems:
         return ""
-    shown = [line for one in found for line in _shown(one, by_name.get(one.file))]
-    return "\n".join([*shown, summary(found)])
+    shown = [line for one in problems for line in _shown(one, by_name.get(one.file))]
+    return "\n".join([*shown, summary(problems)])
 
 
 def summary(diagnostics: Sequence[Diagnostic]) -> str:
     """Return the last line of a report, such as `2 errors in hello.yaml; nothing was run`."""
-    warnings = sum(one.is_warning for one in diagnostics)
+    warnings = sum(diagnostic.is_warning for diagnostic in diagnostics)
     errors = len(diagnostics) - warnings
     counted = [(errors, "error"), (warnings, "warning")]
     counts = " and ".join(f"{n} {word}{'s' * (n != 1)}" for n, word in counted if n)
-    files = " and ".join(dict.fromkeys(one.file for one in diagnostics))
+    files = " and ".join(dict.fromkeys(diagnostic.file for diagnostic in diagnostics))
     return f"{counts} in {files}" + ("; nothing was run" if errors else "")
 
 

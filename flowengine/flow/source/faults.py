@@ -20,7 +20,7 @@ class Faults:
         """Places whose content is left out."""
         for problem in source.problems:
             diagnostics.add(problem)
-        self._no_yaml = {(one.line, one.column) for one in source.problems}
+        self._no_yaml = {(problem.line, problem.column) for problem in source.problems}
 
     def add(
         self, code: str, message: str, loc: Loc, hint: str | None = None, *, key: bool = False

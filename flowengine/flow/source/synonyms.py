@@ -179,16 +179,18 @@ _OF: dict[str, dict[str, Meant]] = {
     "Step": _STEP,
     "ParallelStep": _STEP,
     "FlowModel": _FLOW,
-    "FlowBody": {word: one for word, one in _FLOW.items() if one.key not in _OF_FILES},
+    "FlowBody": {word: value for word, value in _FLOW.items() if value.key not in _OF_FILES},
     "Retry": _RETRY,
     "Approval": _APPROVAL,
     "AskFirst": {
-        word: one
-        for word, one in _APPROVAL.items()
-        if one.key not in {"subject", "edit"} and word != "required"
+        word: value
+        for word, value in _APPROVAL.items()
+        if value.key not in {"subject", "edit"} and word != "required"
     },
     "AskBeforeCall": {
-        word: one for word, one in _APPROVAL.items() if one.key != "subject" and word != "required"
+        word: value
+        for word, value in _APPROVAL.items()
+        if value.key != "subject" and word != "required"
     },
     "Map": _MAP_KEYS,
     "Loop": _LOOP,

@@ -223,5 +223,5 @@ def _structure(text: str, index: int, start: int, problem: str, context: str) ->
 
 
 def _line_end(text: str, index: int) -> int:
-    found = LINE_END.search(text, index)
-    return found.start() if found else len(text)
+    end = LINE_END.search(text, index)
+    return end.start() if end else len(text)

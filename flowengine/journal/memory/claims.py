@@ -54,7 +54,7 @@ class Claims:
             own = [kept for kept in self._queues.get(claim.lock, ()) if kept not in others]
             if any(kept.claimed.unit == claim.unit for kept in own):
                 continue
-            wanted = [one.then for one in claims if one.lock == claim.lock].count("reject")
+            wanted = [item.then for item in claims if item.lock == claim.lock].count("reject")
             if claim.then == "reject" and len(others) + wanted > claim.permits:
                 return claim.lock, others[0].claimed.execution
         return None
@@ -73,7 +73,9 @@ class Claims:
             claimed = Claimed(execution, claim.unit, at, False)
             queue.append(KeptClaim(self._claimed, claimed, claim.permits, claim.granted))
             if claim.then == "cancel":
-                others = [one for one in self._others(claim.lock, execution) if not one.ending]
+                others = [
+                    other for other in self._others(claim.lock, execution) if not other.ending
+                ]
                 for kept in others[: max(len(others) - claim.permits + 1, 0)]:
                     self._tell(kept, "cancel", claim.cancel, at)
         self._grant(claim.lock, at)
@@ -105,7 +107,7 @@ class Claims:
         for index, kept in enumerate(queue):
             if kept.claimed.held:
                 continue
-            if sum(one.claimed.held for one in queue) >= kept.permits:
+            if sum(item.claimed.held for item in queue) >= kept.permits:
                 break
             queue[index] = kept._replace(claimed=kept.claimed._replace(held=True))
             self._tell(kept, "granted", kept.granted, at)

@@ -47,12 +47,12 @@ class MemoryGrants:
 
     def list_grants(self, flow: str | None, tool: str | None) -> list[FlowGrant]:
         """Return grants, oldest first."""
-        found = [
+        grants = [
             grant
             for grant in self._kept.values()
             if flow in (None, grant.flow) and tool in (None, grant.tool)
         ]
-        return sorted(found, key=lambda grant: (grant.at, grant.id))
+        return sorted(grants, key=lambda grant: (grant.at, grant.id))
 
     def revoke(self, id: str, by: str) -> FlowGrant:
         """Revoke a grant."""

@@ -35,9 +35,9 @@ class MemoryMessages:
 
     def sent_before(self, address: Address, message_id: str) -> SendResult | None:
         """Return the result of an earlier delivery of a message, if any."""
-        for one in self._delivered:
-            if (one.address, one.message_id) == (address, message_id):
-                number, execution, _, event = one.message
+        for item in self._delivered:
+            if (item.address, item.message_id) == (address, message_id):
+                number, execution, _, event = item.message
                 return SendResult(number, execution, first=False, event=event)
         return None
 
@@ -68,31 +68,33 @@ class MemoryMessages:
 
     def forget(self, is_unwanted: Callable[[Delivered], bool]) -> None:
         """Remove messages, taken or not."""
-        for one in filter(is_unwanted, self._delivered):
-            self._untaken.pop(one.message.number, None)
-        self._delivered = [one for one in self._delivered if not is_unwanted(one)]
+        for item in filter(is_unwanted, self._delivered):
+            self._untaken.pop(item.message.number, None)
+        self._delivered = [item for item in self._delivered if not is_unwanted(item)]
 
     def copy(self) -> list[Any]:
         """Return all messages, in both directions, as plain data."""
-        delivered = [[[*one.address], one.message_id, [*one.message]] for one in self._delivered]
-        sent = [[*one] for one in self._outbox.values()]
+        delivered = [
+            [[*item.address], item.message_id, [*item.message]] for item in self._delivered
+        ]
+        sent = [[*item] for item in self._outbox.values()]
         return [delivered, [*self._untaken], self._arrived, sent, self._outgoing]
 
     def restore(self, copy: Sequence[Any]) -> None:
         """Replace all messages by those that `copy` returned."""
         delivered, untaken, self._arrived, sent, self._outgoing = copy
-        self._delivered = [Delivered((*a,), id, InboxMessage(*one)) for a, id, one in delivered]
-        messages = {one.message.number: one.message for one in self._delivered}
+        self._delivered = [Delivered((*a,), id, InboxMessage(*entry)) for a, id, entry in delivered]
+        messages = {item.message.number: item.message for item in self._delivered}
         self._untaken = {number: messages[number] for number in untaken}
-        self._outbox = {one[0]: Outgoing(*one) for one in sent}
+        self._outbox = {item[0]: Outgoing(*item) for item in sent}
 
     # -- outbox
 
     def put_out(self, sender: str, sent: Sequence[Outgoing]) -> None:
         """Put messages into the outbox of an execution."""
-        for one in sent:
+        for item in sent:
             self._outgoing += 1
-            self._outbox[self._outgoing] = one._replace(number=self._outgoing, sender=sender)
+            self._outbox[self._outgoing] = item._replace(number=self._outgoing, sender=sender)
 
     def outbox(self) -> list[Outgoing]:
         """Return the messages still to be delivered."""
@@ -115,7 +117,7 @@ class MemoryMessages:
 
     def prune(self, executions: set[str]) -> None:
         """Remove the received and the undeliverable messages of executions."""
-        self.forget(lambda one: one.message.execution in executions)
+        self.forget(lambda item: item.message.execution in executions)
         self._outbox = {
             number: sent
             for number, sent in self._outbox.items()

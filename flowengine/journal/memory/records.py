@@ -63,19 +63,19 @@ class MemoryJournal:
     @classmethod
     def of(cls, number: int, copy: Mapping[str, Any]) -> Self:
         """Return the journal that `copy` returned."""
-        found = cls(number, ExecutionRecord(*copy["record"]), None)
-        found.first = copy["first"]
-        found.entries = [JournalEntry(*entry) for entry in copy["entries"]]
-        found.snapshot = None if copy["snapshot"] is None else tuple(copy["snapshot"])
+        journal = cls(number, ExecutionRecord(*copy["record"]), None)
+        journal.first = copy["first"]
+        journal.entries = [JournalEntry(*entry) for entry in copy["entries"]]
+        journal.snapshot = None if copy["snapshot"] is None else tuple(copy["snapshot"])
         for part in copy["lists"]:
-            found.add_to_list(ListPart(*part))
-        found.keys = {(signal, key, wait) for signal, key, wait in copy["keys"]}
-        found.forms = {*copy["forms"]}
-        return found
+            journal.add_to_list(ListPart(*part))
+        journal.keys = {(signal, key, wait) for signal, key, wait in copy["keys"]}
+        journal.forms = {*copy["forms"]}
+        return journal
 
     def add_to_list(self, part: ListPart) -> None:
         """Add a part to a list, or replace the end of the list by it."""
-        kept = [one for one in self.lists.pop(part.name, ()) if one.first < part.first]
+        kept = [item for item in self.lists.pop(part.name, ()) if item.first < part.first]
         if kept or part.items:
             self.lists[part.name] = [*kept, part] if part.items else kept
 
@@ -132,9 +132,9 @@ class KeptWait:
     def of(cls, copy: list[Any]) -> Self:
         """Return the wait that `copy` returned."""
         place, wait, packed, votes = copy
-        found = cls(place, ListedWait(*wait))
-        found.packed = packed
+        kept = cls(place, ListedWait(*wait))
+        kept.packed = packed
         for by, at, approves, event, gives, uses in votes:
             grant = gives and NewGrant(*gives)
-            found.votes.append(Vote(by, at, approves, event, grant, uses))
-        return found
+            kept.votes.append(Vote(by, at, approves, event, grant, uses))
+        return kept

@@ -15,7 +15,7 @@ class MemorySchedules:
     """
 
     def __init__(self, kept: Iterable[Scheduled] = ()) -> None:
-        self._kept = {(one.flow, one.schedule): one for one in kept}
+        self._kept = {(item.flow, item.schedule): item for item in kept}
 
     def deploy(
         self, flow: str, hash: str, schedules: Sequence[tuple[str, int, int | None]]
@@ -29,19 +29,19 @@ class MemorySchedules:
 
     def undeploy(self, flow: str) -> None:
         """Remove the schedules of a flow."""
-        self._kept = {at: one for at, one in self._kept.items() if at[0] != flow}
+        self._kept = {at: value for at, value in self._kept.items() if at[0] != flow}
 
     def listed(self, until: int | None = None) -> list[Scheduled]:
         """Return all schedules by flow and name, or those that are due by a time, by that."""
-        found = sorted(self._kept.values(), key=lambda one: (one.flow, one.schedule))
+        scheduled = sorted(self._kept.values(), key=lambda item: (item.flow, item.schedule))
         if until is None:
-            return found
-        due = [(one.due, one) for one in found if one.due is not None and one.due <= until]
-        return [one for _, one in sorted(due, key=lambda pair: pair[0])]
+            return scheduled
+        due = [(item.due, item) for item in scheduled if item.due is not None and item.due <= until]
+        return [entry for _, entry in sorted(due, key=lambda pair: pair[0])]
 
     def next_due(self) -> int | None:
         """Return when the next schedule is due."""
-        due = (one.due for one in self._kept.values() if one.due is not None)
+        due = (item.due for item in self._kept.values() if item.due is not None)
         return min(due, default=None)
 
     def move(self, scheduled: Scheduled, time: int, due: int | None) -> bool:

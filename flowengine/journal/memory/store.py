@@ -152,7 +152,7 @@ class MemoryStore(JournalStore):
     ) -> None:
         flow, hash = deployed.flow, deployed.hash
         with self._lock:
-            at = max((deployed.at, *(one.at + 1 for one in self.deployed(flow))))
+            at = max((deployed.at, *(item.at + 1 for item in self.deployed(flow))))
             self._deployed[flow, deployed.version] = deployed._replace(at=at)
             self._starts = {at: start for at, start in self._starts.items() if at[1] != flow}
             self._starts |= {(signal, flow): SignalStart(flow, hash) for signal in signals}
@@ -165,13 +165,13 @@ class MemoryStore(JournalStore):
                 if version in (None, deployed.version):
                     del self._deployed[flow, deployed.version]
             if version is None:
-                self._starts = {at: one for at, one in self._starts.items() if at[1] != flow}
+                self._starts = {at: start for at, start in self._starts.items() if at[1] != flow}
                 self._schedules.undeploy(flow)
 
     def deployed(self, flow: str | None = None) -> list[Deployed]:
         with self._lock:
-            found = [one for one in self._deployed.values() if flow in (None, one.flow)]
-            return sorted(found, key=lambda one: (one.flow, -one.at))
+            deployed_ = [item for item in self._deployed.values() if flow in (None, item.flow)]
+            return sorted(deployed_, key=lambda item: (item.flow, -item.at))
 
     def starts(self, signal: str) -> list[SignalStart]:
         with self._lock:
@@ -321,7 +321,7 @@ class MemoryStore(JournalStore):
         if execution is None and sha256 in self._held:
             return True
         journals = self._journals.items()
-        return any(sha256 in one.artifacts for id, one in journals if execution in (None, id))
+        return any(sha256 in entry.artifacts for id, entry in journals if execution in (None, id))
 
     def _create(self, execution: str, new: NewExecution) -> None:
         self._created += 1
@@ -353,7 +353,7 @@ class MemoryStore(JournalStore):
         id = wait_id(execution, number)
         if id in self._waits and self._waits[id].wait.how is not None:
             # Its execution was retried, so earlier questions and decisions no longer count.
-            self._messages.forget(lambda one: one.address == ("wait", id))
+            self._messages.forget(lambda item: item.address == ("wait", id))
             del self._waits[id]
         if id not in self._waits:
             self._opened += 1
@@ -392,15 +392,15 @@ class MemoryStore(JournalStore):
 
     def numbered(self, after: int, limit: int) -> list[Numbered]:
         with self._lock:
-            found: list[Numbered] = []
+            entries: list[Numbered] = []
             places = self._numbered or []
             for index in range(after, len(places)):
                 place = places[index]
                 if place is not None and place[0] in self._journals:
-                    found.append(Numbered(index + 1, *place))
-                if len(found) == limit:
+                    entries.append(Numbered(index + 1, *place))
+                if len(entries) == limit:
                     break
-            return found
+            return entries
 
     def copy(self, id: str, first: int = 0) -> dict[str, Any]:
         """Return an execution with all that is known of it, as plain data.
@@ -511,7 +511,7 @@ class MemoryStore(JournalStore):
     def next_due(self, after: int) -> int | None:
         with self._lock:
             times = [journal.record.due for journal in self._journals.values()]
-            times += [one.due for one in self._schedules.listed()]
+            times += [item.due for item in self._schedules.listed()]
             return min((due for due in times if due is not None and due > after), default=None)
 
     def open_executions(self) -> dict[str, int]:
@@ -545,10 +545,10 @@ class MemoryStore(JournalStore):
             return self._claims.of(lock)
 
     def _rejected(self, append: Append) -> Conflict | None:
-        found = self._claims.rejected_by(append.execution, append.claims)
-        if found is None:
+        rejected = self._claims.rejected_by(append.execution, append.claims)
+        if rejected is None:
             return None
-        lock, holder = found
+        lock, holder = rejected
         return not_free(lock, holder, self._journals[holder].record)
 
     # -- messages
@@ -623,14 +623,14 @@ class MemoryStore(JournalStore):
             if before is not None:
                 return before
             try:
-                found = self.find_key(signal, key)
+                holder = self.find_key(signal, key)
             except NotFound:
                 if begin is None:
                     raise
                 self._create_waiting(begin, at)
                 sent = self._messages.deliver(address, message_id, begin.id, at, begin.event)
                 return sent._replace(began=True)
-            return self._messages.deliver(address, message_id, found, at, event)
+            return self._messages.deliver(address, message_id, holder, at, event)
 
     def find_key(self, signal: str, key: str) -> str:
         with self._lock:
@@ -782,7 +782,7 @@ class MemoryStore(JournalStore):
         return self.fetch_artifact(sha256, execution).open("rb")
 
     def fetch_artifact(self, sha256: str, execution: str | None = None) -> Path:
-        found = self._artifacts.find(sha256)
+        file = self._artifacts.find(sha256)
         if execution is not None:
             with self._lock:
                 journal = self._journals.get(execution)
@@ -791,7 +791,7 @@ class MemoryStore(JournalStore):
                 from flowengine.journal.artifacts import not_referred
 
                 raise not_referred(sha256, execution)
-        return found
+        return file
 
     # -- maintenance
 

@@ -31,7 +31,7 @@ def rejected(connection: sqlite3.Connection, append: Append) -> Conflict | None:
         if claim.then != "reject" or connection.execute(queries.OWN_CLAIM, own).fetchone():
             continue
         others = connection.execute(queries.OTHER_CLAIMS, (claim.lock, append.execution)).fetchall()
-        wanted = [one.then for one in append.claims if one.lock == claim.lock].count("reject")
+        wanted = [item.then for item in append.claims if item.lock == claim.lock].count("reject")
         if len(others) + wanted > claim.permits:
             row = connection.execute(queries.EXECUTION, (others[0][2],)).fetchone()
             return not_free(claim.lock, others[0][2], read_execution(row[1:]))

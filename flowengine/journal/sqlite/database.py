@@ -143,10 +143,10 @@ class StoreDatabase:
         """
         for path, identity in self._identities:
             try:
-                found = os.stat(path)
+                status = os.stat(path)
             except (FileNotFoundError, NotADirectoryError):
                 raise self._is_gone(path, "deleted or moved") from None
-            if (found.st_dev, found.st_ino) != identity:
+            if (status.st_dev, status.st_ino) != identity:
                 raise self._is_gone(path, "replaced by another")
 
     def _is_gone(self, path: str, what: str) -> StoreError:
@@ -219,8 +219,8 @@ class StoreDatabase:
                 self._migrate(connection)
             self._identities = [(self._place, self._file.identity)]
             for path in (f"{self._place}-wal", f"{self._place}-shm"):
-                found = os.stat(path)
-                self._identities.append((path, (found.st_dev, found.st_ino)))
+                status = os.stat(path)
+                self._identities.append((path, (status.st_dev, status.st_ino)))
         except OSError as error:
             self.close()
             raise self._cannot_be_opened(error) from None

@@ -56,10 +56,10 @@ def revoke(connection: sqlite3.Connection, id: str, by: str) -> FlowGrant:
     row = connection.execute(_ONE, (id,)).fetchone()
     if row is None:
         raise no_grant(id)
-    found = _read(row)
+    grant = _read(row)
     if not first:
-        raise revoked_already(found)
-    return found
+        raise revoked_already(grant)
+    return grant
 
 
 def _read(row: tuple[Any, ...]) -> FlowGrant:

@@ -87,14 +87,14 @@ def _is_running(id: str) -> Conflict:
 
 def _claims(connection: sqlite3.Connection, number: int, id: str) -> list[list[Any]]:
     """Return its claims on shared locks."""
-    found = []
+    messages = []
     for lock, unit, permits, is_held, granted in connection.execute(queries.CLAIMS_OF, (number,)):
         rows = connection.execute(queries.CLAIMS, (lock,))
         check_movable(id, lock, [Claimed(*row) for row in rows])
-        found.append(
+        messages.append(
             [*LockOperation(lock, unit, permits, "reject" if is_held else "queue", granted)]
         )
-    return found
+    return messages
 
 
 def _keys(connection: sqlite3.Connection, number: int) -> list[list[Any]]:
@@ -103,7 +103,7 @@ def _keys(connection: sqlite3.Connection, number: int) -> list[list[Any]]:
 
 
 def _waits(connection: sqlite3.Connection, number: int) -> list[list[Any]]:
-    found = []
+    messages = []
     for place, (id,) in enumerate(connection.execute(queries.WAITS_OF, (number,)).fetchall(), 1):
         row = connection.execute(queries.WAIT, (id,)).fetchone()
         whole = JournalTexts(connection, number, f"wait {id}").whole
@@ -112,8 +112,8 @@ def _waits(connection: sqlite3.Connection, number: int) -> list[list[Any]]:
             [voter, at, bool(approves), whole(event), None, None]
             for voter, at, approves, event in connection.execute(queries.ALL_OF_VOTES, (row[10],))
         ]
-        found.append([place, [*wait._replace(record={})], pack(wait.record), votes])
-    return found
+        messages.append([place, [*wait._replace(record={})], pack(wait.record), votes])
+    return messages
 
 
 def _messages(connection: sqlite3.Connection, number: int, execution: str) -> list[Any]:
@@ -131,7 +131,7 @@ def _messages(connection: sqlite3.Connection, number: int, execution: str) -> li
         if taken is None:
             untaken.append(last)
     sent = [[*row] for row in connection.execute(queries.UNDELIVERED, (execution,))]
-    return [delivered, untaken, last, sent, max([one[0] for one in sent], default=0)]
+    return [delivered, untaken, last, sent, max([item[0] for item in sent], default=0)]
 
 
 def hold(database: StoreDatabase, copy: ExecutionCopy) -> None:
@@ -157,7 +157,7 @@ def hold(database: StoreDatabase, copy: ExecutionCopy) -> None:
 
 def _append(record: ExecutionRecord, data: Mapping[str, Any]) -> Append:
     """Return a copy as a single append of a new execution."""
-    found = [(ListedWait(*wait), unpack(packed)) for _, wait, packed, _ in data["waits"]]
+    waits = [(ListedWait(*wait), unpack(packed)) for _, wait, packed, _ in data["waits"]]
     journal = data["journal"]
     snapshot = journal["snapshot"]
     return Append(
@@ -167,10 +167,10 @@ def _append(record: ExecutionRecord, data: Mapping[str, Any]) -> Append:
         [(at, payload) for _, at, payload in journal["entries"]],
         NewExecution(*record[1:9], owner=_HOLDER.id),
         ExecutionHead(record.status, record.changed_at, record.due),
-        [shown for _, shown in found],
+        [shown for _, shown in waits],
         [
             ClosedWait(wait.number, wait.how, wait.closed_at or 0, wait.result or b"")
-            for wait, _ in found
+            for wait, _ in waits
             if wait.how is not None
         ],
         [(signal, key) for signal, key, wait in journal["keys"] if wait is None],

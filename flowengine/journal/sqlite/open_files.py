@@ -33,12 +33,12 @@ class OpenFile:
     def __init__(self, path: str) -> None:
         self._is_used = False
         with self._lock:
-            found = os.stat(path)
-            if (found.st_dev, found.st_ino) not in self._open:
+            status = os.stat(path)
+            if (status.st_dev, status.st_ino) not in self._open:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                found = os.fstat(descriptor)  # the file may have been replaced in between
-                self._open.setdefault((found.st_dev, found.st_ino), [0]).append(descriptor)
-            self.identity = (found.st_dev, found.st_ino)
+                status = os.fstat(descriptor)  # the file may have been replaced in between
+                self._open.setdefault((status.st_dev, status.st_ino), [0]).append(descriptor)
+            self.identity = (status.st_dev, status.st_ino)
             in_use[self.identity] = os.path.abspath(path)
             self._entry = self._open[self.identity]
             self._entry[0] += 1

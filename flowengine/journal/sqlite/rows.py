@@ -69,7 +69,7 @@ def read_wait(
     """
     id, execution, flow, number, record, decision, how, closed_at, result = row[:9]
     kept = unpack_wait(whole(record), f"wait {id}")
-    decision, result = (None if one is None else whole(one) for one in (decision, result))
+    decision, result = (None if item is None else whole(item) for item in (decision, result))
     return ListedWait(id, execution, flow, number, kept, decision, votes, how, closed_at, result)
 
 

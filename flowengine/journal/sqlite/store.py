@@ -346,9 +346,9 @@ class SqliteStore:
 
     def next_due(self, after: int) -> int | None:
         with self._database.reading() as connection:
-            found: int | None
-            (found,) = connection.execute(queries.NEXT_DUE, {"after": after}).fetchone()
-        return found
+            number: int | None
+            (number,) = connection.execute(queries.NEXT_DUE, {"after": after}).fetchone()
+        return number
 
     def open_executions(self) -> dict[str, int]:
         with self._database.reading() as connection:
@@ -437,8 +437,8 @@ class SqliteStore:
             row = connection.execute(queries.FIND_KEY, (signal, key)).fetchone()
         if row is None:
             raise _nobody_takes(signal, key)
-        found: str = row[1]
-        return found
+        execution: str = row[1]
+        return execution
 
     def outbox(self) -> list[Outgoing]:
         with self._database.reading() as connection:
@@ -601,7 +601,7 @@ class SqliteStore:
         return self.fetch_artifact(sha256, execution).open("rb")
 
     def fetch_artifact(self, sha256: str, execution: str | None = None) -> Path:
-        found = self._artifacts.find(sha256)
+        file = self._artifacts.find(sha256)
         if execution is not None:
             with self._database.reading() as connection:
                 refers = connection.execute(queries.REFERS, (sha256, execution)).fetchone()
@@ -609,16 +609,16 @@ class SqliteStore:
                 from flowengine.journal.artifacts import not_referred
 
                 raise not_referred(sha256, execution)
-        return found
+        return file
 
     # -- moving
 
     def copy_execution(self, id: str) -> ExecutionCopy:
         from flowengine.journal.sqlite import moving
 
-        found = moving.copy(self._database, self.load(id), self.events(id))
-        hashes = {found.data["journal"]["record"][3], *found.data["journal"]["forms"]}
-        return found._replace(flows={hash: self.get_flow(hash) for hash in hashes})
+        copied = moving.copy(self._database, self.load(id), self.events(id))
+        hashes = {copied.data["journal"]["record"][3], *copied.data["journal"]["forms"]}
+        return copied._replace(flows={hash: self.get_flow(hash) for hash in hashes})
 
     def hold_copy(self, copy: ExecutionCopy) -> None:
         from flowengine.journal.sqlite import moving

@@ -172,9 +172,9 @@ def regions(view: View, unit: Unit) -> tuple[int, ...]:
     Steps with `plumbing` are excluded because they do not appear in the author's file.
     """
     act = view.act_of(unit)
-    found = [] if view.node(act).map is None else [unit]
-    found += view.units_around(act)
-    return tuple(unit["id"] for unit in found if not view.node(view.act_of(unit)).plumbing)
+    units = [] if view.node(act).map is None else [unit]
+    units += view.units_around(act)
+    return tuple(unit["id"] for unit in units if not view.node(view.act_of(unit)).plumbing)
 
 
 def of_scope(view: View, scope: Scope, past: int, extra: dict[str, Plain] | None = None) -> Names:
@@ -187,26 +187,26 @@ def of_scope(view: View, scope: Scope, past: int, extra: dict[str, Plain] | None
 
 def local_names(names: Names) -> dict[str, Plain]:
     """Return the names of items, rounds and messages in a place, to be stored for later."""
-    found: dict[str, Plain] = {}
+    values: dict[str, Plain] = {}
     act, unit = names.act, names.unit
     while act is not None:
         for key, value in act.get("local", {}).items():
-            found.setdefault(key, value)
+            values.setdefault(key, value)
         if "message" in act:
-            found.setdefault("signal", act["message"])
+            values.setdefault("signal", act["message"])
         if unit is not None:
             if unit["round"]:
-                found.setdefault("round", {"number": unit["round"], "last": unit.get("last")})
+                values.setdefault("round", {"number": unit["round"], "last": unit.get("last")})
             spec = names.view.node(act).map
             if spec is not None and unit["item"] >= 0:
                 item = unit["item"]
                 for key, value in zip(
                     spec["names"], (act["over"][item], item, act["keys"][item]), strict=True
                 ):
-                    found.setdefault(key, value)
+                    values.setdefault(key, value)
         unit = group_around(names.view, act)
         act = None if unit is None else names.view.act_of(unit)
-    return found
+    return values
 
 
 class Steps:
@@ -271,16 +271,16 @@ def evaluate(names: Names, value: Value) -> Plain:
 
 def _arguments(names: Names, given: Value, fixed: Value, refused: Value) -> dict[str, Plain]:
     """Evaluate the arguments of one expression, and add those that the flow fixes."""
-    found = evaluate(names, given)
-    if not isinstance(found, dict):
-        what = "a list" if isinstance(found, list) else repr(found)
+    value = evaluate(names, given)
+    if not isinstance(value, dict):
+        what = "a list" if isinstance(value, list) else repr(value)
         message = f"'with' has to give a map, but this is {what}"
         raise StepFailure("ValidationError", message, {"field": "with"})
     for name in evaluate(names, refused):
-        if name in found:
+        if name in value:
             message = f"'with' gives the argument {name!r}, which the flow fixes by 'bind'"
             raise StepFailure("ValidationError", message, {"field": name})
-    return {**found, **evaluate(names, fixed)}
+    return {**value, **evaluate(names, fixed)}
 
 
 def _given(names: Names, path: list[str]) -> Plain:

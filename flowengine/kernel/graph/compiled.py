@@ -77,24 +77,26 @@ class OtherFormat(Exception):
     """The format of a flow or of the state of an execution is not supported by this kernel.
 
     Args:
-        found: Its format.
+        version: Its format.
     """
 
-    def __init__(self, found: object) -> None:
-        super().__init__(f"it has format {found}; this version of flowengine runs format {FORMAT}")
+    def __init__(self, version: object) -> None:
+        super().__init__(
+            f"it has format {version}; this version of flowengine runs format {FORMAT}"
+        )
 
 
-def check_format(found: object) -> None:
+def check_format(version: object) -> None:
     """Reject stored data in another format.
 
     Args:
-        found: The `format` of a compiled flow or of a state.
+        version: The `format` of a compiled flow or of a state.
 
     Raises:
         OtherFormat: This kernel does not support the format.
     """
-    if found != FORMAT:
-        raise OtherFormat(found)
+    if version != FORMAT:
+        raise OtherFormat(version)
 
 
 class EvaluationError(Exception):

@@ -405,12 +405,12 @@ class Graph:
             for index in self.body(0).steps:
                 for source in self._specs[index].get("sources", ()):
                     ahead.setdefault(source, []).append(index)
-            found: set[int] = set()
+            nodes: set[int] = set()
             todo = list(ahead.get(TRIGGER, ()))
             while todo:
                 step = todo.pop()
-                if step not in found:
-                    found.add(step)
+                if step not in nodes:
+                    nodes.add(step)
                     todo.extend(ahead.get(step, ()))
-            self._after_triggers = found
+            self._after_triggers = nodes
         return self._after_triggers

@@ -84,15 +84,15 @@ def masked(value: Plain) -> Plain:
     return [masked(part) for part in value] if isinstance(value, list) else value
 
 
-def split_secrets(value: Plain, path: list[Any], found: list[Plain]) -> Plain:
-    """Return a value with None in place of texts that name secrets, which are added to `found`."""
+def split_secrets(value: Plain, path: list[Any], secrets: list[Plain]) -> Plain:
+    """Return a value with None for each text that names a secret, and add these to `secrets`."""
     if isinstance(value, SecretText):
-        found.append([path, value.parts])
+        secrets.append([path, value.parts])
         return None
     if isinstance(value, dict):
-        return {k: split_secrets(v, [*path, k], found) for k, v in value.items()}
+        return {k: split_secrets(v, [*path, k], secrets) for k, v in value.items()}
     if isinstance(value, list):
-        return [split_secrets(v, [*path, i], found) for i, v in enumerate(value)]
+        return [split_secrets(v, [*path, i], secrets) for i, v in enumerate(value)]
     return value
 
 

@@ -264,21 +264,21 @@ def used_up(tx: Transition, budget: Budget, node: Node | None = None) -> list[st
         node: The step of a call, to check only the meters that the call uses. None: all meters.
     """
     limits = budget["limits"]
-    found = []
+    lacking = []
     if "tool_calls" in limits and begun(budget) >= limits["tool_calls"]:
-        found.append("tool_calls")
+        lacking.append("tool_calls")
     if "wall_time" in limits and worked(tx.state, budget, tx.now) >= limits["wall_time"]:
-        found.append("wall_time")
+        lacking.append("wall_time")
     measured = meters.measured(node) if node is not None else ()
     for meter in meters.AMOUNTS:
         # For a measured call, room that others have reserved can become free again.
         used_of = settled if meter in measured else taken
         if meter in limits and used_of(budget, meter) >= limits[meter]:
-            found.append(meter)
+            lacking.append(meter)
     if node is not None:
         uses = meters.names(node)
-        found = [what for what in found if what == "wall_time" or what in uses]
-    return found
+        lacking = [what for what in lacking if what == "wall_time" or what in uses]
+    return lacking
 
 
 def is_low(tx: Transition, unit: Unit) -> bool:

@@ -61,11 +61,11 @@ def reserved(tx: Transition, number: int) -> dict[str, int] | None:
         return None
     if node.environments and isinstance(given, dict):
         given = given.get("input")
-    found = {
+    values = {
         meter: counted_as(meter, _at(given, spec.get("reserved"))) if meter in AMOUNTS else 1
         for meter, spec in node.meters.items()
     }
-    return found if granted is None else {**found, **granted}
+    return values if granted is None else {**values, **granted}
 
 
 def measured(node: Node) -> frozenset[str]:
@@ -127,13 +127,13 @@ def amounts_granted(
     Returns:
         Meter → amount, for the meters that some budget has.
     """
-    found: dict[str, int] = {}
+    sums: dict[str, int] = {}
     for budget, bounds in budgets:
         for meter, (_least, most, beyond) in needs.items():
             if meter in budget["limits"]:
                 left = budget["limits"][meter] - taken(budget, meter) + beyond
-                found[meter] = min(found.get(meter, most), left if bounds else most)
-    return found
+                sums[meter] = min(sums.get(meter, most), left if bounds else most)
+    return sums
 
 
 def used(node: Node, result: Plain) -> dict[str, int]:

@@ -63,13 +63,13 @@ class Pairing:
 
     def state_key(self, flow: int, key: str) -> str | None:
         """Return the new name of a flow's state key, or None if its value is dropped."""
-        found: str | None = _renamed(self.state_keys, self.old.flows[flow] if flow else None, key)
-        return found
+        renamed: str | None = _renamed(self.state_keys, self.old.flows[flow] if flow else None, key)
+        return renamed
 
     def signal(self, name: str) -> str | None:
         """Return the new name of a signal, or None if its messages are dropped."""
-        found: str | None = self.signals.get(name, name)
-        return found
+        renamed: str | None = self.signals.get(name, name)
+        return renamed
 
     def input_of(self, name: str) -> str:
         """Return the old name of an input of the new flow."""

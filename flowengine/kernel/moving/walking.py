@@ -98,12 +98,12 @@ class Walker:
         return {self._source(number, None): part for number, part in value.items()}
 
     def _by_step(self, value: dict[int, Any], _record: Any, use: str = "count") -> dict[int, Any]:
-        found = {}
+        moved = {}
         for number, part in value.items():
             step = self._visitor.step(number, use, part)
             if step is not None:
-                found[step] = part
-        return found
+                moved[step] = part
+        return moved
 
     def _marks(self, value: dict[int, int], _record: Any) -> dict[int, int]:
         return self._by_step(value, None, "mark")
@@ -116,23 +116,23 @@ class Walker:
 
         The ended rounds of a removed join may be dropped.
         """
-        found = {}
+        moved = {}
         for number, held in value.items():
             step = self._visitor.step(number, "join", held)
             if step is not None:
-                found[step] = self._record("JoinState", held)
+                moved[step] = self._record("JoinState", held)
                 if "upstream" in held:
-                    found[step]["upstream"] = 0  # counted again
-        return found
+                    moved[step]["upstream"] = 0  # counted again
+        return moved
 
     def _arrivals(self, value: list[list[Any]], _record: Any) -> list[list[Any]]:
         """Return the arrivals of an activation, except those from removed steps."""
-        found = []
+        moved = []
         for source, output in value:
             step = source if source < 0 else self._visitor.step(source, "arrived", None)
             if step is not None:
-                found.append([step, output])
-        return found
+                moved.append([step, output])
+        return moved
 
     def _then(self, value: list[Any] | None, record: Any) -> list[Any] | None:
         if value is None:
@@ -162,12 +162,12 @@ class Walker:
 
     def _vars(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
         flow = record.get("flow", 0)
-        found = {}
+        moved = {}
         for key, cell in value.items():
             name = self._visitor.state_key(flow, key)
             if name is not None:
-                found[name] = list(cell)
-        return found
+                moved[name] = list(cell)
+        return moved
 
     def _writes(self, value: dict[int, Any], record: Any) -> dict[int, Any]:
         frame = record.get("frame", self._state["scopes"][record["scope"]].get("frame", 0))
@@ -189,7 +189,7 @@ class Walker:
 
     def _knows(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
         """Return values by state key, with the frame as a prefix in subflows."""
-        found = {}
+        moved = {}
         for name, number in value.items():
             whose, _, key = name.rpartition("/")
             frame = int(whose or 0)
@@ -197,35 +197,35 @@ class Walker:
                 continue  # no token can write there any more
             renamed = self._visitor.state_key(self._flow_of(frame), key)
             if renamed is not None:
-                found[state_name(frame, renamed)] = _copy(number)
-        return found
+                moved[state_name(frame, renamed)] = _copy(number)
+        return moved
 
     def _signals(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
         flow = record.get("flow", 0)
-        found = {}
+        moved = {}
         for signal, part in value.items():
             name = self._visitor.signal(flow, signal)
             if name is not None:
-                found[name] = _copy(part)
-        return found
+                moved[name] = _copy(part)
+        return moved
 
     def _channels(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
         """Return the listeners by signal, and by key if they have one."""
-        found = {}
+        moved = {}
         for channel, numbers in value.items():
             signal, separator, key = channel.partition(SEPARATOR)
             name = self._visitor.signal(0, signal)
             if name is not None:
-                found[f"{name}{separator}{key}"] = _copy(numbers)
-        return found
+                moved[f"{name}{separator}{key}"] = _copy(numbers)
+        return moved
 
     def _kept(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
-        found = {}
+        moved = {}
         for signal, messages in value.items():
             name = self._visitor.signal(0, signal)
             if name is not None:
-                found[name] = [{**message, "signal": name} for message in messages]
-        return found
+                moved[name] = [{**message, "signal": name} for message in messages]
+        return moved
 
     def _record_of_wait(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
         record = {**value, "step": self._visitor.step_name(value["step"])}
@@ -243,9 +243,9 @@ class Walker:
         for number, layer in value.items():
             records = {}
             for step, record in layer[RECORDS].items():
-                found = self._visitor.step(step, "past", record)
-                if found is not None:
-                    records[found] = record
+                moved = self._visitor.step(step, "past", record)
+                if moved is not None:
+                    records[moved] = record
             layers[number] = [*layer[:RECORDS], records]
         return layers
 

@@ -75,10 +75,10 @@ def parse_microseconds(text: str) -> int:
         ValueError: `text` is not such a time, or it is before the year 1 or after 9999 in UTC.
     """
     match = re.fullmatch(_RFC3339, text, re.ASCII)
-    found = None if match is None else _microseconds(match)
-    if found is None:
+    time = None if match is None else _microseconds(match)
+    if time is None:
         raise ValueError(f"{text!r} is not a valid time; write for example 2026-11-25T09:14:02Z")
-    return found
+    return time
 
 
 def _microseconds(match: re.Match[str]) -> int | None:

@@ -103,9 +103,9 @@ def waits(tx: Transition, unit: Unit, then: Entry) -> bool:
 
 def _short(tx: Transition, budget: Budget, unit: Unit) -> list[str]:
     """Return the meters with nothing left, or with less than the call of a unit needs."""
-    found = used_up(tx, budget, tx.node(tx.act_of(unit)))
+    spent = used_up(tx, budget, tx.node(tx.act_of(unit)))
     lacking = lacks(budget, unit.get("needs", {}))
-    return [*found, *(what for what in lacking if what not in found)]
+    return [*spent, *(what for what in lacking if what not in spent)]
 
 
 def _describe(
@@ -192,8 +192,8 @@ def _ask(tx: Transition, number: int, budget: Budget, unit: Unit) -> None:
     """
     used = used_up(tx, budget)
     needs = [tx.state["units"][waiting].get("needs", {}) for waiting in budget["waiting"]]
-    found = dict.fromkeys(what for need in needs for what in lacks(budget, need))
-    lacking = [what for what in found if what not in used]
+    missing = dict.fromkeys(what for need in needs for what in lacks(budget, need))
+    lacking = [what for what in missing if what not in used]
     if "wait" in budget:
         wait = tx.state["waits"][budget["wait"]]
         if list(wait["record"]["form"]["properties"]) == [*used, *lacking]:

@@ -255,8 +255,8 @@ def _beginning(text: Plain) -> str:
 
 def _title(tool: str, why: dict[str, Plain]) -> str:
     """Return the title of a question."""
-    found: Any = why.get("found")
-    return f"Call {tool!r}?" if found is None else f"Call {tool!r}: {found['action']:.200}?"
+    standing: Any = why.get("found")
+    return f"Call {tool!r}?" if standing is None else f"Call {tool!r}: {standing['action']:.200}?"
 
 
 def describe(tx: Transition, wait: Wait, event: Described) -> None:

@@ -76,12 +76,12 @@ def _open_questions(tx: Transition, needed: Iterable[NeededPermission]) -> list[
         before = answer_about(tx, need.about)
         if isinstance(before, dict) and not before["approved"]:
             raise StepFailure(before["type"], before["message"], before["output"])
-    found = []
+    permissions = []
     for need in needs:
         given = answer_about(tx, need.about)  # two needs may be the same
         if not isinstance(given, dict):
-            found.append(given if given is not None else need.ask()["id"])
-    return found
+            permissions.append(given if given is not None else need.ask()["id"])
+    return permissions
 
 
 def ask_late(tx: Transition, unit: Unit, event: Asked) -> None:

@@ -139,10 +139,10 @@ def _base(
         return ClassFields("typed_dict")
     if name == "BaseModel" and _home(base, module) == "pydantic":
         return ClassFields("model")
-    found = reader.find(module, base.id, near=True) if isinstance(base, ast.Name) else None
-    if found is None or not isinstance(found.node, ast.ClassDef):
+    base_class = reader.find(module, base.id, near=True) if isinstance(base, ast.Name) else None
+    if base_class is None or not isinstance(base_class.node, ast.ClassDef):
         return None
-    return _fields(found.node, found.module, reader, hint, below)
+    return _fields(base_class.node, base_class.module, reader, hint, below)
 
 
 def _field(
@@ -192,27 +192,27 @@ def _called(kind: Kind, schema: Schema, call: ast.Call) -> tuple[Schema, bool] |
 
 def constrain(schema: Schema, words: dict[str, ast.expr]) -> Schema | None:
     """Return a schema with the constraints of pydantic's `Field(...)`, or None if unknown."""
-    found = dict(schema)
+    changed = dict(schema)
     for word, node in words.items():
         value = literal(node)
         if value is UNKNOWN:
             return None
         match word:
             case "description":
-                found["description"] = inspect.cleandoc(value)
+                changed["description"] = inspect.cleandoc(value)
             case "title" | "frozen" | "repr" | "exclude":
                 pass
             case "examples":
-                found[word] = value
+                changed[word] = value
             case _ if not isinstance(schema.get("type"), str):
                 return None  # only pydantic knows which member of a union it applies to
             case "min_length" | "max_length" if schema["type"] in _LENGTHS:
-                found[_LENGTHS[schema["type"]][word == "max_length"]] = value
+                changed[_LENGTHS[schema["type"]][word == "max_length"]] = value
             case _ if word in _BOUNDS:
-                found[_BOUNDS[word]] = value
+                changed[_BOUNDS[word]] = value
             case _:
                 return None
-    return found
+    return changed
 
 
 def literal(node: ast.expr) -> Any:

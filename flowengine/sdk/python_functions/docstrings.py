@@ -42,9 +42,9 @@ def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
         elif _NUMPY.fullmatch(line) and _UNDERLINE.fullmatch(following):
             end = next(_headings(lines, 2), len(lines))
             descriptions |= _numpy(lines[2:end])
-        elif found := _FIELD.match(line):
+        elif match := _FIELD.match(line):
             end = _end(lines, 1, lambda line: not line or not line[0].isspace())
-            descriptions[found[1]] = _joined([found[2], *lines[1:end]])
+            descriptions[match[1]] = _joined([match[2], *lines[1:end]])
         elif _TYPE.match(line):
             end = _end(lines, 1, lambda line: not line or not line[0].isspace())
         else:
@@ -79,30 +79,30 @@ def _headings(lines: list[str], start: int) -> Iterator[int]:
 
 
 def _google(lines: list[str]) -> dict[str, str]:
-    found: dict[str, list[str]] = {}
+    sections: dict[str, list[str]] = {}
     indent = name = ""
     for line in lines:
         entry = _ENTRY.match(line)
         if entry and (not indent or len(entry[1]) <= len(indent)):
             indent, name = entry[1], entry[2]
-            found[name] = [entry[3] or ""]
+            sections[name] = [entry[3] or ""]
         elif name:
-            found[name].append(line)
-    return {name: _joined(lines_of) for name, lines_of in found.items()}
+            sections[name].append(line)
+    return {name: _joined(lines_of) for name, lines_of in sections.items()}
 
 
 def _numpy(lines: list[str]) -> dict[str, str]:
-    found: dict[str, list[str]] = {}
+    sections: dict[str, list[str]] = {}
     names: list[str] = []
     for line in lines:
         entry = _NAMES.fullmatch(line) if line and not line[0].isspace() else None
         if entry:
             names = [name.strip().lstrip("*") for name in entry[1].split(",")]
-            found |= {name: [] for name in names}
+            sections |= {name: [] for name in names}
         else:
             for name in names:
-                found[name].append(line)
-    return {name: _joined(lines_of) for name, lines_of in found.items()}
+                sections[name].append(line)
+    return {name: _joined(lines_of) for name, lines_of in sections.items()}
 
 
 def _joined(lines: list[str]) -> str:

@@ -111,7 +111,7 @@ def given_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         UsageError: The object has no signature or is not callable.
     """
     try:
-        found = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"the parameters of {name_of(function)} are not known: {error}",
@@ -122,7 +122,7 @@ def given_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     while isinstance(inner, functools.partial):
         bound |= inner.keywords.keys()
         inner = inner.func
-    return [parameter for parameter in found if parameter.name not in bound]
+    return [parameter for parameter in parameters if parameter.name not in bound]
 
 
 def resolved_hints(function: Any) -> dict[str, Any]:

@@ -204,26 +204,26 @@ class LiveTypes:
                 lambda: self._adopted(definitions[name], definitions),
             )
 
-        found = each_part(schema, lambda part: self._adopted(part, definitions))
-        reference = found.pop("$ref", None)
+        adopted = each_part(schema, lambda part: self._adopted(part, definitions))
+        reference = adopted.pop("$ref", None)
         if reference is not None:
-            found = {**definition(reference.removeprefix("#/$defs/")), **found}
-        found.pop("title", None)
-        found.pop("discriminator", None)  # a keyword of OpenAPI, whose references are not schemas
-        if "const" in found:
-            found["enum"] = [found.pop("const")]
-        if found.get("format") in _NO_FORMATS:
-            binary = found.pop("format") == "binary"
-            found |= SCALARS["bytes"] if binary else {}
+            adopted = {**definition(reference.removeprefix("#/$defs/")), **adopted}
+        adopted.pop("title", None)
+        adopted.pop("discriminator", None)  # a keyword of OpenAPI, whose references are not schemas
+        if "const" in adopted:
+            adopted["enum"] = [adopted.pop("const")]
+        if adopted.get("format") in _NO_FORMATS:
+            binary = adopted.pop("format") == "binary"
+            adopted |= SCALARS["bytes"] if binary else {}
         for key in ("items", "additionalProperties"):
-            if key in found and found[key] in ({}, True):
-                del found[key]
-        if "anyOf" in found:
-            found = {**union(found.pop("anyOf")), **found}
-        if len(found.get("allOf", ())) == 1:
-            [only] = found.pop("allOf")
-            found = {**only, **found}
-        return found
+            if key in adopted and adopted[key] in ({}, True):
+                del adopted[key]
+        if "anyOf" in adopted:
+            adopted = {**union(adopted.pop("anyOf")), **adopted}
+        if len(adopted.get("allOf", ())) == 1:
+            [only] = adopted.pop("allOf")
+            adopted = {**only, **adopted}
+        return adopted
 
 
 def plain_default(value: Any) -> Any:
@@ -259,14 +259,14 @@ def _docstring(cls: Any) -> str | None:
 
 def needed(schema: Schema, definitions: Schema) -> Schema:
     """Return the definitions that a schema refers to, directly or indirectly."""
-    found: Schema = {}
+    merged: Schema = {}
     pending = references(schema)
     while pending:
         name = pending.pop()
-        if name not in found:
-            found[name] = definitions[name]
+        if name not in merged:
+            merged[name] = definitions[name]
             pending += references(definitions[name])
-    return found
+    return merged
 
 
 def _named(type: Any) -> str:

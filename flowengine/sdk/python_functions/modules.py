@@ -120,8 +120,8 @@ class ModuleReader:
             source = None
             if not near or self._is_near(source_name, module):
                 source = self.module(source_name)
-            if source is not None and (found := self.find(source, name, near=near, hops=hops - 1)):
-                return found
+            if source is not None and (value := self.find(source, name, near=near, hops=hops - 1)):
+                return value
         return None
 
     def _is_near(self, name: str, module: Module) -> bool:

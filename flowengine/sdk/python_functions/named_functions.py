@@ -31,18 +31,18 @@ class NamedFunction(NamedTuple):
 
 
 def named_function(
-    found: BoundValue, reader: ModuleReader, hops: int = HOPS
+    bound: BoundValue, reader: ModuleReader, hops: int = HOPS
 ) -> NamedFunction | None:
     """Return the function that a name is bound to, or None if only running the module shows it.
 
     Args:
-        found: The value of the name.
+        bound: The value of the name.
         reader: Reads the modules that other names lead to.
         hops: How many names and partials are followed.
     """
     if hops == 0:
         return None
-    node, module = found
+    node, module = bound
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             return NamedFunction(node, module)
@@ -85,8 +85,8 @@ def _attribute(
                 imported.name for imported in names if (imported.asname or imported.name) == owner
             )
             source = reader.module(full)
-            found = None if source is None else reader.find(source, name)
-            return None if found is None else named_function(found, reader, hops)
+            value = None if source is None else reader.find(source, name)
+            return None if value is None else named_function(value, reader, hops)
         case BoundValue(ast.Call(func=ast.Name(id=cls)), home):
             return _method(reader.find(home, cls), name)
     return None

@@ -196,11 +196,11 @@ class ClassSchemas:
             for name, count in counts.items()
             if (count > 1 and "properties" in self._schemas[name]) or self._is_circle(name)
         }
-        found = self._put_in(schema, kept)
+        place = self._put_in(schema, kept)
         if kept:
             names = [name for name in self._schemas if name in kept]
-            found["$defs"] = {name: self._put_in(self._schemas[name], kept) for name in names}
-        return found
+            place["$defs"] = {name: self._put_in(self._schemas[name], kept) for name in names}
+        return place
 
     def _is_circle(self, name: str) -> bool:
         pending, seen = references(self._schemas[name]), set[str]()
@@ -239,30 +239,30 @@ def each_part(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
     def changed(part: Any) -> Any:
         return change(part) if isinstance(part, dict) else part
 
-    found: Schema = {}
+    merged: Schema = {}
     for key, value in schema.items():
         if key in _OF_ONE:
-            found[key] = changed(value)
+            merged[key] = changed(value)
         elif key in _OF_MANY:
-            found[key] = [changed(part) for part in value]
+            merged[key] = [changed(part) for part in value]
         elif key in _OF_NAMED:
-            found[key] = {name: changed(part) for name, part in value.items()}
+            merged[key] = {name: changed(part) for name, part in value.items()}
         else:
-            found[key] = value
-    return found
+            merged[key] = value
+    return merged
 
 
 def references(schema: Schema) -> list[str]:
     """Return the names of the references in a schema, as often as they occur."""
     name = _referred(schema)
-    found = [] if name is None else [name]
+    names = [] if name is None else [name]
 
     def look(part: Schema) -> Schema:
-        found.extend(references(part))
+        names.extend(references(part))
         return part
 
     each_part(schema, look)
-    return found
+    return names
 
 
 def _referred(schema: Schema) -> str | None:

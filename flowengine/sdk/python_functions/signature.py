@@ -89,14 +89,14 @@ def derive(function: str, folder: str) -> Signature:
         )
     if module.tree is None:
         return Signature(paths=reader.paths)
-    found = reader.find(module, name)
-    if found is None and not module.open:
+    value = reader.find(module, name)
+    if value is None and not module.open:
         raise SignatureError(
             f"module '{module_name}' has no function '{name}'",
             hint=_suggestion(name, module),
             path=module.path,
         )
-    function_found = None if found is None else named_function(found, reader)
+    function_found = None if value is None else named_function(value, reader)
     if function_found is None:
         return Signature(paths=reader.paths)
     return _signature(function_found, reader)
@@ -109,12 +109,12 @@ def _suggestion(name: str, module: Module) -> str | None:
     return did_you_mean(name, functions)
 
 
-def _signature(found: NamedFunction, reader: ModuleReader) -> Signature:
-    node, module = found.node, found.module
+def _signature(named: NamedFunction, reader: ModuleReader) -> Signature:
+    node, module = named.node, named.module
     hints = TypeHints(reader)
     description, descriptions = parse(ast.get_docstring(node))
     given = node.args
-    by_position = given.posonlyargs[found.first :]
+    by_position = given.posonlyargs[named.first :]
     if by_position:
         raise SignatureError(
             f"parameter '{by_position[0].arg}' of {module.name}:{node.name} can only be "
@@ -129,11 +129,11 @@ def _signature(found: NamedFunction, reader: ModuleReader) -> Signature:
     defaults = [*[None] * first_default, *given.defaults, *given.kw_defaults]
     every = [*given.args, *given.kwonlyargs]
     taken = {
-        argument.arg for argument in given.args[: max(0, found.first - len(given.posonlyargs))]
+        argument.arg for argument in given.args[: max(0, named.first - len(given.posonlyargs))]
     }
     for parameter, default in zip(every, defaults, strict=True):
         name = parameter.arg
-        if name in {*INJECTED, *taken, *found.bound} or _is_context(parameter.annotation):
+        if name in {*INJECTED, *taken, *named.bound} or _is_context(parameter.annotation):
             continue
         schema = hints.schema(parameter.annotation, module)
         required, value = default is None, ABSENT
@@ -157,7 +157,7 @@ def _signature(found: NamedFunction, reader: ModuleReader) -> Signature:
         takes_resources="runtime_resources" in names,
         takes_context_variables="context_variables" in names,
         paths=reader.paths,
-        classes={name: found for name, found in classes.items() if found},
+        classes={name: cls for name, cls in classes.items() if cls},
     )
 
 

@@ -72,12 +72,12 @@ class TypeHints:
 
     def _named(self, name: str, module: Module, depth: int) -> Schema:
         """Return the schema of a name, which is bound in a module or built in."""
-        found = self._reader.find(module, name, near=True)
-        if found is None:
+        value = self._reader.find(module, name, near=True)
+        if value is None:
             return _known(name)
-        match found.node:
+        match value.node:
             case ast.ClassDef() as node:
-                home = found.module
+                home = value.module
                 return self.records.refer(
                     node,
                     node.name,
@@ -86,7 +86,7 @@ class TypeHints:
             case ast.ImportFrom():
                 return _known(original(ast.Name(name), module))
             case ast.expr():
-                return self.schema(found.node, found.module, depth)
+                return self.schema(value.node, value.module, depth)
         return {}
 
     def _generic(self, name: str, items: list[ast.expr], module: Module, depth: int) -> Schema:

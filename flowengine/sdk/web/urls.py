@@ -59,10 +59,10 @@ class Url(NamedTuple):
 
 def scheme_of(text: str) -> str:
     """Return the scheme of an address in lower case, or an empty string."""
-    found = _SCHEME.match(text)
-    if found is None or (_HOST_AND_PORT.match(text) and "://" not in text):
+    match = _SCHEME.match(text)
+    if match is None or (_HOST_AND_PORT.match(text) and "://" not in text):
         return ""
-    return found[1].lower()
+    return match[1].lower()
 
 
 def read_url(text: str, base: Url | None = None) -> Url:

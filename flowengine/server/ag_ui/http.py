@@ -82,8 +82,8 @@ class _Door:
             place = ".".join(map(str, first["loc"]))
             raise InputError(f"'{place}': {first['msg']}", field=place) from None
         flow = request.path_params["flow"]
-        found: AgUiRun = run_type(self._application, principal, address_of(request), flow, given)
-        return found
+        run: AgUiRun = run_type(self._application, principal, address_of(request), flow, given)
+        return run
 
 
 def _load() -> tuple[Any, Any]:

@@ -105,16 +105,16 @@ class AgUiRun:
         else:
             yield self._end(talk.found, talk.asked)
 
-    def _end(self, found: AgentParts, asked: list[Any]) -> BaseEvent:
+    def _end(self, parts: AgentParts, asked: list[Any]) -> BaseEvent:
         """Return the last event of the run."""
-        result, given = found.result, self._given
+        result, given = parts.result, self._given
         if result.status in ("failed", "cancelled"):
             error: Mapping[str, Any] = result.error or {}
             return RunErrorEvent(
                 message=str(error.get("message", f"the execution is {result.status}")),
                 code=str(error.get("type", result.status)),
             )
-        interrupts = [interrupt_of(one) for one in asked if not (one.wait or {}).get("chat")]
+        interrupts = [interrupt_of(item) for item in asked if not (item.wait or {}).get("chat")]
         outcome: Any = RunFinishedSuccessOutcome()
         if interrupts:
             outcome = RunFinishedInterruptOutcome(interrupts=interrupts)

@@ -130,11 +130,11 @@ def read_progress(text: str) -> CallProgress:
     try:
         if len(text) > _LONGEST_STATE:
             raise ValueError
-        found = json.loads(text)
-        passed = tuple(found["passed"])
-        if not all(isinstance(part, str) for part in (found["execution"], *passed)):
+        value = json.loads(text)
+        passed = tuple(value["passed"])
+        if not all(isinstance(part, str) for part in (value["execution"], *passed)):
             raise ValueError
-        return CallProgress(found["execution"], passed)
+        return CallProgress(value["execution"], passed)
     except (ValueError, TypeError, KeyError, RecursionError):
         raise InputError("requestState is not that of an earlier answer") from None
 
@@ -206,10 +206,10 @@ class ToolCalls:
             NotFound: It does not exist, or is hidden from the user.
             InputError: It is of another flow.
         """
-        found = await self._show(caller, execution)
-        if flow is not None and found["flow"] != flow:
+        view = await self._show(caller, execution)
+        if flow is not None and view["flow"] != flow:
             raise InputError("requestState is that of another tool")
-        return CallProgress(found["execution"])
+        return CallProgress(view["execution"])
 
     async def newest(self, caller: Caller) -> dict[str, Any]:
         """Return the newest executions that the user has started."""
@@ -285,7 +285,7 @@ class ToolCalls:
         while True:
             if taken.decided:
                 patience = max(patience, self._wait_seconds)
-            found = await settled(
+            view = await settled(
                 self._application,
                 caller.principal,
                 progress.execution,
@@ -296,9 +296,9 @@ class ToolCalls:
             passed = progress.passed
             asked = None
             if channel.asks != "never" and not taken.refused and len(passed) < _MOST_QUESTIONS:
-                asked = await self._question(caller, open_questions(found, passed))
+                asked = await self._question(caller, open_questions(view, passed))
             if asked is None:
-                return self._result(caller, found, taken.refused)
+                return self._result(caller, view, taken.refused)
             wait, question = asked
             progress = progress._replace(passed=(*passed, wait))
             if channel.asks == "later":
@@ -333,10 +333,10 @@ class ToolCalls:
         application, changes = self._application, self._application.changes
         while not application.is_closing:
             number = changes.number
-            found = await application.ask(
+            answer = await application.ask(
                 caller.principal, "GET", _APPROVAL, ids={"approval": wait}
             )
-            if found["status"] != "pending":
+            if answer["status"] != "pending":
                 return
             await changes.after(number, time.monotonic() + _LOOK_SECONDS)
             await asyncio.sleep(_REST_SECONDS)
@@ -363,15 +363,15 @@ class ToolCalls:
                 caller.principal, "MCP", path, status, caller.address, why
             )
 
-    def _result(self, caller: Caller, found: Mapping[str, Any], refused: str) -> dict[str, Any]:
+    def _result(self, caller: Caller, view: Mapping[str, Any], refused: str) -> dict[str, Any]:
         """Return the structured result for an execution."""
         result = {
-            key: found[key]
+            key: view[key]
             for key in ("execution", "flow", "status", "outputs", "error")
-            if key in found
+            if key in view
         }
-        execution = found["execution"]
-        if found["status"] not in ENDED:
+        execution = view["execution"]
+        if view["status"] not in ENDED:
             result["waits"] = [
                 {
                     **{key: wait[key] for key in ("id", "kind", "title", "due") if key in wait},
@@ -379,10 +379,10 @@ class ToolCalls:
                     if wait["kind"] in DECIDED
                     else caller.execution_link(execution),
                 }
-                for wait in found.get("waits", ())
+                for wait in view.get("waits", ())
             ]
             result["next"] = f"call {tools.STATUS} with execution {execution}"
-            if open_questions(found):
+            if open_questions(view):
                 result["next"] = f"a person decides, see 'look'; then {result['next']}"
             if refused:
                 result["next"] = f"the answer was not taken: {refused}; {result['next']}"

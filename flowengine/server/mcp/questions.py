@@ -79,7 +79,7 @@ def decision_of(wait: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str
     """
     choices = _choices(wait)
     named = content.get(_CHOICE) if len(choices) > 1 else choices[0]["id"]
-    choice = next((one for one in choices if one["id"] == named), {"id": str(named or "")})
+    choice = next((choice for choice in choices if choice["id"] == named), {"id": str(named or "")})
     body: dict[str, Any] = {"choice": choice["id"]}
     if content.get(_COMMENT) and choice.get("comment", "optional") != "none":
         body["comment"] = str(content[_COMMENT])
@@ -128,21 +128,21 @@ def _simple(schema: Any) -> dict[str, Any] | None:
         return None
     options = schema.get("enum")
     kind = schema.get("type")
-    found: dict[str, Any]
+    answer: dict[str, Any]
     if options is not None:
         if not options or not all(isinstance(option, str) for option in options):
             return None
-        found = {"type": "string", "enum": list(options)}
+        answer = {"type": "string", "enum": list(options)}
     elif kind in _TYPES and schema.get("format") != "path":
-        found = {"type": kind} | {key: schema[key] for key in _TYPES[kind] if key in schema}
+        answer = {"type": kind} | {key: schema[key] for key in _TYPES[kind] if key in schema}
     else:
         return None
     for key in ("title", "description"):
         if schema.get(key):
-            found[key] = printable(schema[key])
+            answer[key] = printable(schema[key])
     if isinstance(schema.get("default"), str | int | float):
-        found["default"] = schema["default"]
-    return found
+        answer["default"] = schema["default"]
+    return answer
 
 
 def _choices(wait: Mapping[str, Any]) -> list[Mapping[str, Any]]:

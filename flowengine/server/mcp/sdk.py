@@ -52,11 +52,11 @@ def mcp_server(calls: ToolCalls, caller_of: Callable[[Any], Caller]) -> Server[A
 
     async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
         page = await calls.tools(caller_of(ctx), None if params is None else params.cursor)
-        found = [_described(tool) for tool in page.tools]
+        described = [_described(tool) for tool in page.tools]
         if page.next is None:
-            found.append(_STATUS)
+            described.append(_STATUS)
         return types.ListToolsResult(
-            tools=found, next_cursor=page.next, ttl_ms=0, cache_scope="private"
+            tools=described, next_cursor=page.next, ttl_ms=0, cache_scope="private"
         )
 
     async def call_tool(
@@ -101,19 +101,19 @@ async def _call(
         progress = await calls.look(caller, execution or "", None)
     else:
         progress = await calls.begin(caller, flow, given)
-    found = await calls.go_on(caller, progress, client, seconds, taken)
-    if isinstance(found, Ask):
+    result = await calls.go_on(caller, progress, client, seconds, taken)
+    if isinstance(result, Ask):
         return types.InputRequiredResult(
             input_requests={
-                found.wait: types.ElicitRequest(
+                result.wait: types.ElicitRequest(
                     params=types.ElicitRequestFormParams(
-                        message=found.question.message, requested_schema=found.question.schema
+                        message=result.question.message, requested_schema=result.question.schema
                     )
                 )
             },
-            request_state=found.state,
+            request_state=result.state,
         )
-    return _result(found, failed=found["status"] in ENDED and found["status"] != "succeeded")
+    return _result(result, failed=result["status"] in ENDED and result["status"] != "succeeded")
 
 
 async def _take(

@@ -95,14 +95,14 @@ def list_tools(call: ApiCall, after: str | None) -> ToolPage:
         after: `next` of the page before.
     """
     ids = [id for id in _startable(call) if after is None or id > after]
-    found: list[FlowTool] = []
+    tools: list[FlowTool] = []
     for id in ids:
-        if len(found) == PAGE:
-            return ToolPage(found, found[-1].flow)
+        if len(tools) == PAGE:
+            return ToolPage(tools, tools[-1].flow)
         tool = _tool(deployed_flow(call, id))
         if tool is not None:
-            found.append(tool)
-    return ToolPage(found, None)
+            tools.append(tool)
+    return ToolPage(tools, None)
 
 
 def is_tool(call: ApiCall, name: str) -> bool:
@@ -111,7 +111,7 @@ def is_tool(call: ApiCall, name: str) -> bool:
 
 
 def _startable(call: ApiCall) -> list[str]:
-    deployed = (one["flow"] for one in call.engine.deployed() if one["current"])
+    deployed = (item["flow"] for item in call.engine.deployed() if item["current"])
     return sorted(id for id in deployed if call.may(Right.SEE, id) and call.may(Right.START, id))
 
 

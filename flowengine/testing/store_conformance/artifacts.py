@@ -27,15 +27,15 @@ def check_artifacts_are_kept_by_content(store: JournalStore) -> None:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.txt")
         report.write_bytes(b"content")
-        one = store.put_artifact("e1", report, "report.txt")
+        artifact = store.put_artifact("e1", report, "report.txt")
     two = store.put_artifact("e1", b"content", "../../etc/a\x00b\nc.txt")
     empty = store.put_artifact("e1", b"", "")
 
-    same((one.name, two.name, empty.name), ("report.txt", "abc.txt", "file"), "names")
-    same((one.size, one.sha256), (7, two.sha256), "size and digest")
-    same(store.fetch_artifact(one.sha256).read_bytes(), b"content", "the bytes")
+    same((artifact.name, two.name, empty.name), ("report.txt", "abc.txt", "file"), "names")
+    same((artifact.size, artifact.sha256), (7, two.sha256), "size and digest")
+    same(store.fetch_artifact(artifact.sha256).read_bytes(), b"content", "the bytes")
     same(store.fetch_artifact(empty.sha256).read_bytes(), b"", "no bytes")
-    for nothing in ("0" * 64, "", "../" * 20, "/etc/passwd", one.sha256.upper()):
+    for nothing in ("0" * 64, "", "../" * 20, "/etc/passwd", artifact.sha256.upper()):
         raises(NotFound, partial(store.fetch_artifact, nothing), f"artifact {nothing!r}")
     raises(NotFound, lambda: store.put_artifact("e9", b"x", "x"), "an artifact of no execution")
     raises(InputError, lambda: store.put_artifact("e1", Path("/no/such/file"), "x"), "no file")

@@ -219,8 +219,8 @@ def check_waits_are_listed_oldest_first(store: JournalStore) -> None:
             record = all_waits[place]
             return int(record.get("due", 1000 + record["since"]) if in_turn else record["since"])
 
-        found = [place for place, record in all_waits.items() if fits(place[0], record)]
-        return sorted(found, key=lambda place: (turn(place), place))
+        fitting = [place for place, record in all_waits.items() if fits(place[0], record)]
+        return sorted(fitting, key=lambda place: (turn(place), place))
 
     for filter, fits in _wait_filters():
         for limit in (1, 5, 50):

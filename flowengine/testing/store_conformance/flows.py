@@ -53,7 +53,7 @@ def check_the_version_deployed_last_is_the_current_one(store: JournalStore) -> N
     same(store.get_flow(other), b"other", "its flow")
 
     store.deploy(Deployed("orders", "1", other, 90))
-    same([one.version for one in store.deployed("orders")], ["1", "2"], "deployed again")
+    same([deployed.version for deployed in store.deployed("orders")], ["1", "2"], "deployed again")
     store.undeploy("orders", "2")
     same(store.deployed("orders"), [Deployed("orders", "1", other, 90)], "without one version")
     store.undeploy("orders")

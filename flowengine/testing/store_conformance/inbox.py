@@ -162,7 +162,11 @@ def check_an_execution_begins_once_with_what_it_was_given(store: JournalStore) -
     store.begin(beginning, [(b"content", "a.txt")])
     store.begin(beginning._replace(event=b"other"), [(b"other", "b.txt")])
 
-    same([(one.at, one.event) for one in store.inbox("e1")], [(10, b"started")], "the inbox")
+    same(
+        [(message.at, message.event) for message in store.inbox("e1")],
+        [(10, b"started")],
+        "the inbox",
+    )
     same((store.execution("e1").status, store.find_key("paid", "7")), ("running", "e1"), "it")
     kept = sha256(b"content").hexdigest()
     with store.open_artifact(kept, "e1") as file:

@@ -100,19 +100,19 @@ def check_events_are_numbered_in_the_order_of_commits(store: JournalStore) -> No
     refused = [Append("e1", 9, 3, [(9, b"late")])]
     same([type(outcome) for outcome in store.commit(refused)], [LeaseLost], "a refused append")
 
-    found = store.numbered(0, 9)
+    numbered = store.numbered(0, 9)
     places = [("e2", 0), ("e1", 1), ("e2", 1), ("e2", 2), ("e1", 2)]
-    same([(one.execution, one.seq) for one in found], places, "the order")
-    numbers = [one.number for one in found]
+    same([(event.execution, event.seq) for event in numbered], places, "the order")
+    numbers = [event.number for event in numbered]
     same(numbers, sorted(set(numbers)), "the numbers")
     same(store.number_events(), numbers[-1], "the last number")
-    same(store.numbered(numbers[1], 2), found[2:4], "a part")
+    same(store.numbered(numbers[1], 2), numbered[2:4], "a part")
     same(store.numbered(numbers[-1], 9), [], "beyond the end")
 
     append_event(store, "e1", 3, head=ExecutionHead("succeeded", 9))
     last = store.number_events()
     store.prune(9)
-    of_e2 = [one for one in found if one.execution == "e2"]
+    of_e2 = [event for event in numbered if event.execution == "e2"]
     same(store.numbered(0, 9), of_e2, "after e1 was deleted")
     append_event(store, "e2", 3)
     same(store.numbered(last, 9), [Numbered(last + 1, "e2", 3)], "no number is given twice")

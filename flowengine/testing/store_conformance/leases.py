@@ -167,13 +167,13 @@ def check_due_are_those_without_a_living_holder(make: MakeStore) -> None:
 
         found = store.due(200, 0)
 
-        same({one.execution: (one.why, one.deaths) for one in found}, {
+        same({due.execution: (due.why, due.deaths) for due in found}, {
             "timer": ("timer", 0), "message": ("message", 0), "left": ("left", 1),
             "begun": ("left", 0),
         }, "what is due")  # fmt: skip
-        same([one.since for one in found], sorted(one.since for one in found), "the order")
-        for one in found:
-            same(store.due(200, 0, one.execution), [one], "one of them")
+        same([due.since for due in found], sorted(due.since for due in found), "the order")
+        for item in found:
+            same(store.due(200, 0, item.execution), [item], "one of them")
         for id in ("later", "ended", "held"):
             same(store.due(200, 0, id), [], id)
         same((store.next_due(100), store.next_due(300)), (300, None), "the next timer")

@@ -26,7 +26,7 @@ def check_locks_are_granted_in_the_order_of_the_claims(store: JournalStore) -> N
         append_event(store, id, seq, claims=claims, head=head)
 
     def standing() -> list[tuple[str, int, bool]]:
-        return [(one.execution, one.unit, one.held) for one in store.claims("l")]
+        return [(claim.execution, claim.unit, claim.held) for claim in store.claims("l")]
 
     for id in ("e1", "e2", "e3"):
         claim(
@@ -63,7 +63,7 @@ def check_locks_are_granted_in_the_order_of_the_claims(store: JournalStore) -> N
     same(standing(), [("e1", 7, True)], "what was given back unheld")
     store.commit([Append("e1", 1, 4, head=ExecutionHead("cancelled", 60), release=True)])
     same([store.claims("l"), store.claims("none")], [[], []], "when all have ended")
-    same([one.execution for one in store.claims("other")], ["e2"], "another lock")
+    same([claim.execution for claim in store.claims("other")], ["e2"], "another lock")
 
 
 @checks
@@ -114,14 +114,14 @@ def check_what_has_ended_but_was_not_released_is_taken_over(store: JournalStore)
         append_event(store, id, 1, claims=[cancelling._replace(then="queue")])
     for id in ("e1", "e4"):
         append_event(store, id, 2, head=ExecutionHead("cancelled", 60))
-    standing = [(one.execution, one.held) for one in store.claims("l")]
+    standing = [(claim.execution, claim.held) for claim in store.claims("l")]
     same(standing, [("e1", True), ("e2", True), ("e3", False)], "what waited is withdrawn")
     new_execution(store, "e5", owner="ben")
     append_event(store, "e5", 1, claims=[cancelling])
     same([store.inbox(id)[1:] for id in ("e1", "e5")], [[], []], "who is not asked to end")
     same([m.event for m in store.inbox("e2")], [b"granted", b"cancel"], "who is")
 
-    same([one.execution for one in store.due(70, 50)], [], "what is due while it is held")
+    same([due.execution for due in store.due(70, 50)], [], "what is due while it is held")
     same((store.prune(70).executions, store.execution("e1").status), (1, "cancelled"), "pruned")
     [due] = [one for one in store.due(70, 200) if one.execution == "e1"]
     same((due.why, due.since, store.due(70, 200, "e1")), ("left", 60, [due]), "after its death")
@@ -154,4 +154,4 @@ def check_a_message_claims_when_it_begins_an_execution(store: JournalStore) -> N
     store.send_keyed("placed", "7", b"sent", 40, "m1", begin)
     inbox = [(message.at, message.event) for message in store.inbox("e1")]
     same(inbox, [(40, b"granted"), (40, b"started")], "its inbox")
-    same([(one.execution, one.at) for one in store.claims("l")], [("e1", 40)], "its claim")
+    same([(claim.execution, claim.at) for claim in store.claims("l")], [("e1", 40)], "its claim")

@@ -65,7 +65,11 @@ def check_a_message_begins_an_execution_where_none_is_open(store: JournalStore) 
     same((second.execution, second.first, second.began), ("e1", True, False), "the second one")
     again = send("e3", "m1")
     same((again.execution, again.first, again.began), ("e1", False, False), "the first again")
-    same([one.event for one in (began, again)], [b"started e1"] * 2, "what it was stored as")
+    same(
+        [beginning.event for beginning in (began, again)],
+        [b"started e1"] * 2,
+        "what it was stored as",
+    )
     events = [message.event for message in store.inbox("e1")]
     same(events, [b"started e1", b"sent"], "its inbox")
     same(store.execution("e1").status, "running", "its status")
@@ -96,7 +100,7 @@ def check_what_is_sent_to_others_stays_until_it_is_settled(store: JournalStore) 
     same((first.sender, first.to, first.at, first.event), ("e1", "e2", 40, b"a"), "the first")
     same((second.to, second.event, second.why), ("all", b"b", None), "the second")
     refused = store.commit([Append("e1", 9, 2, [(1, b"late")], sent=sent)])
-    same([type(one) for one in refused], [LeaseLost], "a late writer")
+    same([type(error) for error in refused], [LeaseLost], "a late writer")
     same(store.outbox(), [first, second], "after a commit that was refused")
 
     store.settle(first.number, "no execution has it")
@@ -107,7 +111,11 @@ def check_what_is_sent_to_others_stays_until_it_is_settled(store: JournalStore) 
 
     append_event(store, "e1", 2, sent=sent[:1], head=ExecutionHead("succeeded", 60))
     store.prune(60)
-    same([one.sender for one in store.outbox()], ["e1"], "what was on its way outlives its sender")
+    same(
+        [message.sender for message in store.outbox()],
+        ["e1"],
+        "what was on its way outlives its sender",
+    )
     same(store.undelivered("e1"), [], "of one that was removed")
 
 
