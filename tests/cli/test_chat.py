@@ -249,7 +249,8 @@ def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> No
     terminal = Terminal(folder, "chat", "talk.yaml")
     terminal.expect("> ")
     [wait] = flowengine("--json", "approvals", "list").json()
-    flowengine("approve", wait["id"], "--form", "answer=I am Ana", code=4)
+    done = command_line.flowengine("approve", wait["id"], "--form", "answer=I am Ana")
+    assert done.code in {0, 4}, done  # recorded for the chat, or continued here to the next wait
     terminal.expect(" answered by user:")
     terminal.expect("Hello Ana.")
     terminal.answer("> ", "\x04")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -161,7 +162,7 @@ def test_content_is_included_only_if_it_is_asked_for() -> None:
         usual = json.dumps(list(recorded_spans(engine, execution)))
         full = json.dumps(list(recorded_spans(engine, execution, content=True)))
 
-    assert "4711" not in usual
+    assert not re.search(r"\b4711\b", usual)  # ids and times may contain these digits
     assert "ValueError" in usual
     assert "card 4711 4711" in full
 

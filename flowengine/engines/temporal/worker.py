@@ -144,15 +144,22 @@ async def work(
                 async with worker, own:
                     on_ready()
                     await stopping.wait()
-                    draining = asyncio.create_task(worker.shutdown())
-                    # What an activity has left at work is watched from the own queue only. If that
-                    # were closed first, it would be cut off.
-                    await attempts.all_watched(drain)
-                    await asyncio.gather(draining, own.shutdown())
+                    await _shut_down(worker, own, attempts, drain)
         finally:
             watching.cancel()
             await attempts.close()
             await asyncio.to_thread(host.close)
+
+
+async def _shut_down(worker: Worker, own: Worker, attempts: Attempts, drain: float) -> None:
+    """Let running attempts end.
+
+    What an activity has left at work is watched from the own queue only. If that were closed first,
+    it would be cut off.
+    """
+    draining = asyncio.create_task(worker.shutdown())
+    await attempts.all_watched(drain)
+    await asyncio.gather(draining, own.shutdown())
 
 
 def _workers(
