@@ -157,15 +157,15 @@ class ReplyReader:
         if self._is_closed:
             return []
         there = self._list()
-        found: list[dict[str, Any]] = []
+        replies: list[dict[str, Any]] = []
         for key, each in list(self._open.items()):
             is_abandoned = _is_abandoned(each.descriptor)
-            found += each.read()
+            replies += each.read()
             if is_abandoned and (end := each.end()) is not None:
-                found.append(end)
+                replies.append(end)
             if is_abandoned or (there is not None and key not in there):
                 os.close(self._open.pop(key).descriptor)
-        return found
+        return replies
 
     def close(self) -> None:
         """Close all files."""
@@ -213,9 +213,9 @@ class _Open:
 
         data = os.read(self.descriptor, LARGEST_REPLY)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        found: list[dict[str, Any]] = [json.loads(line) for line in lines]
-        self._last = found[-1] if found else self._last
-        return found
+        replies: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        self._last = replies[-1] if replies else self._last
+        return replies
 
     def end(self) -> dict[str, Any] | None:
         """Return the end of a reply that no process writes any more. None: it has had one."""

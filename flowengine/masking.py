@@ -69,19 +69,19 @@ class _Known(NamedTuple):
 
     def spans(self, data: bytes) -> list[tuple[int, int]]:
         """Return the positions of values in bytes, in order, without overlaps."""
-        found = [span for form in self.exact for span in _each(data, form)]
-        found += self._in_any_case(data)
+        ranges = [span for form in self.exact for span in _each(data, form)]
+        ranges += self._in_any_case(data)
         if self.small and b"%" in data:
-            found += _unquoted(data, self._in_any_case)
+            ranges += _unquoted(data, self._in_any_case)
         if self.short is not None:
-            found += [match.span() for match in self.short.finditer(data)]
+            ranges += [match.span() for match in self.short.finditer(data)]
         # The gaps are located only after a match, which is rare.
         compact = data.translate(_STANDARD, _SPACE)
         for escape in _ESCAPES:
             compact = compact.replace(escape, b"")
         if self._encoded(compact):
-            found += _with_gaps(data, self._encoded(_GAP.sub(b"", data).translate(_STANDARD)))
-        return _joined(found)
+            ranges += _with_gaps(data, self._encoded(_GAP.sub(b"", data).translate(_STANDARD)))
+        return _joined(ranges)
 
     def open_end(self, data: bytes) -> int:
         """Return the start of the longest end of the bytes that may be the beginning of a value."""
@@ -99,7 +99,7 @@ class _Known(NamedTuple):
         encoded += [_open_end(small, form, len(form) - 1) for form in self.hexadecimal]
         start = min(encoded, default=len(compact))
         if start < len(compact):
-            starts += [found for found, _ in _with_gaps(data, [(start, len(compact))])]
+            starts += [place for place, _ in _with_gaps(data, [(start, len(compact))])]
         return min(starts, default=len(data))
 
     def _open_end_in_any_case(self, data: bytes) -> int:
@@ -112,9 +112,9 @@ class _Known(NamedTuple):
 
     def _encoded(self, compact: bytes) -> list[tuple[int, int]]:
         """Return the positions of encoded values in bytes without gaps."""
-        found = [span for form in self.base64 for span in _each(compact, form)]
+        spans = [span for form in self.base64 for span in _each(compact, form)]
         small = compact.lower() if self.hexadecimal else b""
-        return found + [span for form in self.hexadecimal for span in _each(small, form)]
+        return spans + [span for form in self.hexadecimal for span in _each(small, form)]
 
 
 class Masker:
@@ -197,10 +197,10 @@ class Masker:
                 return
             rest = data[end:]
 
-    def _names_of(self, found: bytes) -> Iterator[str]:
+    def _names_of(self, data: bytes) -> Iterator[str]:
         """Yield the names of the secrets in a piece of a file."""
         for value, name in self._names.items():
-            if _known([value]).spans(found):
+            if _known([value]).spans(data):
                 yield name
 
 

@@ -53,10 +53,10 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
             the import propagate as well.
     """
     module_name, _, name = function.partition(":")
-    found = getattr(import_module_of(function, folder), name, None)
-    if not callable(found):
+    value = getattr(import_module_of(function, folder), name, None)
+    if not callable(value):
         raise FunctionNotFound(f"module '{module_name}' has no function '{name}'")
-    return found  # type: ignore[no-any-return]
+    return value  # type: ignore[no-any-return]
 
 
 def import_module_of(function: str, folder: str | None) -> ModuleType:
@@ -150,12 +150,12 @@ def find_module(name: str, folder: str | None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(top, [folder])
     else:
         spec = _find_installed(top)
-    found = top
+    module = top
     for part in rest:
         if spec is None or spec.submodule_search_locations is None:
             return None
-        found = f"{found}.{part}"
-        spec = _find_in(list(spec.submodule_search_locations), found)
+        module = f"{module}.{part}"
+        spec = _find_in(list(spec.submodule_search_locations), module)
     return spec
 
 

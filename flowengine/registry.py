@@ -92,12 +92,12 @@ def label(name: str, task: Mapping[str, Any]) -> str:
         task: The constant part of the compiled step.
     """
     try:
-        found = kind_class(name) if has_kind(name) else StepKind
+        declared = kind_class(name) if has_kind(name) else StepKind
     except UnknownKind:
-        found = StepKind
-    if task.get("tool") in found.tools():
+        declared = StepKind
+    if task.get("tool") in declared.tools():
         return f"{name}.{task['tool']}"
-    return f"{name} {found.label(task)}".strip()
+    return f"{name} {declared.label(task)}".strip()
 
 
 def summary(teller: str, output: Any) -> str | None:
@@ -180,18 +180,18 @@ def kind_class(name: str) -> type[StepKind]:
 
 def kind(name: str) -> StepKind:
     """Return the single object of a step kind, with the errors of `kind_class`."""
-    found = _kinds.get(name)
-    if found is None:
-        found = _kinds[name] = kind_class(name)()
-    return found
+    cls = _kinds.get(name)
+    if cls is None:
+        cls = _kinds[name] = kind_class(name)()
+    return cls
 
 
 def environment(name: str) -> CommandEnvironment:
     """Return the single object of a kind of environment, with the errors of `kind_class`."""
-    found = _environments.get(name)
-    if found is None:
-        found = _environments[name] = _load(ENVIRONMENTS, name, CommandEnvironment)()
-    return found
+    cls = _environments.get(name)
+    if cls is None:
+        cls = _environments[name] = _load(ENVIRONMENTS, name, CommandEnvironment)()
+    return cls
 
 
 def sandbox_names() -> list[str]:
@@ -208,10 +208,10 @@ def provider_class(kind: str) -> type[Provider[Any]]:
 
 def provider(kind: str) -> Provider[Any]:
     """Return the single provider of a kind of environment, with the errors of `kind_class`."""
-    found = registered_providers.get(kind) or _providers.get(kind)
-    if found is None:
-        found = _providers.setdefault(kind, provider_class(kind)())
-    return found
+    cls = registered_providers.get(kind) or _providers.get(kind)
+    if cls is None:
+        cls = _providers.setdefault(kind, provider_class(kind)())
+    return cls
 
 
 def sandbox_class(name: str) -> type[Sandbox]:
@@ -230,12 +230,12 @@ def _all(group: str) -> Mapping[str, EntryPoint | _BuiltIn]:
 
 
 def _entry_points(group: str) -> dict[str, EntryPoint]:
-    found = _points.get(group)
-    if found is None:
+    points = _points.get(group)
+    if points is None:
         from importlib.metadata import entry_points
 
-        found = _points[group] = {point.name: point for point in entry_points(group=group)}
-    return found
+        points = _points[group] = {point.name: point for point in entry_points(group=group)}
+    return points
 
 
 def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:

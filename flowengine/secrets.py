@@ -109,18 +109,18 @@ class Secrets:
             ValidationError: It contains a secret that is not declared with `in_files: mask`.
         """
         self._look()
-        found = self._masker.names_in(source)
-        for secret in found:
+        names = self._masker.names_in(source)
+        for secret in names:
             if self.references[secret].get("in_files") != "mask":
                 raise ValidationError(
                     f"the file '{name}' contains the secret {secret}, so it is not kept. "
                     f"Leave the secret out of it, or declare '{secret}' with 'in_files: "
                     "mask'"
                 )
-        if found:
+        if names:
             source.seek(0)
             self._masker.mask_file(source, target)
-        return bool(found)
+        return bool(names)
 
     def _look(self) -> None:
         if self._looked:

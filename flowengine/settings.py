@@ -100,7 +100,7 @@ class Settings(NamedTuple):
 
     def without_members(self, named: Iterable[str]) -> dict[str, str]:
         """Return the groups in a list that have no members, each with a sentence that says why."""
-        found = {}
+        values = {}
         for name in named:
             group = name.removeprefix("group:")
             if group == name or self.groups.get(group):
@@ -114,8 +114,8 @@ class Settings(NamedTuple):
                 why += "does not exist"
             if group in self.excluded_groups and group not in self.groups:
                 why += " (the project's settings.yaml cannot add members)"
-            found[name] = why
-        return found
+            values[name] = why
+        return values
 
     def groups_of(self, user: str) -> list[str]:
         """Return the groups a user is in, as `group:NAME`, by name."""

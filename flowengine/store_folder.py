@@ -110,11 +110,11 @@ def folders_above(folder: str) -> Iterator[str]:
         if folder in (home, below):
             return
         try:
-            found = os.stat(folder)
+            status = os.stat(folder)
         except OSError:
             return
-        others_write = found.st_mode & stat.S_IWOTH
-        if found.st_dev != device or found.st_uid != os.geteuid() or others_write:
+        others_write = status.st_mode & stat.S_IWOTH
+        if status.st_dev != device or status.st_uid != os.geteuid() or others_write:
             return
         yield folder
 
@@ -184,14 +184,14 @@ def make_private(folder: str) -> None:
 
 def fault_of(folder: str | os.PathLike[str]) -> str | None:
     """Return the reason why other users can write to a directory, or None."""
-    found = os.lstat(folder)
-    if stat.S_ISLNK(found.st_mode):
+    status = os.lstat(folder)
+    if stat.S_ISLNK(status.st_mode):
         return "is a link"
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         return "is not a directory"
-    if found.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         return "belongs to another user"
-    if found.st_mode & 0o022:
+    if status.st_mode & 0o022:
         return "can be written by other users"
     return None
 

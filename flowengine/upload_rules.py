@@ -51,7 +51,7 @@ class UploadRules(NamedTuple):
         """
         ending = os.path.splitext(name)[1].lower()
         if self.types and ending not in self.types:
-            known = ", ".join(one.removeprefix(".") for one in self.types)
+            known = ", ".join(type_name.removeprefix(".") for type_name in self.types)
             raise InputError(
                 f"files such as {name!r} are not accepted", field="name", hint=f"accepted: {known}"
             )
@@ -74,6 +74,8 @@ def read_uploads(path: str, value: Any) -> UploadRules:
     size, types = value.get("mebibytes", UploadRules().mebibytes), value.get("types", [])
     if not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= 10_000:
         raise UsageError(f"{path}: uploads.mebibytes is {size!r}", hint="write 1 to 10000")
-    if not isinstance(types, list) or not all(isinstance(one, str) and one for one in types):
+    if not isinstance(types, list) or not all(
+        isinstance(suffix, str) and suffix for suffix in types
+    ):
         raise UsageError(f"{path}: uploads.types must be a list of endings", hint=_EXAMPLE)
-    return UploadRules(size, tuple(f".{one.lower().removeprefix('.')}" for one in types))
+    return UploadRules(size, tuple(f".{suffix.lower().removeprefix('.')}" for suffix in types))

@@ -405,9 +405,9 @@ def _no_form(
         types = [name for first in firsts for name in first.kind.as_dict()["types"]]
         return _of_type(types, error.instance)
     reasons = []
-    for one in alike:
-        field = ".".join(map(str, one.instance_path[depth:]))
-        text = _explain(one, schema)[0]
+    for other in alike:
+        field = ".".join(map(str, other.instance_path[depth:]))
+        text = _explain(other, schema)[0]
         reasons.append(f"'{field}' in it {text}" if field else text)
     return ", or ".join(list(dict.fromkeys(reasons))[:_TOLD])
 

@@ -179,10 +179,10 @@ class Client:
         """
         has_ended = False
         while True:
-            found = self._send(requests.part_of_journal(execution, from_seq))
-            yield from found
-            if found:
-                from_seq = found[-1]["seq"] + 1
+            part = self._send(requests.part_of_journal(execution, from_seq))
+            yield from part
+            if part:
+                from_seq = part[-1]["seq"] + 1
             elif has_ended or not follow:
                 return
             else:
@@ -205,9 +205,9 @@ class Client:
         """
         filters = requests.filters_of(flow, status, labels, since)
         while True:
-            found, following = self._send(requests.part_of_all_events(after, filters))
-            yield from found
-            if found or following != after:
+            events, following = self._send(requests.part_of_all_events(after, filters))
+            yield from events
+            if events or following != after:
                 after = following
             elif not follow:
                 return
@@ -243,10 +243,10 @@ class Client:
 
     def _send(self, request: ApiRequest[_Result]) -> _Result:
         while True:
-            found = request.result(self._answer(request))
-            if not isinstance(found, ApiRequest):
-                return found
-            request = found
+            result = request.result(self._answer(request))
+            if not isinstance(result, ApiRequest):
+                return result
+            request = result
 
     def _answer(self, request: ApiRequest[Any]) -> Any:
         given = _arguments(request)
@@ -350,11 +350,11 @@ class AsyncClient:
         """Yield the entries of a journal. See `Client.events`."""
         has_ended = False
         while True:
-            found = await self._send(requests.part_of_journal(execution, from_seq))
-            for entry in found:
+            part = await self._send(requests.part_of_journal(execution, from_seq))
+            for entry in part:
                 yield entry
-            if found:
-                from_seq = found[-1]["seq"] + 1
+            if part:
+                from_seq = part[-1]["seq"] + 1
             elif has_ended or not follow:
                 return
             else:
@@ -377,10 +377,10 @@ class AsyncClient:
         """
         filters = requests.filters_of(flow, status, labels, since)
         while True:
-            found, following = await self._send(requests.part_of_all_events(after, filters))
-            for event in found:
+            events, following = await self._send(requests.part_of_all_events(after, filters))
+            for event in events:
                 yield event
-            if found or following != after:
+            if events or following != after:
                 after = following
             elif not follow:
                 return
@@ -411,10 +411,10 @@ class AsyncClient:
 
     async def _send(self, request: ApiRequest[_Result]) -> _Result:
         while True:
-            found = request.result(await self._answer(request))
-            if not isinstance(found, ApiRequest):
-                return found
-            request = found
+            result = request.result(await self._answer(request))
+            if not isinstance(result, ApiRequest):
+                return result
+            request = result
 
     async def _answer(self, request: ApiRequest[Any]) -> Any:
         given = _arguments(request)
@@ -596,24 +596,24 @@ def _error(status: int, problem: dict[str, Any]) -> FlowEngineError:
     message = message or f"the server answered {status}"
     if of_cli is not None:
         hint = errors.Hint(hint or of_cli, of_cli)
-    found = getattr(errors, str(problem.get("code")), None)
-    if not (isinstance(found, type) and issubclass(found, errors.FlowEngineError)):
-        found = _BY_STATUS.get(status, errors.StoreError if status >= 500 else UsageError)
-    if issubclass(found, errors.FlowFileError):
-        return found(message, _diagnostics(problem.get("errors")))
-    if issubclass(found, errors.InputError):
-        return found(message, field=str(problem.get("field", "")), hint=hint)
-    if issubclass(found, errors.Conflict):
-        return found(message, standing=problem.get("standing"), hint=hint)
-    return found(message, hint=hint)
+    error_type = getattr(errors, str(problem.get("code")), None)
+    if not (isinstance(error_type, type) and issubclass(error_type, errors.FlowEngineError)):
+        error_type = _BY_STATUS.get(status, errors.StoreError if status >= 500 else UsageError)
+    if issubclass(error_type, errors.FlowFileError):
+        return error_type(message, _diagnostics(problem.get("errors")))
+    if issubclass(error_type, errors.InputError):
+        return error_type(message, field=str(problem.get("field", "")), hint=hint)
+    if issubclass(error_type, errors.Conflict):
+        return error_type(message, standing=problem.get("standing"), hint=hint)
+    return error_type(message, hint=hint)
 
 
-def _diagnostics(found: Any) -> list[Diagnostic]:
+def _diagnostics(data: Any) -> list[Diagnostic]:
     """Return the errors of a flow file, without those of another form."""
     from flowengine.flow.source.diagnostics import Diagnostic
 
     diagnostics = []
-    for item in found if isinstance(found, list) else ():
+    for item in data if isinstance(data, list) else ():
         with suppress(TypeError):
             diagnostics.append(Diagnostic(**item))
     return diagnostics

@@ -77,13 +77,13 @@ class EventLines:
             self.has_ended = True
         if event not in ("entry", "part"):
             return None
-        found = json.loads(data)
-        if not isinstance(found, dict):
+        message = json.loads(data)
+        if not isinstance(message, dict):
             raise TypeError("it is no map")
         if event == "part":
-            return StreamedEvent("part", found)
-        self.next, self._failures = found["seq"] + 1, 0
-        return StreamedEvent("entry", found)
+            return StreamedEvent("part", message)
+        self.next, self._failures = message["seq"] + 1, 0
+        return StreamedEvent("entry", message)
 
     def break_off(self) -> None:
         """Forget what has arrived of an event, because the stream has ended."""

@@ -650,9 +650,9 @@ def _decided(wait_id: str, counts_as: str, answer: Mapping[str, Any]) -> ApiRequ
         if "choices" not in wait:  # the user may not see them, and the server says so
             return decide(wait["id"], counts_as, **answer)
         choices = wait["choices"]
-        found = [choice["id"] for choice in choices if choice.get("counts_as") == counts_as]
-        if len(found) == 1:
-            return decide(wait["id"], found[0], **answer)
+        ids = [choice["id"] for choice in choices if choice.get("counts_as") == counts_as]
+        if len(ids) == 1:
+            return decide(wait["id"], ids[0], **answer)
         known = ", ".join(choice["id"] for choice in choices) or "none"
         raise InputError(
             f"{wait['id']}: not exactly one choice counts as '{counts_as}'",

@@ -202,15 +202,15 @@ class _Layout:
 
     def _crossings(self, place: dict[int, float]) -> int:
         """Return how many pairs of arrows cross between rows."""
-        found = 0
+        depth = 0
         for row in self.rows:
             seen: list[float] = []
             for n in row:
                 below = sorted(place[m] for m in self.below.get(n, ()))
-                found += sum(len(seen) - bisect_right(seen, end) for end in below)
+                depth += sum(len(seen) - bisect_right(seen, end) for end in below)
                 for end in below:
                     insort(seen, end)
-        return found
+        return depth
 
     def _columns(self) -> list[float]:
         """Return the middle of each node: close to its neighbors, without overlap."""

@@ -44,14 +44,14 @@ CLASSES = {
 
 def mermaid(picture: Picture) -> str:
     """Return a picture as text for Mermaid."""
-    found: dict[str, list[str]] = {}
+    classes: dict[str, list[str]] = {}
     lines = ["---", f"title: {_title(picture.title)}", *_margin(picture.frame), "---"]
-    lines += ["flowchart TD", *_frame(picture.frame, 1, found)]
+    lines += ["flowchart TD", *_frame(picture.frame, 1, classes)]
     drawn = "\n".join(lines)
     lines += [
         f"  classDef {name} {look}" for name, look in OWN_CLASSES.values() if f":::{name}" in drawn
     ]
-    for status, ids in found.items():
+    for status, ids in classes.items():
         lines.append(f"  classDef {status} {CLASSES[status]}")
         lines.append(f"  class {','.join(ids)} {status}")
     return "\n".join(lines) + "\n"
@@ -74,17 +74,17 @@ def _titles(frame: ScopeFrame) -> Iterator[int]:
             yield from _titles(box.frame)
 
 
-def _frame(frame: ScopeFrame, depth: int, found: dict[str, list[str]]) -> Iterator[str]:
+def _frame(frame: ScopeFrame, depth: int, classes: dict[str, list[str]]) -> Iterator[str]:
     indent = "  " * depth
     for box in frame.boxes:
         if box.status in CLASSES:
-            found.setdefault(box.status, []).append(box.id)
+            classes.setdefault(box.status, []).append(box.id)
         if box.frame is None:
             yield indent + _box(box)
             continue
         yield f"{indent}subgraph {box.id}[{_text(box.lines)}]"
         yield f"{indent}  direction TB"
-        yield from _frame(box.frame, depth + 1, found)
+        yield from _frame(box.frame, depth + 1, classes)
         yield f"{indent}end"
     for arrow in frame.arrows:
         yield indent + _arrow(arrow)

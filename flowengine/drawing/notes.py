@@ -137,18 +137,18 @@ class Notes:
         for alternative in alternatives:
             yield f"{alternative['id']}: {self._awaited(alternative)}"
 
-    def _awaited(self, one: Any) -> str:
+    def _awaited(self, alternative: Any) -> str:
         """Return the text about an alternative of a wait."""
-        if "after" in one:
-            return f"for {self._value(one['after'])}"
-        if "until" in one:
-            return f"until {self._value(one['until'])}"
-        if "when" in one:
-            return f"when {self._condition(one['when'])}"
-        count = f", {self._value(one['count'])} times" if "count" in one else ""
-        match = f" if {self._condition(one['match'])}" if "match" in one else ""
-        transient = ", transient" if one.get("transient") else ""
-        return f"signal {one['signal']}{match}{count}{transient}"
+        if "after" in alternative:
+            return f"for {self._value(alternative['after'])}"
+        if "until" in alternative:
+            return f"until {self._value(alternative['until'])}"
+        if "when" in alternative:
+            return f"when {self._condition(alternative['when'])}"
+        count = f", {self._value(alternative['count'])} times" if "count" in alternative else ""
+        match = f" if {self._condition(alternative['match'])}" if "match" in alternative else ""
+        transient = ", transient" if alternative.get("transient") else ""
+        return f"signal {alternative['signal']}{match}{count}{transient}"
 
     def _cancel(self, step: StepSpec) -> str:
         cancel = step["cancel"]

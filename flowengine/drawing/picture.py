@@ -257,13 +257,13 @@ class _Drawer:
 
 def _merged(arrows: list[Arrow]) -> list[Arrow]:
     """Return arrows without a second one from and to the same boxes: one has both labels."""
-    found: dict[tuple[str, str, str], Arrow] = {}
+    by_place: dict[tuple[str, str, str], Arrow] = {}
     for arrow in arrows:
         key = (arrow.source, arrow.target, arrow.kind)
-        before = found.get(key)
+        before = by_place.get(key)
         labels = dict.fromkeys(item.label for item in (before, arrow) if item and item.label)
-        found[key] = arrow._replace(label="; ".join(labels))
-    return list(found.values())
+        by_place[key] = arrow._replace(label="; ".join(labels))
+    return list(by_place.values())
 
 
 def _past(arrows: list[Arrow], left_out: set[str]) -> list[Arrow]:
@@ -271,14 +271,14 @@ def _past(arrows: list[Arrow], left_out: set[str]) -> list[Arrow]:
     leaving: dict[str, list[Arrow]] = {}
     for arrow in arrows:
         leaving.setdefault(arrow.source, []).append(arrow)
-    found: dict[Arrow, None] = {}
+    drawn: dict[Arrow, None] = {}
     pending = [
         (arrow, frozenset[str]()) for arrow in reversed(arrows) if arrow.source not in left_out
     ]
     while pending:
         arrow, passed = pending.pop()
         if arrow.target not in left_out:
-            found[arrow] = None
+            drawn[arrow] = None
             continue
         passed |= {arrow.target}
         pending += [
@@ -286,7 +286,7 @@ def _past(arrows: list[Arrow], left_out: set[str]) -> list[Arrow]:
             for further in reversed(leaving.get(arrow.target, []))
             if further.target not in passed
         ]
-    return list(found)
+    return list(drawn)
 
 
 def _joined(first: Arrow, second: Arrow) -> Arrow:

@@ -31,10 +31,10 @@ class MetaChain(Runner):
         Returns:
             The assistant message.
         """
-        found = self.run(
+        response = self.run(
             agent, history, context_variables, max_turns=1, execute_tools=False, model=model
         )
-        return next(message for message in found.messages if message["role"] == "assistant")
+        return next(message for message in response.messages if message["role"] == "assistant")
 
     def handle_tool_calls(
         self,
@@ -64,10 +64,12 @@ class MetaChain(Runner):
             {"text": "done"},
         ]
         with using(ScriptedModel(script)):
-            found = self.run(agent, [], context_variables, max_turns=2)
-        found.messages = [message for message in found.messages if message["role"] != "assistant"]
-        found.agent = None if found.agent is agent else found.agent
-        return found
+            response = self.run(agent, [], context_variables, max_turns=2)
+        response.messages = [
+            message for message in response.messages if message["role"] != "assistant"
+        ]
+        response.agent = None if response.agent is agent else response.agent
+        return response
 
 
 def _scripted(call: Any) -> dict[str, Any]:

@@ -46,8 +46,8 @@ def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
     """
     if not exists(engine._host, execution):
         return {}
-    found = subflows(engine._read(execution))
-    return {item.address: _of(item) for item in found if item.state.keys() >= _KEYS}
+    flows = subflows(engine._read(execution))
+    return {item.address: _of(item) for item in flows if item.state.keys() >= _KEYS}
 
 
 def _of(subflow: Subflow) -> Conversation:

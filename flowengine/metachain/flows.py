@@ -66,27 +66,27 @@ def described(
     if not agents:
         raise UsageError("there is no agent to compile", hint="give at least one")
     references = _References(model)
-    found = declarations(agents, references)
+    declared = declarations(agents, references)
     limit = turn_limit(max_turns)
     runs = {
-        "name": found.first,
+        "name": declared.first,
         "max_turns": {"count": limit.turns, "last": limit.last},
         "execute_tools": execute_tools,
         "chat": chat,
     }
-    top: dict[str, Any] = {"policies": [*policies, *found.policies]}
+    top: dict[str, Any] = {"policies": [*policies, *declared.policies]}
     if budget is not None:
         top["budget"] = budget
     try:
         # The files of skills may have changed since the flow was compiled.
-        has_files = any(agent.skills for agent in found.agents.values())
+        has_files = any(agent.skills for agent in declared.agents.values())
         load = _loaded.__wrapped__ if has_files else _loaded
-        flow = load(dumps([found.sections, top, runs]))
+        flow = load(dumps([declared.sections, top, runs]))
     except FlowFileError as error:  # the agents are not in a file
         first, *more = [diagnostic for diagnostic in error.diagnostics if not diagnostic.is_warning]
         problems = "; ".join([f"{item.file}: {item.message}" for item in (first, *more)])
         raise UsageError(problems, hint=first.hint) from error
-    return AgentsFlow(flow, found.agents, references.live)
+    return AgentsFlow(flow, declared.agents, references.live)
 
 
 @lru_cache(maxsize=64)
@@ -181,11 +181,11 @@ class _References:
         return {**self._named(function, key), "then": more}
 
     def _named(self, function: Any, key: str) -> dict[str, Plain]:
-        found = _refer(function)
-        if found is None:
+        name = _refer(function)
+        if name is None:
             self.live[key] = function
             return {"live": key}
-        return {"name": found[0], "folder": found[1]}
+        return {"name": name[0], "folder": name[1]}
 
 
 def _refer(function: Any) -> tuple[str, str] | None:
@@ -194,7 +194,7 @@ def _refer(function: Any) -> tuple[str, str] | None:
         name = reference(function)
         module = function.__module__
         folder = folder_of(module, function.__code__.co_filename)
-        found = import_function(name, folder)
+        value = import_function(name, folder)
     except Exception:
         return None  # a lambda, a method, or not from a file, and therefore live
-    return (name, folder) if found is function else None
+    return (name, folder) if value is function else None

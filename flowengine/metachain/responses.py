@@ -57,39 +57,39 @@ def _so_far(
 ) -> Response:
     """Return the progress of a waiting run. A session may only wait for the next message."""
     waits = [dict(wait) for wait in result.waits if next_message([wait]) is None]
-    found = Response(execution=result.execution, waits=waits)
+    reply = Response(execution=result.execution, waits=waits)
     conversation = conversations(engine, result.execution).get(STEP)
     if conversation is not None:
         asks = next_message(result.waits) is not None
-        found.history = _history(engine, result.execution, conversation.messages)
-        found.messages = found.history[conversation.asked + 1 if asks else given :]
-        found.agent = agents.get(conversation.active)
-        found.context_variables = conversation.context
+        reply.history = _history(engine, result.execution, conversation.messages)
+        reply.messages = reply.history[conversation.asked + 1 if asks else given :]
+        reply.agent = agents.get(conversation.active)
+        reply.context_variables = conversation.context
         if asks:
-            _answer(found, conversation)
-    found.usage = _usage(engine, result.execution)
-    return found
+            _answer(reply, conversation)
+    reply.usage = _usage(engine, result.execution)
+    return reply
 
 
 def next_message(waits: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the id of the wait for the next message of a session, if there is one."""
-    found = (
+    parts = (
         wait["id"] for wait in waits
         if wait.get("chat") and wait["address"].rpartition("/")[0] == STEP
     )  # fmt: skip
-    return next(found, None)
+    return next(parts, None)
 
 
-def _answer(found: Response, conversation: Conversation) -> None:
+def _answer(reply: Response, conversation: Conversation) -> None:
     """Set how the work on the newest message ended."""
     end: Any = conversation.end
-    found.termination = end["outcome"] or "max_turns"
-    found.reason = end["reason"] or ""
-    found.result = conversation.text if end["value"] is None else end["value"]
-    if found.agent is not None and found.termination == "resolved":
-        found.result = found.agent.answer(found.result)
+    reply.termination = end["outcome"] or "max_turns"
+    reply.reason = end["reason"] or ""
+    reply.result = conversation.text if end["value"] is None else end["value"]
+    if reply.agent is not None and reply.termination == "resolved":
+        reply.result = reply.agent.answer(reply.result)
     if end["no_progress"]:
-        found.termination = "no_progress"
+        reply.termination = "no_progress"
 
 
 def _history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[dict[str, Any]]:
@@ -104,5 +104,5 @@ def _usage(engine: Engine, execution: str) -> dict[str, Any]:
     return {**_shown(total), "models": {model: _shown(value) for model, value in models.items()}}
 
 
-def _shown(one: UsageTotals) -> dict[str, Any]:
-    return {name: asdict(one)[name] for name in _TOLD}
+def _shown(usage: UsageTotals) -> dict[str, Any]:
+    return {name: asdict(usage)[name] for name in _TOLD}

@@ -124,10 +124,10 @@ def failure(engine: Engine, result: ExecutionResult) -> dict[str, Any] | None:
 
 def _newest(engine: Engine, execution: str) -> Any:
     """Return the last message of the user."""
-    found = conversations(engine, execution)[STEP]
-    if not 0 <= found.asked < len(found.messages):
+    conversation = conversations(engine, execution)[STEP]
+    if not 0 <= conversation.asked < len(conversation.messages):
         return None  # no message yet, or a check refused it
-    return found.messages[found.asked]["content"]
+    return conversation.messages[conversation.asked]["content"]
 
 
 def _check_open(request: SessionRequest, result: ExecutionResult) -> None:

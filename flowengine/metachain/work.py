@@ -205,10 +205,10 @@ class Work:
             raise AgentRunFailed(error, result.execution)
         if (failed := failure(engine, result)) is not None:
             raise AgentRunFailed(failed, result.execution)
-        found = response(engine, result, self.described.agents, len(self.inputs["messages"]))
-        found.context_variables |= self.live
-        if found.termination:
-            name = found.agent.name if found.agent else ""
-            text, data = termination(found.termination, found.reason)
+        reply = response(engine, result, self.described.agents, len(self.inputs["messages"]))
+        reply.context_variables |= self.live
+        if reply.termination:
+            name = reply.agent.name if reply.agent else ""
+            text, data = termination(reply.termination, reply.reason)
             self.logger.log(LogEvent("termination", text, name, result.execution, flows.STEP, data))
-        return found
+        return reply

@@ -191,12 +191,12 @@ class _Observed:
             from opentelemetry.metrics import Observation
 
             try:
-                found = read() if self.is_open else {}
+                values = read() if self.is_open else {}
             except FlowEngineError:  # the next collection may succeed
                 return []
-            if not isinstance(found, dict):
-                return [Observation(found)]
-            return [Observation(count, {"status": status}) for status, count in found.items()]
+            if not isinstance(values, dict):
+                return [Observation(values)]
+            return [Observation(count, {"status": status}) for status, count in values.items()]
 
         return observe
 

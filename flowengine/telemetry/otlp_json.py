@@ -22,7 +22,7 @@ def traces_data(spans: Iterable[Span]) -> dict[str, Any]:
 
 
 def _span(span: Span) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    message: dict[str, Any] = {
         "traceId": span.trace,
         "spanId": span.id,
         "name": span.name,
@@ -33,10 +33,10 @@ def _span(span: Span) -> dict[str, Any]:
         "status": {} if span.error is None else {"code": 2, "message": span.error},
     }
     if span.parent is not None:
-        found["parentSpanId"] = span.parent
+        message["parentSpanId"] = span.parent
     if span.links:
-        found["links"] = [{"traceId": trace, "spanId": id} for trace, id in span.links]
-    return found
+        message["links"] = [{"traceId": trace, "spanId": id} for trace, id in span.links]
+    return message
 
 
 def _attribute(key: str, value: Value) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class SpanPipeline:
     def export(self, span: Span) -> None:
         """Queue a span. The SDK drops spans that a slow destination does not take in time."""
         self._ids.next = int(span.trace, 16), int(span.id, 16)
-        found = self._tracer.start_span(
+        started = self._tracer.start_span(
             span.name,
             _context(span),
             KINDS[span.kind],
@@ -64,8 +64,8 @@ class SpanPipeline:
             record_exception=False,
         )
         if span.error is not None:
-            found.set_status(Status(StatusCode.ERROR, span.error))
-        found.end(span.end * 1_000_000)
+            started.set_status(Status(StatusCode.ERROR, span.error))
+        started.end(span.end * 1_000_000)
 
     def close(self) -> None:
         """Export the queued spans, and end the thread."""

@@ -303,12 +303,12 @@ class ExecutionTracer:
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Value]:
-    found: dict[str, Value] = {
+    attributes: dict[str, Value] = {
         attribute: int(usage[key]) for key, attribute in names.TOKENS.items() if key in usage
     }
     if usage.get("cost_usd") is not None:
-        found[names.COST] = float(usage["cost_usd"])
-    return found
+        attributes[names.COST] = float(usage["cost_usd"])
+    return attributes
 
 
 def _text(value: Any) -> str:

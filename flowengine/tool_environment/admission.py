@@ -38,8 +38,8 @@ class Admission:
     async def admit(self, given: Any) -> AdmittedCall | EnvironmentResponse:
         """Return a new or known call, or an error response."""
         if isinstance(given, str):
-            found = self._parts.calls.get(given)
-            return found or invalid(given, "", f"there is no call '{given}'", "unknown_call")
+            earlier = self._parts.calls.get(given)
+            return earlier or invalid(given, "", f"there is no call '{given}'", "unknown_call")
         try:
             made = validated(given)
         except CallError as error:
@@ -50,19 +50,19 @@ class Admission:
 
     def _known(self, made: ToolCall) -> AdmittedCall | EnvironmentResponse | None:
         """Return the known call with this id if it is the same, or an error response."""
-        found = self._parts.calls.get(made.tool_call_id)
-        if found is None:
+        call = self._parts.calls.get(made.tool_call_id)
+        if call is None:
             return None
-        if found.tool == made.tool_name:
-            if found.is_loading and found.arriving is not None:
+        if call.tool == made.tool_name:
+            if call.is_loading and call.arriving is not None:
                 # Without arguments, it stands for those that have arrived.
-                found.arriving.update(made.args or None, None, is_final=True)
-                return found
-            if digest_of(found.args) == digest_of(made.args):
-                return found
-        if found.may_change:
+                call.arriving.update(made.args or None, None, is_final=True)
+                return call
+            if digest_of(call.args) == digest_of(made.args):
+                return call
+        if call.may_change:
             return None
-        return error_response(found, "duplicate_call", "another call has this id already")
+        return error_response(call, "duplicate_call", "another call has this id already")
 
     async def take(self, made: ToolCall) -> AdmittedCall | EnvironmentResponse:
         """Register a call, with a new instance of its tool."""

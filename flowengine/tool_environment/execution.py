@@ -272,9 +272,9 @@ class _Attempt:
 
     def _warn_of_left(self) -> None:
         """Report processes that an ended tool has left running."""
-        found, _ = self._started.left()
-        if found:
-            left = ", ".join(str(process_left(process.pid)) for process in found)
+        leaks, _ = self._started.left()
+        if leaks:
+            left = ", ".join(str(process_left(process.pid)) for process in leaks)
             self._call.warn("left_running", f"tool '{self._call.tool}' left running: {left}")
 
     def _content(self, returned: Any) -> Content:

@@ -274,13 +274,13 @@ class LocalEnvironment(BaseEnvironment):
         else:
             made = validated(call)
             call_id, args = made.tool_call_id, made.args
-        found = self._parts.calls.get(call_id)
-        if found is None:
+        running = self._parts.calls.get(call_id)
+        if running is None:
             raise CallError("unknown_call", f"no call '{call_id}' is registered")
-        if found.arriving is None:
+        if running.arriving is None:
             raise CallError("late_update", f"call '{call_id}' has ended")
-        found.arriving.update(None if text is not None else args, text, is_final=is_final)
-        return found.view()
+        running.arriving.update(None if text is not None else args, text, is_final=is_final)
+        return running.view()
 
     # Approval and execution
 

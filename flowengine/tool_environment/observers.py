@@ -89,8 +89,8 @@ async def observe(
             in_conversation=getattr(observer, "in_conversation", False) is True,
         )
 
-    found = await asyncio.gather(*map(tell, observers))
-    return {each.observer_name: each for each in found}
+    results = await asyncio.gather(*map(tell, observers))
+    return {each.observer_name: each for each in results}
 
 
 def as_data(value: Any) -> tuple[Any, str | None]:

@@ -152,13 +152,13 @@ def _has_view(instance: Tool) -> bool:
 def _parse(text: str) -> tuple[dict[str, Any], str | None]:
     """Return the arguments from a complete text, or a description of the error."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         end = text[-60:]
         return {}, f"the arguments are not complete JSON ({error}); they end with: {end}"
-    if not isinstance(found, dict):
-        return {}, f"the arguments must be a JSON object, not {type(found).__name__}"
-    return found, None
+    if not isinstance(value, dict):
+        return {}, f"the arguments must be a JSON object, not {type(value).__name__}"
+    return value, None
 
 
 def _partial(text: str, before: dict[str, Any]) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _partial(text: str, before: dict[str, Any]) -> dict[str, Any]:
     from pydantic_core import from_json
 
     try:
-        found = from_json(text, allow_partial="trailing-strings")
+        value = from_json(text, allow_partial="trailing-strings")
     except ValueError:
         return before
-    return found if isinstance(found, dict) else before
+    return value if isinstance(value, dict) else before

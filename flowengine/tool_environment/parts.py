@@ -81,11 +81,11 @@ class EnvironmentParts:
     def state_of(self, tool: str) -> ToolState:
         """Return the state that a tool keeps from call to call."""
         with self.lock:
-            found = self.states.get(tool)
-            if found is None:
+            state = self.states.get(tool)
+            if state is None:
                 kept = self.journal.state_of(tool)
-                found = self.states[tool] = ToolState(tool, kept["values"], kept["number"])
-            return found
+                state = self.states[tool] = ToolState(tool, kept["values"], kept["number"])
+            return state
 
     def remember(self, call: AdmittedCall) -> None:
         """Store a call, and discard the oldest one if it has ended."""

@@ -178,20 +178,20 @@ class CallPipeline:
         """Run the current observers (second step, if there were any)."""
         parts = self._parts
         made = ToolResult(**result, replayed=call.stage != "observers")
-        found = await _in_context(call, observe(
+        answer = await _in_context(call, observe(
             parts.observers.now(), parts.shown(call), made, parts.bounds.observer, parts.mask
         ))  # fmt: skip
-        return {name: answer.model_dump() for name, answer in found.items()}
+        return {name: answer.model_dump() for name, answer in answer.items()}
 
     def _read(self, call: AdmittedCall, result: ExecutionResult) -> ToolResult:
         """Return the result of a call from its execution."""
         if result.outputs is not None:
-            found = result.outputs["made"]
-            if isinstance(found, dict) and "result" in found:
+            answer = result.outputs["made"]
+            if isinstance(answer, dict) and "result" in answer:
                 observed = result.outputs["observed"] or {}
-                made = ToolResult(**found["result"], observer_results=observed)
+                made = ToolResult(**answer["result"], observer_results=observed)
             else:  # a human supplied the result
-                made = result_of(call, "ok", content=found)
+                made = result_of(call, "ok", content=answer)
             if made.success and made.ran == "no":
                 made = _with_feedback(made, call.decision or self._parts.journal.decided(call))
         elif result.status == "cancelled":

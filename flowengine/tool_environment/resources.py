@@ -51,15 +51,15 @@ class Resources:
         Raises:
             StepError: It is not declared anywhere.
         """
-        found = own or self._specs.get(name)
-        if found is None:
+        declared = own or self._specs.get(name)
+        if declared is None:
             raise StepError(
                 f"tool '{tool}' needs the environment '{name}', and there is no spec for it: pass "
                 f"environments={{'{name}': {{'kind': …}}}}",
                 type="MissingEnvironment",
             )
-        scope = found.get("scope", "execution")
-        return {"owner_id": self._owner, **found, "scope": scope}
+        scope = declared.get("scope", "execution")
+        return {"owner_id": self._owner, **declared, "scope": scope}
 
     async def ensure(
         self, declared: Mapping[str, Mapping[str, Any] | None], tool: str, holder: str
@@ -75,14 +75,14 @@ class Resources:
             The resources by name, and the handles to release after the call.
         """
         specs = {name: self.spec(name, own, tool) for name, own in declared.items()}
-        found: dict[str, Any] = {}
+        resources: dict[str, Any] = {}
         after: list[Handle] = []
         manager = self._manages()
         try:
             for name, spec in specs.items():
                 handle = await manager.async_ensure(spec, holder=holder)
                 after.append(handle)
-                found[name] = handle.resource
+                resources[name] = handle.resource
         except BaseException:
             await self.release(after)
             raise
@@ -90,7 +90,7 @@ class Resources:
             if spec["scope"] != FOR_A_CALL and handle.spec_id not in self._held:
                 self._held[handle.spec_id] = handle  # until the environment is disposed of
                 after.remove(handle)
-        return found, after
+        return resources, after
 
     async def release(self, handles: list[Handle]) -> None:
         """Release handles, the last one first."""

@@ -58,9 +58,9 @@ def read(
     try:
         context = _context_of(function)
         around = () if context is None else (context,)
-        found = read_function(function, environments=around)
+        signature = read_function(function, environments=around)
         typed = conversion(function, skip=around) if declared is None else None
-        schema = dict(found.args or {"type": "object"}) if declared is None else dict(declared)
+        schema = dict(signature.args or {"type": "object"}) if declared is None else dict(declared)
         validator = shared(schema)
     except (UsageError, InputError) as error:
         raise RegistrationError(f"tool '{name}': {error.message}", hint=error.hint) from None
@@ -73,7 +73,7 @@ def read(
         except (InputError, StepError) as error:
             raise ArgumentFault(error.message) from None
 
-    return ToolSignature(schema, found.description, convert, context)
+    return ToolSignature(schema, signature.description, convert, context)
 
 
 def _context_of(function: Callable[..., Any]) -> str | None:

@@ -62,14 +62,14 @@ class Backlog:
         """Whether no more may run."""
         return len(self.running) >= self._at_once
 
-    def fill(self, found: Iterable[Due]) -> None:
+    def fill(self, candidates: Iterable[Due]) -> None:
         """Replace the executions that wait.
 
         Args:
-            found: Those that are due, longest first.
+            candidates: Those that are due, longest first.
         """
         self._by_flow, suspects = {}, []
-        for due in found:
+        for due in candidates:
             if due.execution in self.running:
                 continue
             if due.deaths:

@@ -46,10 +46,10 @@ def routes(is_ready: Callable[[], bool], measures: Callable[[], list[Measure]]) 
 
     async def metrics(_: Request) -> PlainTextResponse:
         try:
-            found = measures()
+            values = measures()
         except FlowEngineError as error:
             return PlainTextResponse(f"{error}\n", 503)
-        return PlainTextResponse("".join(map(_as_text, found)), media_type=_FORMAT)
+        return PlainTextResponse("".join(map(_as_text, values)), media_type=_FORMAT)
 
     return [Route("/healthz", health), Route("/readyz", readiness), Route("/metrics", metrics)]
 
@@ -109,8 +109,8 @@ async def answering(routes: list[Route], host: str, port: int) -> AsyncIterator[
         ) from None
     serving = asyncio.create_task(server.serve(sockets=sockets))
     try:
-        found: int = sockets[0].getsockname()[1]
-        yield found
+        number: int = sockets[0].getsockname()[1]
+        yield number
     finally:
         server.should_exit = True
         await serving

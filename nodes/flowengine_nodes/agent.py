@@ -172,8 +172,8 @@ class Offer(StepKind):
             from flowengine.agents.server_tools import offered
 
             again = task.get("again") is True
-            found = await offered(context.resources, task["servers"], again=again)
-            served, left_out = found.data, found.left_out
+            tools = await offered(context.resources, task["servers"], again=again)
+            served, left_out = tools.data, tools.left_out
         for name, why in left_out.items():
             context.log.warning("%s is not offered to the model: %s", name, why)
         model, args = input.get("model") or "", input.get("args") or {}

@@ -20,8 +20,8 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Any:
     browser = context.resources[BROWSER]
     if tool == "browse":
         return await _browse(context, browser, **args)
-    found = (context.approval or {}).get("found")
-    return await browser_tools.call(browser, tool, args, found, picture=context.for_model)
+    approved = (context.approval or {}).get("found")
+    return await browser_tools.call(browser, tool, args, approved, picture=context.for_model)
 
 
 async def _browse(
@@ -46,8 +46,8 @@ async def _browse(
     steps += actions or []
     if screenshot or not steps:
         steps.append({"action": "screenshot", "full_page": full_page})
-    found = (context.approval or {}).get("found") or {}
-    before = found.get("before") or {}
+    approved = (context.approval or {}).get("found") or {}
+    before = approved.get("before") or {}
     done = before.get("done", 0)
     downloads: list[Plain] = [*before.get("downloads", ())]
     dialogs: list[Plain] = [*before.get("dialogs", ())]
@@ -58,7 +58,7 @@ async def _browse(
             retryable=False,
         )
     for number, step in enumerate(steps[done:], done):
-        seen = await browser.async_step(step, found if number == done else None)
+        seen = await browser.async_step(step, approved if number == done else None)
         data = seen.as_data()
         downloads += data["downloads"]
         dialogs += data["dialogs"]

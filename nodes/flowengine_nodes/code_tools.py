@@ -53,10 +53,10 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
     if is_query:
         return _rows(result)
     shown = ("exit_code", "stdout", "stderr", "stdout_file", "stderr_file")
-    found = {name: result[name] for name in shown if name in result}
+    parts = {name: result[name] for name in shown if name in result}
     if tool != "run_command":
-        found["value"] = result["value"]
-    return found
+        parts["value"] = result["value"]
+    return parts
 
 
 def _rows(result: Mapping[str, Any]) -> Plain:

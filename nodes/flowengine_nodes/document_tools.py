@@ -64,18 +64,18 @@ async def _read_document(
         _judge(context, visit)
         await _describe_all(context, resource, visit.document, question)
         return {**_data(visit.document), **_whole(visit.address, visit.status)}
-    found = await resource.async_page(source, page or 1, find, posixpath.basename(path))
-    _judge(context, found.visit)
-    text = await _described(context, resource, found, question)
+    view = await resource.async_page(source, page or 1, find, posixpath.basename(path))
+    _judge(context, view.visit)
+    text = await _described(context, resource, view, question)
     return {
-        **_data(found.visit.document),
-        **_whole(found.visit.address if url else path, found.visit.status),
+        **_data(view.visit.document),
+        **_whole(view.visit.address if url else path, view.visit.status),
         "markdown": text,
         "parts": [],
         "tables": [],
-        "page": found.number,
-        "pages": found.pages,
-        "found": found.is_found,
+        "page": view.number,
+        "pages": view.pages,
+        "found": view.is_found,
     }
 
 
@@ -108,14 +108,14 @@ async def _describe_all(context: StepContext, resource: Any, document: Any, ques
         await describe_document(_eyes(context, resource), document, question)
 
 
-async def _described(context: StepContext, resource: Any, found: Any, question: str) -> str:
+async def _described(context: StepContext, resource: Any, view: Any, question: str) -> str:
     """Return the text of a document's page with descriptions of its pictures."""
-    document = found.visit.document
+    document = view.visit.document
     if not document.pictures:
-        return str(found.text)
+        return str(view.text)
     from flowengine.agents.models.images import described
 
-    text, _ = await described(_eyes(context, resource), document, found.text, question)
+    text, _ = await described(_eyes(context, resource), document, view.text, question)
     return text
 
 
@@ -141,8 +141,8 @@ async def _visit_page(
                 source = listed
             elif not resource.is_host(address):
                 raise error
-    found = await resource.async_page(source, page, find, posixpath.basename(address), address)
-    return found._replace(text=await _described(context, resource, found, question)).as_text()
+    view = await resource.async_page(source, page, find, posixpath.basename(address), address)
+    return view._replace(text=await _described(context, resource, view, question)).as_text()
 
 
 def _listing(folder: Any, path: str) -> bytes | None:

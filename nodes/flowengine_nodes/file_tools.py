@@ -68,8 +68,8 @@ class _Opened:
         self._resource.write(path, data)
 
     def glob(self, path: str, pattern: str) -> list[str]:
-        found: list[str] = self._resource.list(pattern, path)
-        return found
+        paths: list[str] = self._resource.list(pattern, path)
+        return paths
 
 
 class _Kept:
@@ -97,10 +97,10 @@ def kept_file(context: StepContext, path: str) -> str | None:
     if _DIGEST_ALONE.fullmatch(digest) is None:
         return None
     try:
-        found = context.execution.artifacts.path(digest)
+        file = context.execution.artifacts.path(digest)
     except KeyError:
         return None
-    return found if path in (digest, found) else None
+    return file if path in (digest, file) else None
 
 
 def read_kept(path: str, limit: int) -> bytes:
@@ -153,9 +153,9 @@ def read_file(
     text = _text(path, data, encoding)
     if first_line == 1 and lines is None:
         return {"text": text, **digest(data)}
-    found = lines_of(text)
-    last = len(found) if lines is None else first_line - 1 + lines
-    return {"text": "".join(found[first_line - 1 : last]), **digest(data), "lines": len(found)}
+    texts = lines_of(text)
+    last = len(texts) if lines is None else first_line - 1 + lines
+    return {"text": "".join(texts[first_line - 1 : last]), **digest(data), "lines": len(texts)}
 
 
 def write_file(folder: ReadableFolder, path: str, text: str) -> Plain:
@@ -269,19 +269,19 @@ def search_files(
     stopped: Callable[[], bool] = lambda: False,
 ) -> Plain:
     """Find lines that contain a text."""
-    found: list[_Found] = []
+    matches: list[_Found] = []
     wanted = text.casefold() if ignore_case else text
     left = SEARCHED_IN_ALL
     for name in folder.glob(path, pattern):
         data = _searched(folder, name)
         left -= len(data)
         if left < 0 or stopped():
-            return _matches(found, limit, truncated=True)
+            return _matches(matches, limit, truncated=True)
         for hit in _lines_with(name, data, wanted, ignore_case=ignore_case):
-            found.append(hit)
-            if len(found) > limit:
-                return _matches(found, limit, truncated=True)
-    return _matches(found, limit, truncated=False)
+            matches.append(hit)
+            if len(matches) > limit:
+                return _matches(matches, limit, truncated=True)
+    return _matches(matches, limit, truncated=False)
 
 
 def _searched(folder: ReadableFolder, path: str) -> bytes:
@@ -302,8 +302,8 @@ def _lines_with(path: str, data: bytes, wanted: str, *, ignore_case: bool) -> It
             yield _Found(path, number, line[begin : begin + LINE])
 
 
-def _matches(found: list[_Found], limit: int, *, truncated: bool) -> Plain:
-    return {"matches": [hit._asdict() for hit in found[:limit]], "truncated": truncated}
+def _matches(matches: list[_Found], limit: int, *, truncated: bool) -> Plain:
+    return {"matches": [hit._asdict() for hit in matches[:limit]], "truncated": truncated}
 
 
 def lines_of(text: str) -> list[str]:

@@ -124,16 +124,16 @@ class Python(StepKind):
         """Return the arguments and result of the function, read from its source."""
         from flowengine.sdk.python_functions.signature import derive
 
-        found = derive(configuration["function"], folder)
-        task = {"folder": folder, "quick": found.quick}
+        derived = derive(configuration["function"], folder)
+        task = {"folder": folder, "quick": derived.quick}
         return CallSignature(
-            found.args,
-            found.returns,
+            derived.args,
+            derived.returns,
             task,
-            found.classes,
-            found.paths,
-            found.description,
-            found.takes_resources,
+            derived.classes,
+            derived.paths,
+            derived.description,
+            derived.takes_resources,
         )
 
     @classmethod
@@ -146,10 +146,10 @@ class Python(StepKind):
         key = (task["function"], task.get("folder"))
         if key in self._sources:
             return self._sources[key]
-        found = module_source(*key)
-        if found.is_imported:
-            self._sources[key] = found.text
-        return found.text
+        module = module_source(*key)
+        if module.is_imported:
+            self._sources[key] = module.text
+        return module.text
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether the function takes the context, or all resources."""
@@ -257,7 +257,7 @@ def _conversion(
     call: Callable[..., Any], inner: Any, taken: Plain, context: tuple[str, ...]
 ) -> Callable[[Any], Any] | None:
     """Return the conversion of arguments, or None if the function takes plain data."""
-    found = None
+    result = None
     skip = (*context, *INJECTED)
     defaults = getattr(inner, "__defaults__", None) or ()
     named = getattr(inner, "__kwdefaults__", None) or {}
@@ -265,15 +265,15 @@ def _conversion(
     if has_fields or not all_plain(getattr(inner, "__annotations__", {}), skip):
         from flowengine.sdk.python_functions.conversion import conversion
 
-        found = conversion(call, skip)
+        result = conversion(call, skip)
     if not taken:
-        return found
+        return result
     from flowengine.sdk.declared_numbers import floats
 
     to_floats = floats(taken)
-    if found is None or to_floats is None:
-        return to_floats or found
-    convert = found
+    if result is None or to_floats is None:
+        return to_floats or result
+    convert = result
     return lambda given: convert(to_floats(given))
 
 

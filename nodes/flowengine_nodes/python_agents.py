@@ -116,8 +116,8 @@ class AgentFunction(Python):
         named = task["function"]
         if "name" not in named:
             return True
-        found = look_at(import_function(named["name"], named["folder"]), None)
-        return bool(found.context) or any(name in found.parameters for name in INJECTED)
+        function = look_at(import_function(named["name"], named["folder"]), None)
+        return bool(function.context) or any(name in function.parameters for name in INJECTED)
 
     def quick(
         self, task: Mapping[str, Plain]

@@ -69,11 +69,11 @@ async def _state(shell: Any, result: Any) -> Plain:
     }
     if waiting is not None and waiting.kind == "keys":
         state["screen"] = (await shell.async_screen()).strip("\n") or None
-    found = {name: value for name, value in state.items() if value is not None}
+    known = {name: value for name, value in state.items() if value is not None}
     output = result.output
     if result.exit_code and (hint := network_hint(shell.network, output)):
         output = f"{output.rstrip()}\n{hint}\n"
-    return {"status": result.status, "output": output, "cwd": result.cwd, **found}
+    return {"status": result.status, "output": output, "cwd": result.cwd, **known}
 
 
 def _wait(seconds: int) -> dict[str, Plain]:

@@ -35,14 +35,14 @@ def tool_text(tool: str, input: Data, output: Any, room: int) -> str | None:
 
 def _fitting(lines: Iterable[str], room: int) -> list[str]:
     """Return as many lines as fit, and at least the first one."""
-    found: list[str] = []
+    texts: list[str] = []
     left = room - _NOTE
     for line in lines:
         left -= len(line) + 1
-        if left < 0 and found:
+        if left < 0 and texts:
             break
-        found.append(line)
-    return found
+        texts.append(line)
+    return texts
 
 
 # Files
@@ -73,12 +73,12 @@ def _glob(args: Data, output: Data, room: int) -> str:
 
 
 def _search_files(args: Data, output: Data, room: int) -> str:
-    found = [f"{match['path']}:{match['line']}: {match['text']}" for match in output["matches"]]
-    shown = _fitting(found, room)
-    if not found:
+    lines = [f"{match['path']}:{match['line']}: {match['text']}" for match in output["matches"]]
+    shown = _fitting(lines, room)
+    if not lines:
         part = " in the part that was searched: search fewer files" if output["truncated"] else ""
         return f"[nothing was found{part}]"
-    if len(shown) < len(found) or output["truncated"]:
+    if len(shown) < len(lines) or output["truncated"]:
         shown.append("[there is more: search for a longer text, or in fewer files]")
     return "\n".join(shown)
 

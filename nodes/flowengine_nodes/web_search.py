@@ -164,13 +164,13 @@ class WebSearch(StepKind):
         try:
             litellm = await library()
             # Its connections belong to the loop that opened them, and outlive this step.
-            found = await background().wait(_asked(litellm, asked, timed=context.timed))
+            answer = await background().wait(_asked(litellm, asked, timed=context.timed))
         except StepError as error:
             raise _as_of_a_tool(error) from None
         except Exception as error:
             failure = as_ours(error, provider, settings)
             raise _as_of_a_tool(failure) from failure.__cause__
-        return {"results": [_page(result) for result in found.results[: asked["max_results"]]]}
+        return {"results": [_page(result) for result in answer.results[: asked["max_results"]]]}
 
     def text_for_model(
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
@@ -216,13 +216,13 @@ def _as_of_a_tool(failure: StepError) -> StepError:
     )
 
 
-def _page(found: Any) -> dict[str, Plain]:
+def _page(answer: Any) -> dict[str, Plain]:
     """Return a page found, with each text cut to its maximum length."""
-    date = found.date
+    date = answer.date
     return {
-        "title": _cut(found.title, _LONGEST_LINE),
-        "url": _cut(found.url, LONGEST),
-        "snippet": _cut(found.snippet, LONGEST),
+        "title": _cut(answer.title, _LONGEST_LINE),
+        "url": _cut(answer.url, LONGEST),
+        "snippet": _cut(answer.snippet, LONGEST),
         "date": None if date is None else _cut(date, _LONGEST_LINE),
     }
 

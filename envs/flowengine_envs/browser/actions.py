@@ -308,10 +308,12 @@ async def _wait_for(
             return
         raise ActionFailed("say what to wait for: either 'text' or 'selector', or only 'seconds'")
     page = acting.page
-    found = page.get_by_text(text).first if text is not None else page.locator(selector or "").first
+    element = (
+        page.get_by_text(text).first if text is not None else page.locator(selector or "").first
+    )
     bound = min(acting.action_timeout if seconds is None else seconds, _LONGEST_WAIT)
     try:
-        await found.wait_for(state="hidden" if gone else "visible", timeout=bound * 1000)
+        await element.wait_for(state="hidden" if gone else "visible", timeout=bound * 1000)
     except faults.TimeoutError:
         how = "is still there" if gone else "has not appeared"
         raise ActionFailed(f"timeout: '{text or selector}' {how} after {bound:g} s") from None

@@ -50,7 +50,7 @@ class Unapproved(ActionFailed):
     """An action was not performed because it requires approval.
 
     Args:
-        found: Its effects: `action` and `target`.
+        proposed: Its effects: `action` and `target`.
     """
 
     def __init__(self, proposed: dict[str, Any]) -> None:
@@ -115,14 +115,14 @@ class ApprovalGuard:
             raise ActionFailed(_ANOTHER_BROWSER)
         if PASSWORD in self.asks:
             await self._passwords.look(planned.page, *await _entered(planned))
-        found, origins = await self._found(planned)
-        if found is None:
+        target, origins = await self._found(planned)
+        if target is None:
             if approved and "host" not in approved["target"]:  # A host may be known by now.
                 raise ActionFailed(_GONE)
             return
-        if approved.get("digest") != found["digest"]:
-            raise Unapproved(found)
-        if host := found["target"].get("host"):
+        if approved.get("digest") != target["digest"]:
+            raise Unapproved(target)
+        if host := target["target"].get("host"):
             self.hosts.add(host)
         self._released = origins
 
@@ -153,8 +153,8 @@ class ApprovalGuard:
             target |= {"element": on.shown, "page": shown_url(planned.page.url)}
         action = f"{name}: {' and '.join(_WORDS[each] for each in why)}"
         # Compared by digest, because secrets may be masked in the approver's view.
-        found: dict[str, Any] = {"action": action, "target": target, "digest": _digest(target)}
-        return (found | {"browser": self.opening} if on is not None else found), origins
+        approval: dict[str, Any] = {"action": action, "target": target, "digest": _digest(target)}
+        return (approval | {"browser": self.opening} if on is not None else approval), origins
 
     async def _touched(self, planned: PlannedAction) -> Touched | None:
         """Return the element that an action touches, if it matters."""

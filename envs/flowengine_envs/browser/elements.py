@@ -77,24 +77,24 @@ async def find(
     if ref is not None:
         if not _REFERENCE.match(ref):
             raise ActionFailed(f"'{ref:.40}' is not a reference; they look like e5 or f1e5")
-        found = acting.page.locator(f"aria-ref={ref}")
-        if await _answer(found.count(), acting.action_timeout) != 1:
+        locator = acting.page.locator(f"aria-ref={ref}")
+        if await _answer(locator.count(), acting.action_timeout) != 1:
             raise ActionFailed(f"reference {ref} is no longer on the page; observe again")
-        return found
+        return locator
     assert selector is not None
-    found = acting.page.locator(selector)
-    await _wait(acting, found, selector, hidden=hidden)
-    number = await found.count()
+    locator = acting.page.locator(selector)
+    await _wait(acting, locator, selector, hidden=hidden)
+    number = await locator.count()
     if number > 1:
         raise ActionFailed(
             f"'{selector:.200}' fits {number} elements; take one of them by its reference:\n"
-            + "\n".join([await _line(found.nth(at)) for at in range(min(number, _MOST_SHOWN))])
+            + "\n".join([await _line(locator.nth(at)) for at in range(min(number, _MOST_SHOWN))])
         )
-    return found
+    return locator
 
 
-async def _wait(acting: Acting, found: Locator, selector: str, *, hidden: bool) -> None:
-    first, seconds, waited = found.first, acting.action_timeout, 0.0
+async def _wait(acting: Acting, locator: Locator, selector: str, *, hidden: bool) -> None:
+    first, seconds, waited = locator.first, acting.action_timeout, 0.0
     soon = 0.0 if hidden else min(_PATIENCE, seconds)
 
     async def reason() -> str:

@@ -37,23 +37,23 @@ def browser(named: str | None) -> str | None:
         own = os.path.abspath(os.path.expanduser(named))
         return own if os.access(own, os.X_OK) and os.path.isfile(own) else None
     known = [path for path in _PROGRAMS if os.access(path, os.X_OK)]
-    found = [path for name in _NAMES if (path := shutil.which(name)) is not None]
-    return next(iter([*known, *_playwrights(), *found]), None)
+    paths = [path for name in _NAMES if (path := shutil.which(name)) is not None]
+    return next(iter([*known, *_playwrights(), *paths]), None)
 
 
 def _playwrights() -> list[str]:
     """Return the browsers downloaded by `playwright install`, the newest first."""
     folder = os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or "~/.cache/ms-playwright"
-    found = Path(os.path.expanduser(folder)).glob("chromium-*/chrome-linux*/chrome")
-    return sorted((str(path) for path in found if os.access(path, os.X_OK)), reverse=True)
+    paths = Path(os.path.expanduser(folder)).glob("chromium-*/chrome-linux*/chrome")
+    return sorted((str(path) for path in paths if os.access(path, os.X_OK)), reverse=True)
 
 
 def driver() -> Path | None:
     """Return the directory of Playwright's driver. None: Playwright is not installed."""
-    found = find_spec("playwright")
-    if found is None or found.origin is None:
+    spec = find_spec("playwright")
+    if spec is None or spec.origin is None:
         return None
-    return Path(found.origin).parent / "driver"
+    return Path(spec.origin).parent / "driver"
 
 
 def missing() -> list[str]:

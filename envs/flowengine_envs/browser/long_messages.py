@@ -53,8 +53,8 @@ class Shortened:
     @property
     def answers(self) -> bytes:
         """The id, in JSON, of the call that it answers. Empty: it is not a response."""
-        found = _ID.match(self._kept)
-        return b"" if found is None else bytes(found[1])
+        match = _ID.match(self._kept)
+        return b"" if match is None else bytes(match[1])
 
     def add(self, piece: bytes) -> None:
         """Process the next piece. After the message exceeds its limit, pieces are ignored."""
@@ -70,9 +70,9 @@ class Shortened:
 
     def _inside(self, data: bytes, at: int) -> int:
         """Skip the rest of a text, and return the position after it."""
-        found = _INSIDE.match(data, at)
-        assert found is not None
-        at = found.end()
+        match = _INSIDE.match(data, at)
+        assert match is not None
+        at = match.end()
         if at == len(data) or data[at] != ord('"'):
             return at
         self._kept += b'"'
@@ -81,10 +81,10 @@ class Shortened:
 
     def _outside(self, data: bytes, at: int) -> int:
         """Keep short texts and the start of a long one, and return the position after them."""
-        found = _SHORT_ONES.match(data, at)
-        assert found is not None
-        self._kept += found[0]
-        at = found.end()
+        match = _SHORT_ONES.match(data, at)
+        assert match is not None
+        self._kept += match[0]
+        at = match.end()
         if len(data) - at < _UNDECIDED:
             return at
         beginning = _BEGINNING.match(data, at)

@@ -182,11 +182,13 @@ def _convert(memory: int) -> None:
     asked = json.loads(options)
     try:
         limits = ConversionLimits(characters=asked["characters"])
-        found = convert(html, "page.html", "text/html; charset=utf-8", limits, base=asked["base"])
+        converted = convert(
+            html, "page.html", "text/html; charset=utf-8", limits, base=asked["base"]
+        )
         answer: dict[str, Any] = {
-            "markdown": found.markdown,
-            "title": found.title,
-            "truncated": found.truncated,
+            "markdown": converted.markdown,
+            "title": converted.title,
+            "truncated": converted.truncated,
         }
     except MemoryError:
         answer = {"error": "it takes more memory than it may"}

@@ -124,7 +124,7 @@ def _new_elements(before: WebObservation, whole: str, most: int) -> tuple[str, l
 
 def with_short_names(tree: str) -> str:
     """Return a tree with its long names and attributes truncated."""
-    return _NAME.sub(lambda found: f'"{found[1]}…"' if found[1] else f"{found[2]}…", tree)
+    return _NAME.sub(lambda match: f'"{match[1]}…"' if match[1] else f"{match[2]}…", tree)
 
 
 def head(seen: WebObservation) -> Iterator[str]:

@@ -70,9 +70,9 @@ async def observe(
         )
         tree = await _part(read_tree(tab.page, MOST), deadline)
         await _part(tab.requests.look_back(), min(deadline, _now() + _LOOK_BACK))
-    found, picture = converting.result(), drawing.result()
-    if isinstance(found, _Missing):
-        found = Markdown("", error=found.reason)
+    elements, picture = converting.result(), drawing.result()
+    if isinstance(elements, _Missing):
+        elements = Markdown("", error=elements.reason)
     if full_page:  # The height must be known first.
         until = min(deadline, _now() + _PICTURE)
         picture = await _part(_full_picture(tab, text.height), until)
@@ -82,23 +82,23 @@ async def observe(
         notes.append(f"Frames that do not answer are not in the tree: {tree.left_out}.")
     missing = {"text": read, "accessibility tree": tree, "screenshot": picture}
     errors = [f"{of}: {why.reason}" for of, why in missing.items() if isinstance(why, _Missing)]
-    if found.error:
-        errors.append(f"text: {found.error}")
+    if elements.error:
+        errors.append(f"text: {elements.error}")
     shown = tree.text if isinstance(tree, PageTree) else ""
     return WebObservation(
-        content=found.text,
+        content=elements.text,
         url=url,
         screenshot=picture if isinstance(picture, bytes) else b"",
         ax_tree=first_lines(shown, config.tree),
         error="; ".join(errors),
         title=text.title,
         status=tab.requests.status,
-        truncated=found.truncated or text.cut,
+        truncated=elements.truncated or text.cut,
         ax_tree_left_out=len(shown) - len(first_lines(shown, config.tree)),
         hidden_text_removed=text.hidden,
         invalid=text.invalid,
         notes=notes,
-        challenge=is_challenge(text.title, found.text, text.frames),
+        challenge=is_challenge(text.title, elements.text, text.frames),
     )
 
 

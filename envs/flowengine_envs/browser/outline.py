@@ -99,11 +99,11 @@ class Outline:
 
     def path(self, at: int) -> list[OutlineLine]:
         """Return the named ancestors of a line, the outermost first."""
-        found = []
+        lines = []
         while (at := self.lines[at].parent) >= 0:
             if '"' in self.lines[at].text.partition("[")[0]:
-                found.append(self.lines[at])
-        return found[::-1]
+                lines.append(self.lines[at])
+        return lines[::-1]
 
     def heading(self, region: range) -> int | None:
         """Return the heading above a region."""
@@ -152,9 +152,9 @@ class Outline:
             end = self._ends[at]
             return all(count[end] > count[at] for count in counts)
 
-        found = [at for at in range(len(self.lines)) if holds(at)]
-        outer = {self.lines[at].parent for at in found}
-        return [at for at in found if at not in outer and len(self.below(at)) <= LARGEST]
+        positions = [at for at in range(len(self.lines)) if holds(at)]
+        outer = {self.lines[at].parent for at in positions}
+        return [at for at in positions if at not in outer and len(self.below(at)) <= LARGEST]
 
     def _outermost(self, at: int) -> int:
         """Return the control that contains a line, or the element that wraps only a heading."""
@@ -208,13 +208,13 @@ class Outline:
 
     def _siblings(self, parent: int) -> list[int]:
         """Return the children of a line."""
-        if (found := self._children.get(parent)) is None:
+        if (children := self._children.get(parent)) is None:
             at, end = (0, len(self.lines)) if parent < 0 else (parent + 1, self._ends[parent])
-            found = self._children[parent] = []
+            children = self._children[parent] = []
             while at < end:
-                found.append(at)
+                children.append(at)
                 at = self._ends[at]
-        return found
+        return children
 
     def _completes(self, region: range, at: int) -> bool:
         """Return whether a region adds a control to a text, or a text to a control."""

@@ -196,7 +196,7 @@ class Browser(Verbs):
             return await self._lost(session, lost)
         acting.approved = approved
         action = ACTIONS.get(name)
-        error, value, asked, found = "", None, None, None
+        error, value, asked, target = "", None, None, None
         try:
             if action is not None and action.leaves:
                 name, fields = await self._answering(acting, name, fields)
@@ -208,7 +208,7 @@ class Browser(Verbs):
         except Navigation as failed:
             error, asked = str(failed), failed.url
         except Unapproved as unapproved:
-            error, found = str(unapproved), unapproved.proposed
+            error, target = str(unapproved), unapproved.proposed
         except ActionFailed as failed:
             error = str(failed)
         except TimeoutError:
@@ -216,7 +216,7 @@ class Browser(Verbs):
         # An error of Playwright if the browser ends during the action.
         except Exception as unexpected:
             error = f"{type(unexpected).__name__}: {unexpected}"[:500]
-        if name != "answer_dialog" and found is None:
+        if name != "answer_dialog" and target is None:
             session.answers.clear()
         if not session.alive or (error and await session.has_ended()):
             return await self._lost(session)
@@ -235,7 +235,7 @@ class Browser(Verbs):
             )
             return await complete(session, failed_seen)
         seen = await self._seen(session, acting, error, value)
-        return seen if found is None else replace(seen, needs_approval=found)
+        return seen if target is None else replace(seen, needs_approval=target)
 
     async def _answering(
         self, acting: Acting, name: str, fields: Mapping[str, Any]
@@ -350,20 +350,20 @@ class Browser(Verbs):
             return None
         path = Path(self.request.spec.folder, self._config.storage_state)
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            state = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise EnvironmentUnavailable(
                 f"{self.request.spec}: storage_state: {path} cannot be read: {error}"
             ) from None
-        return found if isinstance(found, dict) else None
+        return state if isinstance(state, dict) else None
 
     def _taken(self) -> dict[str, Any]:
         """Return the state saved by the previous opening, once."""
         path = self.request.home / STATE
         with suppress(OSError, ValueError):
-            found = json.loads(path.read_text(encoding="utf-8"))
+            state = json.loads(path.read_text(encoding="utf-8"))
             path.unlink()
-            return found if isinstance(found, dict) else {}
+            return state if isinstance(state, dict) else {}
         return {}
 
 

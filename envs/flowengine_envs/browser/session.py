@@ -261,8 +261,8 @@ class BrowserSession:
             await own.detach()
             self._profile = target["targetInfo"]["browserContextId"]
             self._targets = await self.browser.new_browser_cdp_session()
-        found = (await self._targets.send("Target.getTargets"))["targetInfos"]
-        kinds = [each["type"] for each in found if each.get("browserContextId") == self._profile]
+        targets = (await self._targets.send("Target.getTargets"))["targetInfos"]
+        kinds = [each["type"] for each in targets if each.get("browserContextId") == self._profile]
         return kinds.count("page")
 
     async def listed(self) -> list[Tab]:

@@ -100,10 +100,10 @@ async def touched(page: Page, element: Locator | None, seconds: float) -> Touche
     """
     try:
         async with asyncio.timeout(seconds):
-            found = element if element is not None else await _focused(page)
-            if found is None:
+            focused = element if element is not None else await _focused(page)
+            if focused is None:
                 return None
-            fields = await found.evaluate(_LOOK, PASSWORDS)
+            fields = await focused.evaluate(_LOOK, PASSWORDS)
     except TimeoutError:
         raise ActionFailed("timeout: the page does not say what would be done to it") from None
     return _read(fields if isinstance(fields, dict) else {})
@@ -111,9 +111,9 @@ async def touched(page: Page, element: Locator | None, seconds: float) -> Touche
 
 async def _focused(page: Page) -> Locator | None:
     for frame in page.frames:
-        found = frame.locator(":focus")
-        if await found.count() and await found.first.evaluate("at => at.tagName") != "IFRAME":
-            return found.first
+        focused = frame.locator(":focus")
+        if await focused.count() and await focused.first.evaluate("at => at.tagName") != "IFRAME":
+            return focused.first
     return None
 
 

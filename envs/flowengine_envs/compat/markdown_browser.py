@@ -278,8 +278,8 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             return ReaderView(None, _NOWHERE)
         resource = await self._ready()
         text = text or at.pages.searched
-        found = await resource._call(lambda: at.find(text)) if text else None
-        if found is None:
+        position = await resource._call(lambda: at.find(text)) if text else None
+        if position is None:
             outcome = f"{text!r} was not found" if text else "there is nothing more to find"
             return ReaderView(None, _lines(note, outcome))
         return _seen(at, note, f"Found on page {at.pages.current}")

@@ -320,8 +320,8 @@ def with_env(key: str, declare: str = "") -> Callable[[_Tool], _Tool]:
         call.__signature__ = public
         call.__annotations__ = {k: v for k, v in tool.__annotations__.items() if k not in hidden}
         call.__environments__ = (key, *getattr(tool, "__environments__", ()))
-        found: _Tool = call
-        return found
+        wrapper: _Tool = call
+        return wrapper
 
     return decorate
 

@@ -26,7 +26,7 @@ def sources(spec: Spec) -> list[dict[str, str]]:
     Raises:
         EnvironmentUnavailable: A file or function does not exist, or the sources are too large.
     """
-    found = []
+    contents = []
     for named in spec.config.converters:
         module, _, function = named.partition(":")
         path = Path(spec.folder, *module.split(".")).with_suffix(".py")
@@ -39,7 +39,7 @@ def sources(spec: Spec) -> list[dict[str, str]]:
             ) from None
         if not any(isinstance(each, ast.FunctionDef) and each.name == function for each in body):
             raise EnvironmentUnavailable(f"{spec}: {path} has no function '{function}'")
-        found.append({"name": named, "function": function, "source": text})
-    if sum(len(each["source"].encode()) for each in found) > _LARGEST:
+        contents.append({"name": named, "function": function, "source": text})
+    if sum(len(each["source"].encode()) for each in contents) > _LARGEST:
         raise EnvironmentUnavailable(f"{spec}: its converters have more than {size_text(_LARGEST)}")
-    return found
+    return contents

@@ -77,13 +77,13 @@ def _points(series: Any, first: datetime, *kinds: str) -> Iterator[dict[int, str
             is_number = level.tag in _NUMBERS
             format = level.findtext(f"{_CHART}formatCode") or "" if is_number else ""
             is_date = _DATE.search(_LITERAL.sub("", format)) is not None
-            found: dict[int, str] = {}
+            labels: dict[int, str] = {}
             for point in level.iterchildren(f"{_CHART}pt"):
                 place, text = point.get("idx", ""), point.findtext(f"{_CHART}v") or ""
                 if place.isascii() and place.isdigit() and len(place) < 10:
                     value = _number(text, first if is_date else None) if is_number else text
-                    found.setdefault(int(place), value)
-            yield found
+                    labels.setdefault(int(place), value)
+            yield labels
 
 
 def _name(series: Any) -> str:

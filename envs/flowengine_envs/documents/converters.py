@@ -94,12 +94,12 @@ def convert(
         raise LimitReached("bytes", limits.bytes, f"the file has {len(data):,} bytes")
     if (brought := _by_added(data, name, added or {}, limits)) is not None:
         return brought
-    found = detect(data, name, media_type)
+    detected = detect(data, name, media_type)
     digest = hashlib.sha256(data).hexdigest()
-    document = Document(found.format, size=len(data), sha256=digest)
+    document = Document(detected.format, size=len(data), sha256=digest)
     out = Writer(document, limits)
-    if found.note:
-        out.note(found.note)
+    if detected.note:
+        out.note(detected.note)
     own: dict[str, dict[str, Any]] = {
         **{format: {"comments": comments} for format in ("docx", "pptx", "xlsx")},
         "html": {"base": base},
@@ -109,8 +109,8 @@ def convert(
             **{"first": first, "seconds": seconds, "picture": picture},
         },
     }
-    options = own.get(found.format, {})
-    if found.format in _DECLARED:
+    options = own.get(detected.format, {})
+    if detected.format in _DECLARED:
         options["declared"] = encoding_of(data, media_type)
     _fill(out, data, options)
     return document
@@ -169,5 +169,5 @@ def modules(formats: Iterable[str]) -> list[str]:
 
 def _converter(format: str) -> Callable[..., None]:
     module = import_module(f"flowengine_envs.documents.{MODULES[format]}")
-    found: Callable[..., None] = module.convert
-    return found
+    converter: Callable[..., None] = module.convert
+    return converter

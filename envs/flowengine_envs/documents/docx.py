@@ -127,8 +127,8 @@ class Word:
         self._diagrams: list[str] = []
         """Texts of diagrams anchored there."""
         root = self._xml("comments")
-        found = [] if root is None else [*root.iterchildren(f"{W}comment")]
-        self._remarks = {item.get(f"{W}id", ""): item for item in found}
+        elements = [] if root is None else [*root.iterchildren(f"{W}comment")]
+        self._remarks = {item.get(f"{W}id", ""): item for item in elements}
         self._wants_comments = comments
         self._comments = WordComments([*self._remarks] if comments else [])
 
@@ -219,8 +219,8 @@ class Word:
         self._write_charts()
 
     def _write_charts(self) -> None:
-        found, self._charts = self._charts, []
-        for chart in found:
+        own_charts, self._charts = self._charts, []
+        for chart in own_charts:
             charts.write(chart, self._out)
         texts, self._diagrams = self._diagrams, []
         for text in texts:
@@ -400,11 +400,11 @@ class Word:
 
 
 def _unique(margins: Iterable[tuple[str, list[Table]]]) -> list[tuple[str, list[Table]]]:
-    found: list[tuple[str, list[Table]]] = []
+    pieces: list[tuple[str, list[Table]]] = []
     for margin in margins:
-        if margin not in found:
-            found.append(margin)
-    return found
+        if margin not in pieces:
+            pieces.append(margin)
+    return pieces
 
 
 def _span(element: Any, otherwise: int) -> int:
@@ -447,6 +447,6 @@ def _sign(element: Any, name: str) -> str:
 
 def _script(look: Any) -> str:
     """Return whether a run is above or below the line, as in `TextSpan.script`."""
-    found = None if look is None else look.find(f"{W}vertAlign")
-    value = "" if found is None else found.get(f"{W}val", "")
+    alignment = None if look is None else look.find(f"{W}vertAlign")
+    value = "" if alignment is None else alignment.get(f"{W}val", "")
     return {"superscript": "^", "subscript": "_"}.get(value, "")

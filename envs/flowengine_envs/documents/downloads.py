@@ -116,10 +116,10 @@ class Downloader:
         try:
             async with asyncio.timeout(self._limits.seconds):
                 while not isinstance(
-                    found := await self._tried(chain, to, headers or {}), DownloadedFile
+                    downloaded := await self._tried(chain, to, headers or {}), DownloadedFile
                 ):
-                    redirects.follow(chain, found)
-                return found
+                    redirects.follow(chain, downloaded)
+                return downloaded
         except BaseException as error:
             with suppress(FileNotFoundError):
                 os.unlink(to)
@@ -135,9 +135,9 @@ class Downloader:
         for number in range(REQUESTS):
             last = number == REQUESTS - 1
             try:
-                found, wait = await self._asked(chain, to, headers)
+                answer, wait = await self._asked(chain, to, headers)
                 if wait is None or last:
-                    return found
+                    return answer
             except TimeoutError:
                 raise
             except (OSError, BadAnswer) as error:
@@ -167,8 +167,8 @@ class Downloader:
                 return redirects.next_url(chain[-1], refresh), None
         except UrlRefused as error:
             raise redirects.refused(chain, error) from None
-        found = _download(chain, head, size, digest.hexdigest())
-        return found, _retry_after(head) if head.status in _PASSING else None
+        downloaded = _download(chain, head, size, digest.hexdigest())
+        return downloaded, _retry_after(head) if head.status in _PASSING else None
 
 
 def _download(chain: list[Url], head: ResponseHead, size: int, digest: str) -> DownloadedFile:
@@ -187,10 +187,10 @@ def _refresh(path: Path, head: ResponseHead) -> str:
     if "html" not in head.headers.get("content-type", ""):
         return ""
     with path.open("rb") as file:
-        found = _REFRESH.search(file.read(_HEAD_OF_PAGE))
-    if found is None or int(found[1]) > _AT_ONCE:
+        refresh = _REFRESH.search(file.read(_HEAD_OF_PAGE))
+    if refresh is None or int(refresh[1]) > _AT_ONCE:
         return ""
-    return html.unescape(found[2].decode("utf-8", "replace"))
+    return html.unescape(refresh[2].decode("utf-8", "replace"))
 
 
 def _retry_after(head: ResponseHead) -> float:

@@ -131,14 +131,14 @@ def detect(data: bytes, name: str = "", media_type: str = "") -> DetectedFormat:
     """
     suffix = PurePath(name).suffix.lower()
     claimed = SUFFIXES.get(suffix, "")
-    found = _by_content(data, suffix)
-    if found == "text":
+    detected = _by_content(data, suffix)
+    if detected == "text":
         declared = _TYPES.get(media_type.partition(";")[0].strip().lower(), "")
         named = claimed if claimed in {"html", "csv", "eml", "ipynb"} else ""
-        found = _text_format(data) or declared or named or "text"
-    if claimed and claimed != found:
-        return DetectedFormat(found, f"its name suggests {claimed}, but it is {found}")
-    return DetectedFormat(found)
+        detected = _text_format(data) or declared or named or "text"
+    if claimed and claimed != detected:
+        return DetectedFormat(detected, f"its name suggests {claimed}, but it is {detected}")
+    return DetectedFormat(detected)
 
 
 def _by_content(data: bytes, suffix: str) -> str:
@@ -226,7 +226,7 @@ def _text_format(data: bytes) -> str:
     if start.lstrip().startswith(b"{") and b'"nbformat"' in data and b'"cells"' in data:
         return "ipynb"
     head = start.replace(b"\r\n", b"\n").split(b"\n\n", 1)[0].split(b"\n")
-    known = {found[1].lower() for line in head if (found := _MAIL.match(line))}
+    known = {field[1].lower() for line in head if (field := _MAIL.match(line))}
     if len(known) >= 3 and re.match(rb"[\w-]+:", head[0]):
         return "eml"
     return ""

@@ -448,8 +448,8 @@ def _is_short(heading: Any) -> bool:
 
 
 def _language(element: Any) -> str:
-    found = _LANGUAGE.search(element.get("class", ""))
-    return found[1] if found else ""
+    language = _LANGUAGE.search(element.get("class", ""))
+    return language[1] if language else ""
 
 
 def _first(element: Any) -> int:

@@ -35,8 +35,8 @@ def escaped(text: str) -> str:
     return _ESCAPED.sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return r"\backslash " if found[0] == "\\" else f"\\{found[0]}"
+def _escape(match: re.Match[str]) -> str:
+    return r"\backslash " if match[0] == "\\" else f"\\{match[0]}"
 
 
 def based(base: str) -> str:

@@ -32,8 +32,8 @@ def search_path() -> list[str]:
 
 
 def _libraries() -> list[str]:
-    found = map(find_spec, _NEEDED)
-    return [str(Path(spec.origin).parents[1]) for spec in found if spec and spec.origin]
+    specs = map(find_spec, _NEEDED)
+    return [str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin]
 
 
 def _not_shown(places: list[str]) -> tuple[str, ...]:

@@ -155,11 +155,11 @@ def plain(text: str) -> str:
 
 
 def _unmarked(line: str) -> str:
-    found = _BLOCK_MARK.match(line)
-    if found is None:
+    mark = _BLOCK_MARK.match(line)
+    if mark is None:
         return line
-    if found[1] is not None:
-        return f"{found[1]}\\{line[found.end(1) :]}"
+    if mark[1] is not None:
+        return f"{mark[1]}\\{line[mark.end(1) :]}"
     return f"\\{line}"
 
 

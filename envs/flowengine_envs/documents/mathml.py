@@ -86,8 +86,8 @@ def _operator(element: Any) -> str:
 
 def _parts(element: Any) -> list[str]:
     """Return the arguments of an element. Missing ones are empty."""
-    found = [_written(child).strip() for child in _children(element)]
-    return [*found, *[""] * (3 - len(found))]
+    parts = [_written(child).strip() for child in _children(element)]
+    return [*parts, *[""] * (3 - len(parts))]
 
 
 def _fraction(element: Any) -> str:

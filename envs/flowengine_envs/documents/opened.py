@@ -45,19 +45,19 @@ class OpenedDocument:
 
     async def page_with(self, searched: str, page: int) -> int | None:
         """Return the first page that contains a text, from a page on and then from the start."""
-        while (found := self.pages.page_with(searched, page)) is None and self.pages.more:
+        while (hit := self.pages.page_with(searched, page)) is None and self.pages.more:
             await self._read_on()
-        if found is not None:
-            await self.reach(found)
-        return found
+        if hit is not None:
+            await self.reach(hit)
+        return hit
 
     async def find(self, searched: str) -> int | None:
         """Go to the page that contains a text, as `Pages.find` does."""
-        while (found := self.pages.find(searched)) is None and self.pages.more:
+        while (hit := self.pages.find(searched)) is None and self.pages.more:
             await self._read_on()
-        if found is not None:
+        if hit is not None:
             await self.reach(self.pages.current)
-        return found
+        return hit
 
     async def _read_on(self) -> None:
         known = self.visit.document
@@ -65,17 +65,17 @@ class OpenedDocument:
         async with self._turn:
             if known.following != before:  # another caller has continued the conversion
                 return
-            found = await self._convert(before)
-            if found.sha256 != known.sha256:
+            converted = await self._convert(before)
+            if converted.sha256 != known.sha256:
                 message = f"{self.visit.address}: it has changed since it was opened: open it again"
                 raise UnreadableDocument(message, type="Damaged", retryable=False)
             if self.describe is not None:
-                await self.describe(found)
-            known.pictures |= found.pictures
-            self.pages.extend(found.markdown)
-            known.notes += [note for note in found.notes if note not in known.notes]
-            known.truncated = known.truncated or found.truncated
-            known.following = found.following
+                await self.describe(converted)
+            known.pictures |= converted.pictures
+            self.pages.extend(converted.markdown)
+            known.notes += [note for note in converted.notes if note not in known.notes]
+            known.truncated = known.truncated or converted.truncated
+            known.following = converted.following
             if len(self.pages.text) > _LONGEST and known.following:
                 known.following, known.truncated = 0, True
                 known.notes.append(f"cut after {_LONGEST:,} characters")

@@ -100,10 +100,10 @@ class Pages:
 
         Pages before that page are not searched while more text may follow.
         """
-        found = _search(self.text, _parts(searched), self._starts[number - 1])
-        if found is None and not self.more:
-            found = _search(self.text, _parts(searched), 0)
-        return None if found is None else self.page_of(found)
+        span = _search(self.text, _parts(searched), self._starts[number - 1])
+        if span is None and not self.more:
+            span = _search(self.text, _parts(searched), 0)
+        return None if span is None else self.page_of(span)
 
     def find(self, searched: str) -> int | None:
         """Search from the current page on, and then from the start.
@@ -123,13 +123,13 @@ class Pages:
         if searched == self.searched and self.page_of(self._found) == self.current:
             start = self._found + 1
         parts = _parts(searched)
-        found = _search(self.text, parts, start)
-        if found is None and not self.more:
-            found = _search(self.text, parts, 0)
-        if found is not None:
-            self.current = self.page_of(found)
-            self.searched, self._found = searched, found
-        return found
+        span = _search(self.text, parts, start)
+        if span is None and not self.more:
+            span = _search(self.text, parts, 0)
+        if span is not None:
+            self.current = self.page_of(span)
+            self.searched, self._found = searched, span
+        return span
 
     def find_next(self) -> int | None:
         """Continue the search for the same text."""
@@ -168,17 +168,17 @@ def _search(text: str, parts: list[re.Pattern[str]], start: int) -> int | None:
     """Return the start of the first part, if the others follow closely in their order."""
     if not parts or any(part.search(text, start) is None for part in parts):
         return None
-    for found in islice(parts[0].finditer(text, start), _MOST_TRIES):
-        if _follow(text, parts[1:], found.end()):
-            return found.start()
+    for match in islice(parts[0].finditer(text, start), _MOST_TRIES):
+        if _follow(text, parts[1:], match.end()):
+            return match.start()
     return None
 
 
 def _follow(text: str, parts: list[re.Pattern[str]], end: int) -> bool:
     """Return whether the parts follow each other closely from `end` on."""
     for part in parts:
-        found = part.search(text, end, end + _GAP + _LONGEST)
-        if found is None or found.start() - end > _GAP:
+        match = part.search(text, end, end + _GAP + _LONGEST)
+        if match is None or match.start() - end > _GAP:
             return False
-        end = found.end()
+        end = match.end()
     return True

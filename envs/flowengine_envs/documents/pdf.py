@@ -317,17 +317,17 @@ def _title(reader: PdfReader) -> str:
 
 def _headings(reader: PdfReader) -> dict[int, dict[str, int]]:
     """Return the headings of each page in its outline: text → level."""
-    found: dict[int, dict[str, int]] = {}
+    cells: dict[int, dict[str, int]] = {}
     try:
         for count, (entry, level) in enumerate(_entries(reader.outline, 1)):
             if count == _MOST_HEADINGS:
                 break
             page = reader.get_destination_page_number(entry)
             if page is not None and entry.title:
-                found.setdefault(page, {})[_comparable(entry.title)] = level
+                cells.setdefault(page, {})[_comparable(entry.title)] = level
     except Exception:  # of the library, because an outline is optional
-        return found
-    return found
+        return cells
+    return cells
 
 
 def _entries(outline: Any, level: int) -> Iterator[tuple[Any, int]]:

@@ -25,19 +25,19 @@ class Annotations:
     """The annotations of a page."""
 
     def __init__(self, page: PageObject) -> None:
-        found = (item.get_object() for item in page.get("/Annots") or ())
-        self._all: list[Any] = [item for item in found if hasattr(item, "get")]
+        items = (item.get_object() for item in page.get("/Annots") or ())
+        self._all: list[Any] = [item for item in items if hasattr(item, "get")]
 
     @property
     def links(self) -> list[str]:
         """The addresses that the page links to, without duplicates."""
-        found: dict[str, None] = {}
+        texts: dict[str, None] = {}
         for item in self._all:
             action = item.get("/A")
             address = action.get_object().get("/URI") if action is not None else None
             if where := target(_text(address)):
-                found[where] = None
-        return [*found]
+                texts[where] = None
+        return [*texts]
 
     @property
     def texts(self) -> list[str]:
@@ -48,12 +48,12 @@ class Annotations:
     @property
     def fields(self) -> dict[str, str]:
         """Values of form fields, by the field names that users see."""
-        found: dict[str, str] = {}
+        links: dict[str, str] = {}
         for item in self._seen("/Widget"):
             name = _text(_inherited(item, "/TU")) or ".".join(_names(item))
             if value := _value(item):
-                found[name or "field"] = value
-        return found
+                links[name or "field"] = value
+        return links
 
     @property
     def comments(self) -> Iterator[tuple[str, str]]:

@@ -204,13 +204,13 @@ class _Grid:
             cell = self._cell(piece, split)
             if cell is not None and self._place(piece)[0] == cell[0]:
                 rows.setdefault(cell[0], {}).setdefault(cell[1], []).append(piece)
-        found: dict[int, list[float]] = {}
+        lines_at: dict[int, list[float]] = {}
         for row, columns in rows.items():
             lines = _baselines([piece for column in columns.values() for piece in column])
             numbers = sum(_is_of_numbers(column, lines) for column in columns.values())
             if len(lines) >= _FEWEST_OPEN_ROWS and len(columns) > 1 and numbers * 2 >= len(columns):
-                found[row] = lines
-        return found
+                lines_at[row] = lines
+        return lines_at
 
     def line(self, rows: list[list[str]]) -> PdfLine:
         """Return its rows as a line."""
@@ -290,11 +290,11 @@ class _Grid:
 
 def _baselines(pieces: Sequence[_Piece]) -> list[float]:
     """Return the baselines of texts, from the top."""
-    found: list[float] = []
+    positions: list[float] = []
     for piece in sorted(pieces, key=lambda piece: -piece.y):
-        if not found or found[-1] - piece.y > 0.5 * piece.size:
-            found.append(piece.y)
-    return found
+        if not positions or positions[-1] - piece.y > 0.5 * piece.size:
+            positions.append(piece.y)
+    return positions
 
 
 def _nearest(y: float, baselines: Sequence[float]) -> int:
@@ -376,8 +376,8 @@ def _grids(operations: Iterable[tuple[Any, bytes]]) -> list[_Grid]:
     level, upright = _merged(level), _merged(upright)
     if max(len(level), len(upright)) > _MOST_LINES:
         return []
-    found = [_Grid(*lines) for lines in _crossing(level, upright)]
-    return sorted((grid for grid in found if grid.is_table()), key=lambda grid: grid.size)
+    grids = [_Grid(*lines) for lines in _crossing(level, upright)]
+    return sorted((grid for grid in grids if grid.is_table()), key=lambda grid: grid.size)
 
 
 def _segments(operations: Iterable[tuple[Any, bytes]]) -> Iterator[tuple[_Point, _Point]]:
@@ -385,7 +385,7 @@ def _segments(operations: Iterable[tuple[Any, bytes]]) -> Iterator[tuple[_Point,
     matrix: _Matrix = (1, 0, 0, 1, 0, 0)
     kept: list[_Matrix] = []
     path: list[list[_Point]] = []
-    found: list[tuple[_Point, _Point]] = []
+    pairs: list[tuple[_Point, _Point]] = []
     points = 0
     for operands, operator in operations:
         if operator == b"q":
@@ -406,11 +406,11 @@ def _segments(operations: Iterable[tuple[Any, bytes]]) -> Iterator[tuple[_Point,
         elif operator == b"h" and path:
             path[-1].append(path[-1][0])
         elif operator in _PAINTS:
-            found += _painted(operator, path)
+            pairs += _painted(operator, path)
             path = []
         if points > _MOST_POINTS:
             return
-    yield from found
+    yield from pairs
 
 
 def _painted(operator: bytes, path: Sequence[Sequence[_Point]]) -> Iterator[tuple[_Point, _Point]]:
@@ -452,13 +452,13 @@ def _merged(lines: Iterable[_Line]) -> list[_Line]:
 
 def _spans(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return intervals with touching ones merged."""
-    found: list[tuple[float, float]] = []
+    segments: list[tuple[float, float]] = []
     for start, end in sorted(spans):
-        if found and start <= found[-1][1] + _NEAR:
-            found[-1] = found[-1][0], max(found[-1][1], end)
+        if segments and start <= segments[-1][1] + _NEAR:
+            segments[-1] = segments[-1][0], max(segments[-1][1], end)
         else:
-            found.append((start, end))
-    return found
+            segments.append((start, end))
+    return segments
 
 
 def _crossing(
@@ -490,11 +490,11 @@ def _touches(level: _Line, upright: _Line) -> bool:
 def _places(lines: Iterable[_Line], others: Iterable[_Line]) -> list[float]:
     """Return the positions of lines, and of the ends of crossing lines, for open borders."""
     ends = [[line.start for line in others], [line.end for line in others]]
-    found: list[float] = []
+    positions: list[float] = []
     for at in sorted([*(line.at for line in lines), min(ends[0]), max(ends[1])]):
-        if not found or at - found[-1] > _NEAR:
-            found.append(at)
-    return found
+        if not positions or at - positions[-1] > _NEAR:
+            positions.append(at)
+    return positions
 
 
 def _walls(

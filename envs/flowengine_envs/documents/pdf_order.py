@@ -117,14 +117,14 @@ def ordered(lines: Sequence[PdfLine], rows: Collection[str] = ()) -> list[PdfLin
     chains = _chains(_blocks(joined))
     if len(chains) < 2:
         return joined
-    found: list[PdfLine] = []
+    in_order: list[PdfLine] = []
     before: _Block | None = None
     for block in _cut([block for chain in chains for block in chain]):
         if before is not None and not block.continues(before):
-            found.append(PdfLine(""))
-        found += block.lines
+            in_order.append(PdfLine(""))
+        in_order += block.lines
         before = block
-    return found
+    return in_order
 
 
 def with_headings(lines: Sequence[PdfLine], sizes: Counter[float]) -> list[PdfLine]:
@@ -135,25 +135,27 @@ def with_headings(lines: Sequence[PdfLine], sizes: Counter[float]) -> list[PdfLi
         sizes: Font size → number of characters known so far.
     """
     (body, _), *_rest = sizes.most_common(1) or [(0.0, 0)]
-    found: list[PdfLine] = []
+    sorted_lines: list[PdfLine] = []
     for at, line in enumerate(lines):
         level = _level(line, body)
         if level == _LEVELS[-1][1] and not _is_above(line, lines[at + 1 : at + 3]):
             level = 0
-        before = found[-1] if found else None
+        before = sorted_lines[-1] if sorted_lines else None
         if (
             level
             and before is not None
             and level == before.level
             and _flows(before, line, _HEADING_STEP)
         ):
-            found[-1] = line._replace(text=f"{before.text.rstrip()} {line.text}", level=level)
+            sorted_lines[-1] = line._replace(
+                text=f"{before.text.rstrip()} {line.text}", level=level
+            )
         else:
-            found.append(line._replace(level=level))
-    large = sum(len(line.text) for line in found if line.level)
-    is_odd = large * 3 > sum(len(line.text) for line in found)
-    too_long = any(line.level and len(line.text) > _LONGEST_HEADING for line in found)
-    return [*lines] if is_odd or too_long else found
+            sorted_lines.append(line._replace(level=level))
+    large = sum(len(line.text) for line in sorted_lines if line.level)
+    is_odd = large * 3 > sum(len(line.text) for line in sorted_lines)
+    too_long = any(line.level and len(line.text) > _LONGEST_HEADING for line in sorted_lines)
+    return [*lines] if is_odd or too_long else sorted_lines
 
 
 def count_sizes(lines: Sequence[PdfLine], sizes: Counter[float]) -> None:
@@ -299,22 +301,22 @@ def _parted(blocks: Sequence[_Block], *, by_height: bool) -> list[list[_Block]]:
 def _marked(lines: Sequence[PdfLine]) -> list[PdfLine]:
     """Return lines with the marks of lists before their items."""
     marks = [at for at, line in enumerate(lines) if looks_like_mark(line.text.strip())]
-    found = dict(enumerate(lines))
+    remaining = dict(enumerate(lines))
     for at in marks:
         mark = lines[at]
         beside = [
             other
-            for other, line in found.items()
+            for other, line in remaining.items()
             if abs(line.y - mark.y) <= 0.3 * mark.size
             and 0 < line.x - mark.x <= _MARK_STEP * mark.size
             and line.rows is None
         ]
         if beside:
-            nearest = min(beside, key=lambda other: found[other].x)
-            text = f"{mark.text.strip()} {found[nearest].text.lstrip()}"
-            found[nearest] = found[nearest]._replace(text=text, x=mark.x)
-            del found[at]
-    return [*found.values()]
+            nearest = min(beside, key=lambda other: remaining[other].x)
+            text = f"{mark.text.strip()} {remaining[nearest].text.lstrip()}"
+            remaining[nearest] = remaining[nearest]._replace(text=text, x=mark.x)
+            del remaining[at]
+    return [*remaining.values()]
 
 
 def _joined(lines: Sequence[PdfLine], rows: Collection[str]) -> list[PdfLine]:

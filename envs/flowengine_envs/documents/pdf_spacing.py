@@ -178,10 +178,10 @@ def _width(parts: Iterable[Any], state: _State) -> float:
 def _fonts(page: PageObject) -> Mapping[str, Any]:
     try:
         resources: Any = page["/Resources"].get_object()
-        found = resources["/Font"].get_object()
+        fonts = resources["/Font"].get_object()
     except Exception:  # of the library: it has errors of many types
         return {}
-    return found if isinstance(found, Mapping) else {}
+    return fonts if isinstance(fonts, Mapping) else {}
 
 
 def _font(fonts: Mapping[str, Any], name: Any) -> _Font | None:

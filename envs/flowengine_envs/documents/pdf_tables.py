@@ -62,20 +62,20 @@ def find_rows(layout: str) -> dict[str, list[TableRow]]:
 
     Programs that draw a table cell by cell put each cell on a separate line.
     """
-    found: dict[str, list[TableRow]] = {}
+    tables: dict[str, list[TableRow]] = {}
     for line in layout.splitlines():
         cells = _GAP.findall(line[:_WIDEST])
         if len(cells) > 1:
             row = TableRow(cells, key_of("".join(cells)))
-            found.setdefault(key_of(cells[0]), []).append(row)
-    return found
+            tables.setdefault(key_of(cells[0]), []).append(row)
+    return tables
 
 
 def _groups(lines: Iterable[str]) -> Iterator[list[list[_Cell]]]:
     """Yield consecutive lines of several cells."""
     group: list[list[_Cell]] = []
     for line in (*lines, "end"):
-        cells = [_Cell(*found.span(), found[0]) for found in _GAP.finditer(line[:_WIDEST])]
+        cells = [_Cell(*gap.span(), gap[0]) for gap in _GAP.finditer(line[:_WIDEST])]
         if len(cells) > 1:
             group.append(cells)
         elif cells:

@@ -111,8 +111,8 @@ class Tags:
                 rows = tables.setdefault(id(roles["Table"]), {})
                 row = rows.setdefault(id(roles["TR"]), (roles["TR"], {}))
                 row[1][id(cell)] = row[1].get(id(cell), "") + text
-        found = [self._rows(rows.values()) for rows in tables.values()]
-        return Structure([*headings.values()], [rows for rows in found if _is_table(rows)])
+        by_table = [self._rows(rows.values()) for rows in tables.values()]
+        return Structure([*headings.values()], [rows for rows in by_table if _is_table(rows)])
 
     def _rows(self, rows: Iterable[tuple[Any, Mapping[int, str]]]) -> list[TableRow]:
         """Return the rows of a table with spanned cells empty, or [] if it is invalid.
@@ -163,12 +163,12 @@ def _is_table(rows: Sequence[TableRow]) -> bool:
 
 def _around(element: Any) -> Iterator[Any]:
     """Yield an element and its enclosing ones, from the inside out."""
-    one = object_of(element)
+    node = object_of(element)
     for _ in range(_DEEPEST):
-        if not isinstance(one, Mapping) or "/S" not in one:
+        if not isinstance(node, Mapping) or "/S" not in node:
             return
-        yield one
-        one = object_of(one.get("/P"))
+        yield node
+        node = object_of(node.get("/P"))
 
 
 def _attributes(cell: Any) -> tuple[int, int, list[str]]:
@@ -202,10 +202,10 @@ def object_of(given: Any) -> Any:
 
 def mapping_of(given: Any) -> Mapping[str, Any]:
     """Return a dictionary of the library, or an empty one for other objects."""
-    found = object_of(given)
-    return found if isinstance(found, Mapping) else {}
+    value = object_of(given)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _list(given: Any) -> list[Any]:
-    found = object_of(given)
-    return found if isinstance(found, list) else [] if found is None else [given]
+    value = object_of(given)
+    return value if isinstance(value, list) else [] if value is None else [given]

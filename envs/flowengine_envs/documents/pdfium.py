@@ -133,8 +133,8 @@ def _is_unknown(given: Any) -> bool:
 def _images(resources: Any, depth: int = 0) -> Iterator[tuple[int, int]]:
     """Yield width and height of the images that a page can draw, including those in its forms."""
     for each in mapping_of(mapping_of(resources).get("/XObject")).values():
-        one = mapping_of(each)
-        if one.get("/Subtype") == "/Image":
-            yield int(one["/Width"]), int(one["/Height"])
-        elif one.get("/Subtype") == "/Form" and depth < _DEEPEST:
-            yield from _images(one.get("/Resources"), depth + 1)
+        font = mapping_of(each)
+        if font.get("/Subtype") == "/Image":
+            yield int(font["/Width"]), int(font["/Height"])
+        elif font.get("/Subtype") == "/Form" and depth < _DEEPEST:
+            yield from _images(font.get("/Resources"), depth + 1)

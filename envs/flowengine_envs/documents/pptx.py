@@ -264,5 +264,5 @@ def _cell(cell: Any) -> str:
 
 def _alt(shape: Any) -> str:
     properties = getattr(shape._element, "_nvXxPr", None)
-    found = None if properties is None else properties.cNvPr
-    return "" if found is None else str(found.get("descr", ""))
+    named = None if properties is None else properties.cNvPr
+    return "" if named is None else str(named.get("descr", ""))

@@ -115,20 +115,20 @@ class Documents(Conversion):
         stretch: Stretch = WHOLE,
     ) -> Visit:
         """Open an address, as `visit` does, and for a long PDF only a stretch."""
-        found = destination(address, [str(self.workspace), self.workdir])
-        if isinstance(found, str):
-            seen = await self._visit_path(found, password, timeout, stretch)
+        place = destination(address, [str(self.workspace), self.workdir])
+        if isinstance(place, str):
+            seen = await self._visit_path(place, password, timeout, stretch)
             if seen is not None:
                 return seen
-            found = read_url(found)
+            place = read_url(place)
         if not self._rules.allows_anything:
             raise UrlRefused(
-                f"{found}: {self.name} may fetch nothing: declare it with policy: "
+                f"{place}: {self.name} may fetch nothing: declare it with policy: "
                 "{network: public} or the hosts that it may reach"
             )
         with scratch_folder() as folder:
             path = folder / "download"
-            download = await self._download(found, path, headers)
+            download = await self._download(place, path, headers)
             if not download.size:
                 empty = Document("text", size=0, sha256=download.sha256, notes=download.notes)
                 return Visit(empty, str(download.url), download.reason)
@@ -181,10 +181,10 @@ class Documents(Conversion):
         if not 1 <= page <= len(pages):
             message = f"{visit.address}: there is no page {page}: pages are 1 to {len(pages)}"
             raise UnreadableDocument(message, type="NoSuchPage", retryable=False)
-        found = await known.page_with(find, page) if find else None
-        number = found or page
+        hit = await known.page_with(find, page) if find else None
+        number = hit or page
         text = pages.content(number)
-        return Page(visit, number, len(pages), text, find, bool(found), pages.more)
+        return Page(visit, number, len(pages), text, find, bool(hit), pages.more)
 
     async def _opened(
         self, source: str | bytes, name: str, address: str, lines: int, characters: int
@@ -252,31 +252,31 @@ class Documents(Conversion):
 
     async def _read_download(
         self,
-        found: downloads.DownloadedFile,
+        downloaded: downloads.DownloadedFile,
         path: Path,
         password: str,
         timeout: float | None,
         stretch: Stretch,
     ) -> Visit:
         """Convert a download, and keep it unless it is a page or text."""
-        base, failed = str(found.url), found.status >= HTTPStatus.BAD_REQUEST
+        base, failed = str(downloaded.url), downloaded.status >= HTTPStatus.BAD_REQUEST
         kept, unreadable = "", None
         try:
             document = await self._converted(
-                *(path, found.name, found.media_type, password, base, timeout),
+                *(path, downloaded.name, downloaded.media_type, password, base, timeout),
                 WHOLE if failed else stretch,  # it must be kept to continue reading
             )
         except (UnreadableDocument, LimitExceeded) as error:
             document, unreadable = Document("unknown", notes=[error.message]), error
         if not failed and document.format not in _NOT_KEPT:
-            kept = await self._keep(path, found.name)
+            kept = await self._keep(path, downloaded.name)
         if unreadable is not None and not failed:
             message = f"{base}: {unreadable.message}. The file is kept as '{kept}'"
             data = {**(unreadable.data or {}), "file": kept}
             kind = type(unreadable)
             raise kind(message, data=data, type=unreadable.name, retryable=False)
-        document.notes[:0] = found.notes
-        return Visit(document, base, found.reason, kept)
+        document.notes[:0] = downloaded.notes
+        return Visit(document, base, downloaded.reason, kept)
 
     async def _keep(self, path: Path, name: str) -> str:
         """Keep a download in the workspace under an unused name."""

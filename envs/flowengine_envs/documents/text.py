@@ -65,8 +65,8 @@ def decode(data: bytes, declared: str = "") -> tuple[str, str]:
 
 def declared_in(data: bytes) -> str:
     """Return the encoding that HTML or XML declares for itself."""
-    found = _DECLARED.search(data[:_SAMPLE])
-    return (found[1] or found[2]).decode("ascii") if found else ""
+    declared = _DECLARED.search(data[:_SAMPLE])
+    return (declared[1] or declared[2]).decode("ascii") if declared else ""
 
 
 def _valid(data: bytes, encoding: str) -> str | None:

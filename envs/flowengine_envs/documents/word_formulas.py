@@ -38,20 +38,20 @@ def _written(element: Any) -> str:
     return _FORMS[name](element) if name in _FORMS else "".join(map(_written, element))
 
 
-def _applied(found: re.Match[str]) -> str:
-    return f"{chr(92) if found[1] in FUNCTIONS else ''}{found[1]} "
+def _applied(match: re.Match[str]) -> str:
+    return f"{chr(92) if match[1] in FUNCTIONS else ''}{match[1]} "
 
 
 def _part(element: Any, name: str) -> str:
-    found = element.find(f"{MATH}{name}")
-    return "" if found is None else latex(found)
+    child = element.find(f"{MATH}{name}")
+    return "" if child is None else latex(child)
 
 
 def _value(element: Any, name: str, otherwise: str) -> str:
     """Return a property of the element `d`, which is in `dPr`."""
     properties = element.find(f"{element.tag}Pr")
-    found = None if properties is None else properties.find(f"{MATH}{name}")
-    return otherwise if found is None else str(found.get(f"{MATH}val", ""))
+    child = None if properties is None else properties.find(f"{MATH}{name}")
+    return otherwise if child is None else str(child.get(f"{MATH}val", ""))
 
 
 def _scripts(element: Any, base: str) -> str:
@@ -110,8 +110,8 @@ def _bar(element: Any) -> str:
 
 
 def _matrix(element: Any) -> str:
-    found = element.iterchildren(f"{MATH}mr")
-    return rows([" & ".join(map(latex, row.iterchildren(f"{MATH}e"))) for row in found])
+    matrix_rows = element.iterchildren(f"{MATH}mr")
+    return rows([" & ".join(map(latex, row.iterchildren(f"{MATH}e"))) for row in matrix_rows])
 
 
 def _equations(element: Any) -> str:

@@ -181,11 +181,11 @@ class Numbering:
         for deeper in [each for each in counts if each > place.level]:
             del counts[deeper]
 
-        def number(found: re.Match[str]) -> str:
-            at = int(found[1]) - 1
-            one = levels.get(at)
-            count = counts.get(at, 1 if one is None else one.start)
-            return numbered(count, "decimal" if level.is_legal or one is None else one.format)
+        def number(match: re.Match[str]) -> str:
+            at = int(match[1]) - 1
+            style = levels.get(at)
+            count = counts.get(at, 1 if style is None else style.start)
+            return numbered(count, "decimal" if level.is_legal or style is None else style.format)
 
         return _NUMBER.sub(number, level.text).strip()
 
@@ -228,8 +228,8 @@ def _heading(name: str, properties: Any) -> int:
 
 def is_on(look: Any, name: str) -> bool:
     """Return whether formatting properties contain a boolean property that is on."""
-    found = None if look is None else look.find(f"{W}{name}")
-    return found is not None and found.get(f"{W}val", "1").lower() not in _OFF
+    child = None if look is None else look.find(f"{W}{name}")
+    return child is not None and child.get(f"{W}val", "1").lower() not in _OFF
 
 
 def _hides(look: Any) -> bool | None:
@@ -238,8 +238,8 @@ def _hides(look: Any) -> bool | None:
 
 
 def _value(element: Any, name: str) -> str:
-    found = element.find(f"{W}{name}")
-    return "" if found is None else str(found.get(f"{W}val", ""))
+    child = element.find(f"{W}{name}")
+    return "" if child is None else str(child.get(f"{W}val", ""))
 
 
 def _number(text: str) -> int:

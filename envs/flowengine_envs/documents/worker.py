@@ -93,12 +93,12 @@ def _converted(options: Mapping[str, Any]) -> Document:
 
 def _loaded(sources: Sequence[Mapping[str, str]]) -> dict[str, Converter]:
     """Return the functions of sources by name. Only called in the sandbox."""
-    found: dict[str, Converter] = {}
+    converters: dict[str, Converter] = {}
     for each in sources:
         module = ModuleType(each["name"].partition(":")[0])
         exec(compile(each["source"], each["name"], "exec"), module.__dict__)
-        found[each["name"]] = getattr(module, each["function"])
-    return found
+        converters[each["name"]] = getattr(module, each["function"])
+    return converters
 
 
 def read(path: str, roots: Sequence[str], largest: int) -> bytes:
@@ -118,11 +118,11 @@ def read(path: str, roots: Sequence[str], largest: int) -> bytes:
         real = os.readlink(f"/proc/self/fd/{fd}")
         if not any(real.startswith(f"{os.path.realpath(root)}/") for root in roots):
             raise Unreadable(f"'{path}' leads out of the workspace")
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             raise Unreadable(f"'{path}' is not a file")
-        if found.st_size > largest:
-            raise LimitReached("bytes", largest, f"the file has {found.st_size:,} bytes")
+        if status.st_size > largest:
+            raise LimitReached("bytes", largest, f"the file has {status.st_size:,} bytes")
         return file.read(largest + 1)
 
 

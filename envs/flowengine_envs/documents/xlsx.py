@@ -110,8 +110,8 @@ def _rows(sheet: Any, formulas: Any) -> Iterator[list[str]]:
 
 def _values(sheet: Any) -> Iterator[Sequence[Any]]:
     sheet.reset_dimensions()  # the declared size may be wrong
-    found: Iterator[Sequence[Any]] = sheet.iter_rows(max_row=_MOST_ROWS, values_only=True)
-    return found
+    rows: Iterator[Sequence[Any]] = sheet.iter_rows(max_row=_MOST_ROWS, values_only=True)
+    return rows
 
 
 def _filled(sheet: Any, formulas: Any) -> Iterator[Sequence[Any]]:

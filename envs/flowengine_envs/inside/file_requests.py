@@ -95,8 +95,8 @@ class FileRequests:
         self._readings.pop(id).close()
 
     def _list(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        found = self._its(header).entries(header["path"], deep=header["deep"])
-        self._done(id, entries=found)
+        entries = self._its(header).entries(header["path"], deep=header["deep"])
+        self._done(id, entries=entries)
 
     def _remove(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
         self._its(header).remove(header["path"])

@@ -82,10 +82,10 @@ class ForkServer:
             answer = b""
         if not answer:
             return self.pid
-        (found,) = _ANSWER.unpack(answer)
-        if found < 0:
-            raise OSError(-found, os.strerror(-found))
-        return int(found)
+        (status,) = _ANSWER.unpack(answer)
+        if status < 0:
+            raise OSError(-status, os.strerror(-status))
+        return int(status)
 
     def close(self) -> None:
         """Close the socket."""

@@ -308,10 +308,10 @@ def _start(request: Mapping[str, Any], fds: Mapping[int, int], limits: Mapping[s
     return program.pid
 
 
-def _moved(one: socket.socket) -> socket.socket:
+def _moved(connection: socket.socket) -> socket.socket:
     """Return a socket with a descriptor number that no program expects."""
-    with one:
-        return socket.socket(fileno=high(one.fileno()))
+    with connection:
+        return socket.socket(fileno=high(connection.fileno()))
 
 
 def _hold_nothing_but(kept: int) -> None:

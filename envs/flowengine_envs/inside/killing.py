@@ -72,17 +72,17 @@ def kill_below(
         end = time.monotonic() + _PATIENCE
         rounds = count()
         while next(rounds) < _ROUNDS or time.monotonic() < end:
-            found = {
+            members = {
                 each.pid
                 for each in system.descendants(root, without)
                 if each.started >= since and each.pid not in spare
             }
-            if not found:
+            if not members:
                 return
             # A killed process frees a slot for another fork, a stopped one does not. Nothing is
             # therefore killed while new processes appear.
-            new = found - known
-            for pid in new or found:
+            new = members - known
+            for pid in new or members:
                 _send(pid, signal.SIGSTOP if new else signal.SIGKILL)
             known |= new
             if not new:

@@ -354,10 +354,10 @@ class SupervisorServer:
 
     def _cancel(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
         to = header["to"]
-        found = self._worker is not None and self._worker.stop(to, "cancelled")
-        found = self._terminals.forget(to) or found
+        stopped = self._worker is not None and self._worker.stop(to, "cancelled")
+        stopped = self._terminals.forget(to) or stopped
         if to in self._commands:
             self._commands[to].stop("cancelled")
-            found = True
-        found = self._files.forget(to) or found
-        self._done(id, found=found)
+            stopped = True
+        stopped = self._files.forget(to) or stopped
+        self._done(id, found=stopped)

@@ -120,9 +120,9 @@ def processes() -> Iterator[LivingProcess]:
     """Yield all visible living processes."""
     for name in os.listdir("/proc"):
         if name.isdecimal():
-            found = process(int(name))
-            if found is not None:
-                yield found
+            entry = process(int(name))
+            if entry is not None:
+                yield entry
 
 
 def children() -> list[int]:
@@ -145,13 +145,13 @@ def descendants(root: int, without: Container[int] = ()) -> list[LivingProcess]:
     children: dict[int, list[LivingProcess]] = {}
     for each in processes():
         children.setdefault(each.parent, []).append(each)
-    found: list[LivingProcess] = []
+    living: list[LivingProcess] = []
     parents = [root]
     while parents:
         below = [each for each in children.pop(parents.pop(), []) if each.pid not in without]
-        found += below
+        living += below
         parents += [each.pid for each in below]
-    return found
+    return living
 
 
 def ticks() -> int:

@@ -179,11 +179,11 @@ class PythonWorker:
         if self._process is None or self._process.dying:
             return  # Its names are about to be lost, which the result must report.
         try:
-            found = code_answers.check(answer)
+            problem = code_answers.check(answer)
         except code_answers.Broken as error:
             self._process.give_up(str(error))
         else:
-            self._end(call, found)
+            self._end(call, problem)
 
     def _lost(self, ended: ProgramEnd, words: str) -> None:
         broken = None if self._process is None else self._process.broken

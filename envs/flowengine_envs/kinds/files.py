@@ -287,15 +287,15 @@ def _files(root: Path) -> set[str]:
 
     The engine's own files are left out. They are not copied, so they do not count as missing.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     try:
         for count, entry in enumerate(tree(root, _DEEPEST)):
             if stat.S_ISREG(entry.info.st_mode):
-                found.add(entry.path)
+                names.add(entry.path)
             if count > _MOST:
                 break
         else:
-            return found
+            return names
     except RecursionError:
         pass
     raise LimitExceeded(

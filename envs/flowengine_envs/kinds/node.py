@@ -215,23 +215,23 @@ async def _check_version(node: NodeSandbox, request: Request) -> None:
     wanted, own = request.config.min_version, node.interpreter
     program = own or request.config.node
     done = await node.program([program, "--version"], timeout=20)
-    found = re.search(r"v(\d+(?:\.\d+)*)", done.stdout)
-    if own is not None and (done.exit_code != 0 or found is None):
+    match = re.search(r"v(\d+(?:\.\d+)*)", done.stdout)
+    if own is not None and (done.exit_code != 0 or match is None):
         raise EnvironmentUnavailable(
             f"{request.spec}: {program} is not a Node.js that runs in the sandbox: "
             f"{last_line(done)}"
         )
-    if done.exit_code != 0 or found is None:
+    if done.exit_code != 0 or match is None:
         raise EnvironmentUnavailable(
             f"{request.spec}: there is no {program} in the sandbox, required is {wanted} "
             "or newer: apt-get install nodejs"
         )
-    if _numbers(found[1]) < _numbers(wanted):
+    if _numbers(match[1]) < _numbers(wanted):
         raise EnvironmentUnavailable(
-            f"{request.spec}: {program} in the sandbox is version {found[1]}, required is {wanted} "
+            f"{request.spec}: {program} in the sandbox is version {match[1]}, required is {wanted} "
             "or newer"
         )
-    node.flags = _flags(found[1])
+    node.flags = _flags(match[1])
 
 
 def _flags(version: str) -> list[str]:

@@ -244,14 +244,14 @@ async def _check_version(python: PythonSandbox, request: Request) -> None:
     if program is None:
         return
     done = await python.program([program, "-I", "-c", _VERSION], timeout=20)
-    found = [int(part) for part in done.stdout.split()[:2] if part.isdigit()]
-    if done.exit_code != 0 or len(found) != 2:
+    numbers = [int(part) for part in done.stdout.split()[:2] if part.isdigit()]
+    if done.exit_code != 0 or len(numbers) != 2:
         raise EnvironmentUnavailable(
             f"{request.spec}: {program} is not a Python that runs in the sandbox: {last_line(done)}"
         )
-    if tuple(found) < _OLDEST:
+    if tuple(numbers) < _OLDEST:
         raise EnvironmentUnavailable(
-            f"{request.spec}: {program} is Python {found[0]}.{found[1]}; "
+            f"{request.spec}: {program} is Python {numbers[0]}.{numbers[1]}; "
             f"{_OLDEST[0]}.{_OLDEST[1]} or newer is needed"
         )
 

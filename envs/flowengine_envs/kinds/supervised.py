@@ -65,10 +65,10 @@ class Supervised(InWorkspace):
         self.sandbox = sandbox
         self._channel = channel
         channel.cause = self._cause
-        found = installation(request.spec)
-        self.interpreter = None if found is None else found.program
+        installed = installation(request.spec)
+        self.interpreter = None if installed is None else installed.program
         """The user's own interpreter, used instead of the sandbox's."""
-        own = "" if found is None else f"{os.path.dirname(found.program)}:"
+        own = "" if installed is None else f"{os.path.dirname(installed.program)}:"
         self._variables = {
             "PATH": f"{own}{SEARCH}",
             "HOME": sandbox.home,

@@ -194,10 +194,10 @@ class InWorkspace(Resource):
             NotAFile: The directory does not exist.
             LimitExceeded: It has more than 10,000 entries, or their names exceed 8 MiB in total.
         """
-        found = await self.entries(path, deep=deep)
-        if not all(map(_is_entry, found)) or not is_listable(found):
+        entries = await self.entries(path, deep=deep)
+        if not all(map(_is_entry, entries)) or not is_listable(entries):
             raise ToolError(f"{self.name}: {path!r}: its listing cannot be read")
-        return as_entries(found, f"{self.name}: {path!r}")
+        return as_entries(entries, f"{self.name}: {path!r}")
 
     async def _remove(self, path: str) -> None:
         """Remove a file, a link or an empty directory of the workspace.
@@ -223,30 +223,30 @@ class InWorkspace(Resource):
     async_remove = awaitable(_remove)
 
 
-def as_entries(found: list[dict[str, Any]], place: str) -> list[WorkspaceEntry]:
+def as_entries(entries: list[dict[str, Any]], place: str) -> list[WorkspaceEntry]:
     """Return a complete listing.
 
     Args:
-        found: As `Workspace.entries` returns it.
+        entries: As `Workspace.entries` returns it.
         place: The listed directory, for the message.
 
     Raises:
         LimitExceeded: It is incomplete.
     """
-    if len(found) > LISTED:
+    if len(entries) > LISTED:
         message = f"{place}: it has more than {LISTED:,} entries; list its directories one by one"
         raise LimitExceeded(message)
-    return [WorkspaceEntry(**each) for each in found]
+    return [WorkspaceEntry(**each) for each in entries]
 
 
-def _is_entry(found: Any) -> bool:
+def _is_entry(entry: Any) -> bool:
     """Return whether a listed item is a valid entry: code in the sandbox may have forged it."""
     return (
-        isinstance(found, dict)
-        and found.keys() == set(WorkspaceEntry._fields)
-        and all(isinstance(found[each], str) for each in ("path", "kind"))
-        and all(isinstance(found[each], int) for each in ("size", "mode"))
-        and isinstance(found["modified"], (int, float))
+        isinstance(entry, dict)
+        and entry.keys() == set(WorkspaceEntry._fields)
+        and all(isinstance(entry[each], str) for each in ("path", "kind"))
+        and all(isinstance(entry[each], int) for each in ("size", "mode"))
+        and isinstance(entry["modified"], (int, float))
     )
 
 

@@ -41,11 +41,11 @@ def check(answer: dict[str, Any]) -> dict[str, Any]:
     Raises:
         Broken: A field has the wrong type.
     """
-    found = {name: answer[name] for name in _CHECKS if name in answer}
-    for name, value in found.items():
+    answers = {name: answer[name] for name in _CHECKS if name in answer}
+    for name, value in answers.items():
         if not _CHECKS[name](value):
             raise Broken(f"its '{name}' is none")
-    return found
+    return answers
 
 
 def _is_plain(value: Any) -> bool:

@@ -208,6 +208,6 @@ def message(body: bytes) -> LinkMessage | Unusable:
 
 def _id_of(start: bytes) -> int | None:
     """Return the id of a message from its beginning."""
-    found = message(start)
-    id = found.header.get("id") if isinstance(found, LinkMessage) else None
+    header = message(start)
+    id = header.header.get("id") if isinstance(header, LinkMessage) else None
     return id if isinstance(id, int) else None

@@ -93,8 +93,8 @@ def fetches(command: Any, args: Any = ()) -> bool | None:
     if not isinstance(words, list | tuple) or not words or not isinstance(words[0], str):
         return None
     more = args if isinstance(args, list | tuple) else ()
-    found = _ecosystem([str(word) for word in (*words, *more)])
-    return None if found == "" else found is not None
+    ecosystem = _ecosystem([str(word) for word in (*words, *more)])
+    return None if ecosystem == "" else ecosystem is not None
 
 
 def download_of(config: Any) -> ProgramDownload | None:
@@ -112,8 +112,8 @@ def download_of(config: Any) -> ProgramDownload | None:
         if isinstance(declared := config.env.get(name), str):
             return ProgramDownload(program, _places([declared]), {})
     for url in map(_without_login, _configured(ecosystem)):
-        if found := _places([url]):
-            return ProgramDownload(program, found, dict.fromkeys(_GIVEN[ecosystem], url))
+        if hosts := _places([url]):
+            return ProgramDownload(program, hosts, dict.fromkeys(_GIVEN[ecosystem], url))
     return ProgramDownload(program, _places(_public(ecosystem)), {})
 
 
@@ -124,8 +124,8 @@ def _ecosystem(words: Sequence[str]) -> str | None:
         return ""
     if program in _WRAPPERS:
         inner = [word for text in words[1:] for word in _WORD.findall(text)]
-        found = [_ecosystem(inner[at:]) for at in range(len(inner))]
-        return next(filter(None, found), "" if "" in words else None)
+        ecosystems = [_ecosystem(inner[at:]) for at in range(len(inner))]
+        return next(filter(None, ecosystems), "" if "" in words else None)
     rest = [word for word in words[1:] if not word.startswith("-")]
     if program == "deno" and any(word.startswith(_FETCHED) for word in rest):
         return _DENO
@@ -134,13 +134,13 @@ def _ecosystem(words: Sequence[str]) -> str | None:
 
 def _places(urls: Iterable[str]) -> list[str]:
     """Return `host:port` of each network address."""
-    found = []
+    hosts = []
     for url in urls:
         with suppress(ValueError):
             parts = urlsplit(url)
             if parts.scheme in _PORTS and parts.hostname:
-                found.append(f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}")
-    return found
+                hosts.append(f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}")
+    return hosts
 
 
 def _without_login(url: str) -> str:

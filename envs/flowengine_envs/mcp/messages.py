@@ -124,8 +124,8 @@ class PendingRequests:
             why: The reason.
             code: The error code.
         """
-        found = _FIRST.match(head) or _LAST.search(tail)
-        number = _key(json.loads(found[1])) if found else None
+        match = _FIRST.match(head) or _LAST.search(tail)
+        number = _key(json.loads(match[1])) if match else None
         if number is None or number not in self._ours:
             self.noise += 1
             self.last_noise = printable(head[:200].decode("utf-8", "replace"))

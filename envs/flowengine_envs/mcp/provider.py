@@ -103,8 +103,8 @@ class Mcp(Provider[McpSession | Sessions]):
         started = [item for item in each if isinstance(item, Mapping) and item.get("url") is None]
         if not started:
             return None
-        found = {fetches(item.get("command"), item.get("args")) for item in started}
-        return HOST if found == {False} else self.sandbox
+        programs = {fetches(item.get("command"), item.get("args")) for item in started}
+        return HOST if programs == {False} else self.sandbox
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
         """Return the guarantees of the sandbox, if any, and those enforced per message."""

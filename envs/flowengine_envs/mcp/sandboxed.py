@@ -76,7 +76,7 @@ class SandboxedServer:
         env |= {name: text_of(value) for name, value in self._config.env.items()}
         if self._on_host:
             return await start_program(sandbox, self._argv, env=env, cwd=self._folder, limits={})
-        found = await asyncio.to_thread(identities, request) if sandbox.same_files else {}
+        ids = await asyncio.to_thread(identities, request) if sandbox.same_files else {}
         return await start_program(
             sandbox,
             self._argv,
@@ -84,7 +84,7 @@ class SandboxedServer:
             cwd=self._folder,
             limits=sandbox.resource_limits(),
             quota=request.limits.disk or DISK,
-            mounts=found,
+            mounts=ids,
         )
 
     def terminate(self) -> bool:
@@ -192,17 +192,17 @@ def _program_of_machine(request: Request, program: str) -> str | None:
     # System programs come first: one earlier in PATH may be a shim that needs the home directory.
     if is_inside or ("/" not in program and shutil.which(program, path=SEARCH)):
         return None
-    found = _program_inside(request, program)
-    return None if _is_below(found, ("/usr", "/bin", "/sbin")) else found
+    path = _program_inside(request, program)
+    return None if _is_below(path, ("/usr", "/bin", "/sbin")) else path
 
 
 def _program_inside(request: Request, program: str) -> str:
     """Return the absolute path of a program of this machine."""
-    found = shutil.which(program)
-    if found is None:
+    path = shutil.which(program)
+    if path is None:
         message = f"{request.spec}: there is no program {program}"
         raise EnvironmentStartFailed(message, retryable=False)
-    return os.path.abspath(found)
+    return os.path.abspath(path)
 
 
 def _is_below(path: str, folders: Any) -> bool:

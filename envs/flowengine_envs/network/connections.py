@@ -39,8 +39,8 @@ async def resolve(host: str, port: int) -> Sequence[str]:
     Raises:
         OSError: It has none.
     """
-    found = await on_thread(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-    return [*dict.fromkeys(str(each[4][0]) for each in found)]
+    answers = await on_thread(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    return [*dict.fromkeys(str(each[4][0]) for each in answers)]
 
 
 async def dial(address: str, port: int) -> Stream:
@@ -97,15 +97,15 @@ class Network:
             OSError: The host is unknown.
         """
         name, where = self.check(host, port)
-        found = [str(literal(name))] if literal(name) else await self._look_up(name, port)
-        if not found:
+        resolved = [str(literal(name))] if literal(name) else await self._look_up(name, port)
+        if not resolved:
             raise OSError(f"{where} has no address")
-        judged = {each: self._judged(each, name, port) for each in found[:_MOST_ADDRESSES]}
+        judged = {each: self._judged(each, name, port) for each in resolved[:_MOST_ADDRESSES]}
         reachable = [each for each, reason in judged.items() if not reason]
         if not reachable:
             reasons = ", ".join(f"{each} ({reason})" for each, reason in judged.items())
             about = "" if literal(name) else f" leads to {reasons}"
-            raise UrlRefused(f"{where}{about}" if about else f"{where} is {judged[found[0]]}")
+            raise UrlRefused(f"{where}{about}" if about else f"{where} is {judged[resolved[0]]}")
         return reachable
 
     async def _look_up(self, name: str, port: int) -> Sequence[str]:

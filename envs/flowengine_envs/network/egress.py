@@ -72,17 +72,17 @@ def destinations(spec: Spec) -> list[AllowedDestination]:
     named = spec.policy.network
     if not isinstance(named, list):
         return []
-    found = dict.fromkeys(_destination(each) for each in named if _is_destination(each))
-    for each in [*found]:
+    reachable = dict.fromkeys(_destination(each) for each in named if _is_destination(each))
+    for each in [*reachable]:
         if not _is_name(each.host) and not ip_address(each.host).is_loopback:
             if has_proxy(spec):
-                del found[each]
+                del reachable[each]
                 continue
             raise EnvironmentUnavailable(
                 f"{spec}: policy.network: {each}: a sandbox has no address but its own, so a place "
                 "needs a name; give it one in /etc/hosts of this machine"
             )
-    return [*found]
+    return [*reachable]
 
 
 def has_proxy(spec: Spec) -> bool:

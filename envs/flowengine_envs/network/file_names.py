@@ -52,10 +52,10 @@ def unused(name: str, used: Iterable[str]) -> str:
     """
     taken = {*map(_folded, used)}
     path = PurePosixPath(name)
-    found, number = name, 2
-    while _folded(found) in taken:
-        found, number = f"{path.stem}-{number}{path.suffix}", number + 1
-    return found
+    unique, number = name, 2
+    while _folded(unique) in taken:
+        unique, number = f"{path.stem}-{number}{path.suffix}", number + 1
+    return unique
 
 
 def _folded(name: str) -> str:

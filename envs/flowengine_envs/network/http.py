@@ -169,5 +169,5 @@ class _Stream(httpcore2.AsyncNetworkStream):
 
 
 def _tls(error: Exception) -> str:
-    found = getattr(error, "verify_message", "") or getattr(error, "reason", "")
-    return str(found or error)
+    reason = getattr(error, "verify_message", "") or getattr(error, "reason", "")
+    return str(reason or error)

@@ -123,9 +123,9 @@ def memory_kills(folder: Path) -> int:
         folder: The group, of the tree that has the memory controller.
     """
     for name in ("memory.events", "memory.oom_control"):  # version 2, version 1
-        found = _counted(folder / name, "oom_kill")
-        if found is not None:
-            return found
+        count = _counted(folder / name, "oom_kill")
+        if count is not None:
+            return count
     return 0
 
 

@@ -28,13 +28,13 @@ def stores(root: Path) -> list[tuple[str, bool]]:
         Relative paths, parents before children. For a store with its own name, the directory that
         contains it.
     """
-    found: dict[str, bool] = {}
+    hidden: dict[str, bool] = {}
     for folder, entries in searched(root):
-        if any(folder == each or folder.startswith(f"{each}/") for each in found):
+        if any(folder == each or folder.startswith(f"{each}/") for each in hidden):
             continue
         names = [name for name, _ in entries]
         if folder and holds_store(names):
-            found[folder] = True
+            hidden[folder] = True
             continue
         try:
             own = own_names(str(root / folder), names)
@@ -42,5 +42,5 @@ def stores(root: Path) -> list[tuple[str, bool]]:
             continue
         for name, is_folder in entries:
             if name in own:
-                found[f"{folder}/{name}" if folder else name] = is_folder
-    return list(found.items())
+                hidden[f"{folder}/{name}" if folder else name] = is_folder
+    return list(hidden.items())

@@ -79,7 +79,7 @@ def installation(spec: Spec, request: Request | None = None) -> Installation | N
 
 def _shown(spec: Spec, program: str, parts: Iterable[Path]) -> dict[str, Path]:
     """Return the paths to show, parents before children."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for folder in parts:
         real = Path(os.path.realpath(folder))
         for inside in (str(folder), str(real)):
@@ -90,8 +90,8 @@ def _shown(spec: Spec, program: str, parts: Iterable[Path]) -> dict[str, Path]:
                     f"{spec}: {program} needs {inside}, where a sandbox has its own files; "
                     "install it in another directory"
                 )
-            found[inside] = real
-    return dict(sorted(found.items()))
+            paths[inside] = real
+    return dict(sorted(paths.items()))
 
 
 def _check(spec: Spec, program: str, shown: Mapping[str, Path], request: Request | None) -> None:

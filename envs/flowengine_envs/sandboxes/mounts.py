@@ -96,18 +96,18 @@ def mounts(request: Request) -> list[Mount]:
     Empty files and directories are mounted over the engine's stores. In a writable directory, the
     files that its owner's programs obey are mounted over themselves, so that they do not change.
     """
-    found = []
+    lines = []
     for inside, folder in request.mounts.items():
         writable = request.may_write(inside)
-        found.append(Mount(inside, folder, writable))
+        lines.append(Mount(inside, folder, writable))
         if writable:
-            found += [
+            lines += [
                 Mount(f"{inside}/{each.path}", folder / each.path, each.writable)
                 for each in obeyed(folder)
             ]
         for name, is_folder in stores(folder):
-            found.append(Mount(f"{inside}/{name}", _empty(request, is_folder), writable=False))
-    return found
+            lines.append(Mount(f"{inside}/{name}", _empty(request, is_folder), writable=False))
+    return lines
 
 
 def _empty(request: Request, is_folder: bool) -> Path:
@@ -161,7 +161,7 @@ def identities(request: Request) -> dict[str, list[int]]:
 
 
 def _identities(request: Request, paths: Mapping[str, Path]) -> dict[str, list[int]]:
-    found = {}
+    options = {}
     for inside, path in paths.items():
         with suppress(OSError):  # Missing entries are reported at mounting.
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -171,8 +171,8 @@ def _identities(request: Request, paths: Mapping[str, Path]) -> dict[str, list[i
                 os.close(fd)
             if real != str(path):
                 raise _swapped(request, inside)
-            found[inside] = [info.st_dev, info.st_ino]
-    return found
+            options[inside] = [info.st_dev, info.st_ino]
+    return options
 
 
 def check_mounted(request: Request, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -257,8 +257,8 @@ class Namespace(ProcessSandbox):
             options += ["--ro-bind", str(self._egress.folder), INSIDE]
         for inside, path, writable in self._mounts:
             options += ["--bind" if writable else "--ro-bind", str(path), inside]
-        found = installation(self.request.spec, self.request)
-        for inside, folder in ({} if found is None else found.folders).items():
+        installed = installation(self.request.spec, self.request)
+        for inside, folder in ({} if installed is None else installed.folders).items():
             options += ["--ro-bind", str(folder), inside]
         return options
 

@@ -70,5 +70,5 @@ class Pace:
 
     def _left(self) -> tuple[int, int]:
         """Return the free bytes and entries of the file system."""
-        found = os.fstatvfs(self._fd)
-        return found.f_bfree * found.f_frsize, found.f_ffree
+        status = os.fstatvfs(self._fd)
+        return status.f_bfree * status.f_frsize, status.f_ffree

@@ -229,10 +229,10 @@ def _entered(name: str, above: int) -> _Folder:
 
 def _opened_up(name: str, above: int) -> _Folder:
     """Temporarily give the owner of a directory the right to read it."""
-    found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     try:
-        mode = stat.S_IMODE(os.fstat(found).st_mode)
-        itself = f"/proc/self/fd/{found}"  # not by name, which may now belong to another entry
+        mode = stat.S_IMODE(os.fstat(fd).st_mode)
+        itself = f"/proc/self/fd/{fd}"  # not by name, which may now belong to another entry
         os.chmod(itself, mode | 0o500)
         try:
             return _Folder(os.open(itself, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), mode)
@@ -240,7 +240,7 @@ def _opened_up(name: str, above: int) -> _Folder:
             os.chmod(itself, mode)
             raise
     finally:
-        os.close(found)
+        os.close(fd)
 
 
 def _leave(way: list[_Folder]) -> None:

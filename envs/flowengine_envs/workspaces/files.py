@@ -132,11 +132,11 @@ class Workspace:
         with _refusing(), walked(self.fd, below) as place:
             fd = os.open(place.name, _IN_FOLDER | os.O_NOFOLLOW, dir_fd=place.folder)
         prefix = "" if below == "." else below + "/"
-        found: list[dict[str, Any]] = []
+        listed_entries: list[dict[str, Any]] = []
         size = 0
         with _refusing():
             for name, info in _walk(fd, prefix, deep=deep):
-                found.append(
+                listed_entries.append(
                     {
                         "path": name,
                         "kind": kind_of(info.st_mode),
@@ -150,9 +150,9 @@ class Workspace:
                     raise PathRefused(
                         "too_large", f"its paths have more than {_MOST_BYTES} characters"
                     )
-                if len(found) > LISTED:
+                if len(listed_entries) > LISTED:
                     break
-        return sorted(found, key=lambda each: str(each["path"]))
+        return sorted(listed_entries, key=lambda each: str(each["path"]))
 
     def changed(self, since: float, most: int) -> tuple[list[str], bool]:
         """Return the files that were created or changed.
@@ -165,19 +165,19 @@ class Workspace:
             Their sorted paths, and whether entries were left unchecked. Files being written are
             skipped.
         """
-        found: list[str] = []
+        paths: list[str] = []
         size = 0
         with suppress(OSError):
             walk = _walk(os.dup(self.fd), "", deep=True)
             for count, (name, info) in enumerate(walk):
                 if count == most:
-                    return sorted(found), True
+                    return sorted(paths), True
                 if stat.S_ISREG(info.st_mode) and info.st_ctime >= since:
                     size += len(name)
                     if size > _MOST_BYTES:
-                        return sorted(found), True
-                    found.append(name)
-        return sorted(found), False
+                        return sorted(paths), True
+                    paths.append(name)
+        return sorted(paths), False
 
     def below(self, path: str) -> str:
         """Return a path relative to the workspace, without resolving links."""
@@ -200,10 +200,10 @@ class Workspace:
         return parts
 
 
-def is_listable(found: Sequence[Mapping[str, Any]]) -> bool:
+def is_listable(entries: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether a listing can come from `Workspace.entries`."""
-    size = sum(len(each["path"]) for each in found)
-    return len(found) <= LISTED + 1 and size <= _MOST_BYTES
+    size = sum(len(each["path"]) for each in entries)
+    return len(entries) <= LISTED + 1 and size <= _MOST_BYTES
 
 
 def place_of(path: str, places: Sequence[Workspace]) -> Workspace:
@@ -231,10 +231,10 @@ class Reading:
     """
 
     def __init__(self, fd: int, largest: int) -> None:
-        found = os.fstat(fd)
-        if found.st_size > largest:
-            raise _too_large(largest, found.st_size)
-        self.mode = stat.S_IMODE(found.st_mode)
+        status = os.fstat(fd)
+        if status.st_size > largest:
+            raise _too_large(largest, status.st_size)
+        self.mode = stat.S_IMODE(status.st_mode)
         """Its permissions."""
         self._fd = fd
         self._largest = largest

@@ -55,20 +55,20 @@ def obeyed(root: Path) -> list[Obeyed]:
     Args:
         root: The directory. Only a part of it is searched, see `searched`.
     """
-    found: list[Obeyed] = []
+    files: list[Obeyed] = []
     if is_git_folder(root):
-        found += [Obeyed(name, writable=False) for name in _settings_in(root)]
+        files += [Obeyed(name, writable=False) for name in _settings_in(root)]
     for folder, entries in searched(root):
         for name, is_folder in entries:
             path = f"{folder}/{name}" if folder else name
             if is_folder and (name.casefold() == GIT or is_git_folder(root / path)):
-                found.append(Obeyed(path, writable=True))
-                found += [Obeyed(f"{path}/{each}", False) for each in _settings_in(root / path)]
+                files.append(Obeyed(path, writable=True))
+                files += [Obeyed(f"{path}/{each}", False) for each in _settings_in(root / path)]
             elif name.casefold() in NAMES or name.casefold() == GIT:
-                found.append(Obeyed(path, writable=False))
-        if len(found) >= _MOST:
+                files.append(Obeyed(path, writable=False))
+        if len(files) >= _MOST:
             break
-    return found[:_MOST]
+    return files[:_MOST]
 
 
 def searched(root: Path) -> Iterator[tuple[str, list[tuple[str, bool]]]]:

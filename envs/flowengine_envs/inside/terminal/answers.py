@@ -63,10 +63,10 @@ class Waiters:
 
     def forget(self, request: int) -> bool:
         """Remove a waiting request. Return whether it was waiting."""
-        found = self._waiting.pop(request, None)
-        if found is None:
+        waiter = self._waiting.pop(request, None)
+        if waiter is None:
             return False
-        say, timer = found
+        say, timer = waiter
         if timer is not None:
             timer.cancel()
         say({"done": True, "status": "running"}, b"")
@@ -81,10 +81,10 @@ class Waiters:
             answer.tell(say)
 
     def _over(self, request: int) -> None:
-        found = self._waiting.pop(request, None)
-        answer = self._stands() if found is not None else None
-        if found is not None and answer is not None:
-            answer.tell(found[0])
+        waiter = self._waiting.pop(request, None)
+        answer = self._stands() if waiter is not None else None
+        if waiter is not None and answer is not None:
+            answer.tell(waiter[0])
 
 
 class Answers:

@@ -72,25 +72,27 @@ def process(pid: int) -> Optional[TerminalProcess]:  # noqa: UP045
 
 def tree(root: int) -> Iterator[TerminalProcess]:
     """Yield a process and its descendants."""
-    found = process(root)
-    if found is None:
+    entry = process(root)
+    if entry is None:
         return
-    yield found
+    yield entry
     with suppress(OSError), open(f"/proc/{root}/task/{root}/children", encoding="ascii") as file:
         for child in file.read().split():
             yield from tree(int(child))
 
 
-def described(found: Sequence[TerminalProcess], secrets: Sequence[bytes]) -> list[dict[str, Any]]:
+def described(
+    processes: Sequence[TerminalProcess], secrets: Sequence[bytes]
+) -> list[dict[str, Any]]:
     """Return a description of processes for a result, without secrets.
 
     With many processes, only names are included. The kernel blocks a reader of a process's command
     line while that process changes its memory. With hundreds of forking processes, this takes
     minutes.
     """
-    if len(found) > _CROWD:
-        return [_description(each, each.name) for each in found[:_CROWD]]
-    return [_description(each, _command(each, secrets)) for each in found]
+    if len(processes) > _CROWD:
+        return [_description(each, each.name) for each in processes[:_CROWD]]
+    return [_description(each, _command(each, secrets)) for each in processes]
 
 
 def _description(each: TerminalProcess, command: str) -> dict[str, Any]:
@@ -115,10 +117,10 @@ def look(root: int, fd: int) -> TerminalState:
     Returns:
         The state.
     """
-    found = list(tree(root))
-    if not found:
+    processes = list(tree(root))
+    if not processes:
         return TerminalState()
-    group = found[0].foreground
+    group = processes[0].foreground
     try:
         flags = termios.tcgetattr(fd)
         unread = struct.unpack("i", ioctl(fd, termios.FIONREAD, b"\0" * 4))[0]
@@ -128,7 +130,7 @@ def look(root: int, fd: int) -> TerminalState:
     lines, echo = bool(flags[3] & termios.ICANON), bool(flags[3] & termios.ECHO)
     waiting = None
     if not unread:
-        for each in found:
+        for each in processes:
             if each.group != group or each.state not in "SD":
                 continue
             count = _asks(each.pid, device)

@@ -155,17 +155,17 @@ class Handover:
         self._tmux.type(_CLEAR + running.typed[-1] + b"\r")
         running.timers.append(self._loop.after(_MISSED, partial(self._look, running, 0)))
 
-    def _look(self, running: StartedCommand, found: int) -> None:
+    def _look(self, running: StartedCommand, position: int) -> None:
         """Check whether the shell is at its prompt, after tmux has forwarded the typed line."""
-        self._tmux.cursor(lambda *_: self._tmux.cursor(lambda *_: self._typed(running, found)))
+        self._tmux.cursor(lambda *_: self._tmux.cursor(lambda *_: self._typed(running, position)))
 
-    def _typed(self, running: StartedCommand, found: int) -> None:
+    def _typed(self, running: StartedCommand, position: int) -> None:
         tty = self._stream.tty
         if running.phase > Phase.TYPED or tty is None:
             return
-        found = found + 1 if foreground.look(self._shell.pane, tty).shell else 0
-        if found < _SURE:
-            running.timers.append(self._loop.after(_LOOK, partial(self._look, running, found)))
+        position = position + 1 if foreground.look(self._shell.pane, tty).shell else 0
+        if position < _SURE:
+            running.timers.append(self._loop.after(_LOOK, partial(self._look, running, position)))
         elif self._lines.next_way():  # The line had another effect.
             self._type(running)
         else:

@@ -58,16 +58,16 @@ class TerminalShell:
         self.pid = self.idle = pid
         self.plain = False
         self.way = 0
-        found = foreground.process(pid)
-        self.pane = found.parent if found is not None else pid
+        entry = foreground.process(pid)
+        self.pane = entry.parent if entry is not None else pid
 
     def with_parents(self) -> list[int]:
         """Return the shell at its prompt and its ancestors."""
-        found, each = [], foreground.process(self.idle or self.pid)
+        processes, each = [], foreground.process(self.idle or self.pid)
         while each is not None and each.pid > 1:
-            found.append(each.pid)
+            processes.append(each.pid)
             each = foreground.process(each.parent)
-        return found
+        return processes
 
     def at_prompt(self, seen: foreground.TerminalState) -> None:
         """Record the shell that was found at its prompt."""
@@ -97,8 +97,8 @@ class TerminalShell:
             Whether any process of the group lives. Between two programs it is still the first
             one's.
         """
-        found = foreground.process(self.pid)
-        group = found.foreground if found is not None else 0
+        entry = foreground.process(self.pid)
+        group = entry.foreground if entry is not None else 0
         if group <= 1:
             return False
         if not any(
@@ -114,19 +114,19 @@ class TerminalShell:
 
         A program that is also a shell, such as `bash -c`, differs from a copy by its arguments.
         """
-        found = foreground.process(self.idle)
-        if found is None:
+        entry = foreground.process(self.idle)
+        if entry is None:
             return False
         own = foreground.arguments(self.idle)
-        return found.foreground == found.group or any(
-            each.group == found.foreground and foreground.arguments(each.pid) == own
+        return entry.foreground == entry.group or any(
+            each.group == entry.foreground and foreground.arguments(each.pid) == own
             for each in foreground.tree(self.pane)
         )
 
     def kill_foreground(self) -> bool:
         """Kill the foreground group. Return whether it is not the shell's own."""
-        found = foreground.process(self.pid)
-        if found is None or found.foreground == found.group:
+        entry = foreground.process(self.pid)
+        if entry is None or entry.foreground == entry.group:
             return False
         self.signal(signal.SIGKILL)
         with suppress(OSError):
@@ -135,14 +135,14 @@ class TerminalShell:
 
     def chain(self) -> list[int]:
         """Return the shell at its prompt, and the shells that contain it."""
-        found = []
+        lines = []
         each = foreground.process(self.idle)
         while each is not None and each.pid > 1:
-            found.append(each.pid)
+            lines.append(each.pid)
             if each.pid == self.pid:
                 break
             each = foreground.process(each.parent)
-        return found
+        return lines
 
     def running(self, secrets: Sequence[bytes]) -> list[dict[str, Any]]:
         """Return the processes on the terminal other than the shell and its parent."""

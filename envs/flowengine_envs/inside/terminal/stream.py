@@ -80,8 +80,8 @@ class TerminalStream:
         self._held += data
         while self._barriers:
             number, call, timer = self._barriers[0]
-            before, found, after = self._held.partition(number)
-            if not found:
+            before, separator, after = self._held.partition(number)
+            if not separator:
                 keep = len(number) - 1
                 self._pass(self._held[:-keep])
                 self._held = self._held[-keep:]

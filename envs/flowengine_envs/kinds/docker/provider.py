@@ -71,12 +71,12 @@ class DockerProvider(Provider[Containers]):
         check_all(request)
         make_own(request)
         name = request.prepared or await Docker.prepare(request.spec)
-        found = await asyncio.to_thread(lambda: str(connect().images.get(name).id))
+        image_id = await asyncio.to_thread(lambda: str(connect().images.get(name).id))
         if not leads_out(request.spec):
-            return Containers(request, found)
+            return Containers(request, image_id)
         gate = Gate(request)
         await gate.open()
-        return Containers(request, found, gate)
+        return Containers(request, image_id, gate)
 
     async def health_check(self, resource: Containers) -> bool:
         """Return whether the daemon responds and the allowed places are reachable."""
@@ -97,13 +97,13 @@ class DockerProvider(Provider[Containers]):
         """Run the command of a step. `sh` runs a script."""
         if command.cwd is not None:
             raise ValidationError("'docker' has no 'cwd': commands start in the workspace")
-        found = StepFiles(resource, context)
-        env = await found.variables(command)
+        files = StepFiles(resource, context)
+        env = await files.variables(command)
         if command.script is not None:
             argv = ["sh", "-c", command.script]
         else:
-            argv = [await found.argument(word) for word in command.argv or ()]
-        stdin = await found.data(command.stdin)
+            argv = [await files.argument(word) for word in command.argv or ()]
+        stdin = await files.data(command.stdin)
         result = await resource.async_run(
             argv,
             env=env,
@@ -117,6 +117,6 @@ class DockerProvider(Provider[Containers]):
             "stderr": result.stderr + resource.call_limits.stopped(result.stopped, command.timeout),
             "value": None,
         }
-        await add_outputs(found, result, outcome)
-        outcome["files"] = await found.keep(command, ".", failed=result.exit_code != 0)
+        await add_outputs(files, result, outcome)
+        outcome["files"] = await files.keep(command, ".", failed=result.exit_code != 0)
         return outcome

@@ -26,10 +26,10 @@ class LineAssembler:
 
     def take(self, data: bytes) -> None:
         """Take the next piece."""
-        lines, found, self._rest = (self._rest + data).rpartition(b"\n")
+        lines, newline, self._rest = (self._rest + data).rpartition(b"\n")
         if len(self._rest) > LONGEST:
-            lines, found, self._rest = lines + found, self._rest, b""
-        self._tell(lines + found)
+            lines, newline, self._rest = lines + newline, self._rest, b""
+        self._tell(lines + newline)
 
     def close(self) -> None:
         """Pass on an unfinished last line."""

@@ -531,7 +531,7 @@ def _secrets(request: Request) -> list[str]:
     # Resolved values look alike. Only the spec shows which ones are secrets.
     declared = getattr(request.spec.config, "env", None) or {}
     resolved = request.config.env if declared else {}
-    found = [
+    processes = [
         str(resolved[name].reveal()) for name, value in declared.items() if hasattr(value, "reveal")
     ]
-    return [text for text in found if text]
+    return [text for text in processes if text]

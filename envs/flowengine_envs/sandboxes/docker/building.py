@@ -50,8 +50,8 @@ _KEPT = 4000
 
 def wanted(spec: Spec) -> Build | None:
     """Return a spec's settings for an image to build, or None."""
-    found: Any = getattr(spec.config, "image", None)
-    return None if found is None or isinstance(found, str) else found
+    name: Any = getattr(spec.config, "image", None)
+    return None if name is None or isinstance(name, str) else name
 
 
 async def built(spec: Spec) -> str | None:

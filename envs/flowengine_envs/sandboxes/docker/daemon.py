@@ -205,8 +205,8 @@ class Attached(asyncio.streams.FlowControlMixin):
         """Process the next bytes of the connection."""
         if not self.upgraded.done():
             self._head += data
-            head, found, data = bytes(self._head).partition(b"\r\n\r\n")
-            if not found:
+            head, separator, data = bytes(self._head).partition(b"\r\n\r\n")
+            if not separator:
                 return
             self._head.clear()
             status = head.split(b"\r\n", 1)[0]

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def sweep(is_dead: Callable[[ProcessIdentity], bool]) -> None:
     """Remove containers whose labels name a dead owner on this machine."""
     client = connect()
-    for found in client.api.containers(all=True, filters={"label": ["flowengine=1"]}):
-        owner = _owner(found["Labels"])
+    for container in client.api.containers(all=True, filters={"label": ["flowengine=1"]}):
+        owner = _owner(container["Labels"])
         if owner is not None and is_dead(owner):
-            remove(client, found["Id"])
+            remove(client, container["Id"])
 
 
 def _owner(labels: Mapping[str, str]) -> ProcessIdentity | None:
@@ -72,6 +72,6 @@ def reap(leftover: Leftover) -> None:
     """Remove the containers of a dead owner, and return ownership of its directories."""
     client = connect()
     label = f"flowengine.environment={leftover.id}"
-    for found in client.api.containers(all=True, quiet=True, filters={"label": [label]}):
-        remove(client, found["Id"])
+    for container in client.api.containers(all=True, quiet=True, filters={"label": [label]}):
+        remove(client, container["Id"])
     take_back_left(Path(str(folder)) for folder in leftover.facts.get("lent") or [])

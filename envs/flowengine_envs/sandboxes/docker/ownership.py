@@ -32,11 +32,11 @@ def writable_inside(folder: Path) -> bool:
     """Return whether root's container programs may write a directory, by its owner and mode."""
     if os.getuid() != 0:
         return True
-    found = os.stat(folder)
-    if found.st_uid == user():
-        return bool(found.st_mode & stat.S_IWUSR)
-    bit = stat.S_IWGRP if found.st_gid == group() else stat.S_IWOTH
-    return bool(found.st_mode & bit)
+    status = os.stat(folder)
+    if status.st_uid == user():
+        return bool(status.st_mode & stat.S_IWUSR)
+    bit = stat.S_IWGRP if status.st_gid == group() else stat.S_IWOTH
+    return bool(status.st_mode & bit)
 
 
 _lent: Counter[Path] = Counter()
@@ -96,14 +96,14 @@ def _give_back(folder: Path) -> None:
 
 def _owned(folder: Path, owner: tuple[int, int]) -> set[tuple[int, int]]:
     """Return the entries that belong to an owner."""
-    found = set()
+    ids = set()
 
     def note(name: str, above: int, info: os.stat_result) -> None:
         if (info.st_uid, info.st_gid) == owner:
-            found.add((info.st_dev, info.st_ino))
+            ids.add((info.st_dev, info.st_ino))
 
     _visit(folder, note)
-    return found
+    return ids
 
 
 def _chown(
@@ -163,9 +163,9 @@ class _Open:
         """Visit an entry with its name, directory and status. Return whether it is a directory."""
         with suppress(OSError):
             if self.fd is not None:
-                found = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-                visit(name, self.fd, found)
-                return stat.S_ISDIR(found.st_mode)
+                status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+                visit(name, self.fd, status)
+                return stat.S_ISDIR(status.st_mode)
         return False
 
     def close(self) -> None:

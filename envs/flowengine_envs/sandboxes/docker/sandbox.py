@@ -190,8 +190,8 @@ class Docker(Sandbox):
     @classmethod
     async def prepare(cls, spec: Spec) -> str:
         """Build or pull the image, and return its name."""
-        if (found := await built(spec)) is not None:
-            return found
+        if (image := await built(spec)) is not None:
+            return image
         return await asyncio.to_thread(lambda: find_image(connect(), spec))
 
     @cached_property
@@ -353,10 +353,10 @@ class Docker(Sandbox):
         from docker.errors import NotFound
 
         try:
-            found = self._client.api.inspect_container(str(self._container))
+            info = self._client.api.inspect_container(str(self._container))
         except NotFound:  # It has already ended, and nothing can be started in it.
             return {}
-        pid = found["State"]["Pid"]
+        pid = info["State"]["Pid"]
         groups = {controller: group_of(pid, controller) for controller in ("memory", "pids")}
         return {
             controller: folder
