@@ -22,7 +22,6 @@ import msgpack  # type: ignore[import-untyped]
 
 from flowengine.errors import InputError, StoreError
 from flowengine.named_tuples import NamedTuple
-from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -115,6 +114,8 @@ def pack(value: Any, before: bytes = b"") -> bytes:
             "and integers from -2^63 to 2^64-1",
         ) from None
     if len(listed) > MAX_SIZE + 1:
+        from flowengine.sdk.sizes import size_text
+
         raise InputError(
             f"a value of {size_text(len(listed) - 1)} cannot be stored: the limit is "
             f"{size_text(MAX_SIZE)}",
@@ -179,6 +180,8 @@ def unpack(packed: bytes, extension: Callable[[int, bytes], Any] | None = None) 
         StoreError: They are not one value of the permitted types, or exceed a limit.
     """
     if len(packed) > MAX_SIZE:
+        from flowengine.sdk.sizes import size_text
+
         size, limit = size_text(len(packed)), size_text(MAX_SIZE)
         raise StoreError(_unreadable(f"{size} are over the limit of {limit}"))
     try:
