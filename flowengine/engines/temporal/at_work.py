@@ -169,9 +169,9 @@ class AtWork:
             attempt.watches -= 1
             if attempt.watches == 0:
                 attempt.is_watched.clear()
-            if key in self._left and attempt.watches == 0:
-                unwatched = self._cut_unwatched(key, UNWATCHED * _timeout())
-                attempt.cutting = asyncio.create_task(unwatched)
+                if key in self._left:
+                    unwatched = self._cut_unwatched(key, UNWATCHED * _timeout())
+                    attempt.cutting = asyncio.create_task(unwatched)
 
     async def _cut_unwatched(self, key: str, seconds: float) -> None:
         """Cut off and forget an attempt that no activity watches."""
