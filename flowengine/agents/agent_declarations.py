@@ -255,7 +255,7 @@ class _Writer:
             value = getattr(agent, name)
             if value != type(agent).model_fields[name].get_default(call_default_factory=True):
                 entry[name] = value
-        return {key: value for key, value in entry.items() if value not in (None, [], {})}
+        return {key: part for key, part in entry.items() if part not in (None, [], {})}
 
     def _check_named(self, agent: Agent) -> None:
         """Check that approvals and limits name functions, tools or servers of the agent.

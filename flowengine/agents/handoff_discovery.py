@@ -111,4 +111,4 @@ def _in(values: Iterable[Any]) -> Iterator[Agent]:
     for value in values:
         several = isinstance(value, list | tuple | Mapping)
         inside = value.values() if isinstance(value, Mapping) else value if several else [value]
-        yield from (value for value in inside if isinstance(value, Agent))
+        yield from (member for member in inside if isinstance(member, Agent))

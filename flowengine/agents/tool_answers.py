@@ -56,7 +56,7 @@ def envelope(
         content = _handed_over(made, task.get("agents", {}), to, content)
     shown = (context.approval or {}).get("images")
     if shown:
-        urls = [address(content) for content in shown]
+        urls = [address(image) for image in shown]
         made["more"] = [
             *made["more"],
             _image_message(urls, "From the person who approved the call:"),

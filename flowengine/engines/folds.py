@@ -292,7 +292,7 @@ class Folds:
         self._next = summary["next"]
         self._failed = dict(summary["failed"])
         for counts, name in ((self._activations, "activations"), (self._wholes, "wholes")):
-            counts |= {step: Counter(counts) for step, counts in summary[name].items()}
+            counts |= {step: Counter(recorded) for step, recorded in summary[name].items()}
 
     def recorded(self, address: str) -> tuple[str | None, int, int, list[Any]]:
         """Return the arguments of `take` that put an address into the tree again.
@@ -362,7 +362,7 @@ class Folds:
         order = self._settled(address).order
         if not address and len(order) <= PAGE:
             order = sorted(order, key=lambda ranked: ranked[1])
-        return [address for *_, address in order[start : start + PAGE]]
+        return [inner for *_, inner in order[start : start + PAGE]]
 
     def _settled(self, address: str) -> _Fold:
         """Return a fold after everything has moved to its place."""

@@ -131,7 +131,7 @@ def _state(spec: Any) -> Any:
 def _spec(node: Any, expressions: list[str]) -> Any:
     """Return a part of the compiled form with its expressions in place."""
     if isinstance(node, dict):
-        return {key: _entry(key, value, expressions) for key, value in node.items()}
+        return {key: _entry(key, part, expressions) for key, part in node.items()}
     if isinstance(node, list):
         value = _value(node, expressions)
         return [_spec(item, expressions) for item in node] if value is None else value

@@ -79,9 +79,7 @@ def files_sent(kind: str, name: str, given: Mapping[str, str], value: Any) -> st
     if not given:
         values = value if isinstance(value, list) else [value]
         kept = [
-            without_path(value)
-            for value in values
-            if isinstance(value, dict) and value.keys() == _FILE
+            without_path(file) for file in values if isinstance(file, dict) and file.keys() == _FILE
         ]
     else:
         kept = files_of(given.get(name, ""))

@@ -401,8 +401,8 @@ def each_scope_is_cleaned_up_once(simulator: Simulated) -> None:
         child = graph.node(seen.step).child
         if seen.status == "running" and child >= 0 and graph.body(child).final >= 0:
             due[f"{seen.address}/finally"] += 1
-    times = {address: times for address, times in begun.items() if address.endswith("finally")}
-    assert times == dict(due), f"cleaned up: {times}; due: {dict(due)}"
+    cleaned = {address: times for address, times in begun.items() if address.endswith("finally")}
+    assert cleaned == dict(due), f"cleaned up: {cleaned}; due: {dict(due)}"
 
 
 def it_does_not_stall(simulator: Simulated) -> None:

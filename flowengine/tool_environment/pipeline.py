@@ -178,10 +178,10 @@ class CallPipeline:
         """Run the current observers (second step, if there were any)."""
         parts = self._parts
         made = ToolResult(**result, replayed=call.stage != "observers")
-        answer = await _in_context(call, observe(
+        answers = await _in_context(call, observe(
             parts.observers.now(), parts.shown(call), made, parts.bounds.observer, parts.mask
         ))  # fmt: skip
-        return {name: answer.model_dump() for name, answer in answer.items()}
+        return {name: answer.model_dump() for name, answer in answers.items()}
 
     def _read(self, call: AdmittedCall, result: ExecutionResult) -> ToolResult:
         """Return the result of a call from its execution."""

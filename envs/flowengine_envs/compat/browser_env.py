@@ -323,8 +323,8 @@ def _function(name: str) -> Callable[..., Any]:
         parameters.append(inspect.Parameter(field, place, default=default, annotation=type))
     around = inspect.Parameter.KEYWORD_ONLY
     parameters.append(inspect.Parameter("env", around, annotation=BrowserEnv))
-    about = [f"    {key}: {field['description']}" for key, field in fields.items()
-             if "description" in field]  # fmt: skip
+    about = [f"    {key}: {schema['description']}" for key, schema in fields.items()
+             if "description" in schema]  # fmt: skip
     call.__name__ = call.__qualname__ = name
     call.__doc__ = "\n".join([tool["description"], *(["", "Args:", *about] if about else [])])
     call.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": str}

@@ -38,7 +38,7 @@ def convert(data: bytes, out: Writer) -> None:
             texts = (
                 "".join(item.itertext()) for item in book.iterfind(f"{{*}}metadata/{{*}}{name}")
             )
-            if text := ", ".join(filter(None, (" ".join(text.split()) for text in texts))):
+            if text := ", ".join(filter(None, (" ".join(each.split()) for each in texts))):
                 out.paragraph(f"{label}: {text}")
         for number, path in enumerate(_chapters(book, posixpath.dirname(package)), 1):
             out.part("chapter", number)

@@ -83,7 +83,7 @@ def _value(field: Any) -> str:
     if kind not in {"/Tx", "/Ch"} or flags & _PASSWORD:
         return ""
     values = value if isinstance(value, list) else [value]
-    return "; ".join(filter(None, (_text(value).strip() for value in values)))
+    return "; ".join(filter(None, (_text(each).strip() for each in values)))
 
 
 def _chosen(name: str) -> str:

@@ -116,9 +116,9 @@ def _may_have_begun(error: BaseException) -> bool:
     A provider that responds with an error has not, and a failed connection has not either.
     """
     chain = list(_chain(error))
-    unheard = any(isinstance(error, OSError) or _named(error, *_UNHEARD) for error in chain)
+    unheard = any(isinstance(cause, OSError) or _named(cause, *_UNHEARD) for cause in chain)
     refused = any(
-        isinstance(error, ConnectionRefusedError) or _named(error, *_NOT_BEGUN) for error in chain
+        isinstance(cause, ConnectionRefusedError) or _named(cause, *_NOT_BEGUN) for cause in chain
     )
     return (unheard or _unreadable(error)) and not refused
 
@@ -154,8 +154,8 @@ def _may_pass(error: BaseException) -> bool:
 def _unreadable(error: BaseException) -> bool:
     """Return whether the response was unreadable. The library may report it as a bad request."""
     chain = list(_chain(error))
-    refused = any(_named(error, "HTTPStatusError") for error in chain)
-    return not refused and any(_named(error, *_UNREADABLE) for error in chain)
+    refused = any(_named(cause, "HTTPStatusError") for cause in chain)
+    return not refused and any(_named(cause, *_UNREADABLE) for cause in chain)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

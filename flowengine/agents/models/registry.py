@@ -115,7 +115,7 @@ def prepare(name: str) -> None:
 def _script(name: str) -> Model:
     script = name.partition("/")[2]
     if not script.endswith(_FILES):
-        known = [name for name in sorted(_registered) if name.startswith(f"{SCRIPTED}/")]
+        known = [other for other in sorted(_registered) if other.startswith(f"{SCRIPTED}/")]
         there = f"; there are {', '.join(known)}" if known else ""
         raise ModelError(
             f"no script is registered as {name}{there}: a script in a file is "

@@ -110,11 +110,7 @@ def _parting(difference: Difference, point: Parting) -> Iterator[str]:
     else:
         yield from _values(pair["left"], pair["right"])
     differ = point["differ"] if pair is None else pair["differ"]
-    nested = [
-        difference
-        for difference in differ
-        if "." in difference["path"] or "[" in difference["path"]
-    ]
+    nested = [place for place in differ if "." in place["path"] or "[" in place["path"]]
     if nested:
         yield "where"
         yield from _columns(nested)

@@ -103,10 +103,10 @@ def examined(probes: list[dict[str, Any]]) -> Iterator[str]:
     yield from _held([kind for kind in probes if kind["available"]])
 
 
-def _held(environments: list[dict[str, Any]]) -> Iterator[str]:
+def _held(probes: list[dict[str, Any]]) -> Iterator[str]:
     """Yield how each axis is enforced, once for all kinds for which it is the same."""
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for kind in environments:
+    for kind in probes:
         held = tuple(sorted(kind["held"].items()))
         groups.setdefault(held, []).append(f"{kind['kind']} by {kind['provider']}")
     for held, what in groups.items():

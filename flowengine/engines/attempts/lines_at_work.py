@@ -75,11 +75,11 @@ class LinesAtWork:
 
     def read(self) -> dict[Attempt, Log]:
         """Return what the attempts of an earlier process have logged."""
-        lines: dict[Attempt, LogLines] = {}
+        logged: dict[Attempt, LogLines] = {}
         with suppress(OSError):
             for attempt, line in self._lines():
-                lines.setdefault(attempt, LogLines()).keep(line)
-        return {attempt: lines.log() for attempt, lines in lines.items()}
+                logged.setdefault(attempt, LogLines()).keep(line)
+        return {attempt: lines.log() for attempt, lines in logged.items()}
 
     def close(self, *, is_over: bool) -> None:
         """Close the file.

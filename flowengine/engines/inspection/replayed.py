@@ -540,7 +540,7 @@ class OpenHistories:
                         raise
             raise
         with self._lock:
-            while sum(replayed.size for replayed in self._found.values()) > self._most:
+            while sum(kept.size for kept in self._found.values()) > self._most:
                 del self._found[next(iter(self._found))]
             trimmed = set() if self._marks is None else self._marks.trim()
             if trimmed:

@@ -69,7 +69,7 @@ def _event(record: dict[str, Any], by: str, answer: PolicyAnswer) -> dict[str, A
         return None
     value: dict[str, Any] = {}
     if answer.policy is not None:
-        value["policy"] = {key: value for key, value in answer.policy.items() if value is not None}
+        value["policy"] = {key: rule for key, rule in answer.policy.items() if rule is not None}
     if answer.by_policy:
         value["refused"] = True
     event = {"type": "decided", "choice": choices[0], "by": by, "via": "policy", "form": None}

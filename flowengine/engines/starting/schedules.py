@@ -221,9 +221,9 @@ def _entries(host: Host, flow: str, schedule: str | None) -> list[tuple[str, Any
     matching = [entry for entry in every if schedule in (None, entry["schedule"], _name(entry))]
     if not matching:
         which = "" if schedule is None else f" '{schedule}'"
-        names = ", ".join(f"'{_name(schedule)}'" for schedule in every) or "none"
+        names = ", ".join(f"'{_name(entry)}'" for entry in every) or "none"
         raise NotFound(f"flow '{flow}' has no schedule{which}", hint=f"its schedules: {names}")
-    return [(loaded.form, schedule) for schedule in matching]
+    return [(loaded.form, entry) for entry in matching]
 
 
 def _kept(host: Host, flow: str) -> list[Scheduled]:

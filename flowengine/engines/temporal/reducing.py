@@ -37,7 +37,7 @@ class Unreduced(BaseException):
 def has_reducers(flow: CompiledFlow) -> bool:
     """Return whether a flow, or a subflow of it, has a reducer in Python."""
     flows = [flow, *flow.get("flows", ())]
-    states: list[Any] = [spec for flow in flows for spec in flow.get("state", {}).values()]
+    states: list[Any] = [spec for each in flows for spec in each.get("state", {}).values()]
     return any(isinstance(spec.get("reducer"), dict) for spec in states)
 
 

@@ -862,7 +862,7 @@ class TemporalStore:
             journal |= {"first": 0, "entries": earlier + journal["entries"]}
         flows = {driver.start["new"][2]: flow, **driver.start.get("flows", {})}
         files = [*driver.texts] if self.objects is None else self.objects.digests_of(id)
-        packed = {hash: pack(flow) for hash, flow in flows.items()}
+        packed = {hash: pack(compiled) for hash, compiled in flows.items()}
         return ExecutionCopy(data, packed, files, driver.mark)
 
     def _claims_of(self, driver: WorkflowDriver) -> list[Any]:

@@ -46,8 +46,8 @@ def conversation(
     adopt(flow, with_entries(read(fspath(path))))
     declared = flow.head.get("agents")
     names = list(declared) if isinstance(declared, Mapping) else []
-    run = (run for run in _run_by(flow) if run in names or "." in run)
-    name = agent or next(run, None) or (names[0] if len(names) == 1 else None)
+    runnable = (name for name in _run_by(flow) if name in names or "." in name)
+    name = agent or next(runnable, None) or (names[0] if len(names) == 1 else None)
     if name is None:
         message = f"{path} declares no agents"
         if names:

@@ -25,7 +25,7 @@ def check_recursion(flow: CompiledFlow) -> Iterator[Finding]:
     Yields:
         One finding for each flow that cannot end.
     """
-    bodies = {0: flow["id"], **{body["body"]: body["id"] for body in flow.get("flows", [])}}
+    bodies = {0: flow["id"], **{each["body"]: each["id"] for each in flow.get("flows", [])}}
     if len(bodies) == 1 and not any(_is_call(flow, step) for step in range(len(flow["steps"]))):
         return
     ending: set[Body] = set()

@@ -42,11 +42,11 @@ def check_released(flow: CompiledFlow, is_live: Callable[[str], bool]) -> Iterat
         return
     for body in flow["bodies"]:
         inside = {step: [step, *_within(flow, step)] for step in body["steps"]}
-        uses = {s: set().union(*(used[body] for body in all_)) for s, all_ in inside.items()}
+        uses = {step: set().union(*(used[s] for s in all_)) for step, all_ in inside.items()}
         waits = [
             step
             for step, all_ in inside.items()
-            if any(flow["steps"][body].get("kind") in WAITING for body in all_)
+            if any(flow["steps"][s].get("kind") in WAITING for s in all_)
         ]
         yield from _lost(flow, uses, waits)
 

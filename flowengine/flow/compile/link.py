@@ -123,8 +123,8 @@ class Block:
             case ["expr", int(number)]:
                 return ["expr", number + self.expressions]
             case ["text" | "secret" as tag, list(parts)]:
-                moved = self.expressions
-                return [tag, [p + moved if isinstance(p, int) else p for p in parts]]
+                first = self.expressions
+                return [tag, [first + part if isinstance(part, int) else part for part in parts]]
             case ["list" | "with" | "arguments" as tag, list(items)]:
                 return [tag, [self._part(item) for item in items]]
             case ["map", dict(entries)]:

@@ -82,7 +82,7 @@ class SignalTypes:
         arriving = [self._from(info, source) for source in info.spec["sources"]]
         messages: frozenset[int] = frozenset().union(*arriving)
         waits_for_all = info.spec.get("join", {}).get("kind") == "all"
-        if waits_for_all and any(messages and NO_MESSAGE not in messages for messages in arriving):
+        if waits_for_all and any(each and NO_MESSAGE not in each for each in arriving):
             return messages - {NO_MESSAGE}
         return messages
 

@@ -341,7 +341,7 @@ def _kind(name: str) -> Schema:
     schema |= {"properties": properties, "patternProperties": IGNORED}
     if main is None:
         return schema
-    short = {key: value for key, value in properties[main].items() if key != "default"}
+    short = {key: rule for key, rule in properties[main].items() if key != "default"}
     return {
         "description": str(schema.pop("description", f"The step kind {name}.")),
         "anyOf": [

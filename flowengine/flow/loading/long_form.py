@@ -99,14 +99,14 @@ class Expander:
         if not isinstance(given, dict):
             return given
         self.parts[loc] = cls
-        given = {key: value for key, value in given.items() if not key.startswith("x-")}
+        given = {key: entry for key, entry in given.items() if not key.startswith("x-")}
         if cls is Output:
-            schema = {key: value for key, value in given.items() if key != "value"}
+            schema = {key: entry for key, entry in given.items() if key != "value"}
             if self._refused(schema_problems(schema, loc), loc):
-                given = {key: value for key, value in given.items() if key == "value"}
+                given = {key: entry for key, entry in given.items() if key == "value"}
         expanded = {key: self._entry(cls, key, given, loc) for key in given}
         self._rules(cls, given, loc)
-        expanded = {key: value for key, value in expanded.items() if value is not LEFT_OUT}
+        expanded = {key: entry for key, entry in expanded.items() if entry is not LEFT_OUT}
         if issubclass(cls, Pluggable) and "with" in expanded:
             tried = any(map(cls.is_action, given)) or self._means_an_action(cls, loc)
             if tried and not any(map(cls.is_action, expanded)):
