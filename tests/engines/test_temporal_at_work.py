@@ -241,16 +241,54 @@ def test_a_worker_that_shuts_down_waits_for_watches() -> None:
     async def test() -> None:
         worker = Worker()
         key, other = await worker.left(), await worker.left()
-        waiting = asyncio.create_task(worker.at_work.all_watched())
+        waiting = asyncio.create_task(worker.at_work.all_settled())
         watch = worker.watched(key)
         await watch.received(1)
         assert not waiting.done()  # the other one is not watched yet
+        await watch.ended(GONE)  # its run has been continued
         second = worker.watched(other)
+        await second.received(2)
+        assert not waiting.done()
+        watch = worker.watched(key)
         await waiting
         worker.may_end.set()
         assert [await watch.result, await second.result] == [DONE, DONE]
         await worker.at_work.close()
 
+    run(test())
+
+
+def test_a_worker_that_shuts_down_returns_what_has_ended_unwatched() -> None:
+    async def test() -> None:
+        worker = Worker()
+        key, stopped = await worker.left(), await worker.left()
+        assert await worker.watched(stopped, stop=True).result == CUT
+        waiting = asyncio.create_task(worker.at_work.all_settled())
+        worker.may_end.set()
+        await asyncio.wait([attempt.task for attempt in worker.at_work._left.values()])
+        await asyncio.sleep(BEAT)
+        assert not waiting.done()  # the result would be lost
+        assert await worker.watched(key).result == DONE
+        await waiting
+        await worker.at_work.close()
+
+    run(test())
+
+
+def test_a_worker_that_shuts_down_does_not_wait_for_watches_that_never_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        worker = Worker()
+        await worker.left()
+        await worker.at_work.all_settled()  # it is cut off
+        await worker.left()
+        worker.may_end.set()
+        await worker.at_work.all_settled()  # it is forgotten
+        assert worker.happened == ["cleaned up"]
+        await worker.at_work.close()
+
+    monkeypatch.setattr(at_work, "UNWATCHED", 0.5)
     run(test())
 
 

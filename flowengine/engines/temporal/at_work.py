@@ -41,8 +41,8 @@ class AttemptAtWork:
         self.is_counted = False
         """Whether it has left its place on the shared task queue."""
         self.watches = 0
-        self.is_watched = asyncio.Event()
-        """Set while there are any."""
+        self.is_settled = asyncio.Event()
+        """Set while there are any, and once its event is returned or not needed any more."""
         self.cutting: asyncio.Task[None] | None = None
         """Cuts it off, while no activity watches it."""
 
@@ -91,15 +91,14 @@ class AtWork:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def all_watched(self) -> None:
-        """Wait until an activity watches each attempt that another one has left at work.
+    async def all_settled(self) -> None:
+        """Wait until no attempt that its activity has left at work needs another one.
 
-        An attempt that none watches is cut off after some time, so this takes no longer.
+        It needs one that watches it, and after its end still one that returns its event. If none
+        does, it is cut off or forgotten after some time, so this takes no longer.
         """
-        for attempt in [*self._left.values()]:
-            watched = asyncio.create_task(attempt.is_watched.wait())
-            await asyncio.wait([watched, attempt.task], return_when=asyncio.FIRST_COMPLETED)
-            watched.cancel()
+        while unsettled := [left for left in self._left.values() if not left.is_settled.is_set()]:
+            await unsettled[0].is_settled.wait()
 
     async def begun(
         self, work: Callable[[AttemptAtWork], Coroutine[Any, Any, dict[str, Any]]]
@@ -158,9 +157,10 @@ class AtWork:
         if attempt.cutting is not None:
             attempt.cutting.cancel()
         attempt.watches += 1
-        attempt.is_watched.set()
+        attempt.is_settled.set()
         if stop:
             attempt.task.cancel()
+        event = None
         try:
             event = await _Watch(attempt).event()
             assert event is not None
@@ -168,7 +168,8 @@ class AtWork:
         finally:
             attempt.watches -= 1
             if attempt.watches == 0:
-                attempt.is_watched.clear()
+                if event is None and not attempt.task.cancelled():
+                    attempt.is_settled.clear()
                 if key in self._left:
                     unwatched = self._cut_unwatched(key, UNWATCHED * _timeout())
                     attempt.cutting = asyncio.create_task(unwatched)
@@ -180,10 +181,12 @@ class AtWork:
         if not attempt.task.done():
             attempt.task.cancel()
             await asyncio.wait([attempt.task])
+            attempt.is_settled.set()
             await asyncio.sleep(seconds)
         if not attempt.task.cancelled():
             attempt.task.exception()  # else it is logged
         del self._left[key]
+        attempt.is_settled.set()
 
 
 class _Watch:

@@ -130,15 +130,15 @@ class Attempts:
                     self._at_work.cut_off()
             await asyncio.sleep(beat - min(time.monotonic() - asked, beat))
 
-    async def all_watched(self, seconds: float) -> None:
-        """Wait until each attempt that its activity has left at work is watched by another one.
+    async def all_settled(self, seconds: float) -> None:
+        """Wait until no attempt that its activity has left at work needs another one.
 
         Args:
             seconds: The longest time.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._at_work.all_watched()
+                await self._at_work.all_settled()
 
     async def close(self) -> None:
         """End the attempts that are still at work, because no activity watches them."""

@@ -155,10 +155,10 @@ async def _shut_down(worker: Worker, own: Worker, attempts: Attempts, drain: flo
     """Let running attempts end.
 
     What an activity has left at work is watched from the own queue only. If that were closed first,
-    it would be cut off.
+    it would be cut off, or its result lost.
     """
     draining = asyncio.create_task(worker.shutdown())
-    await attempts.all_watched(drain)
+    await attempts.all_settled(drain)
     await asyncio.gather(draining, own.shutdown())
 
 
