@@ -146,6 +146,13 @@ class RunningWorker:
     def stop(self) -> int:
         """Stop the process normally, and return its exit code."""
         self.process.terminate()
+        return self.drained()
+
+    def drained(self) -> int:
+        """Wait until the process, which has a signal to stop, has ended. Return its exit code.
+
+        A second signal would stop it at once.
+        """
         self.process.wait(SECONDS)
         self._end()
         return self.process.returncode

@@ -14,12 +14,14 @@ from temporalio.testing import ActivityEnvironment
 
 from flowengine.engines.temporal import at_work
 from flowengine.engines.temporal.at_work import AttemptAtWork, AtWork
+from flowengine.engines.temporal.places import Place
 from flowengine.engines.temporal.requests import AT_WORK, QUEUE, left_at_work
 
 HEARTBEAT = 0.15
 BEAT = HEARTBEAT / 3
 CUT = {"type": "cut"}
 DONE = {"type": "succeeded", "value": 1}
+PLACE = Place("own", None)
 GONE = ActivityCancellationDetails(not_found=True)
 
 
@@ -27,8 +29,10 @@ class Worker:
     """The attempts of a process, and activities of it."""
 
     def __init__(self) -> None:
-        self.at_work = AtWork("own")
+        self.at_work = AtWork(PLACE)
         self.entered, self.may_end = asyncio.Event(), asyncio.Event()
+        self.is_taken = True
+        """Whether the runs of the workflow take events."""
         self.happened: list[str] = []
 
     async def stay(self, attempt: AttemptAtWork) -> dict[str, Any]:
@@ -45,14 +49,25 @@ class Worker:
     async def left(self, queue: str = QUEUE) -> str:
         """Begin an attempt whose activity has left it at work, and return its key."""
         result = await self.begun(queue).result
-        assert result == left_at_work(result["key"], "own", HEARTBEAT)
+        assert result == left_at_work(result["key"], PLACE.watch_queue, "own", HEARTBEAT)
         return str(result["key"])
 
     def begun(self, queue: str = QUEUE) -> Activity:
         return Activity(self.at_work.begun(self.stay), queue)
 
     def watched(self, key: str, *, stop: bool = False) -> Activity:
-        return Activity(self.at_work.watched(key, stop=stop), "own")
+        """Watch an attempt. The result is its event."""
+        events: list[dict[str, Any]] = []
+
+        async def give(event: dict[str, Any]) -> bool:
+            events.append(event)
+            return self.is_taken
+
+        async def watch() -> Any:
+            await self.at_work.watch(key, give, stop=stop)
+            return events.pop()
+
+        return Activity(watch(), "own")
 
 
 class Activity:
@@ -223,9 +238,9 @@ def test_a_worker_that_shuts_down_leaves_no_attempt_at_work() -> None:
         worker = Worker()
         watched, unwatched = await worker.left(), await worker.left()
         watch, begun = worker.watched(watched), worker.begun()
-        for activity in (watch, begun):
-            activity.environment.worker_shutdown()
+        stopping = asyncio.create_task(worker.at_work.settle())
         await begun.received(2)
+        stopping.cancel()
         assert not begun.result.done()  # nothing could watch it
         for activity in (watch, begun):
             activity.environment.cancel(ActivityCancellationDetails(worker_shutdown=True))
@@ -241,7 +256,7 @@ def test_a_worker_that_shuts_down_waits_for_watches() -> None:
     async def test() -> None:
         worker = Worker()
         key, other = await worker.left(), await worker.left()
-        waiting = asyncio.create_task(worker.at_work.all_settled())
+        waiting = asyncio.create_task(worker.at_work.settle())
         watch = worker.watched(key)
         await watch.received(1)
         assert not waiting.done()  # the other one is not watched yet
@@ -251,8 +266,12 @@ def test_a_worker_that_shuts_down_waits_for_watches() -> None:
         assert not waiting.done()
         watch = worker.watched(key)
         await waiting
+        waiting = asyncio.create_task(worker.at_work.all_over())
+        await watch.received(2)
+        assert not waiting.done()
         worker.may_end.set()
         assert [await watch.result, await second.result] == [DONE, DONE]
+        await waiting
         await worker.at_work.close()
 
     run(test())
@@ -263,13 +282,20 @@ def test_a_worker_that_shuts_down_returns_what_has_ended_unwatched() -> None:
         worker = Worker()
         key, stopped = await worker.left(), await worker.left()
         assert await worker.watched(stopped, stop=True).result == CUT
-        waiting = asyncio.create_task(worker.at_work.all_settled())
+        watched = asyncio.create_task(worker.at_work.settle())
+        over = asyncio.create_task(worker.at_work.all_over())
         worker.may_end.set()
         await asyncio.wait([attempt.task for attempt in worker.at_work._left.values()])
         await asyncio.sleep(BEAT)
-        assert not waiting.done()  # the result would be lost
+        assert not watched.done()
+        assert not over.done()  # the result would be lost
+        worker.is_taken = False  # its run has been continued
         assert await worker.watched(key).result == DONE
-        await waiting
+        await asyncio.sleep(BEAT)
+        assert not over.done()
+        worker.is_taken = True
+        assert await worker.watched(key).result == DONE
+        await asyncio.gather(watched, over)
         await worker.at_work.close()
 
     run(test())
@@ -281,10 +307,10 @@ def test_a_worker_that_shuts_down_does_not_wait_for_watches_that_never_come(
     async def test() -> None:
         worker = Worker()
         await worker.left()
-        await worker.at_work.all_settled()  # it is cut off
+        await worker.at_work.all_over()  # it is cut off
         await worker.left()
         worker.may_end.set()
-        await worker.at_work.all_settled()  # it is forgotten
+        await worker.at_work.settle()  # it is forgotten
         assert worker.happened == ["cleaned up"]
         await worker.at_work.close()
 

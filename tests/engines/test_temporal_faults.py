@@ -227,7 +227,7 @@ def test_a_stopped_worker_ends_its_attempts_and_another_continues(
         with RunningWorker(opened.address) as other:
             opened.go()
             opened.finish()
-            assert worker.stop() == 0
+            assert worker.drained() == 0
             assert {line.partition("step=")[2] for line in taken(other)} == {"once_end\n"}
 
 

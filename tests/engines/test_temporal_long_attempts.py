@@ -162,9 +162,37 @@ def test_watched_attempts_end_while_their_worker_drains(server: str, tmp_path: P
         with RunningWorker(address):
             (tmp_path / "go").touch()
             assert engine.resume("drained").status == "succeeded"
-            assert worker.stop() == 0
+            assert worker.drained() == 0
         assert cuts(engine, "drained") == []
     assert rested(tmp_path) == ["all/again", "all/once_long"]
+
+
+def ends_of(step: str, engine: Engine, id: str) -> list[str]:
+    """Return how the attempts of a step have ended."""
+    events = [event for event in engine.events(id) if event.get("address") == step]
+    return [event["type"] for event in events if event["type"] in ("succeeded", "cut")]
+
+
+def test_a_draining_worker_is_asked_by_each_further_run(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HEARTBEAT, "2s")
+    text = PASSING_BY.replace("over: 100", "over: 2000").replace("effects:act", "effects:nap")
+    address, file = f"{server}/long", world.make(tmp_path, text)
+    with RunningWorker(address) as worker, Engine(address) as engine:
+        engine.start(file, id="asked")
+        world.until(lambda: any(watches(history) for history in runs(address, "asked")), pause=0.1)
+        with RunningWorker(address):
+            worker.process.terminate()
+            world.until(lambda: any("draining" in line for line in worker.log))
+            begun = len(runs(address, "asked"))
+            world.until(lambda: len(runs(address, "asked")) > begun + 1, pause=0.1)
+            (tmp_path / "go").touch()
+            world.until(lambda: "all/once_long" in rested(tmp_path))
+            assert worker.drained() == 0
+            world.until(lambda: ends_of("all/once_long", engine, "asked"), pause=0.5)
+            assert ends_of("all/once_long", engine, "asked") == ["succeeded"]
+            engine.cancel("asked")
 
 
 def test_a_worker_that_stops_cuts_off_watched_attempts(server: str, tmp_path: Path) -> None:
@@ -201,6 +229,28 @@ def test_attempts_that_are_stopped_as_they_become_long_have_ended(
         (tmp_path / "go").touch()
         assert worker.stop() == 0
     assert rested(tmp_path) == []
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_results_of_attempts_that_have_just_become_long_outlive_their_worker(
+    block: int, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops while some of them have no watch yet."""
+    monkeypatch.setenv(HEARTBEAT, "2s")
+    address, file = f"{server}/long", world.make(tmp_path, TWO.replace("over: 30", "over: 1"))
+    ids = [f"replaced-{block}-{number}" for number in range(10)]
+    with RunningWorker(address) as worker, Engine(address) as engine:
+        for id in ids:
+            engine.start(file, id=id)
+        first = ids[2 * block]
+        world.until(lambda: are_watched(address, first, 1))
+        (tmp_path / "go").touch()
+        world.until(lambda: len(rested(tmp_path)) == 2 * len(ids))
+        assert worker.stop() == 0
+        with RunningWorker(address):
+            assert {engine.resume(id).status for id in ids} == {"succeeded"}
+        assert [cuts(engine, id) for id in ids] == [[]] * len(ids)
+    assert len(rested(tmp_path)) == 2 * len(ids)
 
 
 WITH_TIMER = """

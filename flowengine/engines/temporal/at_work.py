@@ -19,9 +19,10 @@ from flowengine.engines.temporal.heartbeat import BEATS, LONG, UNWATCHED
 from flowengine.engines.temporal.requests import PLACES, QUEUE, beat_of, cut, left_at_work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from flowengine.engines.attempts.printed import Printed
+    from flowengine.engines.temporal.places import Place
     from flowengine.kernel.events import Log
 
 
@@ -41,8 +42,10 @@ class AttemptAtWork:
         self.is_counted = False
         """Whether it has left its place on the shared task queue."""
         self.watches = 0
-        self.is_settled = asyncio.Event()
-        """Set while there are any, and once its event is returned or not needed any more."""
+        self.is_watched = asyncio.Event()
+        """Set while there are any, and after the end."""
+        self.is_over = asyncio.Event()
+        """Set once a run of its workflow has taken its event, or none needs it any more."""
         self.cutting: asyncio.Task[None] | None = None
         """Cuts it off, while no activity watches it."""
 
@@ -60,20 +63,26 @@ class AttemptAtWork:
         """
         return cut(self.log) if self.task.cancelled() else self.task.result()
 
+    def end(self) -> None:
+        """Note that it needs no activity any more."""
+        self.is_watched.set()
+        self.is_over.set()
+
 
 class AtWork:
     """The attempts of this process.
 
     Args:
-        queue: The task queue of this process.
+        place: Of this process.
     """
 
-    def __init__(self, queue: str) -> None:
-        self._queue = queue
+    def __init__(self, place: Place) -> None:
+        self._place = place
         self._attempts: set[AttemptAtWork] = set()
         self._left: dict[str, AttemptAtWork] = {}
         """Key → attempt that its first activity has left at work. It remains for some time after
-        its end: the result of an activity is lost if its run was continued at that moment."""
+        its end: no run of its workflow has taken its event if one was continued at that moment."""
+        self._is_draining = False
 
     def cut_off(self) -> None:
         """Cut off all attempts."""
@@ -91,14 +100,20 @@ class AtWork:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def all_settled(self) -> None:
-        """Wait until no attempt that its activity has left at work needs another one.
+    async def settle(self) -> None:
+        """Let no attempt leave its activity any more, and wait until those that have are watched.
 
-        It needs one that watches it, and after its end still one that returns its event. If none
-        does, it is cut off or forgotten after some time, so this takes no longer.
+        After its end, too, an attempt needs an activity that returns its event. If none comes, it
+        is cut off or forgotten after some time, so this takes no longer.
         """
-        while unsettled := [left for left in self._left.values() if not left.is_settled.is_set()]:
-            await unsettled[0].is_settled.wait()
+        self._is_draining = True
+        while unwatched := [left for left in self._left.values() if not left.is_watched.is_set()]:
+            await unwatched[0].is_watched.wait()
+
+    async def all_over(self) -> None:
+        """Wait until no attempt that has left its activity needs another one."""
+        for attempt in [*self._left.values()]:
+            await attempt.is_over.wait()
 
     async def begun(
         self, work: Callable[[AttemptAtWork], Coroutine[Any, Any, dict[str, Any]]]
@@ -122,8 +137,8 @@ class AtWork:
 
         As many attempts as there are places on the shared task queue can leave theirs to others.
         """
-        if activity.is_worker_shutdown():
-            return False  # this process takes no activity that would watch it
+        if self._is_draining:
+            return False
         counted = sum(
             attempt.is_counted and not attempt.task.done() for attempt in self._left.values()
         )
@@ -135,17 +150,18 @@ class AtWork:
         attempt.is_counted = info.task_queue == QUEUE
         self._left[key] = attempt
         attempt.cutting = asyncio.create_task(self._cut_unwatched(key, UNWATCHED * timeout))
-        return left_at_work(key, self._queue, timeout)
+        return left_at_work(key, self._place.watch_queue, self._place.queue, timeout)
 
-    async def watched(self, key: str, *, stop: bool) -> dict[str, Any]:
+    async def watch(
+        self, key: str, give: Callable[[dict[str, Any]], Awaitable[bool]], *, stop: bool
+    ) -> None:
         """Watch an attempt to its end, in another activity.
 
         Args:
             key: Of the attempt.
-            stop: Whether to stop it.
-
-        Returns:
-            Its event.
+            give: Completes the activity with an event, and returns whether its run has taken it. If
+                it was continued, another run needs it.
+            stop: Whether to stop the attempt.
 
         Raises:
             asyncio.CancelledError: The workflow has stopped it, or has been continued.
@@ -157,19 +173,21 @@ class AtWork:
         if attempt.cutting is not None:
             attempt.cutting.cancel()
         attempt.watches += 1
-        attempt.is_settled.set()
+        attempt.is_watched.set()
         if stop:
             attempt.task.cancel()
-        event = None
         try:
             event = await _Watch(attempt).event()
             assert event is not None
-            return event
+            if await give(event):
+                attempt.end()
         finally:
             attempt.watches -= 1
+            if attempt.task.cancelled():
+                attempt.end()
             if attempt.watches == 0:
-                if event is None and not attempt.task.cancelled():
-                    attempt.is_settled.clear()
+                if not attempt.is_over.is_set():
+                    attempt.is_watched.clear()
                 if key in self._left:
                     unwatched = self._cut_unwatched(key, UNWATCHED * _timeout())
                     attempt.cutting = asyncio.create_task(unwatched)
@@ -181,12 +199,12 @@ class AtWork:
         if not attempt.task.done():
             attempt.task.cancel()
             await asyncio.wait([attempt.task])
-            attempt.is_settled.set()
+            attempt.end()
             await asyncio.sleep(seconds)
         if not attempt.task.cancelled():
             attempt.task.exception()  # else it is logged
         del self._left[key]
-        attempt.is_settled.set()
+        attempt.end()
 
 
 class _Watch:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from temporalio import activity
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
@@ -57,7 +57,7 @@ from flowengine.sdk import ExecutionContext
 from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from temporalio.client import Client
 
@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import NotReleased
 
+_PAUSE = 0.5
+"""Seconds between tries to reach a server that did not answer."""
 _HINT = "set XDG_STATE_HOME to a writable directory for it"
 
 
@@ -105,7 +107,7 @@ class Attempts:
         self._not_released: dict[str, list[NotReleased]] = {}
         """Execution → its environments that could not be closed, until a result reports them."""
         host.on_not_released = self._keep_not_released
-        self._at_work = AtWork(place.queue)
+        self._at_work = AtWork(place)
 
     async def cut_when_alone(self, heartbeat: float) -> NoReturn:
         """Cut off all attempts whenever the server cannot be reached.
@@ -130,15 +132,21 @@ class Attempts:
                     self._at_work.cut_off()
             await asyncio.sleep(beat - min(time.monotonic() - asked, beat))
 
-    async def all_settled(self, seconds: float) -> None:
-        """Wait until no attempt that its activity has left at work needs another one.
+    async def settle(self, seconds: float) -> None:
+        """Let no attempt leave its activity any more, and wait until those that have are watched.
 
         Args:
             seconds: The longest time.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._at_work.all_settled()
+        await _at_most(seconds, self._at_work.settle())
+
+    async def all_over(self, seconds: float) -> None:
+        """Wait until no attempt that has left its activity needs another one.
+
+        Args:
+            seconds: The longest time.
+        """
+        await _at_most(seconds, self._at_work.all_over())
 
     async def close(self) -> None:
         """End the attempts that are still at work, because no activity watches them."""
@@ -158,17 +166,30 @@ class Attempts:
         return await self._at_work.begun(partial(self._event, given))
 
     @activity.defn(name=WATCH)
-    async def watch(self, key: str, stop: bool) -> dict[str, Any]:
-        """Watch a long attempt of this process to its end.
+    async def watch(self, key: str, stop: bool) -> NoReturn:
+        """Watch a long attempt of this process to its end, and complete with its event.
 
         Args:
             key: Of the attempt.
             stop: Whether to stop it first.
-
-        Returns:
-            The event.
         """
-        return await self._at_work.watched(key, stop=stop)
+        await self._at_work.watch(key, self._give, stop=stop)
+        activity.raise_complete_async()
+
+    async def _give(self, event: dict[str, Any]) -> bool:
+        """Complete the current activity, and return whether the server has taken the event.
+
+        The library does not report what became of an event that an activity returns.
+        """
+        handle = self._client.get_async_activity_handle(task_token=activity.info().task_token)
+        while True:
+            try:
+                await handle.complete(event)
+                return True
+            except RPCError as error:
+                if error.status == RPCStatusCode.NOT_FOUND:
+                    return False
+            await asyncio.sleep(_PAUSE)
 
     async def _event(self, given: bytes, attempt: AttemptAtWork) -> dict[str, Any]:
         """Return the event of an attempt."""
@@ -432,6 +453,13 @@ class Attempts:
                 flows[hash] = await asyncio.to_thread(self._store.form_of, id, hash)
             self._flows[hash] = LinkedFlow(flows[hash], hash)
         return self._flows[hash]
+
+
+async def _at_most(seconds: float, waiting: Coroutine[Any, Any, None]) -> None:
+    """Wait, but not longer than some time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await waiting
 
 
 async def _beat() -> None:

@@ -35,6 +35,14 @@ class Place(NamedTuple):
     """Directory of its environments. None: the state directory is not writable, so that nothing of
     this place remains for another worker."""
 
+    @property
+    def watch_queue(self) -> str:
+        """Name of the task queue for the activities that watch attempts of its worker.
+
+        While a worker drains, only this one stays open.
+        """
+        return f"{self.queue}-watch"
+
 
 @contextmanager
 def own_place(address: Address) -> Iterator[Place]:

@@ -217,15 +217,16 @@ def cut(log: Log | None) -> dict[str, Any]:
     return {"type": "cut"} if log is None else {"type": "cut", "log": log}
 
 
-def left_at_work(key: str, queue: str, heartbeat: float) -> dict[str, Any]:
-    """Return the result of an activity that has left its attempt at work.
+def left_at_work(key: str, queue: str, place: str, heartbeat: float) -> dict[str, Any]:
+    """Return where an attempt is at work whose activity has left it.
 
     Args:
-        key: Of the attempt, in its process.
-        queue: Task queue of this process.
-        heartbeat: Seconds without a heartbeat after which the attempt is interrupted.
+        key: Of the attempt, there.
+        queue: The task queue of activities that watch it.
+        place: The task queue of the environments of its worker.
+        heartbeat: Seconds without a heartbeat after which it counts as interrupted.
     """
-    return {"type": AT_WORK, "key": key, "queue": queue, "heartbeat": heartbeat}
+    return {"type": AT_WORK, "key": key, "queue": queue, "place": place, "heartbeat": heartbeat}
 
 
 def run_of(data: list[Any]) -> Run:

@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager
 from datetime import timedelta
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
@@ -134,32 +134,46 @@ async def work(
         host = _host(store, place, policies)
         attempts = Attempts(client, host, store, strict=strict, place=place, tell=on_attempt)
         sharing = Sharing(host, store, on_start)
-        worker, own = _workers(client, attempts, sharing, place, times, deployment)
+        workers = _workers(client, attempts, sharing, place, times, deployment)
         # The library's two seconds, for which it has no option, end tasks that would succeed.
-        driving: Any = worker._workflow_worker
+        driving: Any = workers.shared._workflow_worker
         driving._deadlock_timeout_seconds = patience_with_task(heartbeat)
         watching = asyncio.create_task(attempts.cut_when_alone(heartbeat))
         try:
             with _guard():
-                async with worker, own:
+                async with workers.shared, workers.own, workers.watching:
                     on_ready()
                     await stopping.wait()
-                    await _shut_down(worker, own, attempts, drain)
+                    await _shut_down(workers, attempts, drain, heartbeat)
         finally:
             watching.cancel()
             await attempts.close()
             await asyncio.to_thread(host.close)
 
 
-async def _shut_down(worker: Worker, own: Worker, attempts: Attempts, drain: float) -> None:
+class _Workers(NamedTuple):
+    """The task queues that this process works for."""
+
+    shared: Worker
+    """For all executions."""
+    own: Worker
+    """For the environments of this process."""
+    watching: Worker
+    """For the attempts of this process that have left their activity."""
+
+
+async def _shut_down(workers: _Workers, attempts: Attempts, drain: float, heartbeat: float) -> None:
     """Let running attempts end.
 
-    What an activity has left at work is watched from the own queue only. If that were closed first,
-    it would be cut off, or its result lost.
+    What has left its activity gets another one from its workflow, which this process may be the
+    only one to drive, and again from each further run of the workflow. Without one, it would be cut
+    off, or its result lost.
     """
-    draining = asyncio.create_task(worker.shutdown())
-    await attempts.all_settled(drain)
-    await asyncio.gather(draining, own.shutdown())
+    await attempts.settle(min(drain, heartbeat))
+    await asyncio.gather(
+        workers.shared.shutdown(), workers.own.shutdown(), attempts.all_over(drain)
+    )
+    await workers.watching.shutdown()
 
 
 def _workers(
@@ -169,8 +183,8 @@ def _workers(
     place: Place,
     times: Mapping[str, Any],
     deployment: str | None,
-) -> tuple[Worker, Worker]:
-    """Return a worker for all executions, and one for the environments of this process."""
+) -> _Workers:
+    """Return the workers of this process."""
     shared: list[Any] = [
         attempts.attempt,
         attempts.describe,
@@ -202,13 +216,20 @@ def _workers(
             attempts.pack,
             attempts.release,
             attempts.unpack,
-            attempts.watch,
         ],
         max_concurrent_activities=_MOST_WITH_ENVIRONMENTS,
         build_id=version("flowengine"),
         **times,
     )
-    return worker, own
+    watching = Worker(
+        client,
+        task_queue=place.watch_queue,
+        activities=[attempts.watch],
+        max_concurrent_activities=PLACES + _MOST_WITH_ENVIRONMENTS,
+        build_id=version("flowengine"),
+        **{**times, "graceful_shutdown_timeout": timedelta()},
+    )
+    return _Workers(worker, own, watching)
 
 
 def _deployment(text: str) -> WorkerDeploymentConfig:

@@ -734,7 +734,8 @@ class WorkflowDriver(Carrier):
             event = await begun
         except ActivityError as error:
             if never_began(error):
-                self.placing.lose(where["queue"])
+                # Histories of older versions have one queue for both.
+                self.placing.lose(where.get("place", where["queue"]))
             elif not _has_arrived(error):
                 return where
             raise
