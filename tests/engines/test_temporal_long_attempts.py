@@ -177,16 +177,17 @@ def test_a_draining_worker_is_asked_by_each_further_run(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(HEARTBEAT, "2s")
-    text = PASSING_BY.replace("over: 100", "over: 2000").replace("effects:act", "effects:nap")
+    slow = '"effects:nap", with: {seconds: 0.2}'
+    text = PASSING_BY.replace("over: 100", "over: 1000").replace('"effects:act"', slow)
     address, file = f"{server}/long", world.make(tmp_path, text)
     with RunningWorker(address) as worker, Engine(address) as engine:
         engine.start(file, id="asked")
-        world.until(lambda: any(watches(history) for history in runs(address, "asked")), pause=0.1)
+        world.until(lambda: any(watches(history) for history in runs(address, "asked")), pause=0.5)
         with RunningWorker(address):
             worker.process.terminate()
             world.until(lambda: any("draining" in line for line in worker.log))
             begun = len(runs(address, "asked"))
-            world.until(lambda: len(runs(address, "asked")) > begun + 1, pause=0.1)
+            world.until(lambda: len(runs(address, "asked")) > begun + 1, pause=0.5)
             (tmp_path / "go").touch()
             world.until(lambda: "all/once_long" in rested(tmp_path))
             assert worker.drained() == 0
