@@ -18,6 +18,8 @@ import pytest
 
 MEMORY = 6 << 30
 """Bytes that a child may use: a changed loop can fill the memory of the machine."""
+MUTANT = "FLOWENGINE_MUTANT"
+"""The variable that is set in a child. Tests then write nothing for later runs."""
 
 
 class Outcome(NamedTuple):
@@ -116,6 +118,7 @@ def _isolate(folder: Path) -> None:
     home = folder / "home"
     os.chdir(home)
     os.environ.update(HOME=str(home), PYTEST_DEBUG_TEMPROOT=str(folder), TMPDIR=str(folder))
+    os.environ[MUTANT] = "yes"
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
 

@@ -7,6 +7,7 @@ orders and with crashes.
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -31,6 +32,7 @@ from flowengine.testing.random_tangles import tangled_flow
 from flowengine.testing.simulator import Fails, Simulator
 from flowengine.testing.stalls import find_stall, play_example, play_stall, refused
 from flowengine.testing.strategies import flows, graphs, schedules, tangled_flows
+from scripts.mutate.forks import MUTANT
 from tests.flow.verdicts import compiled_if_accepted
 from tests.sliced_examples import sliced
 from tests.testing.disturbed import check
@@ -46,8 +48,9 @@ def keep(flow: dict[str, Any], holds: Callable[[], object]) -> None:
     try:
         holds()
     except AssertionError:
-        text = json.dumps(flow, indent=1)
-        (KEPT / f"{sha256(text.encode()).hexdigest()[:8]}.yaml").write_text(f"{text}\n")
+        if MUTANT not in os.environ:
+            text = json.dumps(flow, indent=1)
+            (KEPT / f"{sha256(text.encode()).hexdigest()[:8]}.yaml").write_text(f"{text}\n")
         raise
 
 
