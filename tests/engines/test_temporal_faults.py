@@ -359,7 +359,7 @@ def test_attempts_end_before_the_server_gives_them_to_others() -> None:
             **given,
         )
         attempt = AttemptAtWork(stay)
-        attempts._at_work._attempts.add(attempt)
+        attempts.at_work._attempts.add(attempt)
         watching = asyncio.create_task(attempts.cut_when_alone(heartbeat))
         await service.last.wait()
         answered = time.monotonic()

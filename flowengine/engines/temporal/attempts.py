@@ -57,7 +57,7 @@ from flowengine.sdk import ExecutionContext
 from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Sequence
 
     from temporalio.client import Client
 
@@ -107,7 +107,8 @@ class Attempts:
         self._not_released: dict[str, list[NotReleased]] = {}
         """Execution → its environments that could not be closed, until a result reports them."""
         host.on_not_released = self._keep_not_released
-        self._at_work = AtWork(place)
+        self.at_work = AtWork(place)
+        """Those that are at work."""
 
     async def cut_when_alone(self, heartbeat: float) -> NoReturn:
         """Cut off all attempts whenever the server cannot be reached.
@@ -129,28 +130,8 @@ class Attempts:
                 answered = asked
             except RPCError:
                 if time.monotonic() - answered > heartbeat - beat:
-                    self._at_work.cut_off()
+                    self.at_work.cut_off()
             await asyncio.sleep(beat - min(time.monotonic() - asked, beat))
-
-    async def settle(self, seconds: float) -> None:
-        """Let no attempt leave its activity any more, and wait until those that have are watched.
-
-        Args:
-            seconds: The longest time.
-        """
-        await _at_most(seconds, self._at_work.settle())
-
-    async def all_over(self, seconds: float) -> None:
-        """Wait until no attempt that has left its activity needs another one.
-
-        Args:
-            seconds: The longest time.
-        """
-        await _at_most(seconds, self._at_work.all_over())
-
-    async def close(self) -> None:
-        """End the attempts that are still at work, because no activity watches them."""
-        await self._at_work.close()
 
     @activity.defn(name=ATTEMPT)
     async def attempt(self, given: bytes) -> dict[str, Any]:
@@ -163,7 +144,7 @@ class Attempts:
         Returns:
             The event. Or of a long attempt, where it is at work: see `left_at_work`.
         """
-        return await self._at_work.begun(partial(self._event, given))
+        return await self.at_work.begun(partial(self._event, given))
 
     @activity.defn(name=WATCH)
     async def watch(self, key: str, stop: bool) -> NoReturn:
@@ -173,7 +154,7 @@ class Attempts:
             key: Of the attempt.
             stop: Whether to stop it first.
         """
-        await self._at_work.watch(key, self._give, stop=stop)
+        await self.at_work.watch(key, self._give, stop=stop)
         activity.raise_complete_async()
 
     async def _give(self, event: dict[str, Any]) -> bool:
@@ -453,13 +434,6 @@ class Attempts:
                 flows[hash] = await asyncio.to_thread(self._store.form_of, id, hash)
             self._flows[hash] = LinkedFlow(flows[hash], hash)
         return self._flows[hash]
-
-
-async def _at_most(seconds: float, waiting: Coroutine[Any, Any, None]) -> None:
-    """Wait, but not longer than some time."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await waiting
 
 
 async def _beat() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,13 +40,14 @@ from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
     from temporalio.client import Client
 
     from flowengine.engines.policy_files import PolicyFiles
     from flowengine.engines.results import ScheduledStart
     from flowengine.engines.temporal.address import Address
+    from flowengine.engines.temporal.at_work import AtWork
 
 _PASSED = (
     "flowengine",
@@ -144,10 +145,10 @@ async def work(
                 async with workers.shared, workers.own, workers.watching:
                     on_ready()
                     await stopping.wait()
-                    await _shut_down(workers, attempts, drain, heartbeat)
+                    await _shut_down(workers, attempts.at_work, drain, heartbeat)
         finally:
             watching.cancel()
-            await attempts.close()
+            await attempts.at_work.close()
             await asyncio.to_thread(host.close)
 
 
@@ -162,18 +163,25 @@ class _Workers(NamedTuple):
     """For the attempts of this process that have left their activity."""
 
 
-async def _shut_down(workers: _Workers, attempts: Attempts, drain: float, heartbeat: float) -> None:
+async def _shut_down(workers: _Workers, at_work: AtWork, drain: float, heartbeat: float) -> None:
     """Let running attempts end.
 
     What has left its activity gets another one from its workflow, which this process may be the
     only one to drive, and again from each further run of the workflow. Without one, it would be cut
     off, or its result lost.
     """
-    await attempts.settle(min(drain, heartbeat))
+    await _at_most(min(drain, heartbeat), at_work.settle())
     await asyncio.gather(
-        workers.shared.shutdown(), workers.own.shutdown(), attempts.all_over(drain)
+        workers.shared.shutdown(), workers.own.shutdown(), _at_most(drain, at_work.all_over())
     )
     await workers.watching.shutdown()
+
+
+async def _at_most(seconds: float, waiting: Coroutine[Any, Any, None]) -> None:
+    """Wait, but not longer than some time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await waiting
 
 
 def _workers(
