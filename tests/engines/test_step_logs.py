@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from datetime import datetime
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -107,7 +108,11 @@ def test_each_attempt_has_its_lines_with_time_and_level() -> None:
     )
     for one in found:
         for line in one["log"]["lines"]:
-            assert one["started_at"] <= line["at"] <= one["ended_at"]
+            began, at, ended = (
+                datetime.fromisoformat(time)
+                for time in (one["started_at"], line["at"], one["ended_at"])
+            )
+            assert began <= at <= ended
     kinds = [event["type"] for event in events]
     assert kinds == ["started", "failed", "timer", "failed", "timer", "succeeded"]
     assert "horse" not in json.dumps(events, default=str)

@@ -144,7 +144,7 @@ def test_memory_is_limited(place: type[Sandbox], tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     with opened(DocumentsProvider(), place, workspace, limits=limits) as resource:
-        with pytest.raises(LimitExceeded, match=r"limits\.memory is 209,715,200") as caught:
+        with pytest.raises(LimitExceeded, match=r"limits\.memory is 200 MiB") as caught:
             resource.read(many_paragraphs(), "a.docx")
         assert caught.value.data["limit"] == "memory"
         assert resource.read(b"fine", "a.txt").markdown == "fine"
