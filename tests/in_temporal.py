@@ -1,4 +1,4 @@
-"""Runs the tests of engines a second time, with stores in Temporal.
+"""Runs the tests of engines a second time, with stores in Temporal, and some of step kinds.
 
 Each of them has a second case, `temporal`. `tests.temporal_exceptions` lists those that do not
 hold. A run takes a fiftieth of them.
@@ -6,7 +6,7 @@ hold. A run takes a fiftieth of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,27 @@ if TYPE_CHECKING:
     from tests.temporal_stores import Namespaces, Stores
 
 HERE = Path(__file__).parent
+OF_KINDS: Mapping[str, Sequence[str]] = {
+    "agents/test_long_conversations": (
+        "test_a_summary_stands_for_what_is_left_out_and_is_marked",
+        "test_a_tool_may_summarize",
+        "test_the_oldest_messages_are_left_out_once_they_no_longer_fit",
+    ),
+    "agents/test_skills": (
+        "test_names_are_told_and_the_rest_is_read_when_asked_for",
+        "test_scripts_run_in_the_environment_of_the_agent",
+    ),
+    "nodes/test_packages_with_kinds": (
+        "test_a_kind_of_a_package_generates_a_flow",
+        "test_a_kind_of_a_package_reads_state_by_reference",
+        "test_a_kind_of_a_package_uses_tokens_and_money",
+        "test_a_request_of_a_package_is_repeated_under_one_key",
+        "test_a_server_of_a_package_has_one_session_with_many_tools",
+        "test_functions_and_commands_of_a_package_run",
+    ),
+    "nodes/test_web_search": ("test_a_silent_service_is_left_when_the_time_of_the_step_is_over",),
+}
+"""Module → tests of step kinds that need more of a worker than others."""
 LEFT_OUT = {module for modules in MODULES.values() for module in modules}
 REASONS = {
     (module, test): reason
@@ -39,6 +60,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def runs_again(module: str, test: str) -> bool:
     """Return whether a test has a case in Temporal."""
     of_engines = module.startswith("engines/") and not module.startswith("engines/test_temporal")
+    if test in OF_KINDS.get(module, ()):
+        return True
     return of_engines and module not in LEFT_OUT and REASONS.get((module, test)) not in NEVER
 
 

@@ -404,8 +404,8 @@ class Warned(TypedDict):
     type: Literal["warning"]
     at: int
     about: str
-    """The subject: `environment`, `decision` (an attempted decision that was refused), or `budget`
-    (it does not count an amount that is unknown)."""
+    """The subject: `environment`, `attempt` (it could not begin yet), `decision` (an attempted
+    decision that was refused), or `budget` (it does not count an amount that is unknown)."""
     message: str
 
 

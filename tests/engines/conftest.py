@@ -56,6 +56,7 @@ def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Temporal]:
         "other-code",
         "approvals",
         "s3",
+        "outages",
         "commands",
         "races-queue",
         "races-cancel",

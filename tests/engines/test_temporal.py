@@ -25,7 +25,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker._workflow import _WorkflowWorker
 
-from flowengine import Engine, ExecutionResult, Update
+from flowengine import Agent, Engine, ExecutionResult, Runner, Update
 from flowengine.engines.executions.linked_flows import LinkedFlows
 from flowengine.engines.flows import load
 from flowengine.engines.seam import SystemClock
@@ -49,6 +49,7 @@ from flowengine.policy_approval import (
     register_handler,
     unregister_handler,
 )
+from flowengine.sdk import import_function
 from flowengine.testing.random_flows import Author
 from tests.alive import alive
 from tests.command_line import flowengine
@@ -58,7 +59,7 @@ from tests.engines.test_temporal_commands import EXCEPTED
 from tests.engines.test_temporal_commands import TESTS as COMMANDS
 from tests.engines.world import until
 from tests.flow.examples import EXAMPLES, FILES, compiled
-from tests.in_temporal import LEFT_OUT, REASONS
+from tests.in_temporal import LEFT_OUT, OF_KINDS, REASONS
 
 pytestmark = pytest.mark.endurance
 
@@ -912,6 +913,35 @@ def test_agents_take_turns(store: str, tmp_path: Path) -> None:
         assert happened(there, "triage") == happened(here, "triage")  # ids of calls are random
 
 
+REPLIES = """\
+- {calls: [{name: double, arguments: {n: 21}}]}
+- {text: It is 42.}
+- {text: You are welcome.}
+"""
+
+
+def test_agents_in_python_run_at_workers(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their functions must be importable there."""
+
+    def local(n: int) -> int:
+        return 2 * n
+
+    (tmp_path / "temporal_tools.py").write_text(MODULE)
+    (tmp_path / "replies.yaml").write_text(REPLIES)
+    monkeypatch.chdir(tmp_path)
+    double = import_function("temporal_tools:double", str(tmp_path))
+    agent = Agent(name="clerk", model="scripted/replies.yaml", functions=[double])
+    with Engine(store, workdir=tmp_path) as engine:
+        runner = Runner(engine)
+        assert runner.run(agent, "What is 2 times 21?", session="ada").result == "It is 42."
+        assert runner.run(agent, "Thanks.", session="ada").result == "You are welcome."
+
+        with pytest.raises(UsageError, match="does not support objects of the caller for steps"):
+            runner.run(Agent(name="clerk", functions=[local]), "What is 2 times 21?")
+
+
 def happened(engine: Engine, id: str) -> list[tuple[str, str]]:
     return [(event["type"], event.get("address", "")) for event in engine.events(id)]
 
@@ -1180,10 +1210,9 @@ REFUSED: Mapping[str, Sequence[Callable[[Any], object]]] = {
     ],
     "handlers that decide about environments": [check_handled],
     "a clock of the caller": [lambda store: Engine(store.location, clock=SystemClock())],
-    "agents that are Python objects": [
+    "functions that run flows or agents": [
         lambda store: check_started({"execution": {"outer": "one"}})
     ],
-    "steps of kinds from plug-ins": [lambda store: check_supported(flow_with(kind="own"))],
     "closed waits of several executions": [
         lambda store: store.waits(WaitFilter(state="closed")),
         lambda store: store.number_events(),
@@ -1429,6 +1458,9 @@ def test_listed_exceptions_are_names_of_tests() -> None:
     for module, test in REASONS:
         text = (TESTS / f"{module}.py").read_text()
         assert f"def {test.partition('[')[0]}(" in text, (module, test)
+    for module, tests in OF_KINDS.items():
+        text = (TESTS / f"{module}.py").read_text()
+        assert all(f"def {test}(" in text for test in tests), module
     for module in LEFT_OUT:
         assert (TESTS / f"{module}.py").exists(), module
 

@@ -533,3 +533,35 @@ def test_a_misspelt_key_is_explained_although_a_package_is_broken(site: Path, fo
 
     with pytest.raises(FlowFileError, match="did you mean 'http'"):
         compile_text("flowengine: 1\nid: f\nsteps: [{id: a, htpp: u}]\n", folder=folder)
+
+
+@pytest.mark.parametrize("ruled", [False, True])
+def test_a_step_whose_package_is_gone_fails_and_can_be_retried(
+    ruled: bool, site: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rules about calls are read before each step."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    if ruled:
+        rules = folder / "config" / "flowengine" / "policies.yaml"
+        rules.parent.mkdir(parents=True)
+        rules.write_text("policies: [{ask: 'other*'}]\n")
+    path = folder / "flow.yaml"
+    path.write_text(
+        "flowengine: 1\nid: f\nsteps:\n  - {id: sign, approval: Go on?}\n"
+        "  - {id: add, invoke: 'work:add', with: {a: 1}}\noutputs: {n: '${{ steps.add.output }}'}\n"
+    )
+    with flowengine.Engine(folder / "store", workdir=folder) as engine:
+        [wait] = engine.run(path, id="f").waits
+    installed = site.rename(site.with_name("elsewhere"))
+    monkeypatch.setattr(registry, "_points", {})
+    monkeypatch.setattr(registry, "_kinds", {})
+    with flowengine.Engine(folder / "store", workdir=folder) as engine:
+        decided = engine.approve(wait["id"]).result
+        assert decided is not None
+        assert decided.error is not None
+        assert (decided.status, decided.error["type"]) == ("failed", "UnknownKind")
+
+    installed.rename(site)
+    monkeypatch.setattr(registry, "_points", {})
+    with flowengine.Engine(folder / "store", workdir=folder) as engine:
+        assert engine.retry("f").outputs == {"n": 2.5}

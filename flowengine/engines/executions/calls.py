@@ -54,11 +54,17 @@ def uncertain_call(
 
 
 def is_call(step: StepSpec) -> bool:
-    """Return whether a step calls a tool, declared or inline, and not a part of the engine."""
+    """Return whether a step calls a tool, declared or inline, and not a part of the engine.
+
+    A step whose kind this process lacks calls none, since its attempts fail.
+    """
     kind = step.get("kind", "")
     if "tool" in step:
         return kind != "flow"
-    return kind not in (OPENING, "flow") and "step" in registry.kind_class(kind).places
+    try:
+        return kind not in (OPENING, "flow") and "step" in registry.kind_class(kind).places
+    except registry.UnknownKind:
+        return False
 
 
 def kind_of(step: StepSpec) -> type[StepKind] | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from temporalio import activity
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed, measured, succeeded
@@ -32,9 +34,11 @@ from flowengine.engines.temporal.at_work import AtWork
 from flowengine.engines.temporal.heartbeat import BEATS
 from flowengine.engines.temporal.moved_workspaces import ObjectWorkspaces
 from flowengine.engines.temporal.past import first_input
+from flowengine.engines.temporal.payloads import LARGE
 from flowengine.engines.temporal.requests import (
     ATTEMPT,
     DESCRIBE,
+    NOT_BEGUN,
     PACK,
     PLACE,
     REDUCE,
@@ -57,7 +61,7 @@ from flowengine.sdk import ExecutionContext
 from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from temporalio.client import Client
 
@@ -69,6 +73,7 @@ if TYPE_CHECKING:
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import NotReleased
 
+_log = logging.getLogger("flowengine.temporal")
 _PAUSE = 0.5
 """Seconds between tries to reach a server that did not answer."""
 _HINT = "set XDG_STATE_HOME to a writable directory for it"
@@ -167,8 +172,8 @@ class Attempts:
             try:
                 await handle.complete(event)
                 return True
-            except RPCError as error:
-                if error.status == RPCStatusCode.NOT_FOUND:
+            except (RPCError, StoreError) as error:
+                if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
                     return False
             await asyncio.sleep(_PAUSE)
 
@@ -176,29 +181,42 @@ class Attempts:
         """Return the event of an attempt."""
         hash, workdir, data = unpack(given)
         run = run_of(data)
-        flow = await self._flow(hash)
+        with _before_any_effect():
+            flow = await self._flow(hash)
         self._tell(activity.info().workflow_id or "", flow.compiled["id"], run.address)
         attempt.printed = flow.runner.printed(run.step, None)
-        event = await self._outcome(flow, workdir, run, attempt.printed)
+        with _before_any_effect():
+            event = await self._instead(flow, workdir, run)
+        if event is None:
+            event = await self._outcome(flow, workdir, run, attempt.printed)
         warnings = self._warnings()
-        return {**event, "warnings": warnings} if warnings else event
+        if warnings:
+            event = {**event, "warnings": warnings}
+        await self._keep(event)
+        return event
 
-    async def _outcome(
-        self, flow: LinkedFlow, workdir: str, run: Run, printed: Printed
-    ) -> dict[str, Any]:
+    async def _instead(self, flow: LinkedFlow, workdir: str, run: Run) -> dict[str, Any] | None:
+        """Return the event of an attempt that runs no step here. None: it runs one."""
         if not os.path.isdir(workdir):  # noqa: ASYNC240 - it takes no time
             return _refused(
                 "StoreError", f"this worker has no directory {workdir}, in which it was started"
             )
+        step = flow.compiled["steps"][run.step]
+        if step["kind"] != "flow" and not self._is_gated(flow, run):
+            return None
+        execution = await asyncio.to_thread(self._around, flow, run)
+        gated = await asyncio.to_thread(look, self._host, execution, run)
+        if gated is not None:
+            return dict(gated)
+        if step["kind"] != "flow":
+            return None
+        return dict(await asyncio.to_thread(begin_detached, self._host, execution, run))
+
+    async def _outcome(
+        self, flow: LinkedFlow, workdir: str, run: Run, printed: Printed
+    ) -> dict[str, Any]:
         context = self._context(flow, workdir)
         step = flow.compiled["steps"][run.step]
-        if step["kind"] == "flow" or self._is_gated(flow, run):
-            execution = await asyncio.to_thread(self._around, flow, run)
-            gated = await asyncio.to_thread(look, self._host, execution, run)
-            if gated is not None:
-                return dict(gated)
-            if step["kind"] == "flow":
-                return dict(await asyncio.to_thread(begin_detached, self._host, execution, run))
         PRINTING.set(printed)
         OUTER.set(_NoFlows())  # type: ignore[arg-type] # refuses every request
         now = time.time_ns() // 1_000_000
@@ -211,7 +229,8 @@ class Attempts:
             event: Any = succeeded(run, kept.value, now, kept.openings, kept.log)
         except AttemptFailed as failure:
             if failure.error["type"] in ASKING:
-                execution = await asyncio.to_thread(self._around, flow, run)
+                with _before_any_effect():
+                    execution = await asyncio.to_thread(self._around, flow, run)
                 asked = asked_instead(self._host, execution, run, failure)
                 if asked is not None:
                     return dict(asked)
@@ -224,6 +243,25 @@ class Attempts:
             message = f"the result has {size_text(size)}; at most {most} are possible"
             return _refused("LimitExceeded", message)
         return dict(event)
+
+    async def _keep(self, event: dict[str, Any]) -> None:
+        """Keep an event in the object store, if it is large, however long that does not work.
+
+        The activity would fail otherwise, and the event be lost. Temporal's library encodes it
+        again, which sends nothing then.
+        """
+        is_logged = False
+        while len(pack(event)) > LARGE:
+            try:
+                await self._client.data_converter.encode([event])
+            except StoreError as error:
+                if not is_logged:
+                    id = activity.info().workflow_id
+                    _log.warning("a result of execution %s cannot be kept yet: %s", id, error)
+                is_logged = True
+                await asyncio.sleep(_PAUSE)
+            else:
+                return
 
     def _around(self, flow: LinkedFlow, run: Run) -> Execution:
         """Return the execution of an attempt, with only what its rules and approval refer to."""
@@ -442,6 +480,19 @@ async def _beat() -> None:
     while timeout is not None:
         await asyncio.sleep(timeout.total_seconds() / BEATS)
         activity.heartbeat()
+
+
+@contextmanager
+def _before_any_effect() -> Iterator[None]:
+    """Let an attempt begin again later if stores or the server do not answer now.
+
+    Raises:
+        ApplicationError: They do not. The attempt has had no effect yet.
+    """
+    try:
+        yield
+    except (StoreError, RPCError) as error:
+        raise ApplicationError(str(error), type=NOT_BEGUN) from error
 
 
 def _refused(kind: str, message: str) -> dict[str, Any]:

@@ -244,7 +244,7 @@ async def record_of(row: WorkflowExecution) -> ExecutionRecord | None:
     new = new_execution(memo[NEW])
     status, changed, due = memo.get(HEAD, ["running", new.created_at, None])
     if row.status != WorkflowExecutionStatus.RUNNING and status not in ENDED:
-        status, due = "failed", None  # terminated in Temporal, or broken
+        status, due = "failed", None  # ended in Temporal
         changed = _milliseconds(row.close_time or row.start_time)
     return ExecutionRecord(
         row.id,

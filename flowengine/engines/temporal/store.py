@@ -1041,7 +1041,7 @@ class TemporalStore:
         full = driver.store.execution(id)
         if full.status in ENDED:
             return full
-        message = driver.broken or "its workflow was ended in Temporal"
+        message = "its workflow was ended in Temporal"
         return record._replace(error=pack({"type": "EngineError", "message": message}))
 
     async def _first_flow(self, execution: str, hash: str) -> bytes | None:

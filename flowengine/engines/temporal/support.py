@@ -6,31 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flowengine.errors import UsageError
-from flowengine.kernel.graph.compiled import OPENING
 from flowengine.policy_approval import configured
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow
 
 HINT = "use a store in a directory for it"
-_KINDS = frozenset(
-    {
-        "agent_offer",
-        "agent_turn",
-        "flow",
-        "http",
-        "mcp",
-        "python",
-        "run",
-        "shell",
-        "slack",
-        "smtp",
-        "std",
-        OPENING,
-    }
-)
-"""Step kinds that need no support of the driving engine. The processes of a killed worker are ended
-by its guard."""
 
 
 def unsupported(what: str, user: str | None = None) -> UsageError:
@@ -87,5 +68,3 @@ def _needed_by_step(step: Mapping[str, Any]) -> Iterator[str]:
     """Yield the unsupported features that a step needs."""
     if step.get("asks") and configured() is not None:
         yield "programs that decide about environments (handlers)"
-    if step["action"] == "task" and step["kind"] not in _KINDS:
-        yield f"steps of kind '{step['kind']}'"

@@ -53,6 +53,7 @@ from flowengine.engines.temporal.requests import (
     DESCRIBE,
     MOST_BYTES,
     MOVED,
+    NOT_BEGUN,
     PLACES,
     READS,
     REDUCE,
@@ -99,6 +100,14 @@ MOST_BYTES_AT_ONCE = MOST_BYTES
 """Maximum bytes of inputs in one workflow task. Temporal ends a workflow that sends 4 MiB."""
 LONGEST_HISTORY = 40_000
 """Maximum number of events in a history. Temporal ends a workflow at 51,200."""
+_SENT = 0.001
+"""Seconds after which what a workflow task has begun is sent."""
+_AGAIN = 10.0
+"""Seconds after which an attempt that could not begin at a worker is given to one again, or that
+was ended by an error of the engine."""
+_UNDECODED = "Failed decoding arguments"
+"""Message of Temporal's library for an activity that has not begun, such as when the object store
+with its input does not work."""
 _PAGE_BYTES = LARGE - 4096
 """Maximum bytes of events in one response, so that it is not kept in the object store."""
 READERS: dict[str, list[WorkflowDriver]] = {}
@@ -163,6 +172,8 @@ class WorkflowDriver(Carrier):
         read = partial(self.store.events, id)
         self.execution = Execution(id, flows.by_hash(new.hash), context, 0, flows, read)
         self.broken: str | None = None
+        """An error of the engine, which fails the current workflow task. Temporal gives it to a
+        worker again, until one has an engine that can continue."""
         self.moved = False
         """Whether another store drives it from now on."""
         self.texts: dict[str, bytes] = {}
@@ -178,6 +189,8 @@ class WorkflowDriver(Carrier):
         stopped, and where. Another run can take it over."""
         self._bytes = 0
         self._pausing = False
+        self._warned: set[tuple[int, int]] = set()
+        """Attempts with a warning that they could not begin."""
         self._stopped: set[tuple[int, int]] = set()
         self._reserved: list[Any] = []
         self._reduced: list[Any] = []
@@ -270,13 +283,12 @@ class WorkflowDriver(Carrier):
     @property
     def over(self) -> bool:
         """Whether the execution is over, or continues in another store."""
-        return self.broken is not None or self.execution.ended or self.moved
+        return self.execution.ended or self.moved
 
     @property
     def at_work(self) -> bool:
-        """Whether attempts or environments are still being ended. False if it is broken."""
-        busy = self.execution.work or self.outgoing.busy or self.placing.busy
-        return bool(busy) and self.broken is None
+        """Whether attempts or environments are still being ended."""
+        return bool(self.execution.work or self.outgoing.busy or self.placing.busy)
 
     @property
     def mark(self) -> list[int]:
@@ -463,7 +475,7 @@ class WorkflowDriver(Carrier):
     def _rest(self) -> None:
         """Publish that it rests, once others can reach it by its keys."""
         status = self.execution.state["status"]
-        if self._is_preparing or self.broken is not None:
+        if self._is_preparing:
             return
         if status in RESTING and status != self._shown_status:
             self._shown_status = status
@@ -519,8 +531,7 @@ class WorkflowDriver(Carrier):
             self._begin(run)
             self._bytes += min(size, LARGE) if self.start["most"] > MOST_BYTES else size
             if self._bytes > MOST_BYTES_AT_ONCE:
-                self._pausing = True
-                self._pause = asyncio.create_task(self._make_room())
+                self._begin_later(_SENT)
 
     def _begin(self, run: Run, where: dict[str, Any] | None = None) -> None:
         """Begin an attempt, or watch one that is at work."""
@@ -543,9 +554,13 @@ class WorkflowDriver(Carrier):
         event["error"] = {"type": "LimitExceeded", "message": message}
         self.execution.queue.append(event)
 
-    async def _make_room(self) -> None:
-        """Send the attempts begun so far, in a separate workflow task."""
-        await workflow.sleep(0.001)
+    def _begin_later(self, seconds: float) -> None:
+        """Begin no further attempt for some time."""
+        self._pausing = True
+        self._pause = asyncio.create_task(self._resume_after(seconds))
+
+    async def _resume_after(self, seconds: float) -> None:
+        await workflow.sleep(seconds)
         self._bytes, self._pausing = 0, False
         self._move()
 
@@ -620,7 +635,7 @@ class WorkflowDriver(Carrier):
             start_to_close_timeout=_LONGEST_DESCRIPTION,
             summary="description of a call",
         )
-        if self.broken is not None or asked.wait not in self.execution.waits:
+        if asked.wait not in self.execution.waits:
             return False
         add(self.texts, more)
         for event in events:
@@ -648,12 +663,10 @@ class WorkflowDriver(Carrier):
         except EnvironmentsLost as error:
             event = error.event
         except ActivityError as error:
-            event = self._failed(run, error)
+            event = await self._failed(run, error)
         except asyncio.CancelledError:
             event = None
         self._has_ended(run)
-        if self.broken is not None:
-            return
         if event is not None:
             kind, own = event["type"], {"at": _now(), "unit": run.unit, "attempt": run.attempt}
             event = {"type": kind, **own, **event, **own}
@@ -769,19 +782,34 @@ class WorkflowDriver(Carrier):
 
     def _released(self, events: list[Any]) -> None:
         """Record which environments could not be closed."""
-        if self.broken is None:
-            self.execution.queue += events
-            self._move()
+        self.execution.queue += events
+        self._move()
 
-    def _failed(self, run: Run, error: ActivityError) -> dict[str, Any] | None:
-        """Return the event of an attempt without a result: its worker is gone or was stopped."""
+    async def _failed(self, run: Run, error: ActivityError) -> dict[str, Any] | None:
+        """Return the event of an attempt without a result. None: it is stopped, or begins again."""
         cause = error.cause
-        if isinstance(cause, CancelledError) and (run.unit, run.attempt) in self._stopped:
+        is_stopped = (run.unit, run.attempt) in self._stopped
+        if isinstance(cause, CancelledError) and is_stopped:
             return None
-        if isinstance(cause, TimeoutError | CancelledError):  # the outcome is unknown
+        if isinstance(cause, TimeoutError | CancelledError):  # its worker is gone or was stopped
             return cut(log_in(getattr(cause, "last_heartbeat_details", ())))
-        self.broken = f"attempt {run.attempt} of {run.address}: {cause or error}"
+        if not _has_not_begun(cause):
+            await workflow.sleep(_AGAIN)  # else an attempt that is run again may fail as soon
+            return cut({"lines": [[_now(), "ERROR", f"error of the engine: {cause}"]]})
+        if not is_stopped:
+            self._begin_again(run, str(cause.cause or cause))
         return None
+
+    def _begin_again(self, run: Run, why: str) -> None:
+        """Queue an attempt that could not begin, and begin nothing for some time."""
+        self._held.append(run)
+        self._begin_later(_AGAIN)
+        attempt = run.unit, run.attempt
+        if attempt not in self._warned:
+            self._warned.add(attempt)
+            message = f"attempt {run.attempt} of {run.address} could not begin yet: {why}"
+            warning: Any = {"type": "warning", "at": _now(), "about": "attempt", "message": message}
+            self.execution.queue.append(warning)
 
 
 @workflow.defn(name=WORKFLOW)
@@ -810,7 +838,8 @@ class FlowExecution:
             Its final status, and its outputs if they are small.
 
         Raises:
-            ApplicationError: It has failed, or cannot continue.
+            ApplicationError: It has failed, or has moved to another store.
+            RuntimeError: The engine has an error, so that this workflow task fails.
         """
         driver = self._driver
         # Without a worker, the signal to drive it arrives before the first task. Histories of older
@@ -821,13 +850,15 @@ class FlowExecution:
         await driver.take_over()
         driver.take_inbox()
         self._begun = True
-        await workflow.wait_condition(lambda: self._is_over() or self._is_to_continue())
+        await workflow.wait_condition(
+            lambda: driver.broken is not None or self._is_over() or self._is_to_continue()
+        )
+        if driver.broken is not None:
+            raise RuntimeError(driver.broken)
         if not self._is_over():
             given = [driver.continued(), ByReference(flow)]
             workflow.continue_as_new(args=given, memo=workflow.memo())  # else that of the start
         await workflow.wait_condition(workflow.all_handlers_finished)
-        if driver.broken is not None:
-            raise ApplicationError(driver.broken, type="EngineError", non_retryable=True)
         if driver.moved:
             raise ApplicationError("moved to another store", type=MOVED, non_retryable=True)
         state = driver.execution.state
@@ -913,6 +944,13 @@ class FlowExecution:
         if request["method"] not in READS:
             raise ApplicationError(f"there is no {request['method']}", type="UsageError")
         return answered(self._driver, request)
+
+
+def _has_not_begun(cause: BaseException | None) -> TypeGuard[ApplicationError]:
+    """Return whether an attempt could not begin at a worker, which may change."""
+    if not isinstance(cause, ApplicationError):
+        return False
+    return cause.type == NOT_BEGUN or cause.message == _UNDECODED
 
 
 def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
