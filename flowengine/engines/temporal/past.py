@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.exceptions import FailureError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from flowengine.engines.temporal.workflow import READERS, FlowExecution
@@ -99,6 +102,22 @@ class _Awaited(ThreadPoolExecutor):
         future = super().submit(work, *arguments, **named)
         wait([future])
         return future
+
+
+async def newest_task_failure(client: Client, execution: str, run: str) -> str | None:
+    """Return why a workflow task of a run failed, the newest that its history has. None: none."""
+    page = await client.workflow_service.get_workflow_execution_history_reverse(
+        GetWorkflowExecutionHistoryReverseRequest(
+            namespace=client.namespace,
+            execution=WorkflowExecution(workflow_id=execution, run_id=run),
+        )
+    )
+    for event in page.history.events:
+        if event.HasField("workflow_task_failed_event_attributes"):
+            failure = event.workflow_task_failed_event_attributes.failure
+            error = await client.data_converter.decode_failure(failure)
+            return f"{error.cause or error}" if isinstance(error, FailureError) else str(error)
+    return None
 
 
 async def first_input(client: Client, execution: str, run: str | None = None) -> Mapping[str, Any]:

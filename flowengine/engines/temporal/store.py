@@ -60,7 +60,12 @@ from flowengine.engines.temporal.listing import Listing, is_moved, record_of
 from flowengine.engines.temporal.local_copies import LocalCopies
 from flowengine.engines.temporal.moved_workspaces import ObjectWorkspaces
 from flowengine.engines.temporal.objects import VARIABLE, Objects, objects
-from flowengine.engines.temporal.past import EndedExecutions, first_input, replayed
+from flowengine.engines.temporal.past import (
+    EndedExecutions,
+    first_input,
+    newest_task_failure,
+    replayed,
+)
 from flowengine.engines.temporal.payloads import ByReference, Codec
 from flowengine.engines.temporal.requests import (
     ANSWERS,
@@ -134,6 +139,7 @@ from flowengine.journal.refusals import (
 from flowengine.journal.short_ids import EXECUTION, SHORT_EXECUTION, WAIT, shortest, the_one
 from flowengine.kernel.waiting.approval_ownership import EVENTS as HANDS
 from flowengine.sdk.sizes import size_text
+from flowengine.sdk.visible_text import one_line
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -1088,8 +1094,34 @@ class TemporalStore:
             StoreError: It cannot.
         """
         tries = 1 if why == RPCStatusCode.FAILED_PRECONDITION else TRIES
-        if (error := _failing(await self._described(execution), tries)) is not None:
-            raise error
+        await self._check_task(await self._described(execution), tries)
+
+    async def _check_task(self, described: WorkflowExecutionDescription, most: int) -> None:
+        """Check that the workflow task of an execution does not fail again and again.
+
+        Temporal tries it again forever, without reporting it.
+
+        Args:
+            described: The workflow.
+            most: From this number of tries on, it is an error.
+
+        Raises:
+            StoreError: It does. The message contains the reason.
+        """
+        tries = described.raw_description.pending_workflow_task.attempt
+        if tries < most:
+            return
+        client = await self._connection.client()
+        reason = await newest_task_failure(client, described.id, described.run_id)
+        shown = "" if reason is None else f": {one_line(reason)}"
+        raise StoreError(
+            f"execution {described.id} cannot continue now: its workflow task fails again and "
+            f"again (attempt {tries}){shown}",
+            hint=Hint(
+                "it continues by itself once that is mended; for details: "
+                f"temporal workflow show --workflow-id {described.id}"
+            ),
+        )
 
     def _write(self, execution: str, method: str, *arguments: Any) -> Any:
         """Send an update to a workflow. None: it has ended."""
@@ -1124,8 +1156,7 @@ class TemporalStore:
         described = self._call(self._described(execution))
         if described.status != WorkflowExecutionStatus.RUNNING:
             return True
-        if (error := _failing(described, TRIES)) is not None:
-            raise error
+        self._call(self._check_task(described, TRIES))
         return described.typed_search_attributes.get(STATUS) in RESTING
 
     def check_worker(self, execution: str) -> None:
@@ -1196,28 +1227,6 @@ def _with_keyed_messages(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _time(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
-
-
-def _failing(described: WorkflowExecutionDescription, most: int) -> StoreError | None:
-    """Return the error of an execution whose workflow task fails again and again.
-
-    Temporal tries it again forever, without reporting it.
-
-    Args:
-        described: The workflow.
-        most: From this number of tries on, it is an error.
-
-    Returns:
-        None: it does not fail.
-    """
-    tries = described.raw_description.pending_workflow_task.attempt
-    if tries < most:
-        return None
-    return StoreError(
-        f"execution {described.id} cannot continue: its workflow task fails again and again "
-        f"(attempt {tries})",
-        hint=Hint(f"see why: temporal workflow show --workflow-id {described.id}"),
-    )
 
 
 def _answer_of(answer: dict[str, Any]) -> Any:
