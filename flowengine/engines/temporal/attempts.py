@@ -119,24 +119,26 @@ class Attempts:
         """Cut off all attempts whenever the server cannot be reached.
 
         The server counts them as interrupted then, and other workers begin them again. They must
-        not run beside those. The server has the heartbeats of an attempt at most a third of the
-        time later than the last answer, so the limit is two thirds.
+        not run beside those. The last heartbeat of an attempt can be older than the last answer by
+        a third of the time, so they could be begun again after two thirds. The limit is a half,
+        because their processes take time to end.
 
         Args:
             heartbeat: Seconds without a heartbeat after which an attempt is interrupted.
         """
-        beat, answered = heartbeat / BEATS, time.monotonic()
+        pause, limit, answered = heartbeat / BEATS / 2, heartbeat / 2, time.monotonic()
         while True:
             asked = time.monotonic()
+            patience = max(answered + limit - asked, pause)
             try:
                 await self._client.workflow_service.get_system_info(
-                    GetSystemInfoRequest(), timeout=timedelta(seconds=beat)
+                    GetSystemInfoRequest(), timeout=timedelta(seconds=patience)
                 )
                 answered = asked
             except RPCError:
-                if time.monotonic() - answered > heartbeat - beat:
+                if time.monotonic() - answered >= limit:
                     self.at_work.cut_off()
-            await asyncio.sleep(beat - min(time.monotonic() - asked, beat))
+            await asyncio.sleep(pause - min(time.monotonic() - asked, pause))
 
     @activity.defn(name=ATTEMPT)
     async def attempt(self, given: bytes) -> dict[str, Any]:
