@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 OF_KINDS: Mapping[str, Sequence[str]] = {
+    "agents/test_agent_files": (
+        "test_an_agent_reads_what_a_step_in_a_sandbox_made_and_a_function_attached",
+    ),
     "agents/test_long_conversations": (
         "test_a_summary_stands_for_what_is_left_out_and_is_marked",
         "test_a_tool_may_summarize",

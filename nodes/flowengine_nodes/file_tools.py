@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from io import StringIO
@@ -91,16 +92,18 @@ def kept_file(context: StepContext, path: str) -> str | None:
 
     Args:
         context: The attempt.
-        path: Its digest, or the path in the step's output.
+        path: Its digest, or the path in the step's output, which can be that on another machine.
     """
-    digest = "".join(path.split("/")[-2:])
-    if _DIGEST_ALONE.fullmatch(digest) is None:
+    folder, name = os.path.split(path)
+    if folder and not os.path.isabs(path):
         return None
-    try:
-        file = context.execution.artifacts.path(digest)
-    except KeyError:
-        return None
-    return file if path in (digest, file) else None
+    for digest in (name, os.path.basename(folder) + name):
+        if _DIGEST_ALONE.fullmatch(digest) is not None:
+            try:
+                return context.execution.artifacts.path(digest)
+            except KeyError:
+                return None
+    return None
 
 
 def read_kept(path: str, limit: int) -> bytes:
