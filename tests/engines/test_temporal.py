@@ -297,12 +297,14 @@ async def replay(store: str, id: str) -> None:
 
     client = await connect(read_address(store), objects())
     history = await client.get_workflow_handle(id).fetch_history()
-    replayer = Replayer(
-        workflows=[FlowExecution],
-        workflow_runner=runner_of_workflows(),
-        data_converter=client.data_converter,
-    )
-    await replayer.replay_workflow(history)
+    with past.TasksWithoutLimit(max_workers=1) as executor:
+        replayer = Replayer(
+            workflows=[FlowExecution],
+            workflow_runner=runner_of_workflows(),
+            workflow_task_executor=executor,
+            data_converter=client.data_converter,
+        )
+        await replayer.replay_workflow(history)
 
 
 def test_what_a_lost_worker_leaves_follows_the_effect(

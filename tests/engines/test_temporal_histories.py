@@ -105,17 +105,20 @@ def replay(recorded: list[Any]) -> None:
     from temporalio.client import WorkflowHistory
     from temporalio.worker import Replayer
 
+    from flowengine.engines.temporal.past import TasksWithoutLimit
     from flowengine.engines.temporal.payloads import converter
     from flowengine.engines.temporal.shared import SharedWorkflow
     from flowengine.engines.temporal.worker import runner_of_workflows
 
-    replayer = Replayer(
-        workflows=[workflow.FlowExecution, SharedWorkflow],
-        workflow_runner=runner_of_workflows(),
-        data_converter=converter(None),
-    )
-    for id, history in recorded:
-        asyncio.run(replayer.replay_workflow(WorkflowHistory.from_json(id, history)))
+    with TasksWithoutLimit(max_workers=1) as executor:
+        replayer = Replayer(
+            workflows=[workflow.FlowExecution, SharedWorkflow],
+            workflow_runner=runner_of_workflows(),
+            workflow_task_executor=executor,
+            data_converter=converter(None),
+        )
+        for id, history in recorded:
+            asyncio.run(replayer.replay_workflow(WorkflowHistory.from_json(id, history)))
 
 
 def named(path: Path) -> str:

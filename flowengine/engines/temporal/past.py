@@ -75,7 +75,7 @@ async def replayed(client: Client, execution: str, run: str) -> WorkflowDriver:
 
 def _replayed(history: WorkflowHistory, data_converter: DataConverter) -> WorkflowDriver:
     """Replay a history on this thread."""
-    with _REPLAYING, _Awaited(max_workers=1) as executor:
+    with _REPLAYING, TasksWithoutLimit(max_workers=1) as executor:
         replayer = Replayer(
             workflows=[FlowExecution],
             workflow_runner=UnsandboxedWorkflowRunner(),
@@ -90,8 +90,8 @@ def _replayed(history: WorkflowHistory, data_converter: DataConverter) -> Workfl
     return drivers[-1]
 
 
-class _Awaited(ThreadPoolExecutor):
-    """Returns only futures that are done.
+class TasksWithoutLimit(ThreadPoolExecutor):
+    """Runs workflow tasks, and returns only futures that are done.
 
     Temporal's library gives up a workflow task that its thread has not finished in two seconds.
     That is too short for thousands of steps at once, or on a busy machine.
