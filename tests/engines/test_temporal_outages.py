@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -169,18 +170,22 @@ def undecoded_at_first(error: Exception) -> Callable[..., Any]:
     return decoding
 
 
-def test_an_attempt_that_cannot_begin_can_be_cancelled(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [StoreError("the store is away"), TypeError("wrong")])
+def test_what_is_to_begin_again_can_be_cancelled(
+    error: Exception, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    failed = threading.Event()
+
     async def never(*_: Any) -> None:
-        raise StoreError("the store is away")
+        failed.set()
+        raise error
 
     monkeypatch.setattr(Attempts, "_flow", never)
     monkeypatch.setattr(workflow, "_AGAIN", 600.0)
-    engine.start(write(USE), LARGE, id="stuck")
-    until(lambda: len(warnings(engine, "stuck")) == 1)
+    engine.start(write(USE), LARGE, id=type(error).__name__)
+    assert failed.wait(60)
 
-    assert engine.cancel("stuck").status == "cancelled"
+    assert engine.cancel(type(error).__name__).status == "cancelled"
     assert not Path("used").exists()
 
 

@@ -654,16 +654,7 @@ class WorkflowDriver(Carrier):
             event: Where it is at work, if an earlier run of the workflow has begun it.
         """
         try:
-            if event is None:
-                if self.outgoing.refers:
-                    await workflow.wait_condition(lambda: not self.outgoing.refers)
-                event = await self._attempted(run)
-            while event is not None and event["type"] == AT_WORK:
-                event = await self._watch(run, event)
-        except EnvironmentsLost as error:
-            event = error.event
-        except ActivityError as error:
-            event = await self._failed(run, error)
+            event = await self._event(run, event)
         except asyncio.CancelledError:
             event = None
         self._has_ended(run)
@@ -675,6 +666,21 @@ class WorkflowDriver(Carrier):
                 warnings.append(warning)
             self.execution.queue += [*warnings, event]
         self._move()
+
+    async def _event(self, run: Run, event: Any) -> Any:
+        """Return the event of an attempt. None: it was stopped, or begins again later."""
+        try:
+            if event is None:
+                if self.outgoing.refers:
+                    await workflow.wait_condition(lambda: not self.outgoing.refers)
+                event = await self._attempted(run)
+            while event is not None and event["type"] == AT_WORK:
+                event = await self._watch(run, event)
+            return event
+        except EnvironmentsLost as error:
+            return error.event
+        except ActivityError as error:
+            return await self._failed(run, error)
 
     def _forget(self, run: Run, task: asyncio.Task[None]) -> None:
         """Forget an attempt that was stopped in the workflow task in which it was to begin.
@@ -789,16 +795,15 @@ class WorkflowDriver(Carrier):
         """Return the event of an attempt without a result. None: it is stopped, or begins again."""
         cause = error.cause
         is_stopped = (run.unit, run.attempt) in self._stopped
-        if isinstance(cause, CancelledError) and is_stopped:
+        if is_stopped and not isinstance(cause, TimeoutError):
             return None
         if isinstance(cause, TimeoutError | CancelledError):  # its worker is gone or was stopped
             return cut(log_in(getattr(cause, "last_heartbeat_details", ())))
-        if not _has_not_begun(cause):
-            await workflow.sleep(_AGAIN)  # else an attempt that is run again may fail as soon
-            return cut({"lines": [[_now(), "ERROR", f"error of the engine: {cause}"]]})
-        if not is_stopped:
+        if _has_not_begun(cause):
             self._begin_again(run, str(cause.cause or cause))
-        return None
+            return None
+        await workflow.sleep(_AGAIN)  # the next attempt may fail in the same way
+        return cut({"lines": [[_now(), "ERROR", f"error of the engine: {cause}"]]})
 
     def _begin_again(self, run: Run, why: str) -> None:
         """Queue an attempt that could not begin, and begin nothing for some time."""
