@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Spec
@@ -24,6 +24,7 @@ from flowengine_envs.sandboxes import kernel_resources, landlock, started, sysca
 from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.installations import installation
 from flowengine_envs.sandboxes.mounts import Mount, check_all, mounts, warn_of_new
+from flowengine_envs.sandboxes.own_network import OwnNetwork
 from flowengine_envs.sandboxes.processes import PATH, ProcessSandbox, defaults, has, held_by_group
 
 USER = 1000
@@ -73,7 +74,7 @@ _TELLTALE = ("keys", "key-users", "sched_debug", "timer_list")
 """Entries of `/proc` that reveal users and processes outside."""
 
 
-class Namespace(ProcessSandbox):
+class Namespace(OwnNetwork, ProcessSandbox):
     """Programs in separate namespaces."""
 
     name: ClassVar[str] = "namespace"
@@ -126,29 +127,6 @@ class Namespace(ProcessSandbox):
         super().__init__(request)
         self._egress = Egress(request)
         self._mounts: list[Mount] = []
-
-    @property
-    def forwards(self) -> Sequence[Mapping[str, Any]]:
-        """The connections that the supervisor forwards."""
-        return self._egress.forwards
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """Variables that name the proxy, if there is one."""
-        return self._egress.variables
-
-    @property
-    def proxies(self) -> Sequence[str]:
-        """Addresses of its proxies inside."""
-        return self._egress.proxies
-
-    def refused_connections(self, after: int = 0, proxy: int = 0) -> Sequence[tuple[int, str]]:
-        """Return the connections that a proxy refused."""
-        return self._egress.refused(after, proxy)
-
-    def judge_connections(self, judge: Callable[[str, int], str] | None, proxy: int = 0) -> None:
-        """Let a proxy check each connection with a function."""
-        self._egress.judge(proxy, judge)
 
     async def open(self) -> None:
         """Create the control group, and start listening for outgoing connections."""

@@ -28,7 +28,6 @@ from flowengine.sdk.environments import (
     ProcessIdentity,
     Program,
     Request,
-    Sandbox,
     Spec,
 )
 from flowengine_envs.link.call_limits import MEMORY, PROCESSES
@@ -48,6 +47,7 @@ from flowengine_envs.sandboxes.docker.rights import (
     workdir,
 )
 from flowengine_envs.sandboxes.mounts import Mount, check_all, mounts, warn_of_new
+from flowengine_envs.sandboxes.own_network import OwnNetwork
 from flowengine_envs.sandboxes.processes import cpus
 from flowengine_envs.workspaces.own_folder import OWN
 
@@ -91,7 +91,7 @@ class ContainerCommand(NamedTuple):
     """Docker's name for its network. Default: the one that the environment's policy implies."""
 
 
-class Docker(Sandbox):
+class Docker(OwnNetwork):
     """A separate container for every environment.
 
     Args:
@@ -125,29 +125,6 @@ class Docker(Sandbox):
     def home(self) -> str:
         """The home directory as programs inside see it."""
         return HOME
-
-    @property
-    def forwards(self) -> Sequence[Mapping[str, Any]]:
-        """The connections that the supervisor forwards."""
-        return self._egress.forwards
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """Variables that name the proxy, if there is one."""
-        return self._egress.variables
-
-    @property
-    def proxies(self) -> Sequence[str]:
-        """Addresses of its proxies inside."""
-        return self._egress.proxies
-
-    def refused_connections(self, after: int = 0, proxy: int = 0) -> Sequence[tuple[int, str]]:
-        """Return the connections that a proxy refused."""
-        return self._egress.refused(after, proxy)
-
-    def judge_connections(self, judge: Callable[[str, int], str] | None, proxy: int = 0) -> None:
-        """Let a proxy check each connection with a function."""
-        self._egress.judge(proxy, judge)
 
     @classmethod
     def config_model(cls) -> type[BaseModel]:
