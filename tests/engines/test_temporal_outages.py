@@ -21,6 +21,7 @@ from flowengine.engines.temporal import worker, workflow
 from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.engines.temporal.payloads import Codec
+from flowengine.engines.temporal.placing import Placing
 from flowengine.errors import StoreError
 from tests.engines.temporal_server import RunningWorker
 from tests.temporal_stores import running_worker
@@ -91,9 +92,11 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def fails_at_first(fault: Exception, function: Callable[..., Any]) -> Callable[..., Any]:
+def fails_at_first(
+    fault: Exception, function: Callable[..., Any], calls: Iterator[int] | None = None
+) -> Callable[..., Any]:
     """Return a coroutine function that raises an error the first two times, then works."""
-    calls = count()
+    calls = count() if calls is None else calls
 
     async def calling(*args: Any, **named: Any) -> Any:
         if next(calls) < 2:
@@ -209,20 +212,25 @@ def test_an_error_of_the_engine_during_an_attempt_counts_as_an_interruption(
         assert (result.status, Path("used").read_text()) == ("succeeded", "x")
 
 
-def test_an_error_of_the_kernel_fails_a_workflow_task_and_not_the_execution(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("part", ["kernel", "attempt"])
+def test_an_error_of_the_engine_fails_a_workflow_task_and_not_the_execution(
+    part: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker with another version can continue."""
-    calls, apply = count(), Execution.apply_queue
+    calls, apply, queue_for = count(), Execution.apply_queue, Placing.queue_for
 
     def applying(execution: Execution) -> Any:
         if any(event["type"] == "succeeded" for event in execution.queue) and next(calls) < 2:
             raise KeyError("wrong")
         return apply(execution)
 
-    monkeypatch.setattr(Execution, "apply_queue", applying)
+    if part == "kernel":
+        monkeypatch.setattr(Execution, "apply_queue", applying)
+    else:
+        fault = fails_at_first(KeyError("wrong"), queue_for, calls)
+        monkeypatch.setattr(Placing, "queue_for", fault)
 
-    result = engine.run(write(USE), LARGE, id="kernel")
+    result = engine.run(write(USE), LARGE, id=part)
 
     assert (result.status, Path("used").read_text()) == ("succeeded", "x")
     assert next(calls) > 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +27,22 @@ class OutgoingQueue:
         created: When it started (ms).
         store: Its store.
         on_sent: Called when everything was passed on.
+        begin: Begins a task.
     """
 
     def __init__(
-        self, execution: str, created: int, store: MemoryStore, on_sent: Callable[[], None]
+        self,
+        execution: str,
+        created: int,
+        store: MemoryStore,
+        on_sent: Callable[[], None],
+        begin: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self._execution = execution
         self._created = created
         self._store = store
         self._on_sent = on_sent
+        self._begin_task = begin
         self._requests: list[dict[str, Any]] = []
         self._numbers = 0
         self._keys: set[tuple[str, str]] = set()
@@ -136,7 +143,7 @@ class OutgoingQueue:
 
     def _begin(self) -> None:
         if self._requests and self._task is None:
-            self._task = asyncio.create_task(self._pass_on())
+            self._task = self._begin_task(self._pass_on())
 
     def _add(self, request: dict[str, Any]) -> None:
         request |= {"execution": self._execution, "number": self._numbers}

@@ -8,7 +8,7 @@ open there is lost: see the event `lost`. Environments of scope `step` need no p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,7 @@ class Placing:
         execution: The execution.
         heartbeat: Returns the time without a heartbeat after which an activity is interrupted (s).
         on_released: Called after a release, with the events that report failures.
+        begin: Begins a task.
     """
 
     def __init__(
@@ -82,10 +83,12 @@ class Placing:
         execution: Execution,
         heartbeat: Callable[[], float],
         on_released: Callable[[list[Any]], None],
+        begin: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self._execution = execution
         self._heartbeat = heartbeat
         self._on_released = on_released
+        self._begin_task = begin
         self._queue: str | None = None
         self._open: dict[_Owned, str] = {}
         """The environments that were used → queue of their worker."""
@@ -264,7 +267,7 @@ class Placing:
 
     def _release(self, what: str, region: int, names: set[str]) -> None:
         if self._queue is not None:
-            task = asyncio.create_task(self._released(self._queue, what, region))
+            task = self._begin_task(self._released(self._queue, what, region))
             self._releases[task] = names
 
     async def _released(self, queue: str, what: str, region: int) -> None:

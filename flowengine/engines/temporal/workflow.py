@@ -85,6 +85,8 @@ from flowengine.sdk import ExecutionContext
 from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.kernel.state.records import State
 
@@ -178,8 +180,10 @@ class WorkflowDriver(Carrier):
         """Whether another store drives it from now on."""
         self.texts: dict[str, bytes] = {}
         """Digest → text of a tool that approvers have seen, without an object store."""
-        self.outgoing = OutgoingQueue(id, new.created_at, self.store, self._rest)
-        self.placing = Placing(self.execution, lambda: _SETTINGS["heartbeat"], self._released)
+        self.outgoing = OutgoingQueue(id, new.created_at, self.store, self._rest, self._task)
+        self.placing = Placing(
+            self.execution, lambda: _SETTINGS["heartbeat"], self._released, self._task
+        )
         self._inputs = Inputs(self.execution)
         self._held: deque[Run] = deque()
         self._next: dict[int, Run] = {}
@@ -399,7 +403,21 @@ class WorkflowDriver(Carrier):
                 if execution.ended and not execution.work:
                     self.outgoing.leave_locks(_now())
         except Exception as error:
-            self.broken = f"{type(error).__name__}: {error}"
+            self._break(error)
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begin a task. An error in it fails the workflow task, too."""
+
+        def look(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._break(error)
+
+        task = asyncio.create_task(work)
+        task.add_done_callback(look)
+        return task
+
+    def _break(self, error: BaseException) -> None:
+        self.broken = f"{type(error).__name__}: {error}"
 
     def _apply(self) -> None:
         """Apply the queued events, or those before one that needs a reducer in Python."""
@@ -413,7 +431,7 @@ class WorkflowDriver(Carrier):
             if self._shown_status in RESTING:
                 self._shown_status = "running"
                 workflow.upsert_search_attributes([STATUS.value_set("running")])
-            self._reducing = asyncio.create_task(self._reduce(needed.given))
+            self._reducing = self._task(self._reduce(needed.given))
         else:
             self._reduced = []
 
@@ -535,7 +553,7 @@ class WorkflowDriver(Carrier):
 
     def _begin(self, run: Run, where: dict[str, Any] | None = None) -> None:
         """Begin an attempt, or watch one that is at work."""
-        task = asyncio.create_task(self._attempt(run, where))
+        task = self._task(self._attempt(run, where))
         self.execution.work[run.unit] = task
         task.add_done_callback(partial(self._forget, run))
 
@@ -557,7 +575,7 @@ class WorkflowDriver(Carrier):
     def _begin_later(self, seconds: float) -> None:
         """Begin no further attempt for some time."""
         self._pausing = True
-        self._pause = asyncio.create_task(self._resume_after(seconds))
+        self._pause = self._task(self._resume_after(seconds))
 
     async def _resume_after(self, seconds: float) -> None:
         await workflow.sleep(seconds)
@@ -589,7 +607,7 @@ class WorkflowDriver(Carrier):
         event = {"type": "timer", "timer": execution.timers.next_number()}
         address = address_of(execution.linked.graph, execution.state, event)
         summary = "next timer" if address is None else f"timer of {address}"
-        self._alarm = asyncio.create_task(self._ring(due, summary))
+        self._alarm = self._task(self._ring(due, summary))
 
     async def _ring(self, due: int, summary: str) -> None:
         await workflow.sleep(max(due - _now(), 0) / 1000, summary=summary)
@@ -606,7 +624,7 @@ class WorkflowDriver(Carrier):
             NotImplementedError: `check_supported` should have refused the command.
         """
         if _is_about_a_call(command):
-            task = asyncio.create_task(self._describe(command))
+            task = self._task(self._describe(command))
             execution.work[-command.wait] = task
         elif isinstance(command, ReleaseRegion):
             self.placing.end_region(command.region)
