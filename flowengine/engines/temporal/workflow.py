@@ -406,17 +406,20 @@ class WorkflowDriver(Carrier):
             self._break(error)
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin a task. An error in it fails the workflow task, too."""
+        """Begin a task. An error in it fails the workflow task, too.
+
+        To forget a workflow, Temporal's library ends its tasks by a `BaseException`.
+        """
 
         def look(task: asyncio.Task[None]) -> None:
-            if not task.cancelled() and (error := task.exception()) is not None:
+            if not task.cancelled() and isinstance(error := task.exception(), Exception):
                 self._break(error)
 
         task = asyncio.create_task(work)
         task.add_done_callback(look)
         return task
 
-    def _break(self, error: BaseException) -> None:
+    def _break(self, error: Exception) -> None:
         self.broken = f"{type(error).__name__}: {error}"
 
     def _apply(self) -> None:
