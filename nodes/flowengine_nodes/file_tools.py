@@ -95,15 +95,14 @@ def kept_file(context: StepContext, path: str) -> str | None:
         path: Its digest, or the path in the step's output, which can be that on another machine.
     """
     folder, name = os.path.split(path)
-    if folder and not os.path.isabs(path):
+    names = (name, os.path.basename(folder) + name)
+    digest = next(filter(_DIGEST_ALONE.fullmatch, names), None)
+    if digest is None or (folder and not os.path.isabs(path)):
         return None
-    for digest in (name, os.path.basename(folder) + name):
-        if _DIGEST_ALONE.fullmatch(digest) is not None:
-            try:
-                return context.execution.artifacts.path(digest)
-            except KeyError:
-                return None
-    return None
+    try:
+        return context.execution.artifacts.path(digest)
+    except KeyError:
+        return None
 
 
 def read_kept(path: str, limit: int) -> bytes:

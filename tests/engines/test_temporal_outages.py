@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -24,6 +23,7 @@ from flowengine.engines.temporal.payloads import Codec
 from flowengine.engines.temporal.placing import Placing
 from flowengine.errors import StoreError
 from tests.engines.temporal_server import RunningWorker
+from tests.engines.world import until
 from tests.temporal_stores import running_worker
 
 pytestmark = pytest.mark.endurance
@@ -85,13 +85,6 @@ def write(steps: str, effect: str = "once") -> Path:
     return Path("flow.yaml")
 
 
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def fails_at_first(
     fault: Exception, function: Callable[..., Any], calls: Iterator[int] | None = None
 ) -> Callable[..., Any]:
@@ -123,7 +116,7 @@ def test_a_result_waits_for_the_object_store(address: str, tmp_path: Path) -> No
         Engine(address) as engine,
     ):
         going = threads.submit(engine.run, flow, {"objects": str(objects)}, id="away")
-        until(lambda: any("cannot be kept yet" in line for line in running.log))
+        until(lambda: any("cannot be kept yet" in line for line in running.log), bound=60)
         objects.unlink()
         os.rename(tmp_path / "objects.away", objects)
         result = going.result()

@@ -58,11 +58,11 @@ def effects(folder: Path) -> list[tuple[str, str, Any]]:
     return [(address, key, json.loads(result)) for address, key, result in found]
 
 
-def until(holds: Callable[[], object], *, pause: float = 0.01) -> None:
+def until(holds: Callable[[], object], *, pause: float = 0.01, bound: float = 300) -> None:
     """Wait for a condition that another process fulfills, with a pause (s) between looks."""
-    bound = time.monotonic() + 300
+    end = time.monotonic() + bound
     while not holds():
-        assert time.monotonic() < bound, "it never came about"
+        assert time.monotonic() < end, "it never came about"
         time.sleep(pause)
 
 

@@ -34,7 +34,6 @@ from flowengine.engines.temporal.at_work import AtWork
 from flowengine.engines.temporal.heartbeat import BEATS
 from flowengine.engines.temporal.moved_workspaces import ObjectWorkspaces
 from flowengine.engines.temporal.past import first_input
-from flowengine.engines.temporal.payloads import LARGE
 from flowengine.engines.temporal.requests import (
     ATTEMPT,
     DESCRIBE,
@@ -185,9 +184,8 @@ class Attempts:
         run = run_of(data)
         with _before_any_effect():
             flow = await self._flow(hash)
-        self._tell(activity.info().workflow_id or "", flow.compiled["id"], run.address)
-        attempt.printed = flow.runner.printed(run.step, None)
-        with _before_any_effect():
+            self._tell(activity.info().workflow_id or "", flow.compiled["id"], run.address)
+            attempt.printed = flow.runner.printed(run.step, None)
             event = await self._instead(flow, workdir, run)
         if event is None:
             event = await self._outcome(flow, workdir, run, attempt.printed)
@@ -247,13 +245,13 @@ class Attempts:
         return dict(event)
 
     async def _keep(self, event: dict[str, Any]) -> None:
-        """Keep an event in the object store, if it is large, however long that does not work.
+        """Keep a large event in the object store, if there is one, however long that takes.
 
         The activity would fail otherwise, and the event be lost. Temporal's library encodes it
         again, which sends nothing then.
         """
         is_logged = False
-        while len(pack(event)) > LARGE:
+        while self._store.objects is not None:
             try:
                 await self._client.data_converter.encode([event])
             except StoreError as error:

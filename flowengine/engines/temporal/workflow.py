@@ -982,9 +982,6 @@ def _has_not_begun(cause: BaseException | None) -> TypeGuard[ApplicationError]:
 def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
     """Return the answer of an execution's store to a request, or its error, as plain data."""
     method = request["method"]
-    if driver.broken is not None:
-        message = f"execution {driver.execution.id} cannot go on: {driver.broken}"
-        return {"error": ["StoreError", message, None, None, None]}
     arguments = ARGUMENTS.get(method, list)(request["arguments"])
     try:
         if method == "open_waits":
