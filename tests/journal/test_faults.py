@@ -237,15 +237,29 @@ def make_anew(path: Path) -> None:
     SqliteStore(path).close()
 
 
+def settle(*stores: SqliteStore) -> None:
+    """Wait until the directory of stores has been unchanged for long enough to rely on its time."""
+    for store in stores:
+        while store._database._settled_folder is None:
+            store._database.check_place()
+
+
+@pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize("make_away", [delete, move, make_anew])
 def test_a_store_that_is_gone_is_noticed_at_the_next_commit(
-    tmp_path: Path, make_away: Callable[[Path], None]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make_away: Callable[[Path], None],
+    settled: bool,
 ) -> None:
+    monkeypatch.setattr(database, "_SETTLED_NS", 50_000_000)
     path = tmp_path / "store" / "s.db"
     one, group = SqliteStore(path), SqliteStore(path)
     begin(one)
     begin(group, "e2")
     append(one, 1)
+    if settled:
+        settle(one, group)
     make_away(path)
 
     for attempt in range(2):
@@ -260,15 +274,19 @@ def test_a_store_that_is_gone_is_noticed_at_the_next_commit(
     group.close()
 
 
+@pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize("ending", ["-wal", "-shm"])
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_log_that_is_gone_is_noticed_at_the_next_commit(
-    path: Path, ending: str, replaced: bool
+    path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, replaced: bool, settled: bool
 ) -> None:
+    monkeypatch.setattr(database, "_SETTLED_NS", 50_000_000)
     one, group = SqliteStore(path), SqliteStore(path)
     begin(one)
     begin(group, "e2")
     append(one, 1)
+    if settled:
+        settle(one, group)
     gone = path.with_name(path.name + ending)
     content = gone.read_bytes()
     gone.unlink()
