@@ -94,7 +94,7 @@ class Host:
         ended."""
         self.linger = linger
         self.keeper = LeaseKeeper(store, ttl)
-        self.flows = LinkedFlows(store)
+        self.flows = LinkedFlows(store, in_memory=store.location == "memory")
         self.on_not_released: Callable[[str, Sequence[NotReleased]], None] = lambda id, failed: None
         """Called with the id of an execution and its environments that could not be closed."""
         self._folder = environments
@@ -269,12 +269,13 @@ class Host:
         execution.load(loaded)
         return execution
 
-    def tell(self, update: Update) -> None:
+    def tell(self, *updates: Update) -> None:
         """Notify subscribers. A failing subscriber affects no other subscriber and no execution."""
         token = PRINTING.set(None)  # as `unheard`, without its calls: this runs for each event
         try:
-            for subscriber in list(self.subscribers):
-                deliver(subscriber, update)
+            for update in updates:
+                for subscriber in list(self.subscribers):
+                    deliver(subscriber, update)
         finally:
             PRINTING.reset(token)
 

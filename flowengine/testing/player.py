@@ -76,7 +76,7 @@ class Unused:
     def quick(self, step: int) -> None:
         """Return None: no attempt runs at once."""
 
-    def pure(self, step: int) -> None:
+    def ahead(self, step: int) -> None:
         """Return None: no attempt runs before its turn."""
 
     def source(self, step: int) -> None:

@@ -1,4 +1,4 @@
-"""Quick pure steps run before their predecessors are committed. All others run afterwards."""
+"""Quick steps that may repeat run before earlier ones are committed. All others run afterwards."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ id: ahead
 tools:
   count: {python: "ahead_tools:count", effect: pure}
   act: {python: "ahead_tools:act", effect: once}
+  put: {python: "ahead_tools:act", effect: idempotent}
 """
 
 
@@ -110,6 +111,41 @@ def test_what_acts_runs_alone(folder: Path) -> None:
         hook(lambda _value: on_disk.append(len(list(engine.events("it")))))
         engine.run(chain(folder, "act", "act", "count", "act", "count"), id="it")
     assert on_disk == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("in_memory", "stored"), [(True, [1, 1, 1, 4, 5]), (False, [1, 2, 3, 4, 5])]
+)
+def test_only_in_memory_idempotent_steps_run_ahead(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool, stored: list[int]
+) -> None:
+    """On disk, a crash could repeat an earlier call after a later one."""
+    monkeypatch.setattr(driver, "QUICK_SECONDS", 60)
+    before: list[int] = []
+    with Engine(None if in_memory else folder / "store.db") as engine:
+        hook(lambda _value: before.append(len(list(engine.events("it")))))
+        engine.run(chain(folder, "put", "put", "put", "act", "put"), id="it")
+    assert before == stored
+
+
+def test_an_interrupt_in_memory_repeats_only_what_may_repeat(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "QUICK_SECONDS", 60)
+    flow = chain(folder, "act", "put", "put", "act", "put")
+    ran: list[int] = []
+
+    def interrupt(value: int) -> None:
+        ran.append(value)
+        if ran == [0, 1, 2]:
+            raise KeyboardInterrupt
+
+    hook(interrupt)
+    with Engine(None) as engine:
+        with pytest.raises(KeyboardInterrupt):
+            engine.run(flow, id="it")
+        assert engine.resume("it").outputs == {"last": 5}
+    assert ran == [0, 1, 2, 1, 2, 3, 4]
 
 
 def test_a_large_map_commits_now_and_then(folder: Path) -> None:

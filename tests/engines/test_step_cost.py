@@ -39,6 +39,7 @@ id: cost
 tools:
   nothing: {python: "cost_tools:nothing", args: {type: object}, effect: pure}
   change: {python: "cost_tools:change", args: {type: object}, effect: pure}
+  put: {python: "cost_tools:change", args: {type: object}, effect: idempotent}
   ended: {python: "cost_tools:ended", args: {type: object}, effect: pure}
   threaded: {python: "cost_tools:threaded", args: {type: object}, effect: pure}
 limits: {steps: 100000}
@@ -66,6 +67,9 @@ ITEMS = "steps:\n  - {id: each, call: nothing, map: '${{ inputs.count }}'}\n"
     [
         pytest.param(CHAIN, 37, id="chain of trivial steps"),
         pytest.param(CHANGING, 51, id="chain of steps that use the one before"),
+        pytest.param(
+            CHANGING.replace("change", "put"), 51, id="chain of idempotent steps, in memory"
+        ),
         pytest.param(LOOP, 78, id="round of a loop"),
         pytest.param(ITEMS, 42, id="item of a map"),
         pytest.param(CHAIN.replace("nothing", "ended"), 130, id="chain of coroutines"),

@@ -33,21 +33,24 @@ class TaskRunner:
 
     Args:
         flow: The flow in plain form.
+        in_memory: Whether nothing of its executions outlives this process.
 
     Attributes:
         quick: Returns, for a step number, a function that runs an attempt synchronously, or None if
             the attempt must be awaited. The function takes the execution and the command, needs no
             event loop, costs a few microseconds, and raises `AttemptFailed` as `attempt` does.
-        pure: The same if the effect of the step is `pure`, otherwise None. Repeating or omitting
-            such an attempt has no observable effect except its result.
+        ahead: The same if the attempt may begin before earlier results are stored, because
+            repeating those has no effect: the step is `pure`, or, in memory, `idempotent`, which
+            only an interrupt could repeat there. Otherwise None.
     """
 
-    def __init__(self, flow: CompiledFlow) -> None:
+    def __init__(self, flow: CompiledFlow, *, in_memory: bool = False) -> None:
         self._flow = flow
+        self._effects_ahead = ("pure", "idempotent") if in_memory else ("pure",)
         self._secrets: Secrets | None = None
         self._tasks: dict[int, Task] = {}
         self.quick = cache(self._quick)
-        self.pure = cache(self._pure)
+        self.ahead = cache(self._ahead)
 
     def attempt(
         self,
@@ -144,9 +147,9 @@ class TaskRunner:
     def _quick(self, step: int) -> QuickCall | None:
         return self._task(step).quick_call()
 
-    def _pure(self, step: int) -> QuickCall | None:
-        is_pure = self._flow["steps"][step].get("effect") == "pure"
-        return self.quick(step) if is_pure else None
+    def _ahead(self, step: int) -> QuickCall | None:
+        may_repeat = self._flow["steps"][step].get("effect") in self._effects_ahead
+        return self.quick(step) if may_repeat else None
 
     def _task(self, step: int) -> Task:
         task = self._tasks.get(step)

@@ -23,13 +23,15 @@ class LinkedFlow:
     Args:
         compiled: The flow in plain form.
         hash: The hash by which a store identifies it.
+        in_memory: Whether nothing of its executions outlives this process.
     """
 
-    def __init__(self, compiled: CompiledFlow, hash: str) -> None:
+    def __init__(self, compiled: CompiledFlow, hash: str, *, in_memory: bool = False) -> None:
         from flowengine.flow.expressions import CelEvaluator
 
         self.compiled = compiled
         self.hash = hash
+        self._in_memory = in_memory
         evaluator = CelEvaluator(compiled["expressions"], compiled["id"])
         self.graph = Graph(compiled, evaluator, why_not, reducer)
 
@@ -38,7 +40,7 @@ class LinkedFlow:
         """Return the runner of its steps."""
         from flowengine.engines.attempts.runner import TaskRunner
 
-        return TaskRunner(self.compiled)
+        return TaskRunner(self.compiled, in_memory=self._in_memory)
 
     @cached_property
     def ruled(self) -> frozenset[int]:
@@ -83,10 +85,12 @@ class LinkedFlows:
 
     Args:
         store: Contains the compiled flows.
+        in_memory: Whether nothing in it outlives this process.
     """
 
-    def __init__(self, store: FlowPort) -> None:
+    def __init__(self, store: FlowPort, *, in_memory: bool = False) -> None:
         self._store = store
+        self._in_memory = in_memory
         self._flows: dict[str, LinkedFlow] = {}
 
     def by_hash(self, hash: str) -> LinkedFlow:
@@ -95,7 +99,7 @@ class LinkedFlows:
         if linked is None:
             compiled = unpack_flow(self._store.get_flow(hash), hash)
             with Sound(f"flow {hash}"):
-                linked = LinkedFlow(compiled, hash)
+                linked = LinkedFlow(compiled, hash, in_memory=self._in_memory)
             self._flows[hash] = linked
         return linked
 
@@ -106,7 +110,8 @@ class LinkedFlows:
         linked = self._flows.get(hash)
         if linked is None:
             self._store.put_flow(hash, pack(compiled))
-            linked = self._flows[hash] = LinkedFlow(compiled, hash)
+            linked = LinkedFlow(compiled, hash, in_memory=self._in_memory)
+            self._flows[hash] = linked
         return linked
 
     def forget(self) -> None:

@@ -26,8 +26,8 @@ Notice: TypeAlias = Consult | Preview | Send | ReleaseRegion | Notify
 class Carrier(ABC):
     """Carries out the commands of executions, after their events are recorded."""
 
-    on_update: Callable[[Update], None]
-    """Receives updates for subscribers. Only drivers with subscribers have it."""
+    on_update: Callable[..., None]
+    """Receives updates for subscribers, one or several. Only drivers with subscribers have it."""
 
     @abstractmethod
     def begin_attempt(self, execution: Execution, run: Run) -> bool:
@@ -65,19 +65,22 @@ class Carrier(ABC):
                 self.tell(execution, command)
 
 
-def report(tell: Callable[[Update], None], execution: Execution, news: Told) -> None:
+def report(tell: Callable[..., None], execution: Execution, news: Told) -> None:
     """Report events that are recorded, the steps that they concern, and the waits."""
-    for seq, event, address, why in news.entries:
-        tell(Update(execution.id, "event", entry_view(seq, event, address, why)))
-    for step in news.steps:
-        tell(Update(execution.id, "step", None, step))
+    id = execution.id
+    updates = [
+        Update(id, "event", entry_view(seq, event, address, why))
+        for seq, event, address, why in news.entries
+    ]
+    updates += [Update(id, "step", None, step) for step in news.steps]
     flow = execution.context.flow
     for record, how in news.waits:
         if how is None and record["id"] not in execution.waits:
             continue  # it was closed before it could be answered
         if how is None and _may_settle(execution, record["id"]):
             continue  # it is reported if the attempt ends without an outcome
-        tell(Update(execution.id, "wait", wait_view(execution.id, flow, record, how)))
+        updates.append(Update(id, "wait", wait_view(id, flow, record, how)))
+    tell(*updates)
 
 
 def notification(execution: Execution, notify: Notify) -> Update:

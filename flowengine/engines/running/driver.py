@@ -436,7 +436,7 @@ class Driver(Carrier):
             self.post(execution, self._begin_detached(execution, run))
         elif context.environments or context.missing or (call := runner.quick(run.step)) is None:
             self.start(execution, run)
-        elif is_open and not execution.queue and runner.pure(run.step) is not None:
+        elif is_open and not execution.queue and runner.ahead(run.step) is not None:
             execution.commands.appendleft(run)
             self.look(execution)  # runs ahead in the next turn
             return False

@@ -1,4 +1,4 @@
-"""Quick steps, which run synchronously. Pure ones run before earlier results are on disk."""
+"""Quick steps, which run synchronously, some of them before earlier results are on disk."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
 
 
 def may_run_ahead(host: Host, execution: Execution) -> bool:
-    """Return whether the next command runs a quick step that is pure."""
+    """Return whether the next command runs a quick step that may run ahead of its commit."""
     commands = execution.commands
     if not commands or execution.context.environments or execution.context.missing:
         return False
     command = commands[0]
-    if not isinstance(command, Run) or execution.linked.runner.pure(command.step) is None:
+    if not isinstance(command, Run) or execution.linked.runner.ahead(command.step) is None:
         return False
     return host.is_open(command, execution)
 
 
 def run_ahead(host: Host, execution: Execution, until: float) -> None:
-    """Run pure quick steps one after the other, and commit all their results at once.
+    """Run quick steps one after the other whose results are then committed at once.
 
     The result of a step is applied, and the next step starts, before it is on disk. If the process
-    dies, they run again, which is safe because they have no side effects. Nothing else may be
-    uncommitted in that time. The result of a step with side effects is on disk before anything else
-    runs.
+    dies, they run again, which is safe because they are pure. In memory, only an interrupt lets
+    them run again, which is safe for idempotent steps too. Nothing else may be uncommitted in that
+    time. The result of any other step is stored before anything else runs.
 
     Args:
         host: Shared context of the executions.
         execution: All its events are on disk.
         until: When to stop.
     """
-    commands, pure = execution.commands, execution.linked.runner.pure
+    commands, ahead = execution.commands, execution.linked.runner.ahead
     runs = run_heard if is_heard() else run_quick
     is_time = False
     while commands and not is_time:
         results = []
         while commands and not is_time:
             command = commands[0]
-            if type(command) is not Run or (call := pure(command.step)) is None:
+            if type(command) is not Run or (call := ahead(command.step)) is None:
                 break
             if command.approved is not None or command.step in execution.linked.ruled:
                 break  # it requires a check right before it runs

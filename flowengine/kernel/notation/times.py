@@ -106,16 +106,17 @@ def format_time(at: int) -> str:
     Returns:
         For example `2026-11-25T09:14:02Z`.
     """
-    seconds, ms = divmod(at, 1000)
-    days, second = divmod(seconds, 86_400)
-    hour, rest = divmod(second, 3600)
-    text = f"{_date(days)}T{hour:02d}:{rest // 60:02d}:{rest % 60:02d}"
+    text, ms = _second(at // 1000), at % 1000
     return f"{text}.{ms:03d}Z" if ms else f"{text}Z"
 
 
 @lru_cache(maxsize=64)
-def _date(days: int) -> str:
-    return "{:04d}-{:02d}-{:02d}".format(*civil(days))
+def _second(seconds: int) -> str:
+    """Return a second as text, without a zone. The events of one second follow each other."""
+    days, second = divmod(seconds, 86_400)
+    hour, rest = divmod(second, 3600)
+    date = "{:04d}-{:02d}-{:02d}".format(*civil(days))
+    return f"{date}T{hour:02d}:{rest // 60:02d}:{rest % 60:02d}"
 
 
 def civil(days: int) -> tuple[int, int, int]:
