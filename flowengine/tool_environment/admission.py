@@ -16,7 +16,6 @@ from flowengine.sdk.tool_calls import (
 from flowengine.sdk.validation_messages import faults
 from flowengine.tool_environment.call import AdmittedCall, digest_of
 from flowengine.tool_environment.errors import CallError
-from flowengine.tool_environment.parameters import ArrivingArguments
 from flowengine.tool_environment.results import response_of
 
 if TYPE_CHECKING:
@@ -28,12 +27,10 @@ class Admission:
 
     Args:
         parts: The environment's parts.
-        environment: The environment, for the tools.
     """
 
-    def __init__(self, parts: EnvironmentParts, environment: Any) -> None:
+    def __init__(self, parts: EnvironmentParts) -> None:
         self._parts = parts
-        self._environment = environment
 
     async def admit(self, given: Any) -> AdmittedCall | EnvironmentResponse:
         """Return a new or known call, or an error response."""
@@ -54,14 +51,12 @@ class Admission:
         if call is None:
             return None
         if call.tool == made.tool_name:
-            if call.is_loading and call.arriving is not None:
+            if call.is_loading:
                 # Without arguments, it stands for those that have arrived.
-                call.arriving.update(made.args or None, None, is_final=True)
+                call.update(made.args or None, is_final=True)
                 return call
-            if digest_of(call.args) == digest_of(made.args):
+            if digest_of(call.args) == digest_of(made.args) or call.replace(made.args):
                 return call
-        if call.may_change:
-            return None
         return error_response(call, "duplicate_call", "another call has this id already")
 
     async def take(self, made: ToolCall) -> AdmittedCall | EnvironmentResponse:
@@ -72,28 +67,18 @@ class Admission:
             return self._unknown(made)
         call = AdmittedCall(made, parts.feed, parts.lock)
         call.definition = definition
-        call.instance = self._parts.registry.clone_tool(made.tool_name)
-        if call.instance is None:
-            return self._unknown(made)
-        call.instance.environment = self._environment
-        call.arriving = ArrivingArguments(call)
+        call.instance = parts.registry.clone_tool(made.tool_name)
         with parts.lock:  # another thread may have registered the same call
-            there = parts.calls.get(call.id)
-            is_first = there is None or there.may_change
+            is_first = call.id not in parts.calls
             if is_first:
                 parts.remember(call)
         if not is_first:
             return self._known(made) or await self.take(made)
-        if there is not None:
-            call.number = there.number + 1
-            await there.withdrawn()
         call.move("call_registered", call=call.view())
         return call
 
     def _made_before(self, made: ToolCall) -> EnvironmentResponse | None:
         """Reject a call that differs from the one that an earlier process made with this id."""
-        if made.tool_call_id in self._parts.calls:  # it was only submitted for approval
-            return None
         kept = self._parts.journal.find(made.tool_call_id)
         if kept is None or (kept["tool"], kept["digest"]) == (made.tool_name, digest_of(made.args)):
             return None
@@ -111,12 +96,6 @@ class Admission:
             f"there is no tool '{made.tool_name}'{hint}{known}",
             "unknown_tool",
         )
-
-
-def finalise(call: AdmittedCall) -> None:
-    """Make the arguments of a call final, if they are not yet."""
-    if call.is_loading and call.arriving is not None:
-        call.arriving.update(call.args, None, is_final=True)
 
 
 def validated(call: Any) -> ToolCall:

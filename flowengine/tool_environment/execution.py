@@ -21,7 +21,7 @@ from flowengine.sdk.tool_calls import Ran, ToolResult
 from flowengine.sdk.tool_limits import largest_result
 from flowengine.sdk.user_code import CodeOutcome, bounded, contained, is_coroutine_function, within
 from flowengine.sdk.user_code import call as call_plugin
-from flowengine.tool_environment.abort import Aborted
+from flowengine.tool_environment.abort import Aborted, AbortSignal
 from flowengine.tool_environment.call import AdmittedCall, current
 from flowengine.tool_environment.context import ProgressReports, ToolContext
 from flowengine.tool_environment.results import (
@@ -129,7 +129,7 @@ async def _run(
     context = ToolContext(
         tool_call_id=call.id,
         execution_id=parts.execution_id,
-        signal=call.controller.signal,
+        signal=AbortSignal(call.stopped),
         produced=call.produced,
         parallel=call.options.supports_parallel_execution,
         state=parts.state_of(call.tool),

@@ -98,7 +98,7 @@ class CallJournal:
         Args:
             call: Id of the call.
         """
-        return self._find(call, 0)[1] if self.is_kept else None
+        return self._find(call)[1] if self.is_kept else None
 
     async def make(
         self,
@@ -242,11 +242,9 @@ class CallJournal:
 
     def _kept(self, call: AdmittedCall) -> tuple[str, Mapping[str, Any] | None]:
         """Return the execution id of a call, and the inputs if the execution exists."""
-        if self.is_kept:
-            return self._find(call.id, call.number)
-        return self._id(call.id, call.number), None
+        return self._find(call.id) if self.is_kept else (self._id(call.id, 0), None)
 
-    def _find(self, call: str, number: int) -> tuple[str, Mapping[str, Any] | None]:
+    def _find(self, call: str) -> tuple[str, Mapping[str, Any] | None]:
         """Return the execution id of a call, and the inputs if the execution exists.
 
         An execution that was cancelled before the tool started does not count, so the call can be
@@ -254,8 +252,8 @@ class CallJournal:
 
         Args:
             call: Id of the call.
-            number: Number of its first execution that may count.
         """
+        number = 0
         while True:
             id = self._id(call, number)
             try:

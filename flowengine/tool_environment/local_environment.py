@@ -18,7 +18,6 @@ from flowengine.secrets import Secrets
 from flowengine.tool_environment.admission import (
     Admission,
     error_response,
-    finalise,
     validated,
 )
 from flowengine.tool_environment.authority import Callback, CallbackAuthority, check_callback
@@ -111,7 +110,7 @@ class LocalEnvironment(BaseEnvironment):
             self._parts, lambda: self.authority, self._has_client, auto_approve, may_decide
         )
         self._pipeline = CallPipeline(self._parts, self._questions)
-        self._admission = Admission(self._parts, self)
+        self._admission = Admission(self._parts)
         self._closed = False
         self._following: ClientTask | None = None
 
@@ -277,9 +276,7 @@ class LocalEnvironment(BaseEnvironment):
         running = self._parts.calls.get(call_id)
         if running is None:
             raise CallError("unknown_call", f"no call '{call_id}' is registered")
-        if running.arriving is None:
-            raise CallError("late_update", f"call '{call_id}' has ended")
-        running.arriving.update(None if text is not None else args, text, is_final=is_final)
+        running.update(args, text, is_final=is_final)
         return running.view()
 
     # Approval and execution
@@ -301,7 +298,7 @@ class LocalEnvironment(BaseEnvironment):
             return taken
         if taken.started:
             return error_response(taken, "duplicate_call", "the call has begun already")
-        finalise(taken)
+        taken.finish()
         return await self._pipeline.approve(taken)
 
     async def execute_tool(self, call: ToolCall | Mapping[str, Any] | str) -> EnvironmentResponse:
@@ -324,8 +321,8 @@ class LocalEnvironment(BaseEnvironment):
             return taken
         if not taken.take_up():
             return await asyncio.shield(asyncio.wrap_future(taken.response))
-        finalise(taken)
-        running = self._pipeline.start(taken)
+        taken.finish()
+        running = asyncio.ensure_future(self._pipeline.run(taken))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -394,9 +391,9 @@ class LocalEnvironment(BaseEnvironment):
         for call in calls:
             call.halt("aborted")
         for call in calls:
-            if call.work is not None:
+            if call.started:
                 await asyncio.shield(asyncio.wrap_future(call.response))
-            elif not call.response.done():
+            else:
                 self._pipeline.abandon(call)
         loop = asyncio.get_running_loop()
         while here := {task for task in parts.background if task.get_loop() is loop}:

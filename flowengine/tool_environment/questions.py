@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
@@ -17,7 +16,7 @@ from flowengine.tool_environment.authority import (
     no,
     parse_decision,
 )
-from flowengine.tool_environment.call import AdmittedCall
+from flowengine.tool_environment.call import AdmittedCall, lasting
 from flowengine.tool_environment.errors import DecisionError
 from flowengine.tool_environment.signatures import ArgumentFault
 from flowengine.tool_environment.tools import ToolOptions
@@ -75,7 +74,7 @@ class Questions:
     async def ask(
         self, call: AdmittedCall, asked: ToolCall, preview: Awaitable[Shown]
     ) -> EnvironmentResponse:
-        """Request a decision about a call, and wait for it and until the call is made.
+        """Request a decision about a call, unless there is one already.
 
         Args:
             call: The call.
@@ -85,10 +84,8 @@ class Questions:
         Returns:
             The decision for the engine. It is deferred if the call must stop.
         """
-        decision = await self._decision(call, preview)
+        decision = call.decision or await self.decision(call, preview)
         if decision is None:
-            return EnvironmentResponse(result=_DEFERRED)
-        if call.submitted is not None and not await call.submitted.is_made(call, decision):
             return EnvironmentResponse(result=_DEFERRED)
         call.decision = decision
         fields = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
@@ -100,26 +97,33 @@ class Questions:
         if decision is not None:
             call.refusal = f"the decision of {decision.by} is not valid: {error.message}"
 
-    async def _decision(
+    async def decision(
         self, call: AdmittedCall, preview: Awaitable[Shown]
     ) -> ApprovalResponse | None:
-        """Return the first decision about a call. None: the call must stop."""
-        assert call.definition is not None
-        question: Future[ApprovalResponse] = Future()
-        question.set_running_or_notify_cancel()  # prevents cancellation by a waiting task
-        call.question = question
-        call.move("approval", call=call.view(), asked=True, tool=call.definition.metadata())
-        asking = asyncio.ensure_future(self._ask_authority(call, preview))
+        """Return the first decision about a call. None: the call must stop.
+
+        Args:
+            call: The call.
+            preview: Its preview, which is being computed.
+        """
+        question, asking = call.question, None
+        if question is None:
+            assert call.definition is not None
+            question = call.question = lasting()
+            call.move("approval", call=call.view(), asked=True, tool=call.definition.metadata())
+            asking = asyncio.ensure_future(self._ask_authority(call, preview))
         waiting = asyncio.wrap_future(question)
         try:
             if not await call.unless_stopped(waiting):
                 return None
         finally:
-            with self._parts.lock:
-                call.question = None
-            asking.cancel()
             waiting.cancel()
-        self._tell(call, question.result())
+            if asking is not None:
+                call.decide(_DEFERRED)
+                call.question = None
+                asking.cancel()
+        if asking is not None:
+            self._tell(call, question.result())
         return question.result()
 
     def _approves_itself(self, authority: CallbackAuthority, options: ToolOptions) -> bool:
@@ -154,7 +158,8 @@ class Questions:
                 decision = no(f"the authority's answer was refused: {error.message}")
         if decision.decision == "defer":
             call.tell("deferred")
-            return
+            if call.started:  # otherwise it is requested again when the call is made
+                return
         by = decision.by or type(authority).__name__
         call.decide(decision.model_copy(update={"by": by}))
 

@@ -209,6 +209,7 @@ class InstanceRegistry:
         if live is None:
             return None
         clone = live.definition.make()
+        clone.environment = self._environment
         for key, value in live.prepared.items():
             setattr(clone, key, value)
         return clone

@@ -277,6 +277,42 @@ def test_other_arguments_under_an_old_grant_are_asked_about_anew(kept: bool) -> 
     run(main())
 
 
+def test_what_is_submitted_for_approval_is_decided_here_or_when_it_is_made() -> None:
+    @tool(preview=lambda args: f"+{args['text']}")
+    def put(text: str) -> str:
+        """Put the text."""
+        return text
+
+    async def main() -> None:
+        asked = Asked({"approved": False, "decision": "defer"})
+        async with await made(put, callback=asked) as env:
+            one = call("put", "1", text="a")
+            decision = (await env.approve_tool(one)).result
+            assert isinstance(decision, ApprovalResponse)
+            assert (decision.decision, env.questions()) == ("defer", [])
+            assert asked.calls[0].preview == "+a"
+            env.clear_tool_approval_callback()
+            env.set_client(MemoryClient())
+            submitted = asyncio.ensure_future(env.approve_tool(one))
+            await until(env.questions)
+            other = await env.execute_tool(call("put", "1", text="b"))
+            assert other.error is not None
+            assert other.error.code == "duplicate_call"  # the question is about other arguments
+            running = asyncio.ensure_future(env.execute_tool(one))
+            env.decide("1", {"approved": True, "feedback": "fine"})
+            decision = (await submitted).result
+            assert isinstance(decision, ApprovalResponse)
+            assert decision.feedback == "fine"
+            assert (await running).status == "ok"
+            waiting = asyncio.ensure_future(env.approve_tool(call("put", "2", text="a")))
+            await until(env.questions)
+            assert env.abort_call("2")
+            assert (await waiting).status == "aborted"
+            assert (await env.execute_tool(call("put", "2", text="a"))).status == "aborted"
+
+    run(main())
+
+
 def test_a_call_that_cannot_run_is_refused_before_anybody_is_asked_to_approve_it() -> None:
     async def main() -> None:
         asked = Asked()

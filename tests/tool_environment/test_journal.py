@@ -11,7 +11,6 @@ import pytest
 
 from flowengine import Engine
 from flowengine.tool_environment import (
-    ApprovalResponse,
     LocalEnvironment,
     ToolContext,
     ToolResult,
@@ -296,31 +295,7 @@ def test_approvers_of_a_process_are_asked_though_another_one_waits_for_its_own(
     run(main())
 
 
-@pytest.mark.parametrize("aborted", [False, True])
-def test_a_call_that_was_only_submitted_does_not_run_whoever_approves_it(
-    aborted: bool, tmp_path: Path
-) -> None:
-    async def main() -> None:
-        count, asked, one = Counting(tmp_path), Asked(DEFER), call("count", "1")
-        with Engine(tmp_path / "calls") as engine, Engine(tmp_path / "calls") as elsewhere:
-            async with await made(count.tool, callback=asked, engine=engine) as env:
-                submitted = asyncio.ensure_future(env.approve_tool(one))
-                await until(env.questions)
-                [wait] = elsewhere.waits().items
-                await elsewhere.approve_async(wait["id"], comment="fine")
-                decision = (await submitted).result
-                assert isinstance(decision, ApprovalResponse)
-                assert (decision.approved, decision.feedback, count.n) == (True, "fine", 0)
-                assert not aborted or env.abort_call("1")
-                response = await env.execute_tool(one)
-                assert response.status == ("aborted" if aborted else "ok")
-                assert (response.ran, count.n) == (("no", 0) if aborted else ("yes", 1))
-                assert len(asked.calls) == 1
-
-    run(main())
-
-
-def test_what_was_approved_on_a_loop_that_has_ended_is_asked_about_anew(tmp_path: Path) -> None:
+def test_what_was_approved_on_a_loop_that_has_ended_runs_on_another_one(tmp_path: Path) -> None:
     count, asked, env, one = Counting(tmp_path), Asked(), LocalEnvironment(), call("count", "1")
     env.register_tool_approval_callback(asked)
     run(env.register_tool(count.tool))
@@ -328,7 +303,7 @@ def test_what_was_approved_on_a_loop_that_has_ended_is_asked_about_anew(tmp_path
     assert run(env.approve_tool(one)).error is None
     assert count.n == 0
     assert run(env.execute_tool(one)).status == "ok"
-    assert (count.n, len(asked.calls)) == (1, 2)
+    assert (count.n, len(asked.calls)) == (1, 1)
     run(env.dispose())
 
 

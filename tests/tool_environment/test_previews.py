@@ -69,7 +69,7 @@ def test_approvers_in_other_processes_see_it_with_secrets_masked(
         with Engine(None) as engine:
             source = with_preview(lambda args: f"+{args['text']} by c4n4ry")
             async with await made(source, engine=engine, execution_id="x", **options) as env:
-                working = asyncio.ensure_future(env.approve_tool(call("put", text="hello")))
+                working = asyncio.ensure_future(env.execute_tool(call("put", text="hello")))
                 await until(lambda: defer.calls)
                 [wait] = engine.waits().items
                 assert wait["preview"] == defer.calls[0].preview == "+hello by ***"
