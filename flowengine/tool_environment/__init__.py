@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from flowengine.tool_environment.abort import Aborted, AbortSignal
     from flowengine.tool_environment.agent_functions import through
     from flowengine.tool_environment.authority import CallbackAuthority
-    from flowengine.tool_environment.clients import EnvironmentClient, Link, MemoryClient
+    from flowengine.tool_environment.clients import Link, MemoryClient
     from flowengine.tool_environment.context import ToolContext
     from flowengine.tool_environment.errors import (
         CallError,
@@ -65,7 +65,7 @@ _HOMES = {
     "abort": ("AbortSignal", "Aborted"),
     "agent_functions": ("through",),
     "authority": ("CallbackAuthority",),
-    "clients": ("EnvironmentClient", "Link", "MemoryClient"),
+    "clients": ("Link", "MemoryClient"),
     "context": ("ToolContext",),
     "errors": (
         "CallError",
@@ -98,7 +98,6 @@ __all__ = [
     "Client",
     "DecisionError",
     "Environment",
-    "EnvironmentClient",
     "EnvironmentResponse",
     "Image",
     "InstanceRegistry",

@@ -79,7 +79,7 @@ class Admission:
 
     def _made_before(self, made: ToolCall) -> EnvironmentResponse | None:
         """Reject a call that differs from the one that an earlier process made with this id."""
-        kept = self._parts.journal.find(made.tool_call_id)
+        kept = self._parts.journal.find(made.tool_call_id)[1]
         if kept is None or (kept["tool"], kept["digest"]) == (made.tool_name, digest_of(made.args)):
             return None
         why = "another call has this id already"

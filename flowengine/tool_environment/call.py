@@ -12,13 +12,14 @@ from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
+from flowengine.sdk.coroutines import lasting
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from flowengine.tool_environment.feed import Feed
 from flowengine.tool_environment.parameters import ArrivingCall
 from flowengine.tool_environment.turns import Turns
 
 if TYPE_CHECKING:
-    from flowengine.tool_environment.tools import ToolDefinition, ToolOptions
+    from flowengine.tool_environment.tools import Tool, ToolDefinition
 
 Stop = Literal["aborted", "timed_out"]
 
@@ -69,7 +70,7 @@ class AdmittedCall(ArrivingCall):
         self._lock = lock
 
     @property
-    def options(self) -> ToolOptions:
+    def options(self) -> Tool:
         """The options of its tool."""
         assert self.definition is not None
         return self.definition.options
@@ -168,13 +169,6 @@ class AdmittedCall(ArrivingCall):
                 return False
             question.set_result(decision)
             return True
-
-
-def lasting() -> Future[Any]:
-    """Return a future that a task that waits for it cannot cancel."""
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-    return future
 
 
 def digest_of(args: Any) -> str:

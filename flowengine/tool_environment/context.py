@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-from flowengine.sdk import Processes
+from flowengine.sdk import Processes, StepContext
 from flowengine.tool_environment.abort import AbortSignal
 from flowengine.tool_environment.state import ToolState
 
@@ -94,7 +94,7 @@ class ToolContext:
         parallel: bool,
         state: ToolState,
         resources: Mapping[str, Any],
-        processes: Callable[[], Processes],
+        step: StepContext,
         progress: ProgressReports,
     ) -> None:
         self._produced = produced
@@ -106,12 +106,12 @@ class ToolContext:
         self.parallel = parallel
         self.state = state
         self.resources = resources
-        self._make_processes = processes
+        self._step = step
 
     @cached_property
     def processes(self) -> Processes:
         """Runs programs, which end with the call, together with their child processes."""
-        return self._make_processes()
+        return self._step.processes
 
     def report(self, what: Any) -> None:
         """Report progress to clients. The rate of reports is unlimited.

@@ -178,11 +178,11 @@ class LocalEnvironment(BaseEnvironment):
             check_callback(start, 1, "the start callback")
         if end is not None:
             check_callback(end, 2, "the end callback")
-        self._parts.callbacks.start, self._parts.callbacks.end = start, end
+        self._parts.callbacks = {"start": start, "end": end}
 
     def clear_execute_callback(self) -> None:
         """Remove the functions called before and after calls."""
-        self._parts.callbacks.start = self._parts.callbacks.end = None
+        self._parts.callbacks = {}
 
     def register_observer(self, observer: Any) -> None:
         """Add an observer under its own name.

@@ -11,7 +11,7 @@ from flowengine.sdk.tool_calls import ToolCall
 from flowengine.sdk.user_code import bounded, call
 from flowengine.tool_environment.errors import CallError
 from flowengine.tool_environment.feed import Feed
-from flowengine.tool_environment.tools import Tool
+from flowengine.tool_environment.tools import Tool, overrides
 
 PER_SECOND = 19
 """Maximum views per second while arguments arrive, plus one of the final arguments."""
@@ -176,7 +176,7 @@ class ArrivingCall:
         self._times = [*self._times[1 - PER_SECOND :], asyncio.get_running_loop().time()]
         self._shown = copy(self.args)
         self.move("parameters_updated", call=self.view())
-        if self.instance is not None and _has_view(self.instance) and not self._broken:
+        if self.instance is not None and overrides(self.instance, "load_ui") and not self._broken:
             self._views.append(self._shown)
             if self.is_shown:
                 self._showing = asyncio.ensure_future(self._show_all(self.instance))
@@ -193,11 +193,6 @@ class ArrivingCall:
             elif outcome.value is not None:
                 data, note = as_data(outcome.value)
                 self.tell("view", view=data, note=note)
-
-
-def _has_view(instance: Tool) -> bool:
-    load_ui = getattr(type(instance), "load_ui", None)
-    return load_ui is not None and load_ui is not Tool.load_ui
 
 
 def _parse(text: str) -> tuple[dict[str, Any], str | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,14 +38,6 @@ class CallBounds:
 
 
 @dataclass
-class Callbacks:
-    """Functions called before and after each call that runs."""
-
-    start: Callable[..., Any] | None = None
-    end: Callable[..., Any] | None = None
-
-
-@dataclass
 class EnvironmentParts:
     """The parts of an environment."""
 
@@ -59,7 +50,8 @@ class EnvironmentParts:
     resources: Resources
     turns: Turns
     journal: CallJournal
-    callbacks: Callbacks = field(default_factory=Callbacks)
+    callbacks: dict[str, Any] = field(default_factory=dict)
+    """The functions called at the `start` and the `end` of each call that runs."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     calls: OrderedDict[str, AdmittedCall] = field(default_factory=OrderedDict)
     background: set[asyncio.Task[Any]] = field(default_factory=set)

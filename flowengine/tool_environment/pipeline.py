@@ -18,10 +18,10 @@ from flowengine.tool_environment.execution import execute, not_begun
 from flowengine.tool_environment.journal import Function, approval_of
 from flowengine.tool_environment.observers import observe
 from flowengine.tool_environment.questions import unmasked
-from flowengine.tool_environment.registry import disposed, is_disposable
+from flowengine.tool_environment.registry import disposed
 from flowengine.tool_environment.results import response_of, result_of
 from flowengine.tool_environment.signatures import ArgumentFault
-from flowengine.tool_environment.tools import has_preview
+from flowengine.tool_environment.tools import overrides
 
 if TYPE_CHECKING:
     from flowengine.engines.results import ExecutionResult
@@ -93,7 +93,7 @@ class CallPipeline:
         parts, journal = self._parts, self._parts.journal
         call.masked = parts.mask(copy(call.args))
         decision = None
-        if journal.find(call.id) is None:
+        if journal.find(call.id)[1] is None:
             fault = self._fault(call)
             if fault is not None:
                 return result_of(call, "invalid", parts.mask(fault))
@@ -208,7 +208,7 @@ class CallPipeline:
     async def _preview(self, call: AdmittedCall) -> Shown:
         """Return the preview of a call that no execution has begun."""
         tool: Any = call.instance
-        if not has_preview(tool):
+        if not overrides(tool, "preview"):
             return Shown()
         return await computed(lambda: call_preview(tool.preview, call.masked), self._parts.mask)
 
@@ -228,7 +228,7 @@ class CallPipeline:
     def _finish(self, call: AdmittedCall, response: EnvironmentResponse) -> None:
         call.move("result", result=response.tool_result, call=call.view())
         call.respond(response)
-        if is_disposable(call.instance) or not call.is_shown:
+        if overrides(call.instance, "dispose") or not call.is_shown:
             self._parts.keep_running(self._dispose(call))
         else:
             call.forget()

@@ -7,19 +7,21 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
+from flowengine.errors import InputError
+from flowengine.sdk.coroutines import lasting
 from flowengine.sdk.previews import Shown
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
-from flowengine.sdk.user_code import contained, describe
+from flowengine.sdk.user_code import describe
 from flowengine.tool_environment.authority import (
     AUTO,
     CallbackAuthority,
     no,
-    parse_decision,
+    read_decision,
 )
-from flowengine.tool_environment.call import AdmittedCall, lasting
+from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.errors import DecisionError
 from flowengine.tool_environment.signatures import ArgumentFault
-from flowengine.tool_environment.tools import ToolOptions
+from flowengine.tool_environment.tools import Tool
 
 if TYPE_CHECKING:
     from flowengine.errors import FlowEngineError
@@ -126,7 +128,7 @@ class Questions:
             self._tell(call, question.result())
         return question.result()
 
-    def _approves_itself(self, authority: CallbackAuthority, options: ToolOptions) -> bool:
+    def _approves_itself(self, authority: CallbackAuthority, options: Tool) -> bool:
         if authority.callback is not None:
             return False
         if self._auto == "everything":
@@ -145,17 +147,16 @@ class Questions:
             return
         view = parts.shown(call)
         view.preview, view.preview_note = shown
-        outcome = await contained(authority.approve_tool(view))
-        if outcome.error is not None:
-            if isinstance(outcome.error, asyncio.CancelledError) and call.question is None:
-                return
-            decision = no(f"the authority raised {describe(outcome.error)}")
-        else:
-            try:
-                decision = parse_decision(outcome.value)
-                self._check_edit(call, decision)
-            except DecisionError as error:
-                decision = no(f"the authority's answer was refused: {error.message}")
+        what = "the authority's answer"
+        try:
+            decision = read_decision(await authority.approve_tool(view), what)
+            self._check_edit(call, decision)
+        except InputError as error:
+            decision = no(f"{what} was refused: {error.message}")
+        except BaseException as error:
+            if call.question is None:  # it is no longer needed
+                raise
+            decision = no(f"the authority raised {describe(error)}")
         if decision.decision == "defer":
             call.tell("deferred")
             if call.started:  # otherwise it is requested again when the call is made
@@ -167,18 +168,17 @@ class Questions:
         """Check edited arguments.
 
         Raises:
-            DecisionError: They do not fit the schema of the tool.
+            InputError: They do not fit the schema of the tool.
         """
         if decision.args is None:
             return
         assert call.definition is not None
         if missing := call.args.keys() - decision.args.keys():
-            why = f"args: '{min(missing)}' cannot be taken away"
-            raise DecisionError("invalid_decision", why, field="args")
+            raise InputError(f"args: '{min(missing)}' cannot be taken away", field="args")
         try:
             call.definition.signature.convert(unmasked(decision.args, call.masked, call.args))
         except ArgumentFault as error:
-            raise DecisionError("invalid_decision", f"args: {error}", field="args") from None
+            raise InputError(f"args: {error}", field="args") from None
 
     def decide(self, call_id: str, given: Any, by: str) -> None:
         """Apply a decision from outside. The first one counts.
@@ -213,8 +213,11 @@ class Questions:
             raise DecisionError("not_open", f"call '{call_id}' has no open question{how}")
         if self._may_decide is not None and not self._may_decide(by, call.view()):
             raise DecisionError("not_allowed", f"{by} may not decide about call '{call_id}'")
-        decision = parse_decision(given)
-        self._check_edit(call, decision)
+        try:
+            decision = ApprovalResponse.of(given)
+            self._check_edit(call, decision)
+        except InputError as error:
+            raise DecisionError("invalid_decision", error.message, field=error.field) from None
         if decision.decision == "defer":
             return
         if not call.decide(decision.model_copy(update={"by": by})):

@@ -7,9 +7,10 @@ import threading
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from flowengine.sdk.coroutines import lasting
 from flowengine.sdk.user_code import bounded, call, describe
 from flowengine.tool_environment.errors import RegistrationError
-from flowengine.tool_environment.tools import Tool, ToolDefinition, define
+from flowengine.tool_environment.tools import Tool, ToolDefinition, define, overrides
 
 
 class ToolRegistry:
@@ -154,8 +155,7 @@ class InstanceRegistry:
                     return name
                 under_way = self._registering.get(name)
                 if under_way is None:
-                    ended = self._registering[name] = Future()
-                    ended.set_running_or_notify_cancel()
+                    ended = self._registering[name] = lasting()
                     break
             await asyncio.wrap_future(under_way)  # then check again
         try:
@@ -174,9 +174,8 @@ class InstanceRegistry:
         instance = definition.make()
         before = dict(vars(instance))
         instance.environment = self._environment
-        init = getattr(instance, "init", None)
-        if init is not None and getattr(type(instance), "init", None) is not Tool.init:
-            outcome = await bounded(None, call(init, self._environment))
+        if overrides(instance, "init"):
+            outcome = await bounded(None, call(instance.init, self._environment))
             if outcome.error is not None:
                 why = describe(outcome.error)
                 raise RegistrationError(f"tool '{name}' was not registered: init: {why}")
@@ -238,15 +237,9 @@ class InstanceRegistry:
         return failed
 
 
-def is_disposable(instance: Any) -> bool:
-    """Return whether an instance overrides `dispose`."""
-    is_base = getattr(type(instance), "dispose", None) is Tool.dispose
-    return not is_base and hasattr(instance, "dispose")
-
-
 async def disposed(instance: Any) -> None:
-    """Call the `dispose` of an instance, if it overrides it."""
-    if is_disposable(instance):
+    """Call the `dispose` of an instance, if it has its own."""
+    if overrides(instance, "dispose"):
         await call(instance.dispose)
 
 

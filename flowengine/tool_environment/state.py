@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Mapping
 from typing import Any
 
 from flowengine.engines.attempts.serialization import copy, to_plain
@@ -11,7 +11,7 @@ from flowengine.sdk import Plain, StepError
 from flowengine.tool_environment.errors import StateError
 
 
-class ToolState(MutableMapping[str, Any]):
+class ToolState(UserDict[str, Any]):
     """A mapping from text to plain data, which is copied on every read and write.
 
     To change a nested value, read the entry, change it, and store it again.
@@ -23,48 +23,35 @@ class ToolState(MutableMapping[str, Any]):
     """
 
     def __init__(self, tool: str, values: Mapping[str, Plain], number: int) -> None:
+        super().__init__()
         self._tool = tool
-        self._values = dict(values)
+        self.data = dict(values)
         self._number = number
         self._is_changed = False
-        self._lock = threading.RLock()
 
     def to_keep(self) -> dict[str, Any] | None:
         """Return the data to store with the result of a call, or None if it is unchanged."""
-        with self._lock:
-            if not self._is_changed:
-                return None
-            self._is_changed = False
-            self._number += 1
-            return {"number": self._number, "values": dict(self._values)}
+        if not self._is_changed:
+            return None
+        self._is_changed = False
+        self._number += 1
+        return {"number": self._number, "values": dict(self.data)}
 
     def __getitem__(self, key: str) -> Any:
-        return copy(self._values[key])
+        return copy(self.data[key])
 
     def __setitem__(self, key: str, value: Any) -> None:
         if not isinstance(key, str):
             raise StateError(f"{self._tool}: the key {key!r} of ctx.state is not text")
         try:
-            plain = to_plain(value)
+            self.data[key] = to_plain(value)
         except StepError as error:
             raise StateError(
                 f"{self._tool}: ctx.state['{key}'] was not set: {error.message}",
                 hint="keep what is live in a resource, and plain data in ctx.state",
             ) from None
-        with self._lock:
-            self._values[key] = plain
-            self._is_changed = True
+        self._is_changed = True
 
     def __delitem__(self, key: str) -> None:
-        with self._lock:
-            del self._values[key]
-            self._is_changed = True
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._values))
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return f"ToolState({self._values!r})"
+        del self.data[key]
+        self._is_changed = True

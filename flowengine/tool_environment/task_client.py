@@ -15,17 +15,14 @@ from flowengine.errors import UsageError
 from flowengine.sdk import StepError
 from flowengine.tool_environment.authority import check_callback
 from flowengine.tool_environment.local_environment import LocalEnvironment
-from flowengine.tool_environment.shell_command import SHELL, command_in, execute_command
-from flowengine.tool_environment.tools import define
+from flowengine.tool_environment.shell_command import SHELL, execute_command
 
 if TYPE_CHECKING:
     from flowengine.agents import Response
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.sdk.tool_calls import ToolCall
 
-_FOLDER = "folder"
-"""Name of the managed environment of the working directory."""
-_INSIDE = "/project"
+_INSIDE = "/workspace/project"
 """Its path in the sandbox."""
 
 
@@ -86,15 +83,15 @@ class Client:
             if on_tool_approval is not None:
                 check_callback(on_tool_approval, 3, "on_tool_approval")
                 environment.register_tool_approval_callback(_asking(on_tool_approval))
-            own = [self._own(each) for each in tools]
-            for each in own:
+            given = list(tools)
+            for each in given:
                 await environment.register_tool(each)
             name = model if isinstance(model, str) else "task/model"
             agent = Agent(
                 name="task",
                 model=name,
                 instructions=instructions,
-                functions=through(environment, own),
+                functions=through(environment, given),
             )
             with ExitStack() as stack:
                 if not isinstance(model, str):
@@ -108,18 +105,14 @@ class Client:
         task = os.urandom(8).hex()
         folder = {"kind": "files", "config": {"path": str(self.cwd), "mode": "rw"}}
         folder |= {"owner_id": task, "scope": "execution"}
-        shell = {"kind": "bash", "mounts": {_INSIDE: self._manager.declare(folder)["id"]}}
+        shell = {
+            "kind": "bash",
+            "mounts": {_INSIDE: self._manager.declare(folder)["id"]},
+            "policy": {"root": _INSIDE, "confine": "cwd"},
+        }
         return LocalEnvironment(
-            manager=self._manager,
-            execution_id=task,
-            environments={_FOLDER: folder, SHELL: shell},
+            manager=self._manager, execution_id=task, environments={SHELL: shell}
         )
-
-    def _own(self, tool: Any) -> Any:
-        """Return a tool, replacing `execute_command` by one that runs in this directory."""
-        if define(tool).source is execute_command:
-            return command_in(_INSIDE, before=_FOLDER)
-        return tool
 
 
 def _asking(callback: Any) -> Any:
