@@ -20,9 +20,8 @@ from flowengine.sdk.tool_calls import Ran, ToolResult
 from flowengine.sdk.tool_limits import largest_result
 from flowengine.sdk.user_code import CodeOutcome, bounded, contained, is_coroutine_function, within
 from flowengine.sdk.user_code import call as call_plugin
-from flowengine.tool_environment.abort import Aborted, AbortSignal
 from flowengine.tool_environment.call import AdmittedCall, current
-from flowengine.tool_environment.context import ProgressReports, ToolContext
+from flowengine.tool_environment.context import Aborted, AbortSignal, ProgressReports, ToolContext
 from flowengine.tool_environment.results import content_of, error_text, result_of
 from flowengine.tool_environment.turns import Turns
 

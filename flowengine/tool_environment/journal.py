@@ -117,7 +117,7 @@ class CallJournal:
     async def make(
         self,
         call: AdmittedCall,
-        functions: Sequence[Function],
+        functions: Sequence[Function | None],
         answer: CallAnswer,
         refused: Callable[[FlowEngineError], None],
         *,

@@ -15,11 +15,7 @@ from flowengine.sdk.tool_calls import (
 )
 from flowengine.sdk.user_code import contained, describe
 from flowengine.secrets import Secrets
-from flowengine.tool_environment.admission import (
-    Admission,
-    error_response,
-    validated,
-)
+from flowengine.tool_environment.admission import admit, refusal, take, validated
 from flowengine.tool_environment.authority import Callback, CallbackAuthority, check_callback
 from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.clients import ClientTask
@@ -110,7 +106,6 @@ class LocalEnvironment(BaseEnvironment):
             self._parts, lambda: self.authority, self._has_client, auto_approve, may_decide
         )
         self._pipeline = CallPipeline(self._parts, self._questions)
-        self._admission = Admission(self._parts)
         self._closed = False
         self._following: ClientTask | None = None
 
@@ -240,11 +235,7 @@ class LocalEnvironment(BaseEnvironment):
         made = validated(call)
         if made.tool_call_id in self._parts.calls:
             raise CallError("duplicate_call", f"there is already a call '{made.tool_call_id}'")
-        taken = await self._admission.take(made)
-        if isinstance(taken, EnvironmentResponse):
-            assert taken.error is not None
-            raise CallError(taken.error.code, taken.error.message)
-        return taken.view()
+        return (await take(self._parts, made)).view()
 
     async def update_request_tool_params(
         self,
@@ -297,7 +288,8 @@ class LocalEnvironment(BaseEnvironment):
         if isinstance(taken, EnvironmentResponse):
             return taken
         if taken.started:
-            return error_response(taken, "duplicate_call", "the call has begun already")
+            error = CallError("duplicate_call", f"call '{taken.id}' has begun already")
+            return refusal(taken.view(), error)
         taken.finish()
         return await self._pipeline.approve(taken)
 
@@ -426,7 +418,10 @@ class LocalEnvironment(BaseEnvironment):
         self._check_open()
         if self._following is not None:
             self._following.start()
-        return await self._admission.admit(given)
+        try:
+            return await admit(self._parts, given)
+        except CallError as error:
+            return refusal(given, error)
 
     def _open_calls(self) -> list[AdmittedCall]:
         with self._parts.lock:

@@ -11,12 +11,12 @@ from typing import Any
 from flowengine.sdk.tool_calls import ToolCall
 from flowengine.secrets import Secrets
 from flowengine.tool_environment.call import AdmittedCall
+from flowengine.tool_environment.context import ToolState
 from flowengine.tool_environment.feed import Feed
 from flowengine.tool_environment.journal import CallJournal
 from flowengine.tool_environment.observers import Observers
 from flowengine.tool_environment.registry import InstanceRegistry
 from flowengine.tool_environment.resources import Resources
-from flowengine.tool_environment.state import ToolState
 from flowengine.tool_environment.turns import Turns
 
 REMEMBERED = 10_000

@@ -115,7 +115,7 @@ class CallPipeline:
 
     # The steps of its execution
 
-    def _functions(self, call: AdmittedCall) -> tuple[Function, Function, Function]:
+    def _functions(self, call: AdmittedCall) -> tuple[Function, Function, Function | None]:
         """Return the functions of the call, with only plain data as input and output."""
 
         async def run(*, step_of_call: StepContext, **given: Any) -> dict[str, Any]:
@@ -124,11 +124,7 @@ class CallPipeline:
         async def tell(*, result: Any) -> dict[str, Any]:
             return await self._observe(call, result)
 
-        def preview(args: dict[str, Any]) -> Any:
-            assert call.instance is not None
-            return call_preview(call.instance.preview, args)
-
-        return run, tell, preview
+        return run, tell, getattr(call.instance, "preview", None)
 
     async def _run(
         self, call: AdmittedCall, step: StepContext, given: dict[str, Any]

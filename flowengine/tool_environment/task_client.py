@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -20,7 +20,6 @@ from flowengine.tool_environment.shell_command import SHELL, execute_command
 if TYPE_CHECKING:
     from flowengine.agents import Response
     from flowengine.execution_environment import EnvironmentManager
-    from flowengine.sdk.tool_calls import ToolCall
 
 _INSIDE = "/workspace/project"
 """Its path in the sandbox."""
@@ -82,7 +81,9 @@ class Client:
         async with self._environment() as environment:
             if on_tool_approval is not None:
                 check_callback(on_tool_approval, 3, "on_tool_approval")
-                environment.register_tool_approval_callback(_asking(on_tool_approval))
+                environment.register_tool_approval_callback(
+                    lambda call: on_tool_approval(call.tool_name, call.tool_call_id, call.args)
+                )
             given = list(tools)
             for each in given:
                 await environment.register_tool(each)
@@ -93,11 +94,11 @@ class Client:
                 instructions=instructions,
                 functions=through(environment, given),
             )
-            with ExitStack() as stack:
-                if not isinstance(model, str):
-                    stack.enter_context(using(_WithKey(model, api_key)))
-                elif api_key is not None:
-                    stack.enter_context(using(_WithKey(resolve(model), api_key)))
+            called: AbstractContextManager[Any] = nullcontext()
+            if not isinstance(model, str) or api_key is not None:
+                found = resolve(model) if isinstance(model, str) else model
+                called = using(_WithKey(found, api_key))
+            with called:
                 messages = [{"role": "user", "content": task}]
                 return await Runner().run_async(agent, messages, max_turns=max_turns)
 
@@ -113,19 +114,6 @@ class Client:
         return LocalEnvironment(
             manager=self._manager, execution_id=task, environments={SHELL: shell}
         )
-
-
-def _asking(callback: Any) -> Any:
-    """Return an approval callback that passes on name, id and arguments."""
-    from flowengine.sdk.user_code import is_coroutine_function
-
-    def ask(call: ToolCall) -> Any:
-        return callback(call.tool_name, call.tool_call_id, call.args)
-
-    async def ask_async(call: ToolCall) -> Any:
-        return await callback(call.tool_name, call.tool_call_id, call.args)
-
-    return ask_async if is_coroutine_function(callback) else ask
 
 
 class _WithKey:

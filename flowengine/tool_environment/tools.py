@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from flowengine.agents.agent_as_tool import AgentAsTool
 from flowengine.argument_checks import check_keywords
-from flowengine.sdk import Effect
+from flowengine.sdk import Effect, ToolError
 from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.live_signature import name_of
 from flowengine.sdk.tool_limits import largest_result
@@ -218,10 +218,8 @@ def define(source: Any) -> ToolDefinition:
     if isinstance(source, ToolDefinition):
         return source
     if isinstance(source, AgentAsTool):
-        from flowengine.tool_environment.agent_tools import asking
-
         described = source.description or f"Asks {source.agent.name}, who answers."
-        ask = tool(name=source.name, description=described)(asking(source))
+        ask = tool(name=source.name, description=described)(_asking(source))
         return replace(define(ask), source=source)
     if callable(source) and not isinstance(source, type) and not hasattr(source, "execute"):
         name = _marks(source).get("name")
@@ -241,6 +239,31 @@ def define(source: Any) -> ToolDefinition:
         make, bound = _copier(source), execute
     name = getattr(source, "name", "") or _snake(kind.__name__)
     return _defined(source, source, make, bound, name)
+
+
+def _asking(source: AgentAsTool) -> Callable[..., Any]:
+    """Return the function of an agent that is a tool.
+
+    Args:
+        source: The result of `Agent.as_tool`.
+    """
+
+    async def ask(prompt: str) -> Any:
+        """Ask the agent.
+
+        Args:
+            prompt: The request, with all necessary information.
+        """
+        from flowengine.metachain import Runner
+
+        agent: Any = source.agent
+        response = await Runner().run_async(agent, prompt, max_turns=source.max_turns)
+        if response.termination == "resolved":
+            return response.result
+        why = response.reason or response.termination or "it waits for a decision"
+        raise ToolError(f"{agent.name} has no answer: {why}", retryable=False)
+
+    return ask
 
 
 def _made(kind: type) -> Any:
