@@ -38,7 +38,7 @@ class Link:
     def __init__(self, environment: Followed) -> None:
         self._environment = environment
 
-    def texts(self, after: int = 0) -> AsyncIterator[str]:
+    def texts(self, after: float = 0) -> AsyncIterator[str]:
         """Yield messages as JSON texts, as they arrive.
 
         Args:
@@ -54,10 +54,6 @@ class Link:
         """
         async for text in self.texts(after):
             yield json.loads(text)
-
-    async def closed(self) -> None:
-        """Wait until no further messages can arrive."""
-        await self._environment.feed.until_closed()
 
     def receive(self, message: Any, by: str = "client") -> dict[str, Any]:
         """Process a message from the client, and return the answer to it.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import math
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -28,8 +27,6 @@ LARGEST = 8 * 1024 * 1024
 """Maximum characters of all stored messages."""
 LONGEST_TEXT = 64 * 1024
 """Maximum characters of one text in a message. The middle of a longer text is left out."""
-_NEVER = math.inf
-"""Greater than the number of any message."""
 
 
 class _Kept(NamedTuple):
@@ -125,11 +122,6 @@ class Feed:
                     break
                 yield kept.text
                 after = kept.number
-
-    async def until_closed(self) -> None:
-        """Wait until the feed is closed."""
-        async for _ in self.follow(_NEVER):
-            pass
 
     def _oldest(self) -> int:
         with self._lock:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
+import math
 import secrets
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -117,11 +119,13 @@ class WebSocketClient:
             ping_interval=_PING,
             close_timeout=_CLOSE,
             max_size=_LARGEST,
+            logger=logging.Logger("websocket", logging.CRITICAL),  # silent about the refused
         ) as server:
             host, port = server.sockets[0].getsockname()[:2]
             self._url = f"ws://{host}:{port}/"
             self._listening.set()
-            await link.closed()
+            async for _ in link.texts(after=math.inf):  # until there are no more
+                pass
             leaving = [asyncio.ensure_future(each.wait_closed()) for each in server.connections]
             if leaving:  # they read the last messages
                 await asyncio.wait(leaving, timeout=_CLOSE)
