@@ -390,8 +390,8 @@ class LocalEnvironment(BaseEnvironment):
         loop = asyncio.get_running_loop()
         while here := {task for task in parts.background if task.get_loop() is loop}:
             await asyncio.wait(here)
-        for failed in await self.registry.dispose_all(parts.bounds.dispose):
-            parts.warn("dispose", f"dispose of tool '{failed.tool}': {failed.error}")
+        for tool, error in (await self.registry.dispose_all(parts.bounds.dispose)).items():
+            parts.warn("dispose", f"dispose of tool '{tool}': {error}")
         closing = await contained(parts.resources.close())
         if closing.error is not None:
             parts.warn("resources", describe(closing.error))

@@ -65,7 +65,10 @@ class Questions:
         if options.approval == "none":
             decision = ApprovalResponse(approved=True, by=BY_TOOL)
         elif isinstance(authority, CallbackAuthority) and self._approves_itself(authority, options):
-            self._warn_of_auto()
+            if not self._warned:
+                self._warned = True
+                why = "calls are approved without a question: no approval callback is registered"
+                self._parts.warn("auto_approval", why)
             decision = ApprovalResponse(approved=True, by=AUTO)
         else:
             return None
@@ -232,14 +235,6 @@ class Questions:
             args=decision.args,
             auto_approve=self._auto if decision.by == AUTO else None,
         )
-
-    def _warn_of_auto(self) -> None:
-        if not self._warned:
-            self._warned = True
-            self._parts.warn(
-                "auto_approval",
-                "calls are approved without a question: no approval callback is registered",
-            )
 
 
 _DEFERRED = ApprovalResponse(approved=False, decision="defer")

@@ -85,13 +85,6 @@ def check_free(there: ToolDefinition | None, definition: ToolDefinition, *, repl
         )
 
 
-class NotDisposed(NamedTuple):
-    """A tool whose `dispose` failed."""
-
-    tool: str
-    error: str
-
-
 class RegisteredTool(NamedTuple):
     """A tool registered in an environment."""
 
@@ -217,23 +210,23 @@ class InstanceRegistry:
         """Return metadata of each registered tool as plain data."""
         return [live.definition.metadata() for live in list(self._live.values())]
 
-    async def dispose_all(self, bound: float | None = None) -> list[NotDisposed]:
+    async def dispose_all(self, bound: float | None = None) -> dict[str, str]:
         """Dispose of each live tool once, the last registered first.
 
         Args:
             bound: Maximum seconds for each.
 
         Returns:
-            The tools that failed, with their errors.
+            The tools that failed, with their errors, by name.
         """
         with self._lock:
             ended, self._live = self._live, {}
-        failed = []
+        failed = {}
         for name, live in reversed(ended.items()):
             outcome = await bounded(bound, disposed(live.instance))
             why = outcome.fault(bound)
             if why is not None:
-                failed.append(NotDisposed(name, why))
+                failed[name] = why
         return failed
 
 
