@@ -180,30 +180,18 @@ class CallJournal:
     async def _go_on(self, call: AdmittedCall, live: Mapping[str, Any]) -> ExecutionResult | None:
         """Resume the execution of a call, as soon as no other process holds it.
 
-        While another process waits for its approval, the approvers of this one are asked as well.
-
         Returns:
             The state of the execution. None: the call was stopped here before.
         """
         call.replayed = True
-        asking: asyncio.Future[Any] | None = None
-        try:
-            while True:
-                result = self.engine.result(call.execution)
-                if result.ended:
-                    return result
-                with suppress(Conflict):
-                    return await self.engine.resume_async(call.execution, runtime_resources=live)
-                wait = approval_of(result)
-                if asking is None and wait is not None:
-                    asking = asyncio.ensure_future(self.engine.consult_async(wait["id"]))
-                elif asking is not None and wait is None:
-                    asking.cancel()
-                if not await call.unless_stopped(asyncio.ensure_future(asyncio.sleep(LOOK))):
-                    return None
-        finally:
-            if asking is not None:
-                asking.cancel()
+        while True:
+            result = self.engine.result(call.execution)
+            if result.ended:
+                return result
+            with suppress(Conflict):
+                return await self.engine.resume_async(call.execution, runtime_resources=live)
+            if not await call.unless_stopped(asyncio.ensure_future(asyncio.sleep(LOOK))):
+                return None
 
     async def withdraw(self, call: AdmittedCall) -> ExecutionResult:
         """Cancel the execution of a call that has not started, and return its state."""

@@ -18,7 +18,6 @@ from flowengine.tool_environment import (
     tool,
     tool_message,
 )
-from flowengine.tool_environment.parts import CallBounds
 from tests.tool_environment.test_approval import PNG
 from tests.tool_environment.world import Asked, Counting, Seen, Slow, call, echo, made, run, until
 
@@ -252,28 +251,6 @@ async def test_a_call_that_two_processes_make_runs_once(aborted: bool, tmp_path:
         assert result is not None
         assert (result.content, result.replayed) == ((None, False) if aborted else ("done", True))
         assert not other.began.is_set()
-        await first.dispose()
-        await second.dispose()
-
-
-async def test_approvers_of_a_process_are_asked_though_another_one_waits_for_its_own(
-    tmp_path: Path,
-) -> None:
-    count = Counting(tmp_path)
-    with Engine(tmp_path / "calls") as one, Engine(tmp_path / "calls") as two:
-        options: Any = {"execution_id": "x", "bounds": CallBounds(question=3600)}
-        first = await made(count.tool, callback=Asked(DEFER), engine=one, **options)
-        asked = Asked()
-        second = await made(count.tool, callback=asked, engine=two, **options)
-        running = asyncio.ensure_future(first.execute_tool(call("count", "1")))
-        await until(first.questions)
-        [wait] = two.waits().items
-        assert "due" in wait  # for everybody
-        result = (await second.execute_tool(call("count", "1"))).tool_result
-        assert result is not None
-        assert (result.content, result.replayed) == ("1", True)
-        assert (await running).status == "ok"
-        assert (len(asked.calls), count.n, first.questions()) == (1, 1, [])
         await first.dispose()
         await second.dispose()
 
