@@ -1,4 +1,4 @@
-"""One call in progress: its stages, its arguments, and its state."""
+"""One call in progress: its decision, its end, and its state."""
 
 from __future__ import annotations
 
