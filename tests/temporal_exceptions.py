@@ -201,7 +201,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_an_execution_may_have_one_of_its_own_which_learns_what_does_not_count",
             "test_doubt_means_no",
             "test_it_edits_and_responds_within_what_people_could",
-            "test_it_is_asked_what_an_earlier_process_asked",
             "test_one_of_an_execution_is_asked_again_and_is_ended_when_somebody_else_decides",
             "test_what_it_approves_runs_once_and_it_sees_no_secret",
             "test_what_it_defers_or_may_not_decide_waits_for_people",

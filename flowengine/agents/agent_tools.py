@@ -334,7 +334,7 @@ def name_of(environment: str | Spec) -> str:
 def tool_option(function: Any, name: str) -> Any:
     """Return an option of a function, set by `@tool` or by an attribute."""
     options = getattr(function, "__flowengine_tool__", None)
-    return getattr(function if options is None else options, name, None)
+    return getattr(function, name, None) if options is None else options.get(name)
 
 
 def _marked_methods(obj: Any) -> list[Callable[..., Any]]:

@@ -116,7 +116,7 @@ def _own(function: Any) -> dict[str, dict[str, Any]]:
 
 def _resources(function: Any) -> Mapping[str, Any]:
     """Return the value of `@tool(resources={…})`."""
-    return getattr(getattr(function, "__flowengine_tool__", None), "resources", None) or {}
+    return getattr(function, "__flowengine_tool__", {}).get("resources") or {}
 
 
 def _opens(kind: str, hint: Any) -> bool:

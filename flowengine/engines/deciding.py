@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
     from flowengine.engines.people.tool_authority import CallAnswer, Consultant
-    from flowengine.engines.results import ExecutionResult
     from flowengine.engines.seam import ToolAuthority
     from flowengine.errors import FlowEngineError
 
@@ -154,25 +153,6 @@ class Decider(StoreReader):
         self._host.consultant = self._consultant
         with self._consultant.asking(execution, answer, refused):
             yield
-
-    async def consult_async(self, wait: str) -> ExecutionResult | None:
-        """Consult the authority about an open question of an execution that is not driven here.
-
-        A process that resumes an execution does not consult the engine's authority about questions
-        that an earlier process opened, and a process cannot resume an execution that another one
-        drives.
-
-        Args:
-            wait: Id of the question, or an unambiguous prefix of it.
-
-        Returns:
-            The state of the execution after the decision. None if the authority made none, or if
-            another process drives the execution.
-        """
-        record = self._host.store.wait(self._host.store.find_wait(wait))
-        if not await self._consultant.ask(record.execution, record.id, record.record):
-            return None
-        return await self._driving.go_on_async(record.execution)
 
     def claim(self, wait: str, *, by: str | None = None) -> WaitInfo:
         """Claim an approval that has `claim: true`. Only the claiming user can then decide it.

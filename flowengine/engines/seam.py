@@ -56,7 +56,7 @@ class CallConsultant(Protocol):
         execution: str,
         wait: str,
         record: Mapping[str, Any],
-        preview: Awaitable[Shown] | None = None,
+        preview: Awaitable[Shown],
     ) -> bool:
         """Consult the authority about a call, and return whether it was answered.
 
@@ -64,7 +64,7 @@ class CallConsultant(Protocol):
             execution: Full id.
             wait: Full id of the question.
             record: Record of the question.
-            preview: The preview that is being computed. None: the record has it, if there is one.
+            preview: The preview that is being computed.
         """
 
 

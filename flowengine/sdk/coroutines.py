@@ -1,10 +1,11 @@
-"""Coroutines that were handed to a separate task."""
+"""Coroutines that were handed to a separate task, and what they wait for."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 from collections.abc import Awaitable
+from concurrent.futures import Future
 from typing import Any
 
 
@@ -39,3 +40,10 @@ async def uncut(work: Awaitable[Any]) -> None:
     if is_cancelled:
         raise asyncio.CancelledError
     task.result()
+
+
+def lasting() -> Future[Any]:
+    """Return a future of all threads and loops that a task that waits for it cannot cancel."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+    return future

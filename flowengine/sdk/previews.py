@@ -50,7 +50,32 @@ def call_preview(function: Callable[..., Any], args: dict[str, Any]) -> Any:
     return asyncio.run(awaited())
 
 
-def shown(preview: Any, mask: Callable[[Any], Any]) -> Shown:
+async def computed(preview: Callable[[], Any], mask: Callable[[Any], Any]) -> Shown:
+    """Return the information shown to an approver, computed on a thread within the time limit.
+
+    Args:
+        preview: Returns the preview. It may raise, hang, or return anything.
+        mask: Replaces secrets.
+    """
+    import asyncio
+
+    from flowengine.sdk.threads import on_thread
+
+    def compute() -> tuple[Any, BaseException | None]:
+        try:
+            return preview(), None
+        except BaseException as error:  # including exceptions that would end the process
+            return None, error
+
+    try:
+        async with asyncio.timeout(SECONDS):
+            found, error = await on_thread(compute)
+    except TimeoutError:
+        return Shown(note=f"no preview: it took longer than {SECONDS:g} s")
+    return _shown(found, mask) if error is None else _failed(error, mask)
+
+
+def _shown(preview: Any, mask: Callable[[Any], Any]) -> Shown:
     """Return the information shown to an approver for the result of a preview.
 
     Args:
@@ -67,7 +92,7 @@ def shown(preview: Any, mask: Callable[[Any], Any]) -> Shown:
     return Shown(preview=text)
 
 
-def failed(error: BaseException, mask: Callable[[Any], Any]) -> Shown:
+def _failed(error: BaseException, mask: Callable[[Any], Any]) -> Shown:
     """Return the information shown to an approver if a preview raised an error."""
     try:
         message = str(error)
@@ -77,11 +102,6 @@ def failed(error: BaseException, mask: Callable[[Any], Any]) -> Shown:
         mask(f"{type(error).__name__}: {message}" if message else type(error).__name__)
     )
     return Shown(note=f"no preview: it failed with {text}"[:LONGEST_NOTE])
-
-
-def too_slow() -> Shown:
-    """Return the information shown to an approver if a preview did not end in time."""
-    return Shown(note=f"no preview: it took longer than {SECONDS:g} s")
 
 
 def _storable(text: str) -> str:

@@ -34,11 +34,10 @@ if TYPE_CHECKING:
         ToolResult,
         check_environment,
     )
-    from flowengine.tool_environment.abort import Aborted, AbortSignal
     from flowengine.tool_environment.agent_functions import through
     from flowengine.tool_environment.authority import CallbackAuthority
-    from flowengine.tool_environment.clients import EnvironmentClient, Link, MemoryClient
-    from flowengine.tool_environment.context import ToolContext
+    from flowengine.tool_environment.clients import Link, MemoryClient
+    from flowengine.tool_environment.context import Aborted, AbortSignal, ToolContext
     from flowengine.tool_environment.errors import (
         CallError,
         DecisionError,
@@ -62,11 +61,10 @@ if TYPE_CHECKING:
     from flowengine.tool_environment.websocket_client import WebSocketClient
 
 _HOMES = {
-    "abort": ("AbortSignal", "Aborted"),
     "agent_functions": ("through",),
     "authority": ("CallbackAuthority",),
-    "clients": ("EnvironmentClient", "Link", "MemoryClient"),
-    "context": ("ToolContext",),
+    "clients": ("Link", "MemoryClient"),
+    "context": ("AbortSignal", "Aborted", "ToolContext"),
     "errors": (
         "CallError",
         "DecisionError",
@@ -98,7 +96,6 @@ __all__ = [
     "Client",
     "DecisionError",
     "Environment",
-    "EnvironmentClient",
     "EnvironmentResponse",
     "Image",
     "InstanceRegistry",

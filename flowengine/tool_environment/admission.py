@@ -8,115 +8,84 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.tool_calls import (
-    EnvironmentResponse,
-    ToolCall,
-    ToolResult,
-)
+from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall, ToolResult
 from flowengine.sdk.validation_messages import faults
 from flowengine.tool_environment.call import AdmittedCall, digest_of
 from flowengine.tool_environment.errors import CallError
-from flowengine.tool_environment.parameters import ArrivingArguments
 from flowengine.tool_environment.results import response_of
 
 if TYPE_CHECKING:
     from flowengine.tool_environment.parts import EnvironmentParts
 
 
-class Admission:
-    """Admits the calls of one environment.
+async def admit(parts: EnvironmentParts, given: Any) -> AdmittedCall:
+    """Return a new or known call of an environment.
 
     Args:
         parts: The environment's parts.
-        environment: The environment, for the tools.
+        given: The call, or the id of a known one.
+
+    Raises:
+        CallError: The call cannot be made.
     """
+    if isinstance(given, str):
+        if given not in parts.calls:
+            raise CallError("unknown_call", f"there is no call '{given}'")
+        return parts.calls[given]
+    made = validated(given)
+    return _known(parts, made) or await take(parts, made)
 
-    def __init__(self, parts: EnvironmentParts, environment: Any) -> None:
-        self._parts = parts
-        self._environment = environment
 
-    async def admit(self, given: Any) -> AdmittedCall | EnvironmentResponse:
-        """Return a new or known call, or an error response."""
-        if isinstance(given, str):
-            earlier = self._parts.calls.get(given)
-            return earlier or invalid(given, "", f"there is no call '{given}'", "unknown_call")
-        try:
-            made = validated(given)
-        except CallError as error:
-            fields = given if isinstance(given, Mapping) else {}
-            call, tool = (str(fields.get(name) or "") for name in ("tool_call_id", "tool_name"))
-            return invalid(call, tool, error.message)
-        return self._known(made) or self._made_before(made) or await self.take(made)
+def _known(parts: EnvironmentParts, made: ToolCall) -> AdmittedCall | None:
+    """Return the known call with this id, or None.
 
-    def _known(self, made: ToolCall) -> AdmittedCall | EnvironmentResponse | None:
-        """Return the known call with this id if it is the same, or an error response."""
-        call = self._parts.calls.get(made.tool_call_id)
-        if call is None:
+    Raises:
+        CallError: It is a different one.
+    """
+    call = parts.calls.get(made.tool_call_id)
+    if call is None:
+        kept = parts.journal.find(made.tool_call_id)[1]  # of an earlier process
+        same = (made.tool_name, digest_of(made.args)) if kept else None
+        if kept is None or (kept["tool"], kept["digest"]) == same:
             return None
-        if call.tool == made.tool_name:
-            if call.is_loading and call.arriving is not None:
-                # Without arguments, it stands for those that have arrived.
-                call.arriving.update(made.args or None, None, is_final=True)
-                return call
-            if digest_of(call.args) == digest_of(made.args):
-                return call
-        if call.may_change:
-            return None
-        return error_response(call, "duplicate_call", "another call has this id already")
+    elif call.tool == made.tool_name:
+        if call.is_loading:
+            # Without arguments, it stands for those that have arrived.
+            call.update(made.args or None, is_final=True)
+            return call
+        if digest_of(call.args) == digest_of(made.args) or call.replace(made.args):
+            return call
+    raise CallError("duplicate_call", f"another call has the id '{made.tool_call_id}' already")
 
-    async def take(self, made: ToolCall) -> AdmittedCall | EnvironmentResponse:
-        """Register a call, with a new instance of its tool."""
-        parts = self._parts
-        definition = await self._parts.registry.find(made.tool_name)
-        if definition is None:
-            return self._unknown(made)
-        call = AdmittedCall(made, parts.feed, parts.lock)
-        call.definition = definition
-        call.instance = self._parts.registry.clone_tool(made.tool_name)
-        if call.instance is None:
-            return self._unknown(made)
-        call.instance.environment = self._environment
-        call.arriving = ArrivingArguments(call)
-        with parts.lock:  # another thread may have registered the same call
-            there = parts.calls.get(call.id)
-            is_first = there is None or there.may_change
-            if is_first:
-                parts.remember(call)
-        if not is_first:
-            return self._known(made) or await self.take(made)
-        if there is not None:
-            call.number = there.number + 1
-            await there.withdrawn()
-        call.move("call_registered", call=call.view())
-        return call
 
-    def _made_before(self, made: ToolCall) -> EnvironmentResponse | None:
-        """Reject a call that differs from the one that an earlier process made with this id."""
-        if made.tool_call_id in self._parts.calls:  # it was only submitted for approval
-            return None
-        kept = self._parts.journal.find(made.tool_call_id)
-        if kept is None or (kept["tool"], kept["digest"]) == (made.tool_name, digest_of(made.args)):
-            return None
-        why = "another call has this id already"
-        return invalid(made.tool_call_id, made.tool_name, why, "duplicate_call")
+async def take(parts: EnvironmentParts, made: ToolCall) -> AdmittedCall:
+    """Register a call, with a new instance of its tool.
 
-    def _unknown(self, made: ToolCall) -> EnvironmentResponse:
-        names = self._parts.registry.names()
+    Args:
+        parts: The environment's parts.
+        made: The call.
+
+    Raises:
+        CallError: There is no such tool.
+    """
+    definition = await parts.registry.find(made.tool_name)
+    if definition is None:
+        names = parts.registry.names()
         near = did_you_mean(made.tool_name, names)
         hint = "" if near is None else f"; {near}"
         known = f" Known tools: {', '.join(names)}." if names else ""
-        return invalid(
-            made.tool_call_id,
-            made.tool_name,
-            f"there is no tool '{made.tool_name}'{hint}{known}",
-            "unknown_tool",
-        )
-
-
-def finalise(call: AdmittedCall) -> None:
-    """Make the arguments of a call final, if they are not yet."""
-    if call.is_loading and call.arriving is not None:
-        call.arriving.update(call.args, None, is_final=True)
+        raise CallError("unknown_tool", f"there is no tool '{made.tool_name}'{hint}{known}")
+    call = AdmittedCall(made, parts.feed, parts.lock)
+    call.definition = definition
+    call.instance = parts.registry.clone_tool(made.tool_name)
+    with parts.lock:  # another thread may have registered the same call
+        is_first = call.id not in parts.calls
+        if is_first:
+            parts.remember(call)
+    if not is_first:
+        return _known(parts, made) or await take(parts, made)
+    call.move("call_registered", call=call.view())
+    return call
 
 
 def validated(call: Any) -> ToolCall:
@@ -135,15 +104,19 @@ def validated(call: Any) -> ToolCall:
         raise CallError("invalid", faults(error)) from None
 
 
-def invalid(call_id: str, tool: str, message: str, code: str = "invalid") -> EnvironmentResponse:
+def refusal(given: Any, error: CallError) -> EnvironmentResponse:
+    """Return the response to a call that cannot be made.
+
+    Args:
+        given: The call or its id.
+        error: The reason.
+    """
+    fields = dict(given) if isinstance(given, Mapping | ToolCall) else {"tool_call_id": given}
+    call, tool = (str(fields.get(name) or "") for name in ("tool_call_id", "tool_name"))
     return response_of(
         ToolResult(
-            tool_call_id=call_id, tool_name=tool, success=False, status="invalid", ran="no",
-            message=message,
+            tool_call_id=call, tool_name=tool, success=False, status="invalid", ran="no",
+            message=error.message,
         ),
-        code,
+        error.code,
     )  # fmt: skip
-
-
-def error_response(call: AdmittedCall, code: str, message: str) -> EnvironmentResponse:
-    return invalid(call.id, call.tool, f"call '{call.id}': {message}", code)

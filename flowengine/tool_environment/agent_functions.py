@@ -9,17 +9,14 @@ from __future__ import annotations
 import inspect
 from base64 import b64encode
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.engines.attempts.serialization import to_plain
 from flowengine.sdk import StepContext
 from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
 from flowengine.sdk.tool_calls import Environment, ToolCall, check_environment
-from flowengine.tool_environment.tool_messages import tool_message
+from flowengine.tool_environment.tool_messages import answer_of
 from flowengine.tool_environment.tools import ToolDefinition, define
-
-if TYPE_CHECKING:
-    from flowengine.agents.agent import Result
 
 STEP = "step_of_call"
 """Name of the parameter that receives the step of the call."""
@@ -50,7 +47,12 @@ def _function(environment: Environment, definition: ToolDefinition) -> Callable[
             tool_name=definition.name,
             args={name: _plain(value) for name, value in given.items()},
         )
-        return _as_answer(tool_message(call, await environment.execute_tool(call)))
+        text, images = answer_of(await environment.execute_tool(call))
+        if not images:
+            return text
+        from flowengine.agents.agent import Result
+
+        return Result(value=text, image=[*images])
 
     options: Any = call_through
     options.effect = definition.options.effect
@@ -85,14 +87,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return b64encode(value).decode()
     return to_plain(value)
-
-
-def _as_answer(message: dict[str, Any]) -> str | Result:
-    content = message["content"]
-    if isinstance(content, str):
-        return content
-    from flowengine.agents.agent import Result
-
-    texts = [part["text"] for part in content if part["type"] == "text"]
-    images = [part["image_url"]["url"] for part in content if part["type"] == "image_url"]
-    return Result(value="\n\n".join(texts), image=images)

@@ -16,7 +16,7 @@ from flowengine.sdk.user_code import (
     describe,
     is_coroutine_function,
 )
-from flowengine.tool_environment.errors import DecisionError, RegistrationError
+from flowengine.tool_environment.errors import RegistrationError
 from flowengine.tool_environment.turns import Turns
 
 AUTO = "auto"
@@ -63,19 +63,16 @@ class CallbackAuthority:
         elif outcome.error is not None:
             decision = no(f"the approval callback raised {describe(outcome.error)}")
         else:
-            decision = read_decision(outcome.value, "the approval callback")
+            decision = read_decision(outcome.value, "the approval callback's answer")
         return EnvironmentResponse(result=decision.model_copy(update={"by": "callback"}))
 
     async def _ask(self, callback: Callback, call_: ToolCall) -> CodeOutcome:
         if self._turns is None:
             return await bounded(self._timeout, call(callback, call_))
-        turn = self._turns.queue("", exclusive=True)
-        try:
-            if not turn.granted.done():
-                await asyncio.wrap_future(turn.granted)
+        with self._turns.queue() as granted:
+            if not granted.done():
+                await asyncio.wrap_future(granted)
             return await bounded(self._timeout, call(callback, call_))
-        finally:
-            self._turns.give_back(turn)
 
 
 def no(why: str) -> ApprovalResponse:
@@ -83,29 +80,17 @@ def no(why: str) -> ApprovalResponse:
     return ApprovalResponse(approved=False, feedback=why[:2000])
 
 
-def read_decision(given: Any, who: str) -> ApprovalResponse:
+def read_decision(given: Any, what: str) -> ApprovalResponse:
     """Validate a decision. An invalid one becomes a rejection with the reason.
 
     Args:
         given: The decision.
-        who: Its source, for the reason.
-    """
-    try:
-        return parse_decision(given)
-    except DecisionError as error:
-        return no(f"{who}'s answer was refused: {error.message}")
-
-
-def parse_decision(given: Any) -> ApprovalResponse:
-    """Validate a decision, and return a copy. See `ApprovalResponse.of`.
-
-    Raises:
-        DecisionError: It is not a decision. The message names the invalid fields.
+        what: Its name, for the reason.
     """
     try:
         return ApprovalResponse.of(given)
     except InputError as error:
-        raise DecisionError("invalid_decision", error.message, field=error.field) from None
+        return no(f"{what} was refused: {error.message}")
 
 
 def check_callback(callback: Any, arguments: int, what: str) -> None:

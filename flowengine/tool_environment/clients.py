@@ -32,41 +32,21 @@ class Followed(Protocol):
         """Abort one call."""
 
 
-class EnvironmentClient(Protocol):
-    """A client. It reads at its own pace, so it cannot slow down a tool."""
-
-    decides: bool
-    """Whether it answers questions. If not, it only observes."""
-
-    async def follow(self, link: Link) -> None:
-        """Read messages until there are no more.
-
-        This runs as a task while the client is set in the environment.
-
-        Args:
-            link: The connection to the environment.
-        """
-
-
 class Link:
     """The connection of a client to its environment."""
 
     def __init__(self, environment: Followed) -> None:
         self._environment = environment
-        self._read = 0
 
-    async def texts(self, after: int | None = None) -> AsyncIterator[str]:
+    def texts(self, after: float = 0) -> AsyncIterator[str]:
         """Yield messages as JSON texts, as they arrive.
 
         Args:
-            after: Number of the last known message. Default: the last one read through this link.
+            after: Number of the last known message.
         """
-        start = self._read if after is None else after
-        async for text in self._environment.feed.follow(start):
-            self._read = max(self._read, json.loads(text)["number"])
-            yield text
+        return self._environment.feed.follow(after)
 
-    async def messages(self, after: int | None = None) -> AsyncIterator[dict[str, Any]]:
+    async def messages(self, after: int = 0) -> AsyncIterator[dict[str, Any]]:
         """Yield messages as dicts, as they arrive.
 
         Args:
@@ -74,10 +54,6 @@ class Link:
         """
         async for text in self.texts(after):
             yield json.loads(text)
-
-    async def closed(self) -> None:
-        """Wait until no further messages can arrive."""
-        await self._environment.feed.until_closed()
 
     def receive(self, message: Any, by: str = "client") -> dict[str, Any]:
         """Process a message from the client, and return the answer to it.
@@ -127,7 +103,7 @@ class ClientTask:
         if not hasattr(client, "follow"):
             raise RegistrationError(f"{type(client).__name__} is not a client: it has no 'follow'")
         check_callback(client.follow, 1, "'follow' of the client")
-        self.client: EnvironmentClient = client
+        self.client = client
         self._environment = environment
         self._link = Link(environment)
         self._task: asyncio.Task[None] | None = None

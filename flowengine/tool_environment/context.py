@@ -1,17 +1,19 @@
-"""The context of a running tool."""
+"""The context of a running tool: its abort signal, its state and its reports."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import UserDict, deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from functools import cached_property
 from typing import Any
 
-from flowengine.sdk import Processes
-from flowengine.tool_environment.abort import AbortSignal
-from flowengine.tool_environment.state import ToolState
+from flowengine.engines.attempts.serialization import copy, to_plain
+from flowengine.sdk import Plain, Processes, StepContext, StepError
+from flowengine.sdk.background import refuse_in_loop
+from flowengine.tool_environment.errors import StateError
 
 REPORTS = 32
 """Maximum unpublished reports. The oldest are dropped first."""
@@ -19,6 +21,106 @@ PAUSE = 0.05
 """Seconds between two batches of reports."""
 PRODUCED = 256 * 1024
 """Maximum characters kept of a tool's partial output."""
+
+
+class Aborted(Exception):
+    """Raised by `AbortSignal.check` in a tool that must stop."""
+
+
+class AbortSignal:
+    """Signals a tool to stop. Every call has its own signal, which any thread can use.
+
+    Args:
+        stopped: Receives the reason, or None when the call has ended.
+    """
+
+    def __init__(self, stopped: Future[str | None]) -> None:
+        self._stopped = stopped
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the tool must stop."""
+        return bool(self.reason)
+
+    @property
+    def reason(self) -> str:
+        """The reason: `aborted` or `timed_out`. Empty if the tool need not stop."""
+        return (self._stopped.result() or "") if self._stopped.done() else ""
+
+    def check(self) -> None:
+        """Raise `Aborted` if the tool must stop.
+
+        Raises:
+            Aborted: The tool must stop.
+        """
+        if self.aborted:
+            raise Aborted(self.reason)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block the thread until the tool must stop or the call has ended, and return which it is.
+
+        Args:
+            timeout: Maximum seconds to wait.
+
+        Returns:
+            Whether the tool must stop.
+
+        Raises:
+            RuntimeError: The thread runs an event loop, which this would block.
+        """
+        refuse_in_loop(None, "async_wait()")
+        wait([self._stopped], timeout)
+        return self.aborted
+
+    async def async_wait(self) -> None:
+        """Wait in a coroutine until the tool must stop or the call has ended."""
+        await asyncio.wrap_future(self._stopped)
+
+
+class ToolState(UserDict[str, Any]):
+    """A mapping from text to plain data, which is copied on every read and write.
+
+    To change a nested value, read the entry, change it, and store it again.
+
+    Args:
+        tool: Name of the tool, for messages.
+        values: The previous content.
+        number: How often it was stored before.
+    """
+
+    def __init__(self, tool: str, values: Mapping[str, Plain], number: int) -> None:
+        super().__init__()
+        self._tool = tool
+        self.data = dict(values)
+        self._number = number
+        self._is_changed = False
+
+    def to_keep(self) -> dict[str, Any] | None:
+        """Return the data to store with the result of a call, or None if it is unchanged."""
+        if not self._is_changed:
+            return None
+        self._is_changed = False
+        self._number += 1
+        return {"number": self._number, "values": dict(self.data)}
+
+    def __getitem__(self, key: str) -> Any:
+        return copy(self.data[key])
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if not isinstance(key, str):
+            raise StateError(f"{self._tool}: the key {key!r} of ctx.state is not text")
+        try:
+            self.data[key] = to_plain(value)
+        except StepError as error:
+            raise StateError(
+                f"{self._tool}: ctx.state['{key}'] was not set: {error.message}",
+                hint="keep what is live in a resource, and plain data in ctx.state",
+            ) from None
+        self._is_changed = True
+
+    def __delitem__(self, key: str) -> None:
+        del self.data[key]
+        self._is_changed = True
 
 
 class ProgressReports:
@@ -94,7 +196,7 @@ class ToolContext:
         parallel: bool,
         state: ToolState,
         resources: Mapping[str, Any],
-        processes: Callable[[], Processes],
+        step: StepContext,
         progress: ProgressReports,
     ) -> None:
         self._produced = produced
@@ -106,12 +208,12 @@ class ToolContext:
         self.parallel = parallel
         self.state = state
         self.resources = resources
-        self._make_processes = processes
+        self._step = step
 
     @cached_property
     def processes(self) -> Processes:
         """Runs programs, which end with the call, together with their child processes."""
-        return self._make_processes()
+        return self._step.processes
 
     def report(self, what: Any) -> None:
         """Report progress to clients. The rate of reports is unlimited.

@@ -12,25 +12,17 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.leak_detection import LeakDetector, process_left
-from flowengine.engines.attempts.processes import ProcessRunner
-from flowengine.sdk import Artifacts, StepContext
+from flowengine.sdk import StepContext
 from flowengine.sdk.coroutines import uncut
-from flowengine.sdk.process_tree import Family, mark_of
+from flowengine.sdk.process_tree import Family
 from flowengine.sdk.threads import on_thread
 from flowengine.sdk.tool_calls import Ran, ToolResult
 from flowengine.sdk.tool_limits import largest_result
 from flowengine.sdk.user_code import CodeOutcome, bounded, contained, is_coroutine_function, within
 from flowengine.sdk.user_code import call as call_plugin
-from flowengine.tool_environment.abort import Aborted
 from flowengine.tool_environment.call import AdmittedCall, current
-from flowengine.tool_environment.context import ProgressReports, ToolContext
-from flowengine.tool_environment.results import (
-    Content,
-    NoData,
-    content_of,
-    error_text,
-    result_of,
-)
+from flowengine.tool_environment.context import Aborted, AbortSignal, ProgressReports, ToolContext
+from flowengine.tool_environment.results import content_of, error_text, result_of
 from flowengine.tool_environment.turns import Turns
 
 if TYPE_CHECKING:
@@ -40,7 +32,7 @@ if TYPE_CHECKING:
 async def execute(
     parts: EnvironmentParts, call: AdmittedCall, args: dict[str, Any], step: StepContext
 ) -> ToolResult:
-    """Run a call to its end.
+    """Run a call to its end, when it is its turn.
 
     Args:
         parts: The environment's parts.
@@ -51,23 +43,12 @@ async def execute(
     Returns:
         The result.
     """
-    options = call.options
-    turns = _turns(parts)
-    turn = turns.queue(
-        call.tool,
-        exclusive=not options.supports_parallel_execution,
-        limit=options.max_running,
-    )
-    try:
-        if not turn.granted.done():
-            granted = asyncio.wrap_future(turn.granted)
-            if not await call.unless_stopped(granted):
-                return not_begun(call)
-        if call.stop is not None:
-            return not_begun(call)
-        return await _with_resources(parts, call, args, step)
-    finally:
-        turns.give_back(turn)
+    attempt, options = _Attempt(parts, call, args, step), call.options
+    is_alone = not options.supports_parallel_execution
+    with _turns(parts).queue(call.tool, exclusive=is_alone, limit=options.max_running) as granted:
+        if not granted.done():
+            await attempt.unless_stopped(asyncio.wrap_future(granted))
+        return not_begun(call) if call.stop else await attempt.with_resources()
 
 
 def _turns(parts: EnvironmentParts) -> Turns:
@@ -83,114 +64,94 @@ def not_begun(call: AdmittedCall) -> ToolResult:
     return result_of(call, call.stop or "aborted", "aborted before it began; nothing was done")
 
 
-async def _with_resources(
-    parts: EnvironmentParts, call: AdmittedCall, args: dict[str, Any], step: StepContext
-) -> ToolResult:
-    declared = call.options.resources
-    if not declared:
-        return await _run(parts, call, args, step, {})
-    opening = asyncio.ensure_future(
-        contained(parts.resources.ensure(declared, call.tool, holder=call.id))
-    )
-    opened = await call.unless_stopped(opening)
-    if not opened:
-        opening.cancel()
-    outcome = await opening
-    if outcome.error is not None:
-        if not opened or call.stop is not None:
-            return not_begun(call)
-        return _failed(parts, call, outcome.error, ran="no")
-    resources, after = outcome.value
-    try:
-        if not opened:
-            return not_begun(call)
-        return await _run(parts, call, args, step, resources)
-    finally:
-        await uncut(contained(parts.resources.release(after)))
-
-
-async def _run(
-    parts: EnvironmentParts,
-    call: AdmittedCall,
-    args: dict[str, Any],
-    step: StepContext,
-    resources: dict[str, Any],
-) -> ToolResult:
-    call.move("execution", call=call.view())
-    progress = ProgressReports(
-        lambda report, dropped: call.tell("progress", report=report, dropped=dropped)
-    )
-    artifacts = step.execution.artifacts
-
-    def processes() -> ProcessRunner:
-        mark = mark_of(step.execution.id, 0)
-        return ProcessRunner(artifacts, mark, parts.mask, grace=parts.bounds.grace)
-
-    context = ToolContext(
-        tool_call_id=call.id,
-        execution_id=parts.execution_id,
-        signal=call.controller.signal,
-        produced=call.produced,
-        parallel=call.options.supports_parallel_execution,
-        state=parts.state_of(call.tool),
-        resources=resources,
-        processes=processes,
-        progress=progress,
-    )
-    await _tell(parts, "start", call.view())
-    attempt = _Attempt(parts, call, args, context, artifacts)
-    try:
-        result = await attempt.run()
-    finally:
-        progress.close()
-    await _tell(parts, "end", call.view(), result)
-    return result
-
-
-async def _tell(parts: EnvironmentParts, which: str, *args: Any) -> None:
-    """Call an execution callback, which cannot affect the call."""
-    callback = getattr(parts.callbacks, which)
-    if callback is None:
-        return
-    args = tuple(type(each).model_validate(parts.mask(each.model_dump())) for each in args)
-    outcome = await bounded(parts.bounds.observer, call_plugin(callback, *args))
-    why = outcome.fault(parts.bounds.observer)
-    if why is not None:
-        parts.warn("callback", f"the callback '{which}': {why}")
-
-
 class _Attempt:
     """One run of a tool."""
 
     def __init__(
-        self,
-        parts: EnvironmentParts,
-        call: AdmittedCall,
-        args: dict[str, Any],
-        context: ToolContext,
-        artifacts: Artifacts,
+        self, parts: EnvironmentParts, call: AdmittedCall, args: dict[str, Any], step: StepContext
     ) -> None:
         self._parts = parts
         self._call = call
         self._args = args
-        self._context = context
-        self._artifacts = artifacts
+        self._step = step
+        self._context: ToolContext
         self._started = LeakDetector()
         self._on_thread = False
         """Whether it runs on a thread, which cannot be stopped."""
 
-    async def run(self) -> ToolResult:
+    async def unless_stopped(self, work: asyncio.Future[Any]) -> bool:
+        """Wait as `AdmittedCall.unless_stopped`. The call stops if its execution is cancelled."""
+        try:
+            return await self._call.unless_stopped(work)
+        except asyncio.CancelledError:  # the execution is cancelled, or the loop ends
+            self._call.halt("aborted")
+            return work.done()
+
+    async def with_resources(self) -> ToolResult:
+        """Open the resources of the tool, run it, and release them."""
+        parts, call = self._parts, self._call
+        declared = call.options.resources
+        if not declared:
+            return await self._run({})
+        ensured = parts.resources.ensure(declared, call.tool, holder=call.id)
+        opening = asyncio.ensure_future(contained(ensured))
+        if not await self.unless_stopped(opening):
+            opening.cancel()
+        outcome = await opening
+        if outcome.error is not None:
+            return not_begun(call) if call.stop else self._failed(outcome.error, ran="no")
+        resources, after = outcome.value
+        try:
+            return not_begun(call) if call.stop else await self._run(resources)
+        finally:
+            await uncut(contained(parts.resources.release(after)))
+
+    async def _run(self, resources: dict[str, Any]) -> ToolResult:
+        parts, call = self._parts, self._call
+        call.move("execution", call=call.view())
+        progress = ProgressReports(
+            lambda report, dropped: call.tell("progress", report=report, dropped=dropped)
+        )
+        self._context = ToolContext(
+            tool_call_id=call.id,
+            execution_id=parts.execution_id,
+            signal=AbortSignal(call.stopped),
+            produced=call.produced,
+            parallel=call.options.supports_parallel_execution,
+            state=parts.state_of(call.tool),
+            resources=resources,
+            step=self._step,
+            progress=progress,
+        )
+        await self._notify("start", call.view())
+        try:
+            result = await self._result()
+        finally:
+            progress.close()
+        await self._notify("end", call.view(), result)
+        return result
+
+    async def _notify(self, which: str, *args: Any) -> None:
+        """Call an execution callback, which cannot affect the call."""
+        parts = self._parts
+        callback = parts.callbacks.get(which)
+        if callback is None:
+            return
+        args = tuple(type(each).model_validate(parts.mask(each.model_dump())) for each in args)
+        outcome = await bounded(parts.bounds.observer, call_plugin(callback, *args))
+        why = outcome.fault(parts.bounds.observer)
+        if why is not None:
+            parts.warn("callback", f"the callback '{which}': {why}")
+
+    async def _result(self) -> ToolResult:
         call = self._call
         work = asyncio.ensure_future(contained(self._invoke()))
-        timeout = call.options.timeout
         timer = None
-        if timeout is not None:
-            timer = asyncio.get_running_loop().call_later(timeout, call.halt, "timed_out")
+        if call.options.timeout is not None:
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(call.options.timeout, call.halt, "timed_out")
         try:
-            try:
-                await call.unless_stopped(work)
-            except asyncio.CancelledError:  # the execution is cancelled, or the loop ends
-                call.halt("aborted")
+            await self.unless_stopped(work)
             if work.done() and call.end():
                 if self._started:
                     await on_thread(self._warn_of_left)
@@ -205,17 +166,22 @@ class _Attempt:
             if timer is not None:
                 timer.cancel()
 
-    async def _invoke(self) -> Any:
+    async def _invoke(self) -> dict[str, Any]:
+        """Call the tool, and return its return value as fields of the result."""
         current.set(self._call)
+        parts, call = self._parts, self._call
+        most = largest_result(call.options.limits)
+        artifacts = self._step.execution.artifacts
+        return content_of(await self._returned(), call.tool, artifacts, parts.mask, most)
+
+    async def _returned(self) -> Any:
         definition = self._call.definition
         assert definition is not None
         named = definition.signature.convert(self._args)
         if definition.options.isolated:
             from flowengine.tool_environment.isolation import run_isolated
 
-            return await run_isolated(
-                definition.function, named, self._context.processes, self._artifacts
-            )
+            return await run_isolated(definition.function, named, self._step.processes)
         if definition.signature.context is not None:
             named[definition.signature.context] = self._context
         execute = self._call.instance.execute  # type: ignore[union-attr]
@@ -277,41 +243,30 @@ class _Attempt:
             left = ", ".join(str(process_left(process.pid)) for process in leaks)
             self._call.warn("left_running", f"tool '{self._call.tool}' left running: {left}")
 
-    def _content(self, returned: Any) -> Content:
-        """Return the tool's return value as data.
-
-        Raises:
-            NoData: It cannot be converted to data.
-        """
-        call, most = self._call, largest_result(self._call.options.limits)
-        return content_of(returned, call.tool, self._artifacts, self._parts.mask, most)
-
     def _ended(self, outcome: CodeOutcome) -> ToolResult:
-        parts, call = self._parts, self._call
         if outcome.error is not None:
-            return _failed(parts, call, outcome.error, ran="yes")
-        try:
-            content = self._content(outcome.value)
-        except NoData as error:
-            return _failed(parts, call, error, ran="yes", text=str(error))
-        return result_of(call, "ok", ran="yes", **content.fields())
+            return self._failed(outcome.error, ran="yes")
+        return result_of(self._call, "ok", ran="yes", **outcome.value)
 
     def _stopped(self, outcome: CodeOutcome | None) -> ToolResult:
-        parts, call = self._parts, self._call
+        call = self._call
+        fields = {} if outcome is None or outcome.error is not None else outcome.value
+        if fields.get("content") is None:
+            fields = {**fields, "content": self._partial()}
         status = call.stop or "aborted"
-        content = Content(None, [], [])
-        if outcome is not None and outcome.error is None:
-            try:
-                content = self._content(outcome.value)
-            except NoData:
-                outcome = None
-        if content.value is None and call.produced:
-            content = content._replace(value=parts.mask("".join(call.produced)))
-        options = call.options
-        why = "aborted" if status == "aborted" else f"timed out after {options.timeout:g} s"
+        why = "aborted" if status == "aborted" else f"timed out after {call.options.timeout:g} s"
         what = "it had ended" if outcome is not None else "it may have acted in part"
         ran: Ran = "maybe" if outcome is None else "yes"
-        return result_of(call, status, f"{why} while it ran: {what}", ran=ran, **content.fields())
+        return result_of(call, status, f"{why} while it ran: {what}", ran=ran, **fields)
+
+    def _failed(self, error: BaseException, *, ran: Ran) -> ToolResult:
+        message = self._parts.mask(error_text(error))
+        return result_of(self._call, "error", message, ran=ran, content=self._partial())
+
+    def _partial(self) -> str | None:
+        """Return the output so far, if any."""
+        produced = self._call.produced
+        return self._parts.mask("".join(produced)) if produced else None
 
 
 def _joined(items: list[Any]) -> Any:
@@ -319,16 +274,3 @@ def _joined(items: list[Any]) -> Any:
     if items and all(isinstance(item, str) for item in items):
         return "".join(items)
     return items
-
-
-def _failed(
-    parts: EnvironmentParts,
-    call: AdmittedCall,
-    error: BaseException,
-    *,
-    ran: Ran,
-    text: str | None = None,
-) -> ToolResult:
-    message = parts.mask(text or error_text(error))
-    partial = parts.mask("".join(call.produced)) if call.produced else None
-    return result_of(call, "error", message, ran=ran, content=partial)

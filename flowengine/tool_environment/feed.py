@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import math
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from flowengine.sdk.coroutines import lasting
 from flowengine.sdk.text_ends import cut_text
 
 Message = dict[str, Any]
@@ -26,8 +27,6 @@ LARGEST = 8 * 1024 * 1024
 """Maximum characters of all stored messages."""
 LONGEST_TEXT = 64 * 1024
 """Maximum characters of one text in a message. The middle of a longer text is left out."""
-_NEVER = math.inf
-"""Greater than the number of any message."""
 
 
 class _Kept(NamedTuple):
@@ -48,7 +47,8 @@ class Feed:
         self._kept: deque[_Kept] = deque()
         self._size = 0
         self._closed = False
-        self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._changed: Future[None] | None = None
+        """Done when there is a message, or no further one. None: no follower waits for that."""
         self._listeners: list[Callable[[Message], object]] = []
         self.number = 0
         """Number of the last message."""
@@ -71,10 +71,8 @@ class Feed:
             self._size += len(text)
             while len(self._kept) > MOST or (self._size > LARGEST and len(self._kept) > 1):
                 self._size -= len(self._kept.popleft().text)
-            waiting, self._waiting = self._waiting, {}
+            self._wake()
             listeners = list(self._listeners)
-        for event, loop in waiting.items():
-            _set_soon(loop, event)
         for listener in listeners:
             _tell(listener, text)
 
@@ -106,18 +104,13 @@ class Feed:
         while True:
             with self._lock:
                 waiting = [kept for kept in self._kept if kept.number > after]
-                closed = self._closed
-                event = asyncio.Event()
-                if not waiting and not closed:
-                    self._waiting[event] = asyncio.get_running_loop()
+                if not waiting:
+                    if self._closed:
+                        return
+                    self._changed = self._changed or lasting()
+                    changed = asyncio.wrap_future(self._changed)
             if not waiting:
-                if closed:
-                    return
-                try:
-                    await event.wait()
-                finally:
-                    with self._lock:
-                        self._waiting.pop(event, None)
+                await changed
                 continue
             missed = waiting[0].number - after - 1
             if missed > 0:
@@ -130,11 +123,6 @@ class Feed:
                 yield kept.text
                 after = kept.number
 
-    async def until_closed(self) -> None:
-        """Wait until the feed is closed."""
-        async for _ in self.follow(_NEVER):
-            pass
-
     def _oldest(self) -> int:
         with self._lock:
             return self._kept[0].number if self._kept else 0
@@ -143,10 +131,14 @@ class Feed:
         """Close the feed. Followers receive the stored messages before the end."""
         with self._lock:
             self._closed = True
-            waiting, self._waiting = self._waiting, {}
+            self._wake()
             self._listeners.clear()
-        for event, loop in waiting.items():
-            _set_soon(loop, event)
+
+    def _wake(self) -> None:
+        """Wake the followers that wait, within the lock."""
+        if self._changed is not None:
+            self._changed.set_result(None)
+            self._changed = None
 
 
 def text_of(message: Message) -> str:
@@ -188,9 +180,3 @@ def _cut(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_cut(item) for item in value]
     return value
-
-
-def _set_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    """Set an event of a loop from any thread, unless the loop is closed."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(event.set)

@@ -16,14 +16,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from flowengine.sdk import Artifacts, Processes, ToolError
+from flowengine.sdk import Processes, ToolError
 
 LAST_WORDS = 500
 """Maximum characters of the process's last output in an error."""
 
 
 async def run_isolated(
-    function: Callable[..., Any], args: dict[str, Any], processes: Processes, artifacts: Artifacts
+    function: Callable[..., Any], args: dict[str, Any], processes: Processes
 ) -> Any:
     """Call a module's function in a separate process.
 
@@ -31,7 +31,6 @@ async def run_isolated(
         function: A function that can be imported.
         args: Its arguments by name.
         processes: Starts the process, and ends it with the call.
-        artifacts: Unused. Artifacts for large outputs.
 
     Returns:
         The return value of the function.
@@ -74,7 +73,7 @@ def main(answer: str) -> None:
             value = asyncio.run(value)
         outcome = value, None
     except BaseException as error:
-        outcome = None, _plain(error)
+        outcome = None, error.with_traceback(None)  # it refers to frames
     data = _pickled(outcome)
     unfinished = Path(f"{answer}.new")
     unfinished.write_bytes(data)
@@ -89,11 +88,6 @@ def _pickled(outcome: tuple[Any, BaseException | None]) -> bytes:
         what = f"{type(outcome[0] if outcome[1] is None else outcome[1]).__qualname__}"
         return pickle.dumps((None, ToolError(f"{what} cannot be passed to another process")))
     return data
-
-
-def _plain(error: BaseException) -> BaseException:
-    """Return an exception without its traceback, which refers to frames."""
-    return error.with_traceback(None)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from flowengine.errors import Conflict, NotFound
 from flowengine.journal.ports.directory import every_item
 from flowengine.sdk.tool_calls import ApprovalResponse, Image
 from flowengine.tool_environment.call import AdmittedCall, digest_of
-from flowengine.tool_environment.tools import has_preview
+from flowengine.tool_environment.tools import overrides
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
@@ -92,18 +92,32 @@ class CallJournal:
         if self._engine is not None and not self.is_kept:
             await self._engine.__aexit__()
 
-    def find(self, call: str) -> Mapping[str, Any] | None:
-        """Return the inputs of a call's stored execution, or None if it does not exist.
+    def find(self, call: str) -> tuple[str, Mapping[str, Any] | None]:
+        """Return the execution id of a call, and the inputs if the execution exists.
+
+        An execution that was cancelled before the tool started does not count, so the call can be
+        made again.
 
         Args:
             call: Id of the call.
         """
-        return self._find(call, 0)[1] if self.is_kept else None
+        number = 0
+        while True:
+            id = f"{_part(self._task)}.{_part(call)}.{number:04}"  # none is a prefix of another
+            if not self.is_kept:
+                return id, None
+            try:
+                shown = self.engine.show(id)
+            except NotFound:
+                return id, None
+            if shown["status"] != "cancelled" or _has_begun(shown):
+                return id, shown["inputs"]
+            number += 1
 
     async def make(
         self,
         call: AdmittedCall,
-        functions: Sequence[Function],
+        functions: Sequence[Function | None],
         answer: CallAnswer,
         refused: Callable[[FlowEngineError], None],
         *,
@@ -125,11 +139,11 @@ class CallJournal:
         assert call.definition is not None
         keys = (call.tool, _OBSERVERS, _preview_of(call.tool))
         live = {LIVE: dict(zip(keys, functions, strict=True))}
-        call.execution, kept = self._kept(call)
+        call.execution, kept = self.find(call.id)
         is_other = kept is not None and kept["version"] != call.definition.version
         if is_other and approval_of(self.engine.result(call.execution)) is not None:
             await self.withdraw(call)  # the question is about another version
-            call.execution, kept = self._kept(call)
+            call.execution, kept = self.find(call.id)
         with self.engine.consulting(call.execution, answer, refused):
             if kept is None:
                 return await self._start(call, live, asks=asks)
@@ -143,7 +157,7 @@ class CallJournal:
         approval = ("required" if options.approval == "required" else "ask") if asks else "none"
         flow = flow_of(
             call.tool, call.definition.schema, options.effect, version, approval,
-            has_preview(call.instance), self._expires, self._secrets,
+            overrides(call.instance, "preview"), self._expires, self._secrets,
         )  # fmt: skip
         inputs = {
             "call": call.id, "tool": call.tool, "args": call.masked,
@@ -158,7 +172,7 @@ class CallJournal:
                 runtime_resources=live,
             )  # fmt: skip
         except Conflict:  # another process started it first
-            there = self._kept(call)[1]
+            there = self.find(call.id)[1]
             if there is None or there["digest"] != inputs["digest"]:
                 raise
             return await self._go_on(call, live)
@@ -166,30 +180,18 @@ class CallJournal:
     async def _go_on(self, call: AdmittedCall, live: Mapping[str, Any]) -> ExecutionResult | None:
         """Resume the execution of a call, as soon as no other process holds it.
 
-        While another process waits for its approval, the approvers of this one are asked as well.
-
         Returns:
             The state of the execution. None: the call was stopped here before.
         """
         call.replayed = True
-        asking: asyncio.Future[Any] | None = None
-        try:
-            while True:
-                result = self.engine.result(call.execution)
-                if result.ended:
-                    return result
-                with suppress(Conflict):
-                    return await self.engine.resume_async(call.execution, runtime_resources=live)
-                wait = approval_of(result)
-                if asking is None and wait is not None:
-                    asking = asyncio.ensure_future(self.engine.consult_async(wait["id"]))
-                elif asking is not None and wait is None:
-                    asking.cancel()
-                if not await call.unless_stopped(asyncio.ensure_future(asyncio.sleep(LOOK))):
-                    return None
-        finally:
-            if asking is not None:
-                asking.cancel()
+        while True:
+            result = self.engine.result(call.execution)
+            if result.ended:
+                return result
+            with suppress(Conflict):
+                return await self.engine.resume_async(call.execution, runtime_resources=live)
+            if not await call.unless_stopped(asyncio.ensure_future(asyncio.sleep(LOOK))):
+                return None
 
     async def withdraw(self, call: AdmittedCall) -> ExecutionResult:
         """Cancel the execution of a call that has not started, and return its state."""
@@ -239,36 +241,6 @@ class CallJournal:
             state = (isinstance(made, dict) and made.get("state")) or newest
             newest = max(newest, state, key=lambda kept: kept["number"])
         return newest
-
-    def _kept(self, call: AdmittedCall) -> tuple[str, Mapping[str, Any] | None]:
-        """Return the execution id of a call, and the inputs if the execution exists."""
-        if self.is_kept:
-            return self._find(call.id, call.number)
-        return self._id(call.id, call.number), None
-
-    def _find(self, call: str, number: int) -> tuple[str, Mapping[str, Any] | None]:
-        """Return the execution id of a call, and the inputs if the execution exists.
-
-        An execution that was cancelled before the tool started does not count, so the call can be
-        made again.
-
-        Args:
-            call: Id of the call.
-            number: Number of its first execution that may count.
-        """
-        while True:
-            id = self._id(call, number)
-            try:
-                shown = self.engine.show(id)
-            except NotFound:
-                return id, None
-            if shown["status"] != "cancelled" or _has_begun(shown):
-                return id, shown["inputs"]
-            number += 1
-
-    def _id(self, call: str, number: int) -> str:
-        """Return the id of an execution. No id is a prefix of another."""
-        return f"{_part(self._task)}.{_part(call)}.{number:04}"
 
 
 def approval_of(result: ExecutionResult) -> WaitInfo | None:

@@ -15,12 +15,7 @@ from flowengine.sdk.tool_calls import (
 )
 from flowengine.sdk.user_code import contained, describe
 from flowengine.secrets import Secrets
-from flowengine.tool_environment.admission import (
-    Admission,
-    error_response,
-    finalise,
-    validated,
-)
+from flowengine.tool_environment.admission import admit, refusal, take, validated
 from flowengine.tool_environment.authority import Callback, CallbackAuthority, check_callback
 from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.clients import ClientTask
@@ -111,7 +106,6 @@ class LocalEnvironment(BaseEnvironment):
             self._parts, lambda: self.authority, self._has_client, auto_approve, may_decide
         )
         self._pipeline = CallPipeline(self._parts, self._questions)
-        self._admission = Admission(self._parts, self)
         self._closed = False
         self._following: ClientTask | None = None
 
@@ -179,11 +173,11 @@ class LocalEnvironment(BaseEnvironment):
             check_callback(start, 1, "the start callback")
         if end is not None:
             check_callback(end, 2, "the end callback")
-        self._parts.callbacks.start, self._parts.callbacks.end = start, end
+        self._parts.callbacks = {"start": start, "end": end}
 
     def clear_execute_callback(self) -> None:
         """Remove the functions called before and after calls."""
-        self._parts.callbacks.start = self._parts.callbacks.end = None
+        self._parts.callbacks = {}
 
     def register_observer(self, observer: Any) -> None:
         """Add an observer under its own name.
@@ -241,11 +235,7 @@ class LocalEnvironment(BaseEnvironment):
         made = validated(call)
         if made.tool_call_id in self._parts.calls:
             raise CallError("duplicate_call", f"there is already a call '{made.tool_call_id}'")
-        taken = await self._admission.take(made)
-        if isinstance(taken, EnvironmentResponse):
-            assert taken.error is not None
-            raise CallError(taken.error.code, taken.error.message)
-        return taken.view()
+        return (await take(self._parts, made)).view()
 
     async def update_request_tool_params(
         self,
@@ -277,9 +267,7 @@ class LocalEnvironment(BaseEnvironment):
         running = self._parts.calls.get(call_id)
         if running is None:
             raise CallError("unknown_call", f"no call '{call_id}' is registered")
-        if running.arriving is None:
-            raise CallError("late_update", f"call '{call_id}' has ended")
-        running.arriving.update(None if text is not None else args, text, is_final=is_final)
+        running.update(args, text, is_final=is_final)
         return running.view()
 
     # Approval and execution
@@ -300,8 +288,9 @@ class LocalEnvironment(BaseEnvironment):
         if isinstance(taken, EnvironmentResponse):
             return taken
         if taken.started:
-            return error_response(taken, "duplicate_call", "the call has begun already")
-        finalise(taken)
+            error = CallError("duplicate_call", f"call '{taken.id}' has begun already")
+            return refusal(taken.view(), error)
+        taken.finish()
         return await self._pipeline.approve(taken)
 
     async def execute_tool(self, call: ToolCall | Mapping[str, Any] | str) -> EnvironmentResponse:
@@ -324,8 +313,8 @@ class LocalEnvironment(BaseEnvironment):
             return taken
         if not taken.take_up():
             return await asyncio.shield(asyncio.wrap_future(taken.response))
-        finalise(taken)
-        running = self._pipeline.start(taken)
+        taken.finish()
+        running = asyncio.ensure_future(self._pipeline.run(taken))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -394,15 +383,15 @@ class LocalEnvironment(BaseEnvironment):
         for call in calls:
             call.halt("aborted")
         for call in calls:
-            if call.work is not None:
+            if call.started:
                 await asyncio.shield(asyncio.wrap_future(call.response))
-            elif not call.response.done():
+            else:
                 self._pipeline.abandon(call)
         loop = asyncio.get_running_loop()
         while here := {task for task in parts.background if task.get_loop() is loop}:
             await asyncio.wait(here)
-        for failed in await self.registry.dispose_all(parts.bounds.dispose):
-            parts.warn("dispose", f"dispose of tool '{failed.tool}': {failed.error}")
+        for tool, error in (await self.registry.dispose_all(parts.bounds.dispose)).items():
+            parts.warn("dispose", f"dispose of tool '{tool}': {error}")
         closing = await contained(parts.resources.close())
         if closing.error is not None:
             parts.warn("resources", describe(closing.error))
@@ -429,7 +418,10 @@ class LocalEnvironment(BaseEnvironment):
         self._check_open()
         if self._following is not None:
             self._following.start()
-        return await self._admission.admit(given)
+        try:
+            return await admit(self._parts, given)
+        except CallError as error:
+            return refusal(given, error)
 
     def _open_calls(self) -> list[AdmittedCall]:
         with self._parts.lock:

@@ -1,17 +1,17 @@
-"""Arguments that arrive in parts, and the tool's view of partial arguments."""
+"""Calls whose arguments arrive in parts, and the tool's view of partial arguments."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
-from typing import Any
+from typing import Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
+from flowengine.sdk.tool_calls import ToolCall
 from flowengine.sdk.user_code import bounded, call
-from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.errors import CallError
-from flowengine.tool_environment.tools import Tool
+from flowengine.tool_environment.feed import Feed
+from flowengine.tool_environment.tools import Tool, overrides
 
 PER_SECOND = 19
 """Maximum views per second while arguments arrive, plus one of the final arguments."""
@@ -21,51 +21,119 @@ LARGEST = 16 * 1024 * 1024
 """Maximum characters of the arguments of one call."""
 
 
-class ArrivingArguments:
-    """The arguments of one call while they arrive.
+Stage = Literal[
+    "tool_registered",
+    "call_registered",
+    "parameters_updated",
+    "parameters_final",
+    "approval",
+    "execution",
+    "observers",
+    "result",
+    "disposal",
+]
+"""The stages of a call, in order."""
+
+
+class ArrivingCall:
+    """A call whose arguments may still arrive.
 
     Args:
-        call: The call.
+        requested: The call as requested.
+        feed: Receives a message about each stage.
     """
 
-    def __init__(self, call: AdmittedCall) -> None:
-        self._call = call
+    def __init__(self, requested: ToolCall, feed: Feed) -> None:
+        self.id = requested.tool_call_id
+        self.tool = requested.tool_name
+        self.args: dict[str, Any] = copy(requested.args)
+        """Arguments from the caller."""
+        self.stage: Stage = "tool_registered"
+        self.is_loading = True
+        self.instance: Tool | None = None
+        self.fault: str | None = None
+        """Why the final arguments cannot be used."""
+        self._feed = feed
         self._pieces: list[str] = []
         self._size = 0
-        self._times: deque[float] = deque(maxlen=PER_SECOND)
+        self._times: list[float] = []
+        """When the last views were shown."""
         self._shown: dict[str, Any] | None = None
-        self._views: deque[dict[str, Any]] = deque()
+        self._views: list[dict[str, Any]] = []
         self._showing: asyncio.Task[None] | None = None
         self._broken = False
         self._timer: asyncio.TimerHandle | None = None
-        self.fault: str | None = None
-        """Why the final arguments cannot be used."""
 
-    def update(self, args: dict[str, Any] | None, text: str | None, *, is_final: bool) -> None:
+    def move(self, stage: Stage, **fields: Any) -> None:
+        """Move to a stage, and publish it.
+
+        Args:
+            stage: The stage.
+            **fields: Further fields of the message.
+        """
+        self.stage = stage
+        self.tell(stage, **fields)
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Publish a message about the call.
+
+        Args:
+            kind: Type of the message.
+            **fields: Further fields of the message.
+        """
+        self._feed.publish(kind, tool_call_id=self.id, tool_name=self.tool, **fields)
+
+    def warn(self, code: str, message: str) -> None:
+        """Publish a warning about the call."""
+        self.tell("warning", code=code, message=message)
+
+    def view(self) -> ToolCall:
+        """Return a copy of the call in its current state."""
+        args = copy(self.args)
+        return ToolCall(
+            tool_call_id=self.id, tool_name=self.tool, args=args, is_loading=self.is_loading
+        )
+
+    def update(
+        self, args: dict[str, Any] | None, text: str | None = None, *, is_final: bool
+    ) -> None:
         """Process newly arrived arguments.
 
         Args:
-            args: All arguments so far. None: they arrive as text.
+            args: All arguments so far. None: they are unchanged, or arrive as text.
             text: The next piece of the arguments as JSON text.
             is_final: Whether the arguments are complete.
 
         Raises:
             CallError: The arguments are final already.
         """
-        made = self._call
-        if not made.is_loading:
+        if not self.is_loading:
             raise CallError(
-                "late_update", f"call {made.id}: its arguments are final and cannot be changed"
+                "late_update", f"call {self.id}: its arguments are final and cannot be changed"
             )
         if text is not None:
             self._add(text)
         elif args is not None:
-            made.args = copy(args)
+            self.args = copy(args)
             self._pieces.clear()
         if is_final:
-            self._finish()
+            self.finish()
         elif self._may_show():
             self._show()
+
+    def finish(self) -> None:
+        """Make the arguments final, if they are not yet."""
+        if not self.is_loading:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._pieces and self.fault is None:
+            self.args, self.fault = _parse("".join(self._pieces))
+        if self.args != self._shown:
+            self._show(final=True)
+        self.is_loading = False
+        self.move("parameters_final", call=self.view())
 
     def _add(self, text: str) -> None:
         self._size += len(text)
@@ -75,19 +143,17 @@ class ArrivingArguments:
         else:
             self._pieces.append(text)
 
-    def _finish(self) -> None:
-        made = self._call
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._pieces and self.fault is None:
-            made.args, self.fault = _parse("".join(self._pieces))
-        if made.args != self._shown:
-            self._show(final=True)
-        made.is_loading = False
-        made.move("parameters_final", call=made.view())
-
     # Views
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether no view is in progress."""
+        return self._showing is None or self._showing.done()
+
+    async def shown(self) -> None:
+        """Wait until all views are shown."""
+        if self._showing is not None:
+            await asyncio.wait([self._showing])
 
     def _may_show(self) -> bool:
         """Return whether a view is due. If it is too early, schedule one."""
@@ -101,52 +167,32 @@ class ArrivingArguments:
 
     def _show_late(self) -> None:
         self._timer = None
-        if self._call.is_loading:
+        if self.is_loading:
             self._show()
 
     def _show(self, *, final: bool = False) -> None:
-        made = self._call
         if self._pieces and not final and self.fault is None:
-            made.args = _partial("".join(self._pieces), made.args)
-        self._times.append(asyncio.get_running_loop().time())
-        self._shown = copy(made.args)
-        made.move("parameters_updated", call=made.view())
-        if made.instance is not None and _has_view(made.instance) and not self._broken:
+            self.args = _partial("".join(self._pieces), self.args)
+        self._times = [*self._times[1 - PER_SECOND :], asyncio.get_running_loop().time()]
+        self._shown = copy(self.args)
+        self.move("parameters_updated", call=self.view())
+        if self.instance is not None and overrides(self.instance, "load_ui") and not self._broken:
             self._views.append(self._shown)
-            if self._showing is None or self._showing.done():
-                self._showing = asyncio.ensure_future(self._show_all(made.instance))
+            if self.is_shown:
+                self._showing = asyncio.ensure_future(self._show_all(self.instance))
 
     async def _show_all(self, instance: Tool) -> None:
+        from flowengine.tool_environment.observers import as_data
+
         while self._views and not self._broken:
-            partial = self._views.popleft()
-            outcome = await bounded(VIEW_TIME, call(instance.load_ui, copy(partial)))
+            outcome = await bounded(VIEW_TIME, call(instance.load_ui, copy(self._views.pop(0))))
             why = outcome.fault(VIEW_TIME)
             if why is not None:
                 self._broken = True
-                self._call.warn("load_ui", f"load_ui of '{self._call.tool}': {why}")
+                self.warn("load_ui", f"load_ui of '{self.tool}': {why}")
             elif outcome.value is not None:
-                self._publish(outcome.value)
-
-    def _publish(self, view: Any) -> None:
-        from flowengine.tool_environment.observers import as_data
-
-        data, note = as_data(view)
-        self._call.tell("view", view=data, note=note)
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether no view is in progress."""
-        return self._showing is None or self._showing.done()
-
-    async def end(self) -> None:
-        """Wait until all views are shown."""
-        if self._showing is not None:
-            await asyncio.wait([self._showing])
-
-
-def _has_view(instance: Tool) -> bool:
-    load_ui = getattr(type(instance), "load_ui", None)
-    return load_ui is not None and load_ui is not Tool.load_ui
+                data, note = as_data(outcome.value)
+                self.tell("view", view=data, note=note)
 
 
 def _parse(text: str) -> tuple[dict[str, Any], str | None]:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from flowengine.sdk.tool_calls import ToolCall
 from flowengine.secrets import Secrets
 from flowengine.tool_environment.call import AdmittedCall
+from flowengine.tool_environment.context import ToolState
 from flowengine.tool_environment.feed import Feed
 from flowengine.tool_environment.journal import CallJournal
 from flowengine.tool_environment.observers import Observers
 from flowengine.tool_environment.registry import InstanceRegistry
 from flowengine.tool_environment.resources import Resources
-from flowengine.tool_environment.state import ToolState
 from flowengine.tool_environment.turns import Turns
 
 REMEMBERED = 10_000
@@ -39,14 +38,6 @@ class CallBounds:
 
 
 @dataclass
-class Callbacks:
-    """Functions called before and after each call that runs."""
-
-    start: Callable[..., Any] | None = None
-    end: Callable[..., Any] | None = None
-
-
-@dataclass
 class EnvironmentParts:
     """The parts of an environment."""
 
@@ -59,7 +50,8 @@ class EnvironmentParts:
     resources: Resources
     turns: Turns
     journal: CallJournal
-    callbacks: Callbacks = field(default_factory=Callbacks)
+    callbacks: dict[str, Any] = field(default_factory=dict)
+    """The functions called at the `start` and the `end` of each call that runs."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     calls: OrderedDict[str, AdmittedCall] = field(default_factory=OrderedDict)
     background: set[asyncio.Task[Any]] = field(default_factory=set)

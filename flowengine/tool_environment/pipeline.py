@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk import StepContext
-from flowengine.sdk.previews import call_preview
+from flowengine.sdk.previews import Shown, call_preview, computed
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolResult
 from flowengine.sdk.user_code import bounded, describe
-from flowengine.tool_environment.call import AdmittedCall, Submitted
+from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.execution import execute, not_begun
 from flowengine.tool_environment.journal import Function, approval_of
 from flowengine.tool_environment.observers import observe
 from flowengine.tool_environment.questions import unmasked
-from flowengine.tool_environment.registry import disposed, is_disposable
+from flowengine.tool_environment.registry import disposed
 from flowengine.tool_environment.results import response_of, result_of
 from flowengine.tool_environment.signatures import ArgumentFault
+from flowengine.tool_environment.tools import overrides
 
 if TYPE_CHECKING:
     from flowengine.engines.results import ExecutionResult
@@ -42,32 +43,24 @@ class CallPipeline:
         self._parts = parts
         self._questions = questions
 
-    def start(self, call: AdmittedCall) -> asyncio.Future[EnvironmentResponse]:
-        """Run a call with final arguments in a task, unless a task does already.
-
-        Args:
-            call: The call.
-
-        Returns:
-            Its response.
-        """
-        if call.work is None:
-            call.work = asyncio.ensure_future(self.run(call))
-        if call.work.get_loop() is not asyncio.get_running_loop():
-            return asyncio.wrap_future(call.response)
-        return call.work
-
     async def approve(self, call: AdmittedCall) -> EnvironmentResponse:
         """Request a decision about a call that is made later, and return it."""
-        if call.submitted is None:
-            call.submitted = Submitted()
-        decision = self._questions.answer(call)
-        if decision is not None:
-            return EnvironmentResponse(result=decision)
-        decided = asyncio.wrap_future(call.submitted.decided)
-        ended = self.start(call)
-        await asyncio.wait([decided, ended], return_when=asyncio.FIRST_COMPLETED)
-        return await (decided if decided.done() else ended)
+        call.submitted = True
+        fault = self._fault(call)
+        if fault is not None:
+            self._finish(call, response_of(result_of(call, "invalid", self._parts.mask(fault))))
+            return call.response.result()
+        decision = call.decision or self._questions.answer(call)
+        if decision is None:
+            call.masked = self._parts.mask(copy(call.args))
+            preview = asyncio.ensure_future(self._preview(call))
+            decision = await self._questions.decision(call, preview)
+            if decision is None:
+                self.abandon(call)
+                return call.response.result()
+            if decision.decision != "defer":
+                call.decision = decision
+        return EnvironmentResponse(result=decision)
 
     async def run(self, call: AdmittedCall) -> EnvironmentResponse:
         """Run a call with final arguments, and return a response in every case.
@@ -85,8 +78,6 @@ class CallPipeline:
             return response
         except asyncio.CancelledError:  # the loop ends, not only the waiting task
             call.halt("aborted")
-            if call.may_change:  # the next one to make the call asks again
-                self._parts.calls.pop(call.id, None)
             began = call.stage in {"execution", "observers"}
             response = response_of(_stopped(call, began=began))
             raise
@@ -102,12 +93,12 @@ class CallPipeline:
         parts, journal = self._parts, self._parts.journal
         call.masked = parts.mask(copy(call.args))
         decision = None
-        if journal.find(call.id) is None:
+        if journal.find(call.id)[1] is None:
             fault = self._fault(call)
             if fault is not None:
                 return result_of(call, "invalid", parts.mask(fault))
             call.definition = parts.registry.definition(call.tool) or call.definition
-            decision = self._questions.answer(call)
+            decision = None if call.decision else self._questions.answer(call)
         ask, refused = partial(self._questions.ask, call), partial(self._questions.refused, call)
         functions = self._functions(call)
         result = await journal.make(call, functions, ask, refused, asks=decision is None)
@@ -124,7 +115,7 @@ class CallPipeline:
 
     # The steps of its execution
 
-    def _functions(self, call: AdmittedCall) -> tuple[Function, Function, Function]:
+    def _functions(self, call: AdmittedCall) -> tuple[Function, Function, Function | None]:
         """Return the functions of the call, with only plain data as input and output."""
 
         async def run(*, step_of_call: StepContext, **given: Any) -> dict[str, Any]:
@@ -133,11 +124,7 @@ class CallPipeline:
         async def tell(*, result: Any) -> dict[str, Any]:
             return await self._observe(call, result)
 
-        def preview(args: dict[str, Any]) -> Any:
-            assert call.instance is not None
-            return call_preview(call.instance.preview, args)
-
-        return run, tell, preview
+        return run, tell, getattr(call.instance, "preview", None)
 
     async def _run(
         self, call: AdmittedCall, step: StepContext, given: dict[str, Any]
@@ -150,8 +137,6 @@ class CallPipeline:
             call.move("approval", call=call.view(), asked=False)
         asked = step.approval is not None
         decision = call.decision or (self._parts.journal.decided(call) if asked else None)
-        if call.submitted is not None and not await call.submitted.is_made(call, decision):
-            return {"result": not_begun(call).model_dump(exclude_defaults=True)}
         try:
             result = await _in_context(call, execute(self._parts, call, args, step))
         except asyncio.CancelledError:  # it waited for its turn, or had ended
@@ -216,11 +201,18 @@ class CallPipeline:
         replayed = call.replayed and call.stage not in {"execution", "observers"}
         return made.model_copy(update={"replayed": replayed})
 
+    async def _preview(self, call: AdmittedCall) -> Shown:
+        """Return the preview of a call that no execution has begun."""
+        tool: Any = call.instance
+        if not overrides(tool, "preview"):
+            return Shown()
+        return await computed(lambda: call_preview(tool.preview, call.masked), self._parts.mask)
+
     def _fault(self, call: AdmittedCall) -> str | None:
         """Return the fault of the final arguments, if any."""
         assert call.definition is not None
-        if call.arriving is not None and call.arriving.fault is not None:
-            return call.arriving.fault
+        if call.fault is not None:
+            return call.fault
         try:
             call.definition.signature.convert(call.args)
         except ArgumentFault as error:
@@ -231,22 +223,21 @@ class CallPipeline:
 
     def _finish(self, call: AdmittedCall, response: EnvironmentResponse) -> None:
         call.move("result", result=response.tool_result, call=call.view())
-        call.response.set_result(response)
-        arriving = call.arriving
-        if is_disposable(call.instance) or not (arriving is None or arriving.is_shown):
+        call.respond(response)
+        if overrides(call.instance, "dispose") or not call.is_shown:
             self._parts.keep_running(self._dispose(call))
         else:
             call.forget()
 
     def abandon(self, call: AdmittedCall) -> None:
-        """End a call that was never executed, as aborted."""
-        self._finish(call, response_of(not_begun(call)))
+        """End a call that was never made, as aborted, unless it has ended."""
+        if not call.response.done():
+            self._finish(call, response_of(not_begun(call)))
 
     async def _dispose(self, call: AdmittedCall) -> None:
         """Dispose of the instance of a call, while its result is already available."""
         parts = self._parts
-        if call.arriving is not None:
-            await bounded(parts.bounds.dispose, call.arriving.end())
+        await bounded(parts.bounds.dispose, call.shown())
         outcome = await bounded(parts.bounds.dispose, disposed(call.instance))
         why = outcome.fault(parts.bounds.dispose)
         if why is not None:

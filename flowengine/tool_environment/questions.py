@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
+from flowengine.errors import InputError
+from flowengine.sdk.coroutines import lasting
 from flowengine.sdk.previews import Shown
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
-from flowengine.sdk.user_code import contained, describe
+from flowengine.sdk.user_code import describe
 from flowengine.tool_environment.authority import (
     AUTO,
     CallbackAuthority,
     no,
-    parse_decision,
+    read_decision,
 )
 from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.errors import DecisionError
 from flowengine.tool_environment.signatures import ArgumentFault
-from flowengine.tool_environment.tools import ToolOptions
+from flowengine.tool_environment.tools import Tool
 
 if TYPE_CHECKING:
     from flowengine.errors import FlowEngineError
@@ -64,7 +65,10 @@ class Questions:
         if options.approval == "none":
             decision = ApprovalResponse(approved=True, by=BY_TOOL)
         elif isinstance(authority, CallbackAuthority) and self._approves_itself(authority, options):
-            self._warn_of_auto()
+            if not self._warned:
+                self._warned = True
+                why = "calls are approved without a question: no approval callback is registered"
+                self._parts.warn("auto_approval", why)
             decision = ApprovalResponse(approved=True, by=AUTO)
         else:
             return None
@@ -75,7 +79,7 @@ class Questions:
     async def ask(
         self, call: AdmittedCall, asked: ToolCall, preview: Awaitable[Shown]
     ) -> EnvironmentResponse:
-        """Request a decision about a call, and wait for it and until the call is made.
+        """Request a decision about a call, unless there is one already.
 
         Args:
             call: The call.
@@ -85,10 +89,8 @@ class Questions:
         Returns:
             The decision for the engine. It is deferred if the call must stop.
         """
-        decision = await self._decision(call, preview)
+        decision = call.decision or await self.decision(call, preview)
         if decision is None:
-            return EnvironmentResponse(result=_DEFERRED)
-        if call.submitted is not None and not await call.submitted.is_made(call, decision):
             return EnvironmentResponse(result=_DEFERRED)
         call.decision = decision
         fields = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
@@ -100,29 +102,36 @@ class Questions:
         if decision is not None:
             call.refusal = f"the decision of {decision.by} is not valid: {error.message}"
 
-    async def _decision(
+    async def decision(
         self, call: AdmittedCall, preview: Awaitable[Shown]
     ) -> ApprovalResponse | None:
-        """Return the first decision about a call. None: the call must stop."""
-        assert call.definition is not None
-        question: Future[ApprovalResponse] = Future()
-        question.set_running_or_notify_cancel()  # prevents cancellation by a waiting task
-        call.question = question
-        call.move("approval", call=call.view(), asked=True, tool=call.definition.metadata())
-        asking = asyncio.ensure_future(self._ask_authority(call, preview))
+        """Return the first decision about a call. None: the call must stop.
+
+        Args:
+            call: The call.
+            preview: Its preview, which is being computed.
+        """
+        question, asking = call.question, None
+        if question is None:
+            assert call.definition is not None
+            question = call.question = lasting()
+            call.move("approval", call=call.view(), asked=True, tool=call.definition.metadata())
+            asking = asyncio.ensure_future(self._ask_authority(call, preview))
         waiting = asyncio.wrap_future(question)
         try:
             if not await call.unless_stopped(waiting):
                 return None
         finally:
-            with self._parts.lock:
-                call.question = None
-            asking.cancel()
             waiting.cancel()
-        self._tell(call, question.result())
+            if asking is not None:
+                call.decide(_DEFERRED)
+                call.question = None
+                asking.cancel()
+        if asking is not None:
+            self._tell(call, question.result())
         return question.result()
 
-    def _approves_itself(self, authority: CallbackAuthority, options: ToolOptions) -> bool:
+    def _approves_itself(self, authority: CallbackAuthority, options: Tool) -> bool:
         if authority.callback is not None:
             return False
         if self._auto == "everything":
@@ -141,20 +150,20 @@ class Questions:
             return
         view = parts.shown(call)
         view.preview, view.preview_note = shown
-        outcome = await contained(authority.approve_tool(view))
-        if outcome.error is not None:
-            if isinstance(outcome.error, asyncio.CancelledError) and call.question is None:
-                return
-            decision = no(f"the authority raised {describe(outcome.error)}")
-        else:
-            try:
-                decision = parse_decision(outcome.value)
-                self._check_edit(call, decision)
-            except DecisionError as error:
-                decision = no(f"the authority's answer was refused: {error.message}")
+        what = "the authority's answer"
+        try:
+            decision = read_decision(await authority.approve_tool(view), what)
+            self._check_edit(call, decision)
+        except InputError as error:
+            decision = no(f"{what} was refused: {error.message}")
+        except BaseException as error:
+            if call.question is None:  # it is no longer needed
+                raise
+            decision = no(f"the authority raised {describe(error)}")
         if decision.decision == "defer":
             call.tell("deferred")
-            return
+            if call.started:  # otherwise it is requested again when the call is made
+                return
         by = decision.by or type(authority).__name__
         call.decide(decision.model_copy(update={"by": by}))
 
@@ -162,18 +171,17 @@ class Questions:
         """Check edited arguments.
 
         Raises:
-            DecisionError: They do not fit the schema of the tool.
+            InputError: They do not fit the schema of the tool.
         """
         if decision.args is None:
             return
         assert call.definition is not None
         if missing := call.args.keys() - decision.args.keys():
-            why = f"args: '{min(missing)}' cannot be taken away"
-            raise DecisionError("invalid_decision", why, field="args")
+            raise InputError(f"args: '{min(missing)}' cannot be taken away", field="args")
         try:
             call.definition.signature.convert(unmasked(decision.args, call.masked, call.args))
         except ArgumentFault as error:
-            raise DecisionError("invalid_decision", f"args: {error}", field="args") from None
+            raise InputError(f"args: {error}", field="args") from None
 
     def decide(self, call_id: str, given: Any, by: str) -> None:
         """Apply a decision from outside. The first one counts.
@@ -208,8 +216,11 @@ class Questions:
             raise DecisionError("not_open", f"call '{call_id}' has no open question{how}")
         if self._may_decide is not None and not self._may_decide(by, call.view()):
             raise DecisionError("not_allowed", f"{by} may not decide about call '{call_id}'")
-        decision = parse_decision(given)
-        self._check_edit(call, decision)
+        try:
+            decision = ApprovalResponse.of(given)
+            self._check_edit(call, decision)
+        except InputError as error:
+            raise DecisionError("invalid_decision", error.message, field=error.field) from None
         if decision.decision == "defer":
             return
         if not call.decide(decision.model_copy(update={"by": by})):
@@ -224,14 +235,6 @@ class Questions:
             args=decision.args,
             auto_approve=self._auto if decision.by == AUTO else None,
         )
-
-    def _warn_of_auto(self) -> None:
-        if not self._warned:
-            self._warned = True
-            self._parts.warn(
-                "auto_approval",
-                "calls are approved without a question: no approval callback is registered",
-            )
 
 
 _DEFERRED = ApprovalResponse(approved=False, decision="defer")

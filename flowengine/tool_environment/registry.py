@@ -7,9 +7,10 @@ import threading
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from flowengine.sdk.coroutines import lasting
 from flowengine.sdk.user_code import bounded, call, describe
 from flowengine.tool_environment.errors import RegistrationError
-from flowengine.tool_environment.tools import Tool, ToolDefinition, define
+from flowengine.tool_environment.tools import Tool, ToolDefinition, define, overrides
 
 
 class ToolRegistry:
@@ -84,13 +85,6 @@ def check_free(there: ToolDefinition | None, definition: ToolDefinition, *, repl
         )
 
 
-class NotDisposed(NamedTuple):
-    """A tool whose `dispose` failed."""
-
-    tool: str
-    error: str
-
-
 class RegisteredTool(NamedTuple):
     """A tool registered in an environment."""
 
@@ -154,8 +148,7 @@ class InstanceRegistry:
                     return name
                 under_way = self._registering.get(name)
                 if under_way is None:
-                    ended = self._registering[name] = Future()
-                    ended.set_running_or_notify_cancel()
+                    ended = self._registering[name] = lasting()
                     break
             await asyncio.wrap_future(under_way)  # then check again
         try:
@@ -174,9 +167,8 @@ class InstanceRegistry:
         instance = definition.make()
         before = dict(vars(instance))
         instance.environment = self._environment
-        init = getattr(instance, "init", None)
-        if init is not None and getattr(type(instance), "init", None) is not Tool.init:
-            outcome = await bounded(None, call(init, self._environment))
+        if overrides(instance, "init"):
+            outcome = await bounded(None, call(instance.init, self._environment))
             if outcome.error is not None:
                 why = describe(outcome.error)
                 raise RegistrationError(f"tool '{name}' was not registered: init: {why}")
@@ -209,6 +201,7 @@ class InstanceRegistry:
         if live is None:
             return None
         clone = live.definition.make()
+        clone.environment = self._environment
         for key, value in live.prepared.items():
             setattr(clone, key, value)
         return clone
@@ -217,35 +210,29 @@ class InstanceRegistry:
         """Return metadata of each registered tool as plain data."""
         return [live.definition.metadata() for live in list(self._live.values())]
 
-    async def dispose_all(self, bound: float | None = None) -> list[NotDisposed]:
+    async def dispose_all(self, bound: float | None = None) -> dict[str, str]:
         """Dispose of each live tool once, the last registered first.
 
         Args:
             bound: Maximum seconds for each.
 
         Returns:
-            The tools that failed, with their errors.
+            The tools that failed, with their errors, by name.
         """
         with self._lock:
             ended, self._live = self._live, {}
-        failed = []
+        failed = {}
         for name, live in reversed(ended.items()):
             outcome = await bounded(bound, disposed(live.instance))
             why = outcome.fault(bound)
             if why is not None:
-                failed.append(NotDisposed(name, why))
+                failed[name] = why
         return failed
 
 
-def is_disposable(instance: Any) -> bool:
-    """Return whether an instance overrides `dispose`."""
-    is_base = getattr(type(instance), "dispose", None) is Tool.dispose
-    return not is_base and hasattr(instance, "dispose")
-
-
 async def disposed(instance: Any) -> None:
-    """Call the `dispose` of an instance, if it overrides it."""
-    if is_disposable(instance):
+    """Call the `dispose` of an instance, if it has its own."""
+    if overrides(instance, "dispose"):
         await call(instance.dispose)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowengine.engines.attempts.serialization import to_plain
-from flowengine.sdk import Artifacts, File, Plain, StepError
+from flowengine.sdk import Artifacts, StepError, ToolError
 from flowengine.sdk.text_ends import cut_text, ends_in_bytes, ends_in_characters, without_middle
 from flowengine.sdk.tool_calls import (
     EnvironmentResponse,
@@ -26,31 +27,14 @@ LARGEST = 100_000
 """Maximum characters of content sent to a model. Longer content is kept as a file."""
 
 
-class Content(NamedTuple):
-    """The return value of a tool, as data."""
-
-    value: Plain
-    images: list[Image]
-    artifacts: list[File]
-
-    def fields(self) -> dict[str, Any]:
-        """Return the content as fields of a result."""
-        kept = list(map(dict, self.artifacts))
-        return {"content": self.value, "images": self.images, "artifacts": kept}
-
-
-class NoData(Exception):
-    """The return value of a tool cannot be converted to data."""
-
-
 def content_of(
     returned: Any,
     tool: str,
     artifacts: Artifacts,
     mask: Callable[[Any], Any],
     most: int | None = None,
-) -> Content:
-    """Convert the return value of a tool to data.
+) -> dict[str, Any]:
+    """Convert the return value of a tool to fields of its result.
 
     Args:
         returned: The return value.
@@ -60,21 +44,19 @@ def content_of(
         most: Maximum bytes of content sent to the model. None: `LARGEST` characters.
 
     Returns:
-        Plain data, images, and kept files.
+        `content`, and `images` and `artifacts` if there are any.
 
     Raises:
-        NoData: It cannot be converted to data. The message names the tool and the type.
+        ToolError: It cannot be converted to data. The message names the tool and the type.
     """
     image = _image(returned)
     if image is not None:
-        return Content(None, [image], [])
+        return {"images": [image]}
     try:
         value = mask(to_plain(returned))
     except StepError as error:
-        kind = type(returned)
-        raise NoData(
-            f"tool '{tool}' returned a {kind.__module__}.{kind.__qualname__}: {error.message}"
-        ) from None
+        kind = f"{type(returned).__module__}.{type(returned).__qualname__}"
+        raise ToolError(f"tool '{tool}' returned a {kind}: {error.message}") from None
     if isinstance(value, bytes):
         return _from_bytes(value, tool, artifacts, most)
     if isinstance(value, str):
@@ -83,9 +65,9 @@ def content_of(
         text, name = json.dumps(value, ensure_ascii=False, default=_encoded), f"{tool}.json"
     shown = _shortened(text, most)
     if shown is None:
-        return Content(value, [], [])
+        return {"content": value}
     file = artifacts.put(text.encode(errors="replace"), name)
-    return Content(shown, [], [file])
+    return {"content": shown, "artifacts": [dict(file)]}
 
 
 def _shortened(text: str, most: int | None) -> str | None:
@@ -94,15 +76,13 @@ def _shortened(text: str, most: int | None) -> str | None:
     return None if ends is None else without_middle(text, ends)
 
 
-def _from_bytes(data: bytes, tool: str, artifacts: Artifacts, most: int | None) -> Content:
-    try:
-        text = data.decode() if len(data) <= (most or LARGEST) else None
-    except UnicodeDecodeError:
-        text = None
-    if text is not None:
-        return Content(text, [], [])
+def _from_bytes(data: bytes, tool: str, artifacts: Artifacts, most: int | None) -> dict[str, Any]:
+    with suppress(UnicodeDecodeError):
+        if len(data) <= (most or LARGEST):
+            return {"content": data.decode()}
     file = artifacts.put(data, f"{tool}.bin")
-    return Content(f"{file['size']} bytes, kept as the file {file['name']}", [], [file])
+    shown = f"{file['size']} bytes, kept as the file {file['name']}"
+    return {"content": shown, "artifacts": [dict(file)]}
 
 
 def _image(value: Any) -> Image | None:

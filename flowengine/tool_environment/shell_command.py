@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from flowengine.sdk import StepError
@@ -19,39 +18,14 @@ SHELL = "shell"
 async def execute_command(command: str, ctx: ToolContext) -> dict[str, Any]:
     """Run a command in the shell and return its exit code and output.
 
+    When the call must stop, the command ends with all its child processes.
+
     Args:
         command: The shell command.
         ctx: The context of the call.
 
     Returns:
         `exit_code`, `stdout` and `stderr`. A terminal has both streams in `stdout`.
-    """
-    return await _run(command, ctx)
-
-
-def command_in(folder: str, *, before: str) -> Callable[..., Any]:
-    """Return the tool for commands that start in a directory of the sandbox.
-
-    Args:
-        folder: The directory.
-        before: Name of an environment that must be open before the shell.
-    """
-
-    @tool(name="execute_command", resources={before: None, SHELL: None})
-    async def in_folder(command: str, ctx: ToolContext) -> dict[str, Any]:
-        """Run a command in the shell and return its exit code and output.
-
-        Args:
-            command: The shell command.
-            ctx: The context of the call.
-        """
-        return await _run(command, ctx, cwd=folder)
-
-    return in_folder
-
-
-async def _run(command: str, ctx: ToolContext, **how: Any) -> dict[str, Any]:
-    """Run a command. When the call must stop, the command ends with all its child processes.
 
     Raises:
         StepError: The environment cannot run commands.
@@ -65,7 +39,7 @@ async def _run(command: str, ctx: ToolContext, **how: Any) -> dict[str, Any]:
         ctx.write(text)
         ctx.report(text)
 
-    running = asyncio.ensure_future(run(command, on_output=wrote, **how))
+    running = asyncio.ensure_future(run(command, on_output=wrote))
     aborted = asyncio.ensure_future(ctx.signal.async_wait())
     try:
         await asyncio.wait([running, aborted], return_when=asyncio.FIRST_COMPLETED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -15,17 +15,13 @@ from flowengine.errors import UsageError
 from flowengine.sdk import StepError
 from flowengine.tool_environment.authority import check_callback
 from flowengine.tool_environment.local_environment import LocalEnvironment
-from flowengine.tool_environment.shell_command import SHELL, command_in, execute_command
-from flowengine.tool_environment.tools import define
+from flowengine.tool_environment.shell_command import SHELL, execute_command
 
 if TYPE_CHECKING:
     from flowengine.agents import Response
     from flowengine.execution_environment import EnvironmentManager
-    from flowengine.sdk.tool_calls import ToolCall
 
-_FOLDER = "folder"
-"""Name of the managed environment of the working directory."""
-_INSIDE = "/project"
+_INSIDE = "/workspace/project"
 """Its path in the sandbox."""
 
 
@@ -85,22 +81,24 @@ class Client:
         async with self._environment() as environment:
             if on_tool_approval is not None:
                 check_callback(on_tool_approval, 3, "on_tool_approval")
-                environment.register_tool_approval_callback(_asking(on_tool_approval))
-            own = [self._own(each) for each in tools]
-            for each in own:
+                environment.register_tool_approval_callback(
+                    lambda call: on_tool_approval(call.tool_name, call.tool_call_id, call.args)
+                )
+            given = list(tools)
+            for each in given:
                 await environment.register_tool(each)
             name = model if isinstance(model, str) else "task/model"
             agent = Agent(
                 name="task",
                 model=name,
                 instructions=instructions,
-                functions=through(environment, own),
+                functions=through(environment, given),
             )
-            with ExitStack() as stack:
-                if not isinstance(model, str):
-                    stack.enter_context(using(_WithKey(model, api_key)))
-                elif api_key is not None:
-                    stack.enter_context(using(_WithKey(resolve(model), api_key)))
+            called: AbstractContextManager[Any] = nullcontext()
+            if not isinstance(model, str) or api_key is not None:
+                found = resolve(model) if isinstance(model, str) else model
+                called = using(_WithKey(found, api_key))
+            with called:
                 messages = [{"role": "user", "content": task}]
                 return await Runner().run_async(agent, messages, max_turns=max_turns)
 
@@ -108,31 +106,14 @@ class Client:
         task = os.urandom(8).hex()
         folder = {"kind": "files", "config": {"path": str(self.cwd), "mode": "rw"}}
         folder |= {"owner_id": task, "scope": "execution"}
-        shell = {"kind": "bash", "mounts": {_INSIDE: self._manager.declare(folder)["id"]}}
+        shell = {
+            "kind": "bash",
+            "mounts": {_INSIDE: self._manager.declare(folder)["id"]},
+            "policy": {"root": _INSIDE, "confine": "cwd"},
+        }
         return LocalEnvironment(
-            manager=self._manager,
-            execution_id=task,
-            environments={_FOLDER: folder, SHELL: shell},
+            manager=self._manager, execution_id=task, environments={SHELL: shell}
         )
-
-    def _own(self, tool: Any) -> Any:
-        """Return a tool, replacing `execute_command` by one that runs in this directory."""
-        if define(tool).source is execute_command:
-            return command_in(_INSIDE, before=_FOLDER)
-        return tool
-
-
-def _asking(callback: Any) -> Any:
-    """Return an approval callback that passes on name, id and arguments."""
-    from flowengine.sdk.user_code import is_coroutine_function
-
-    def ask(call: ToolCall) -> Any:
-        return callback(call.tool_name, call.tool_call_id, call.args)
-
-    async def ask_async(call: ToolCall) -> Any:
-        return await callback(call.tool_name, call.tool_call_id, call.args)
-
-    return ask_async if is_coroutine_function(callback) else ask
 
 
 class _WithKey:

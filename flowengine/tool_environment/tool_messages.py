@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from flowengine.sdk.tool_calls import EnvironmentResponse, Image, ToolCall, ToolResult
+from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall, ToolResult
 from flowengine.sdk.untrusted import marked, marked_failure
 
 _NOT_RUN = {
@@ -24,17 +24,11 @@ def tool_message(call: ToolCall, response: EnvironmentResponse) -> dict[str, Any
         call: The call.
         response: The response to the call.
     """
-    result = response.tool_result
-    texts = [_what_happened(response)]
-    images: list[Image] = []
-    if result is not None:
-        texts += _additions(result)
-        images = [*result.images, *result.feedback_images]
-    text = "\n\n".join(part for part in texts if part)
+    text, images = answer_of(response)
     content: Any = text
     if images:
         content = [{"type": "text", "text": text}] if text else []
-        content += [{"type": "image_url", "image_url": {"url": each.url}} for each in images]
+        content += [{"type": "image_url", "image_url": {"url": url}} for url in images]
     return {
         "role": "tool",
         "tool_call_id": call.tool_call_id,
@@ -43,10 +37,17 @@ def tool_message(call: ToolCall, response: EnvironmentResponse) -> dict[str, Any
     }
 
 
-def _what_happened(response: EnvironmentResponse) -> str:
+def answer_of(response: EnvironmentResponse) -> tuple[str, list[str]]:
+    """Return the text and the URLs of the images with which a model learns of an outcome."""
     result = response.tool_result
     if result is None:
-        return f"Error: {response.error.message}" if response.error is not None else ""
+        return f"Error: {response.error.message}" if response.error is not None else "", []
+    texts = [_what_happened(result), *_additions(result)]
+    images = [*result.images, *result.feedback_images]
+    return "\n\n".join(filter(None, texts)), [image.url for image in images]
+
+
+def _what_happened(result: ToolResult) -> str:
     content, writer = _text(result.content), result.written_by
     if content and writer is not None:
         content = marked(content, writer)

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from flowengine.agents.agent_as_tool import AgentAsTool
-from flowengine.sdk import Effect
+from flowengine.argument_checks import check_keywords
+from flowengine.sdk import Effect, ToolError
 from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.live_signature import name_of
 from flowengine.sdk.tool_limits import largest_result
@@ -27,25 +28,23 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class ToolOptions:
-    """Options of a tool, besides its function."""
+class ToolOptions(TypedDict, total=False):
+    """Options of `@tool`: attributes of `Tool`, and the preview of a function."""
 
-    name: str | None = None
-    description: str | None = None
-    supports_parallel_execution: bool = False
-    approval: Approval | None = None
-    """None: unspecified. A tool environment then asks its authority, and an agent requires no
-    approval."""
-    effect: Effect = "once"
-    timeout: float | None = None
-    isolated: bool = False
-    max_running: int | None = None
-    resources: Mapping[str, Mapping[str, Any] | None] | None = None
-    limits: Mapping[str, Any] | None = None
-    written_by: str | None = None
-    preview: Callable[[dict[str, Any]], Any] | None = None
-    """For a function: takes the arguments. A class has a method of this name."""
+    name: str | None
+    description: str | None
+    supports_parallel_execution: bool
+    approval: Approval | None
+    """Left out: a tool environment asks its authority, and an agent requires no approval."""
+    effect: Effect
+    timeout: float | None
+    isolated: bool
+    max_running: int | None
+    resources: Mapping[str, Mapping[str, Any] | None] | None
+    limits: Mapping[str, Any] | None
+    written_by: str | None
+    preview: Callable[[dict[str, Any]], Any] | None
+    """Takes the arguments."""
 
 
 class Tool:
@@ -111,21 +110,7 @@ class Tool:
 @overload
 def tool(function: _Function, /) -> _Function: ...
 @overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    supports_parallel_execution: bool = False,
-    approval: Approval | None = None,
-    effect: Effect = "once",
-    timeout: float | None = None,
-    isolated: bool = False,
-    max_running: int | None = None,
-    resources: Mapping[str, Mapping[str, Any] | None] | None = None,
-    limits: Mapping[str, Any] | None = None,
-    written_by: str | None = None,
-    preview: Callable[[dict[str, Any]], Any] | None = None,
-) -> Callable[[_Function], _Function]: ...
+def tool(**options: Unpack[ToolOptions]) -> Callable[[_Function], _Function]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
     """Mark a function as a tool. It can still be called as before.
 
@@ -136,15 +121,13 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     Returns:
         The same function, or a decorator.
     """
-    if function is not None:
-        function.__flowengine_tool__ = ToolOptions()
-        return function
+    check_keywords("a tool", options, ToolOptions.__annotations__)
 
-    def mark(marked: _Function) -> _Function:
-        marked.__flowengine_tool__ = ToolOptions(**options)  # type: ignore[attr-defined]
+    def mark(marked: Any) -> Any:
+        marked.__flowengine_tool__ = options
         return marked
 
-    return mark
+    return mark if function is None else mark(function)
 
 
 class FunctionTool(Tool):
@@ -156,9 +139,8 @@ class FunctionTool(Tool):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.execute = function
-        options = getattr(function, "__flowengine_tool__", ToolOptions())
-        if options.preview is not None:
-            self.preview = options.preview  # type: ignore[method-assign, assignment]
+        given = _marks(function).items()
+        vars(self).update({name: value for name, value in given if value is not None})
 
 
 @dataclass(frozen=True)
@@ -167,7 +149,8 @@ class ToolDefinition:
 
     name: str
     description: str
-    options: ToolOptions
+    options: Tool
+    """Has the options as attributes."""
     signature: ToolSignature
     source: Any
     """The registered function, class or instance."""
@@ -183,7 +166,7 @@ class ToolDefinition:
             "description": self.description,
             "args": copy.deepcopy(self.signature.schema),
             "parallel": self.options.supports_parallel_execution,
-            "approval": self.options.approval or "ask",
+            "approval": self.options.approval,
             "effect": self.options.effect,
             "timeout": self.options.timeout,
         }
@@ -202,10 +185,10 @@ class ToolDefinition:
         return digest.hexdigest()
 
 
-def has_preview(instance: Any) -> bool:
-    """Return whether an instance of a tool describes the effects of its calls."""
-    find = getattr(instance, "preview", None)
-    return find is not None and getattr(find, "__func__", None) is not Tool.preview
+def overrides(instance: Any, method: str) -> bool:
+    """Return whether an instance has an optional method of `Tool` itself."""
+    own = getattr(instance, method, None)
+    return own is not None and getattr(own, "__func__", None) is not getattr(Tool, method)
 
 
 def create_tool_instance(definition: Any) -> Tool:
@@ -235,15 +218,13 @@ def define(source: Any) -> ToolDefinition:
     if isinstance(source, ToolDefinition):
         return source
     if isinstance(source, AgentAsTool):
-        from flowengine.tool_environment.agent_tools import asking
-
-        ask = asking(source)
         described = source.description or f"Asks {source.agent.name}, who answers."
-        named = ToolOptions(name=source.name, description=described)
-        return replace(_defined(ask, named, lambda: FunctionTool(ask), ask, ""), source=source)
+        ask = tool(name=source.name, description=described)(_asking(source))
+        return replace(define(ask), source=source)
     if callable(source) and not isinstance(source, type) and not hasattr(source, "execute"):
-        options = getattr(source, "__flowengine_tool__", ToolOptions())
-        return _defined(source, options, lambda: FunctionTool(source), source, name_of(source))
+        name = _marks(source).get("name")
+        name = name_of(source) if name is None else name
+        return _defined(source, FunctionTool(source), lambda: FunctionTool(source), source, name)
     kind = source if isinstance(source, type) else type(source)
     execute = getattr(source, "execute", None)
     if not callable(execute):
@@ -256,7 +237,33 @@ def define(source: Any) -> ToolDefinition:
         bound = _made(kind).execute
     else:
         make, bound = _copier(source), execute
-    return _defined(source, _options_of(source), make, bound, _snake(kind.__name__))
+    name = getattr(source, "name", "") or _snake(kind.__name__)
+    return _defined(source, source, make, bound, name)
+
+
+def _asking(source: AgentAsTool) -> Callable[..., Any]:
+    """Return the function of an agent that is a tool.
+
+    Args:
+        source: The result of `Agent.as_tool`.
+    """
+
+    async def ask(prompt: str) -> Any:
+        """Ask the agent.
+
+        Args:
+            prompt: The request, with all necessary information.
+        """
+        from flowengine.metachain import Runner
+
+        agent: Any = source.agent
+        response = await Runner().run_async(agent, prompt, max_turns=source.max_turns)
+        if response.termination == "resolved":
+            return response.result
+        why = response.reason or response.termination or "it waits for a decision"
+        raise ToolError(f"{agent.name} has no answer: {why}", retryable=False)
+
+    return ask
 
 
 def _made(kind: type) -> Any:
@@ -281,26 +288,27 @@ def _copier(source: Any) -> Callable[[], Any]:
     return lambda: copy.deepcopy(pristine)
 
 
-def _options_of(source: Any) -> ToolOptions:
-    base = Tool if isinstance(source, type) else Tool()
-    named = {
-        name: getattr(source, name, getattr(base, name))
-        for name in ToolOptions.__dataclass_fields__  # a class has attributes of the same names
-        if name != "preview"
-    }
-    if not named["name"]:
-        named["name"] = None
-    return ToolOptions(**named)
+def _marks(function: Any) -> dict[str, Any]:
+    """Return the options that `@tool` gave a function."""
+    return getattr(function, "__flowengine_tool__", {})
+
+
+def _options_of(source: Any) -> Tool:
+    """Return an object with the options that are attributes of a tool, or of `Tool`."""
+    options = Tool()
+    for name in ToolOptions.__annotations__:
+        setattr(options, name, getattr(source, name, getattr(options, name)))
+    return options
 
 
 def _defined(
-    source: Any, options: ToolOptions, make: Callable[[], Tool], bound: Callable[..., Any], own: str
+    source: Any, attributes: Any, make: Callable[[], Tool], bound: Callable[..., Any], name: Any
 ) -> ToolDefinition:
-    name: Any = options.name if options.name is not None else own
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise RegistrationError(
             f"{name!a:.100} is not a valid tool name: up to 64 letters, digits, '_', '-' and '.'"
         )
+    options = _options_of(attributes)
     _check(name, options)
     declared = None if bound is source else getattr(source, "parameters", None)
     if declared is not None and not (
@@ -314,44 +322,35 @@ def _defined(
         described = parse(kind.__doc__)[0]
     if options.isolated:
         _check_isolated(source, signature, name)
-    return ToolDefinition(
-        name,
-        described,
-        replace(options, name=name, description=described),
-        signature,
-        source,
-        make,
-        inspect.unwrap(getattr(bound, "__func__", bound)),
-    )
+    function = inspect.unwrap(getattr(bound, "__func__", bound))
+    return ToolDefinition(name, described, options, signature, source, make, function)
 
 
-def _check(name: str, options: ToolOptions) -> None:
-    wrong = ""
-    if options.approval not in {None, "ask", "none", "required"}:
-        wrong = f"approval {options.approval!r}: it is ask, none or required"
-    elif options.effect not in {"pure", "idempotent", "once"}:
-        wrong = f"effect {options.effect!r}: it is pure, idempotent or once"
-    elif options.timeout is not None and not _is_positive(options.timeout):
-        wrong = f"timeout {options.timeout!r}: it is a number of seconds above 0"
-    elif options.max_running is not None and not _is_positive(options.max_running):
-        wrong = f"max_running {options.max_running!r}: it is a number above 0"
-    elif options.resources is not None and not isinstance(options.resources, Mapping):
-        wrong = f"resources {options.resources!r}: it is a map from names to specs"
-    elif options.preview is not None and not callable(options.preview):
-        wrong = f"preview {options.preview!r}: it is a function that takes the arguments"
-    elif options.written_by is not None and not isinstance(options.written_by, str):
-        wrong = f"written_by {options.written_by!r}: it is a text"
-    else:
-        try:
-            largest_result(options.limits)
-        except ValueError as error:
-            wrong = str(error)
-    if wrong:
-        raise RegistrationError(f"tool '{name}': {wrong}")
+def _check(name: str, options: Tool) -> None:
+    for option, fits, what in _RULES:
+        value = getattr(options, option)
+        if not fits(value):
+            raise RegistrationError(f"tool '{name}': {option} {value!r}: it is {what}")
+    try:
+        largest_result(options.limits)
+    except ValueError as error:
+        raise RegistrationError(f"tool '{name}': {error}") from None
 
 
 def _is_positive(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+_RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("approval", lambda value: value in get_args(Approval), "ask, none or required"),
+    ("effect", lambda value: value in get_args(Effect), "pure, idempotent or once"),
+    ("timeout", lambda value: value is None or _is_positive(value), "a number of seconds above 0"),
+    ("max_running", lambda value: value is None or _is_positive(value), "a number above 0"),
+    ("resources", lambda value: isinstance(value, Mapping | None), "a map from names to specs"),
+    ("preview", callable, "a function that takes the arguments"),
+    ("written_by", lambda value: isinstance(value, str | None), "a text"),
+)
+"""Option, whether a value fits, and the values that do."""
 
 
 def _check_isolated(source: Any, signature: ToolSignature, name: str) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
@@ -37,32 +39,34 @@ class Turns:
         self._running: set[QueuedCall] = set()
         self._of_tool: Counter[str] = Counter()
 
-    def queue(self, tool: str, *, exclusive: bool, limit: int | None = None) -> QueuedCall:
-        """Queue up for a turn. The caller must give the turn back in any case.
+    @contextmanager
+    def queue(
+        self, tool: str = "", *, exclusive: bool = True, limit: int | None = None
+    ) -> Iterator[Future[None]]:
+        """Queue up for a turn, which ends with the block.
 
         Args:
             tool: Name of the tool.
             exclusive: Whether no other call may run concurrently.
             limit: Maximum concurrent calls of this tool.
 
-        Returns:
-            The queued call. Its future `granted` is done when it has the turn.
+        Yields:
+            A future that is done when it is the caller's turn.
         """
         queued = QueuedCall(tool, exclusive, limit)
         with self._lock:
             self._waiting.append(queued)
             self._grant()
-        return queued
-
-    def give_back(self, queued: QueuedCall) -> None:
-        """End a turn, or leave the queue."""
-        with self._lock:
-            if queued in self._running:
-                self._running.remove(queued)
-                self._of_tool[queued.tool] -= 1
-            elif queued in self._waiting:
-                self._waiting.remove(queued)
-            self._grant()
+        try:
+            yield queued.granted
+        finally:
+            with self._lock:
+                if queued in self._running:
+                    self._running.remove(queued)
+                    self._of_tool[queued.tool] -= 1
+                else:
+                    self._waiting.remove(queued)
+                self._grant()
 
     def _grant(self) -> None:
         kept: list[QueuedCall] = []

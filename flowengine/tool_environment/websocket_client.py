@@ -11,18 +11,24 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
+import math
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 from flowengine.errors import UsageError
 
 if TYPE_CHECKING:
-    from aiohttp import web
+    from websockets.asyncio.server import ServerConnection
+    from websockets.http11 import Request, Response
 
     from flowengine.tool_environment.clients import Link
 
-PROTOCOL = "flowengine.tools"
+PROTOCOL: Any = "flowengine.tools"
 """The subprotocol of the messages."""
 _TOKEN = "token."
 _LARGEST = 1024 * 1024
@@ -58,7 +64,7 @@ class WebSocketClient:
     ) -> None:
         self.token = token or secrets.token_urlsafe(32)
         self.decides = decides
-        self._origins = frozenset(origins)
+        self._origins: list[Any] = [*origins, None]
         self._address = host, port
         self._url = ""
         self._listening = asyncio.Event()
@@ -93,89 +99,90 @@ class WebSocketClient:
 
     async def _serve(self, link: Link) -> None:
         try:
-            from aiohttp import web
+            from websockets.asyncio.server import serve
         except ModuleNotFoundError:
             raise UsageError(
-                "a client over WebSocket needs aiohttp, which is not installed",
+                "a client over WebSocket needs websockets, which is not installed",
                 hint='pip install "flowengine[websocket]"',
             ) from None
 
-        async def connect(request: web.Request) -> web.StreamResponse:
-            return await self._connection(request, link)
+        async def connected(socket: ServerConnection) -> None:
+            await _talk(socket, link)
 
-        app = web.Application()
-        app.router.add_get("/", connect)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSE)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, *self._address).start()
-            host, port = runner.addresses[0][:2]
+        async with serve(
+            connected,
+            *self._address,
+            origins=self._origins,
+            process_request=self._refusal,
+            select_subprotocol=_protocol,
+            compression=None,
+            ping_interval=_PING,
+            close_timeout=_CLOSE,
+            max_size=_LARGEST,
+            logger=logging.Logger("websocket", logging.CRITICAL),  # silent about the refused
+        ) as server:
+            host, port = server.sockets[0].getsockname()[:2]
             self._url = f"ws://{host}:{port}/"
             self._listening.set()
-            await link.closed()
-        finally:
-            await runner.cleanup()
+            async for _ in link.texts(after=math.inf):  # until there are no more
+                pass
+            leaving = [asyncio.ensure_future(each.wait_closed()) for each in server.connections]
+            if leaving:  # they read the last messages
+                await asyncio.wait(leaving, timeout=_CLOSE)
 
-    async def _connection(self, request: web.Request, link: Link) -> web.StreamResponse:
-        from aiohttp import web
-
-        refusal = self._refusal(request)
-        if refusal is not None:
-            return web.json_response({"error": refusal[1]}, status=refusal[0])
-        try:
-            after = int(request.query.get("after", "0"))
-        except ValueError:
-            return web.json_response({"error": "'after' is not a number"}, status=400)
-        socket = web.WebSocketResponse(
-            protocols=[PROTOCOL], heartbeat=_PING, max_msg_size=_LARGEST, timeout=_CLOSE
-        )
-        await socket.prepare(request)
-        sending = asyncio.ensure_future(_send(socket, link, after))
-        try:
-            await _receive(socket, link)
-        finally:
-            sending.cancel()
-            await asyncio.wait([sending])
-        return socket
-
-    def _refusal(self, request: web.Request) -> tuple[int, str] | None:
-        """Return why a connection is refused, or None."""
-        origin = request.headers.get("Origin")
-        if origin is not None and origin not in self._origins:
-            return 403, f"the origin {origin} is not allowed"
-        if not hmac.compare_digest(_token_of(request).encode(), self.token.encode()):
-            return 401, "the token is missing or wrong"
+    def _refusal(self, socket: ServerConnection, request: Request) -> Response | None:
+        """Return why a connection is refused, or None. The library refuses wrong origins."""
+        given = _token_of(request).encode(errors="replace")
+        if not hmac.compare_digest(given, self.token.encode()):
+            return socket.respond(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong\n")
+        if not _after(request).isdecimal():
+            return socket.respond(HTTPStatus.BAD_REQUEST, "'after' is not a number\n")
         return None
 
 
-def _token_of(request: web.Request) -> str:
+def _protocol(_: ServerConnection, offered: Sequence[str]) -> Any:
+    return PROTOCOL if PROTOCOL in offered else None
+
+
+def _token_of(request: Request) -> str:
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return given.strip()
-    for protocol in request.headers.get("Sec-WebSocket-Protocol", "").split(","):
-        if protocol.strip().startswith(_TOKEN):
-            return protocol.strip().removeprefix(_TOKEN)
-    return ""
+    offered = ",".join(request.headers.get_all("Sec-WebSocket-Protocol")).split(",")
+    tokens = (each.strip() for each in offered if each.strip().startswith(_TOKEN))
+    return next(tokens, "").removeprefix(_TOKEN)
 
 
-async def _send(socket: web.WebSocketResponse, link: Link, after: int) -> None:
-    """Send messages as fast as the other side reads them, then close the connection."""
+def _after(request: Request) -> str:
+    return parse_qs(urlsplit(request.path).query).get("after", ["0"])[0]
+
+
+async def _talk(socket: ServerConnection, link: Link) -> None:
+    """Answer the messages of a connection, and send it those of the environment meanwhile."""
+    from websockets.exceptions import ConnectionClosed
+
+    assert socket.request is not None
+    after = int(_after(socket.request))
+
+    async def send() -> None:
+        """Send messages as fast as the other side reads them, then close the connection."""
+        with suppress(ConnectionClosed):  # disconnected, and the client may reconnect
+            async for text in link.texts(after):
+                await socket.send(text)
+            await socket.close()
+
+    sending = asyncio.ensure_future(send())
     try:
-        async for text in link.texts(after):
-            await socket.send_str(text)
-        await socket.close()
-    except ConnectionError:  # disconnected, and the client may reconnect
-        return
+        with suppress(ConnectionClosed):
+            async for text in socket:
+                await socket.send(json.dumps(link.receive(_data(text), by="websocket")))
+    finally:
+        sending.cancel()
+        await asyncio.wait([sending])
 
 
-async def _receive(socket: web.WebSocketResponse, link: Link) -> None:
-    from aiohttp import WSMsgType
-
-    async for message in socket:
-        if message.type is not WSMsgType.TEXT:
-            continue
-        try:
-            request: Any = json.loads(message.data)
-        except ValueError:
-            request = None
-        await socket.send_str(json.dumps(link.receive(request, by="websocket")))
+def _data(text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

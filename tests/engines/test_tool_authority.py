@@ -158,22 +158,6 @@ def test_an_execution_may_have_one_of_its_own_which_learns_what_does_not_count()
     assert "'text'" in why
 
 
-def test_it_is_asked_what_an_earlier_process_asked() -> None:
-    Path("flow.yaml").write_text(FLOW.replace("APPROVAL", "ask"))
-    with Engine("store") as engine:
-        [wait] = engine.run("flow.yaml", id="it").waits
-
-    async def later() -> None:
-        with Engine("store", tool_authority=CallbackAuthority(lambda call: True)) as engine:
-            assert (await engine.resume_async("it")).status == "waiting"
-            result = await engine.consult_async(wait["id"])
-            assert result is not None
-            assert result.status == "succeeded"
-
-    asyncio.run(later())
-    assert sent() == "hello"
-
-
 def test_one_of_an_execution_is_asked_again_and_is_ended_when_somebody_else_decides() -> None:
     Path("flow.yaml").write_text(FLOW.replace("APPROVAL", "ask"))
     with Engine("store") as engine:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from flowengine.engines.attempts import processes
 from flowengine.engines.attempts.processes import KEPT, ProcessRunner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
@@ -366,8 +367,9 @@ def marked_processes() -> list[int]:
 
 
 def test_withdrawn_step_ends_with_all_its_processes_even_those_that_ignore_it(
-    bench: Bench, tmp_path: Path
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(processes, "GRACE", 0.2)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     script = (
@@ -377,11 +379,11 @@ def test_withdrawn_step_ends_with_all_its_processes_even_those_that_ignore_it(
         f"echo started > {fifo}\n"
         "while :; do sleep 1000; done\n"
     )
-    processes = ProcessRunner(bench.kept, mark_of("01k8exec", 9), lambda value: value, grace=0.2)
+    programs = ProcessRunner(bench.kept, mark_of("01k8exec", 9), lambda value: value)
 
     async def withdraw() -> None:
         task = asyncio.create_task(
-            processes.run(["bash", "-c", script], env=dict(os.environ), cwd=str(tmp_path))
+            programs.run(["bash", "-c", script], env=dict(os.environ), cwd=str(tmp_path))
         )
         await asyncio.to_thread(fifo.read_text)
         # A process that just begins its program has no variables for a moment.

@@ -36,7 +36,7 @@ from flowengine.tool_environment import (
 from tests.agents.flows import without_marks
 from tests.tool_environment.test_approval import PNG
 from tests.tool_environment.test_observers import Watching
-from tests.tool_environment.world import HANG, Asked, Counting, made, run
+from tests.tool_environment.world import HANG, Asked, Counting, made
 
 ASK = [{"role": "user", "content": "Do it."}]
 
@@ -83,20 +83,17 @@ class Fake:
         )
 
 
-def test_a_fake_environment_serves_a_run_of_an_agent() -> None:
-    async def main() -> None:
-        fake, model = Fake(), ScriptedModel([calls(("find", {"query": "a"})), {"text": "done"}])
-        with using(model):
-            agent = Agent(functions=through(fake, [find]))
-            response = await MetaChain().run_async(agent, ASK)
-        assert response.result == "done"
-        assert [(one.tool_name, one.args) for one in fake.calls] == [("find", {"query": "a"})]
-        assert told(model)[0]["content"] == "from the fake"
-
-    run(main())
+async def test_a_fake_environment_serves_a_run_of_an_agent() -> None:
+    fake, model = Fake(), ScriptedModel([calls(("find", {"query": "a"})), {"text": "done"}])
+    with using(model):
+        agent = Agent(functions=through(fake, [find]))
+        response = await MetaChain().run_async(agent, ASK)
+    assert response.result == "done"
+    assert [(one.tool_name, one.args) for one in fake.calls] == [("find", {"query": "a"})]
+    assert told(model)[0]["content"] == "from the fake"
 
 
-def test_the_calls_of_an_agent_are_approved_observed_and_told() -> None:
+async def test_the_calls_of_an_agent_are_approved_observed_and_told() -> None:
     def answer(one: ToolCall) -> Any:
         if one.args["query"] == "b":
             return ApprovalResponse(approved=False, feedback="not b")
@@ -105,52 +102,44 @@ def test_the_calls_of_an_agent_are_approved_observed_and_told() -> None:
     class Marked(Watching):
         in_conversation = True
 
-    async def main() -> None:
-        reply = calls(("find", {"query": "a"}), ("find", {"query": "b"}))
-        model = ScriptedModel([reply, {"text": "done"}])
-        asked = Asked(answer)
-        async with await made(find, callback=asked) as env:
-            env.register_observer(Marked("speaks", says="well found"))
-            env.register_observer(Watching("silent", says="not for you"))
-            with using(model):
-                agent = Agent(functions=through(env, [find]))
-                await MetaChain().run_async(agent, ASK)
-        assert len(asked.calls) == 2
-        assert len({one.tool_call_id for one in asked.calls}) == 2
-        text = json.dumps(told(model))
-        assert [each["tool_call_id"] for each in told(model)][:2] == ["m0", "m1"]
-        assert "a 3" in text
-        assert "fine" in text
-        assert "not b" in text
-        assert "Nothing was done" in text
-        assert "well found" in text
-        assert "not for you" not in text
-        everything = json.dumps([dict(each) for each in model.requests[-1].messages])
-        assert "data:image/png;base64," in everything
-
-    run(main())
+    reply = calls(("find", {"query": "a"}), ("find", {"query": "b"}))
+    model = ScriptedModel([reply, {"text": "done"}])
+    asked = Asked(answer)
+    async with await made(find, callback=asked) as env:
+        env.register_observer(Marked("speaks", says="well found"))
+        env.register_observer(Watching("silent", says="not for you"))
+        with using(model):
+            agent = Agent(functions=through(env, [find]))
+            await MetaChain().run_async(agent, ASK)
+    assert len(asked.calls) == 2
+    assert len({one.tool_call_id for one in asked.calls}) == 2
+    text = json.dumps(told(model))
+    assert [each["tool_call_id"] for each in told(model)][:2] == ["m0", "m1"]
+    assert "a 3" in text
+    assert "fine" in text
+    assert "not b" in text
+    assert "Nothing was done" in text
+    assert "well found" in text
+    assert "not for you" not in text
+    everything = json.dumps([dict(each) for each in model.requests[-1].messages])
+    assert "data:image/png;base64," in everything
 
 
-def test_a_handoff_leads_through_the_same_gate(tmp_path: Path) -> None:
-    async def main() -> None:
-        count = Counting(tmp_path)
-        async with await made(count.tool, callback=Asked(False)) as env:
-            second = Agent(name="second", functions=through(env, [count.tool]))
+async def test_a_handoff_leads_through_the_same_gate(tmp_path: Path) -> None:
+    count = Counting(tmp_path)
+    async with await made(count.tool, callback=Asked(False)) as env:
+        second = Agent(name="second", functions=through(env, [count.tool]))
 
-            def hand_over() -> Agent:
-                """Hand over."""
-                return second
+        def hand_over() -> Agent:
+            """Hand over."""
+            return second
 
-            model = ScriptedModel(
-                [calls(("hand_over", {})), calls(("count", {})), {"text": "done"}]
-            )
-            with using(model):
-                first = Agent(name="first", functions=[hand_over])
-                await MetaChain().run_async(first, ASK, agents=[second])
-            assert count.n == 0
-            assert "Nothing was done" in json.dumps(told(model))
-
-    run(main())
+        model = ScriptedModel([calls(("hand_over", {})), calls(("count", {})), {"text": "done"}])
+        with using(model):
+            first = Agent(name="first", functions=[hand_over])
+            await MetaChain().run_async(first, ASK, agents=[second])
+        assert count.n == 0
+        assert "Nothing was done" in json.dumps(told(model))
 
 
 # Client
@@ -170,7 +159,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_task_runs_with_tools_in_its_folder(
+async def test_a_task_runs_with_tools_in_its_folder(
     manager: EnvironmentManager, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = "sk-c4n4ry-k3y"
@@ -192,17 +181,14 @@ def test_a_task_runs_with_tools_in_its_folder(
     command = "ls; cat hello.txt; echo new > made.txt"
     model = ScriptedModel([calls(("execute_command", {"command": command})), {"text": "done"}])
 
-    async def main() -> None:
-        response = await Client(folder, manager=manager).execute_task(
-            model=model,
-            tools=[execute_command],
-            task="Look around.",
-            on_tool_approval=approve,
-            api_key=key,
-        )
-        assert response.result == "done"
-
-    run(main())
+    response = await Client(folder, manager=manager).execute_task(
+        model=model,
+        tools=[execute_command],
+        task="Look around.",
+        on_tool_approval=approve,
+        api_key=key,
+    )
+    assert response.result == "done"
     [(name, call_id, args)] = asked
     assert name == "execute_command"
     assert call_id
@@ -216,7 +202,7 @@ def test_a_task_runs_with_tools_in_its_folder(
     assert key not in str(kept)
 
 
-def test_a_rejected_command_does_not_run(manager: EnvironmentManager, folder: Path) -> None:
+async def test_a_rejected_command_does_not_run(manager: EnvironmentManager, folder: Path) -> None:
     async def no(name: str, call_id: str, args: dict[str, Any]) -> bool:
         return False
 
@@ -224,11 +210,8 @@ def test_a_rejected_command_does_not_run(manager: EnvironmentManager, folder: Pa
         [calls(("execute_command", {"command": "rm hello.txt"})), {"text": "done"}]
     )
 
-    async def main() -> None:
-        client = Client(folder, manager=manager)
-        await client.execute_task(model=model, task="Remove it.", on_tool_approval=no)
-
-    run(main())
+    client = Client(folder, manager=manager)
+    await client.execute_task(model=model, task="Remove it.", on_tool_approval=no)
     assert os.listdir(folder) == ["hello.txt"]
     assert "Nothing was done" in told(model)[0]["content"]
 
@@ -297,45 +280,39 @@ def agent_of(env: LocalEnvironment, count: Counting) -> Agent:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize(("ends", "asked", "counted"), [("asking", 1, 1), ("rejected", 0, 0)])
-def test_a_crash_while_somebody_decides_is_no_question_whether_it_took_effect(
+async def test_a_crash_while_somebody_decides_is_no_question_whether_it_took_effect(
     tmp_path: Path, ends: str, asked: int, counted: int
 ) -> None:
     """Calls that had not started need approval again. A rejection is kept."""
-    died = subprocess.run(
+    died = await asyncio.to_thread(lambda: subprocess.run(
         [sys.executable, "-c", KILLED, tmp_path, ends],
         check=False, timeout=HANG, capture_output=True, text=True,
-    )  # fmt: skip
+    ))  # fmt: skip
     assert died.returncode == 9, died.stderr
 
-    async def main() -> None:
-        count, callback = Counting(tmp_path), Asked()
-        model = once()
-        with Engine(tmp_path / "store") as engine, using(model):
-            async with await made(
-                count.tool, callback=callback, engine=engine, execution_id="x"
-            ) as env:
-                response = await MetaChain(engine).resume_async("it", agent_of(env, count))
-        assert (response.result, response.waits) == ("done", [])
-        assert (len(callback.calls), count.n) == (asked, counted)
-        assert ("Nothing was done" in told(model)[0]["content"]) == (ends == "rejected")
-
-    run(main())
+    count, callback = Counting(tmp_path), Asked()
+    model = once()
+    with Engine(tmp_path / "store") as engine, using(model):
+        async with await made(
+            count.tool, callback=callback, engine=engine, execution_id="x"
+        ) as env:
+            response = await MetaChain(engine).resume_async("it", agent_of(env, count))
+    assert (response.result, response.waits) == ("done", [])
+    assert (len(callback.calls), count.n) == (asked, counted)
+    assert ("Nothing was done" in told(model)[0]["content"]) == (ends == "rejected")
 
 
-def test_a_function_keeps_what_its_tool_says_of_its_calls(tmp_path: Path) -> None:
+async def test_a_function_keeps_what_its_tool_says_of_its_calls(tmp_path: Path) -> None:
     @tool(effect="idempotent", supports_parallel_execution=True)
     def look() -> str:
         """Look."""
         return "seen"
 
-    async def main() -> None:
-        async with await made(look) as env:
-            with Engine(tmp_path / "store") as engine:
-                chain = MetaChain(engine)
-                agents = [Agent(name="A", model="scripted/x", functions=through(env, [look]))]
-                steps = chain.compile(agents).compiled["steps"]
-        [step] = [one for one in steps if one.get("tool") == "look"]
-        assert step["effect"] == "idempotent"
-        assert step["lock"]["shared"] == ["const", True]
-
-    run(main())
+    async with await made(look) as env:
+        with Engine(tmp_path / "store") as engine:
+            chain = MetaChain(engine)
+            agents = [Agent(name="A", model="scripted/x", functions=through(env, [look]))]
+            steps = chain.compile(agents).compiled["steps"]
+    [step] = [one for one in steps if one.get("tool") == "look"]
+    assert step["effect"] == "idempotent"
+    assert step["lock"]["shared"] == ["const", True]

@@ -29,24 +29,21 @@ GOOD = {"tool_call_id": "1", "tool_name": "count", "args": {}}
         ({"tool_call_id": 7, "tool_name": "", "args": 1}, ["tool_call_id", "tool_name", "args"]),
     ],
 )
-def test_a_wrong_call_is_invalid_with_every_fault_and_nobody_is_asked(
+async def test_a_wrong_call_is_invalid_with_every_fault_and_nobody_is_asked(
     change: dict[str, Any], named: list[str], tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        count, asked = Counting(tmp_path), Asked()
-        async with await made(count.tool, callback=asked) as env:
-            for wrong in ({**GOOD, **change}, None, "nope", 7, [GOOD]):
-                response = await env.execute_tool(wrong)  # type: ignore[arg-type]
-                assert (response.status, response.ran) == ("invalid", "no")
-                assert (await env.approve_tool(wrong)).error is not None  # type: ignore[arg-type]
-            response = await env.execute_tool({**GOOD, **change})
-            assert response.error is not None
-            for field in named:
-                assert f"'{field}'" in response.error.message
-            assert asked.calls == []
-            assert count.n == 0
-
-    run(main())
+    count, asked = Counting(tmp_path), Asked()
+    async with await made(count.tool, callback=asked) as env:
+        for wrong in ({**GOOD, **change}, None, "nope", 7, [GOOD]):
+            response = await env.execute_tool(wrong)  # type: ignore[arg-type]
+            assert (response.status, response.ran) == ("invalid", "no")
+            assert (await env.approve_tool(wrong)).error is not None  # type: ignore[arg-type]
+        response = await env.execute_tool({**GOOD, **change})
+        assert response.error is not None
+        for field in named:
+            assert f"'{field}'" in response.error.message
+        assert asked.calls == []
+        assert count.n == 0
 
 
 @pytest.mark.parametrize(
@@ -60,50 +57,41 @@ def test_a_wrong_call_is_invalid_with_every_fault_and_nobody_is_asked(
         {"text": {"deep": [float("inf")]}},
     ],
 )
-def test_arguments_that_do_not_fit_are_invalid_and_nobody_is_asked(args: dict[str, Any]) -> None:
-    async def main() -> None:
-        asked = Asked()
-        async with await made(echo, callback=asked) as env:
-            response = await env.execute_tool(call("echo", **args))
-            assert response.status == "invalid"
-            assert "text" in str(response.error) or "more" in str(response.error)
-            assert asked.calls == []
-
-    run(main())
-
-
-def test_an_unknown_tool_is_told_with_the_nearest_name_and_others_run() -> None:
-    async def main() -> None:
-        asked = Asked()
-        async with await made(echo, callback=asked) as env:
-            unknown, known = await env.execute_tools(
-                [call("ehco", text="a"), call("echo", text="b")]
-            )
-            assert unknown.error is not None
-            assert unknown.error.code == "unknown_tool"
-            assert "did you mean 'echo'?" in unknown.error.message
-            assert "execute_command" in unknown.error.message
-            assert known.status == "ok"
-            assert len(asked.calls) == 1
-
-    run(main())
+async def test_arguments_that_do_not_fit_are_invalid_and_nobody_is_asked(
+    args: dict[str, Any],
+) -> None:
+    asked = Asked()
+    async with await made(echo, callback=asked) as env:
+        response = await env.execute_tool(call("echo", **args))
+        assert response.status == "invalid"
+        assert "text" in str(response.error) or "more" in str(response.error)
+        assert asked.calls == []
 
 
-def test_an_id_that_is_used_twice(tmp_path: Path) -> None:
-    async def main() -> None:
-        count = Counting(tmp_path)
-        async with await made(count.tool, echo) as env:
-            seen = Seen(env)
-            first = await env.execute_tool(call("count", "1"))
-            assert await env.execute_tool(call("count", "1")) == first
-            for other in (call("echo", "1", text="a"), call("count", "1", surplus=1)):
-                response = await env.execute_tool(other)
-                assert response.error is not None
-                assert response.error.code == "duplicate_call"
-            assert count.n == 1
-            assert seen.types().count("execution") == 1
+async def test_an_unknown_tool_is_told_with_the_nearest_name_and_others_run() -> None:
+    asked = Asked()
+    async with await made(echo, callback=asked) as env:
+        unknown, known = await env.execute_tools([call("ehco", text="a"), call("echo", text="b")])
+        assert unknown.error is not None
+        assert unknown.error.code == "unknown_tool"
+        assert "did you mean 'echo'?" in unknown.error.message
+        assert "execute_command" in unknown.error.message
+        assert known.status == "ok"
+        assert len(asked.calls) == 1
 
-    run(main())
+
+async def test_an_id_that_is_used_twice(tmp_path: Path) -> None:
+    count = Counting(tmp_path)
+    async with await made(count.tool, echo) as env:
+        seen = Seen(env)
+        first = await env.execute_tool(call("count", "1"))
+        assert await env.execute_tool(call("count", "1")) == first
+        for other in (call("echo", "1", text="a"), call("count", "1", surplus=1)):
+            response = await env.execute_tool(other)
+            assert response.error is not None
+            assert response.error.code == "duplicate_call"
+        assert count.n == 1
+        assert seen.types().count("execution") == 1
 
 
 def test_the_same_call_from_twenty_threads_runs_once(tmp_path: Path) -> None:

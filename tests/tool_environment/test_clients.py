@@ -21,7 +21,7 @@ from flowengine.tool_environment import (
     tool,
 )
 from flowengine.tool_environment.feed import Feed
-from tests.tool_environment.world import Asked, Calls, Counting, Seen, call, echo, made, run, until
+from tests.tool_environment.world import Asked, Calls, Counting, Seen, call, echo, made, until
 
 
 @tool
@@ -65,38 +65,32 @@ FOLLOWED = [
 ]
 
 
-def test_a_client_follows_a_call_and_answers_the_question() -> None:
-    async def main() -> None:
-        env = LocalEnvironment()
-        client = Answering(approved=True, feedback="go")
-        env.set_client(client)
-        await env.register_tool(work)
-        response = await env.execute_tool(call("work", n=1))
-        assert response.status == "ok"
-        await env.dispose()
-        assert [each["type"] for each in client.messages] == FOLLOWED
-        numbers = [each["number"] for each in client.messages]
-        assert numbers == list(range(1, len(numbers) + 1))
-        assert client.answers == [
-            {"type": "accepted", "tool_call_id": client.messages[1]["tool_call_id"]}
-        ]
-        assert client.messages[5]["by"] == "client"
-        assert env.client is None
-
-    run(main())
+async def test_a_client_follows_a_call_and_answers_the_question() -> None:
+    env = LocalEnvironment()
+    client = Answering(approved=True, feedback="go")
+    env.set_client(client)
+    await env.register_tool(work)
+    response = await env.execute_tool(call("work", n=1))
+    assert response.status == "ok"
+    await env.dispose()
+    assert [each["type"] for each in client.messages] == FOLLOWED
+    numbers = [each["number"] for each in client.messages]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert client.answers == [
+        {"type": "accepted", "tool_call_id": client.messages[1]["tool_call_id"]}
+    ]
+    assert client.messages[5]["by"] == "client"
+    assert env.client is None
 
 
-def test_a_client_that_is_set_before_a_loop_runs_follows_all_the_same() -> None:
+async def test_a_client_that_is_set_before_a_loop_runs_follows_all_the_same() -> None:
     env = LocalEnvironment()
     client = Answering(approved=True)
     env.set_client(client)
 
-    async def main() -> None:
-        await env.register_tool(work)
-        assert (await env.execute_tool(call("work", n=1))).status == "ok"
-        await env.dispose()
-
-    run(main())
+    await env.register_tool(work)
+    assert (await env.execute_tool(call("work", n=1))).status == "ok"
+    await env.dispose()
     assert [each["type"] for each in client.messages] == FOLLOWED
 
 
@@ -115,20 +109,17 @@ def test_a_client_that_is_set_before_a_loop_runs_follows_all_the_same() -> None:
         ({"type": "execute", "tool_call_id": "1"}, "invalid_message"),
     ],
 )
-def test_messages_that_are_wrong_change_nothing(message: Any, code: str) -> None:
-    async def main() -> None:
-        env = LocalEnvironment()
-        env.set_client(MemoryClient())
-        await env.register_tool(echo)
-        running = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="a")))
-        await until(env.questions)
-        assert Link(env).receive(message)["code"] == code
-        assert len(env.questions()) == 1
-        assert Link(env).receive({"type": "abort"}) == {"type": "accepted"}
-        assert (await running).status == "aborted"
-        await env.dispose()
-
-    run(main())
+async def test_messages_that_are_wrong_change_nothing(message: Any, code: str) -> None:
+    env = LocalEnvironment()
+    env.set_client(MemoryClient())
+    await env.register_tool(echo)
+    running = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="a")))
+    await until(env.questions)
+    assert Link(env).receive(message)["code"] == code
+    assert len(env.questions()) == 1
+    assert Link(env).receive({"type": "abort"}) == {"type": "accepted"}
+    assert (await running).status == "aborted"
+    await env.dispose()
 
 
 def test_what_cannot_follow_is_no_client() -> None:
@@ -140,24 +131,21 @@ def test_what_cannot_follow_is_no_client() -> None:
     assert env.client is None
 
 
-def test_a_client_that_fails_is_one_warning_and_changes_nothing() -> None:
+async def test_a_client_that_fails_is_one_warning_and_changes_nothing() -> None:
     class Failing(MemoryClient):
         async def follow(self, link: Link) -> None:
             raise SystemExit("broken")
 
-    async def main() -> None:
-        env = await made(echo)
-        seen = Seen(env)
-        env.set_client(Failing(decides=False))
-        for _ in range(3):
-            assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
-        assert seen.codes() == ["client"]
-        await env.dispose()
-
-    run(main())
+    env = await made(echo)
+    seen = Seen(env)
+    env.set_client(Failing(decides=False))
+    for _ in range(3):
+        assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
+    assert seen.codes() == ["client"]
+    await env.dispose()
 
 
-def test_a_client_that_never_reads_slows_nothing_and_is_told_what_it_missed(
+async def test_a_client_that_never_reads_slows_nothing_and_is_told_what_it_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(feed, "MOST", 200)
@@ -196,11 +184,8 @@ def test_a_client_that_never_reads_slows_nothing_and_is_told_what_it_missed(
         await env.dispose()
         return made_calls.count
 
-    async def main() -> None:
-        without, with_one = await many(None), await many(Stuck())
-        assert with_one < 1.1 * without
-
-    run(main())
+    without, with_one = await many(None), await many(Stuck())
+    assert with_one < 1.1 * without
 
 
 def test_one_message_is_bounded_whatever_is_in_it() -> None:
@@ -251,28 +236,25 @@ class Connected:
         await self.socket.send_str(json.dumps(message))
 
 
-def test_over_websocket_come_the_same_messages() -> None:
-    async def main() -> None:
-        env = LocalEnvironment()
-        client = WebSocketClient()
-        env.set_client(client)
-        await env.register_tool(work)
-        async with Connected(client) as one, Connected(client) as other:
-            running = asyncio.ensure_future(env.execute_tool(call("work", "1", n=1)))
-            await one.read("approval")
-            await one.socket.send_str("no json")
-            assert (await one.read("refused"))["code"] == "invalid_message"
-            await one.send(type="decide", tool_call_id="1", decision={"approved": True})
-            assert (await running).status == "ok"
-            await one.read("disposal")
-            seen = asyncio.ensure_future(other.rest())
-            await env.dispose()
-            await seen
-            assert [each["type"] for each in one.messages] == FOLLOWED
-            assert other.messages == one.messages
-            assert one.messages[5]["by"] == "websocket"
-
-    run(main())
+async def test_over_websocket_come_the_same_messages() -> None:
+    env = LocalEnvironment()
+    client = WebSocketClient()
+    env.set_client(client)
+    await env.register_tool(work)
+    async with Connected(client) as one, Connected(client) as other:
+        running = asyncio.ensure_future(env.execute_tool(call("work", "1", n=1)))
+        await one.read("approval")
+        await one.socket.send_str("no json")
+        assert (await one.read("refused"))["code"] == "invalid_message"
+        await one.send(type="decide", tool_call_id="1", decision={"approved": True})
+        assert (await running).status == "ok"
+        await one.read("disposal")
+        seen = asyncio.ensure_future(other.rest())
+        await env.dispose()
+        await seen
+        assert [each["type"] for each in one.messages] == FOLLOWED
+        assert other.messages == one.messages
+        assert one.messages[5]["by"] == "websocket"
 
 
 @pytest.mark.parametrize(
@@ -286,76 +268,65 @@ def test_over_websocket_come_the_same_messages() -> None:
         ({"Authorization": "Bearer right", "Origin": "null"}, (), 403),
     ],
 )
-def test_a_wrong_origin_or_token_is_refused_before_any_message(
+async def test_a_wrong_origin_or_token_is_refused_before_any_message(
     headers: dict[str, str], protocols: tuple[str, ...], status: int
 ) -> None:
-    async def main() -> None:
-        env = await made(echo)
-        client = WebSocketClient(token="right", origins=["https://desk.example"])
-        env.set_client(client)
-        url = await client.url()
-        async with aiohttp.ClientSession() as session:
-            with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
-                await session.ws_connect(url, headers=headers, protocols=protocols)
-            assert raised.value.status == status
-            with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
-                await session.ws_connect(
-                    f"{url}?after=x", headers={"Authorization": "Bearer right"}
-                )
-            assert raised.value.status == 400
-            page = {"Origin": "https://desk.example"}
-            mine = ("flowengine.tools", "token.right")
-            async with session.ws_connect(url, headers=page, protocols=mine) as socket:
-                assert socket.protocol == "flowengine.tools"
-                assert json.loads(await socket.receive_str())["type"] == "tool_registered"
-        await env.dispose()
-
-    run(main())
+    env = await made(echo)
+    client = WebSocketClient(token="right", origins=["https://desk.example"])
+    env.set_client(client)
+    url = await client.url()
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
+            await session.ws_connect(url, headers=headers, protocols=protocols)
+        assert raised.value.status == status
+        with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
+            await session.ws_connect(f"{url}?after=x", headers={"Authorization": "Bearer right"})
+        assert raised.value.status == 400
+        page = {"Origin": "https://desk.example"}
+        mine = ("flowengine.tools", "token.right")
+        async with session.ws_connect(url, headers=page, protocols=mine) as socket:
+            assert socket.protocol == "flowengine.tools"
+            assert json.loads(await socket.receive_str())["type"] == "tool_registered"
+    await env.dispose()
 
 
-def test_a_lost_connection_loses_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
-        count = Counting(tmp_path)
-        env = LocalEnvironment()
-        client = WebSocketClient()
-        env.set_client(client)
-        await env.register_tool(count.tool)
-        async with Connected(client) as first:
-            running = asyncio.ensure_future(env.execute_tool(call("count", "1")))
-            await first.read("approval")
-            assert first.socket._response.connection is not None
-            transport = first.socket._response.connection.transport
-            assert transport is not None
-            transport.abort()  # broken without a close frame
-        await env.register_tool(echo)  # sent while disconnected
-        assert [each.tool_call_id for each in env.questions()] == ["1"]
-        assert count.n == 0
-        async with Connected(client, after=first.messages[-1]["number"]) as second:
-            assert (await second.read("tool_registered"))["tool_name"] == "echo"
-            await second.send(type="decide", tool_call_id="1", decision={"approved": True})
-            await second.read("disposal")
-            assert (await running).status == "ok"
-            numbers = [each["number"] for each in [*first.messages, *second.messages]]
-            assert numbers == list(range(1, len(numbers) + 1))
-        assert count.n == 1
-        await env.dispose()
-
-    run(main())
+async def test_a_lost_connection_loses_nothing(tmp_path: Path) -> None:
+    count = Counting(tmp_path)
+    env = LocalEnvironment()
+    client = WebSocketClient()
+    env.set_client(client)
+    await env.register_tool(count.tool)
+    async with Connected(client) as first:
+        running = asyncio.ensure_future(env.execute_tool(call("count", "1")))
+        await first.read("approval")
+        assert first.socket._response.connection is not None
+        transport = first.socket._response.connection.transport
+        assert transport is not None
+        transport.abort()  # broken without a close frame
+    await env.register_tool(echo)  # sent while disconnected
+    assert [each.tool_call_id for each in env.questions()] == ["1"]
+    assert count.n == 0
+    async with Connected(client, after=first.messages[-1]["number"]) as second:
+        assert (await second.read("tool_registered"))["tool_name"] == "echo"
+        await second.send(type="decide", tool_call_id="1", decision={"approved": True})
+        await second.read("disposal")
+        assert (await running).status == "ok"
+        numbers = [each["number"] for each in [*first.messages, *second.messages]]
+        assert numbers == list(range(1, len(numbers) + 1))
+    assert count.n == 1
+    await env.dispose()
 
 
 @pytest.mark.endurance
-def test_a_connection_that_never_reads_slows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_never_reads_slows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "LARGEST", 1024 * 1024)
 
-    async def main() -> None:
-        env = await made(echo, callback=Asked())
-        client = WebSocketClient()
-        env.set_client(client)
-        async with Connected(client) as stuck:
-            for number in range(100):  # more than the buffers of a connection hold
-                response = await env.execute_tool(call("echo", f"{number}", text="x" * 50_000))
-                assert response.status == "ok"
-            await stuck.read("dropped")
-            await env.dispose()
-
-    run(main())
+    env = await made(echo, callback=Asked())
+    client = WebSocketClient()
+    env.set_client(client)
+    async with Connected(client) as stuck:
+        for number in range(100):  # more than the buffers of a connection hold
+            response = await env.execute_tool(call("echo", f"{number}", text="x" * 50_000))
+            assert response.status == "ok"
+        await stuck.read("dropped")
+        await env.dispose()

@@ -45,7 +45,7 @@ from tests.tool_environment.world import (
 )
 
 
-def test_the_six_steps_of_an_execution_in_order() -> None:
+async def test_the_six_steps_of_an_execution_in_order() -> None:
     order: list[str] = []
 
     class Recording(ToolRegistry):
@@ -66,20 +66,17 @@ def test_the_six_steps_of_an_execution_in_order() -> None:
             order.append("observed")
             return "seen"
 
-    async def main() -> None:
-        registry = Recording()
-        registry.register_tool(Traced)
-        env = LocalEnvironment(registry=registry)
-        env.register_observer(Watching())
-        env.listen(lambda message: order.append(message["type"]))
-        invalid = await env.execute_tool({"tool_name": "traced"})
-        assert invalid.status == "invalid"
-        assert order == []  # validation comes first
-        response = await env.execute_tool(call("traced", text="a"))
-        assert response.status == "ok"
-        await env.dispose()
-
-    run(main())
+    registry = Recording()
+    registry.register_tool(Traced)
+    env = LocalEnvironment(registry=registry)
+    env.register_observer(Watching())
+    env.listen(lambda message: order.append(message["type"]))
+    invalid = await env.execute_tool({"tool_name": "traced"})
+    assert invalid.status == "invalid"
+    assert order == []  # validation comes first
+    response = await env.execute_tool(call("traced", text="a"))
+    assert response.status == "ok"
+    await env.dispose()
     kept = [
         "looked up",
         "call_registered",
@@ -91,7 +88,7 @@ def test_the_six_steps_of_an_execution_in_order() -> None:
     assert [each for each in order if each in kept] == kept
 
 
-def test_the_context_has_what_a_tool_may_use() -> None:
+async def test_the_context_has_what_a_tool_may_use() -> None:
     seen: dict[str, Any] = {}
 
     @tool(supports_parallel_execution=True)
@@ -99,40 +96,34 @@ def test_the_context_has_what_a_tool_may_use() -> None:
         """Look."""
         seen.update(vars(ctx), context=ctx)
 
-    async def main() -> None:
-        async with await made(look, execution_id="x1") as env:
-            await env.execute_tool(call("look", "7"))
-        assert seen["tool_call_id"] == "7"
-        assert seen["execution_id"] == "x1"
-        assert seen["parallel"] is True
-        assert seen["signal"].aborted is False
-        assert dict(seen["state"]) == {}
-        assert seen["resources"] == {}
-        assert callable(seen["context"].report)
-
-    run(main())
+    async with await made(look, execution_id="x1") as env:
+        await env.execute_tool(call("look", "7"))
+    assert seen["tool_call_id"] == "7"
+    assert seen["execution_id"] == "x1"
+    assert seen["parallel"] is True
+    assert seen["signal"].aborted is False
+    assert dict(seen["state"]) == {}
+    assert seen["resources"] == {}
+    assert callable(seen["context"].report)
 
 
-def test_a_raising_tool_is_an_error_without_a_traceback() -> None:
+async def test_a_raising_tool_is_an_error_without_a_traceback() -> None:
     @tool
     def broken() -> None:
         """Break."""
         raise ValueError("x")
 
-    async def main() -> None:
-        async with await made(broken, echo) as env:
-            one = call("broken")
-            response = await env.execute_tool(one)
-            assert response.error is not None
-            assert response.error.message == "ValueError: x"
-            assert response.tool_result is not None
-            assert response.tool_result.success is False
-            told = json.dumps(tool_message(one, response)) + response.model_dump_json()
-            assert "Traceback" not in told
-            assert os.path.dirname(__file__) not in told
-            assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
-
-    run(main())
+    async with await made(broken, echo) as env:
+        one = call("broken")
+        response = await env.execute_tool(one)
+        assert response.error is not None
+        assert response.error.message == "ValueError: x"
+        assert response.tool_result is not None
+        assert response.tool_result.success is False
+        told = json.dumps(tool_message(one, response)) + response.model_dump_json()
+        assert "Traceback" not in told
+        assert os.path.dirname(__file__) not in told
+        assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
 
 
 def too_deep() -> None:
@@ -198,69 +189,60 @@ def raises_unprintable() -> None:
         raises_unprintable,
     ],
 )
-def test_no_tool_ends_the_host(ending: Any) -> None:
-    async def main() -> None:
-        async with await made(ending, echo) as env:
-            response = await env.execute_tool(call(ending.__name__))
-            assert (response.status, response.ran) == ("error", "yes")
-            assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
-
-    run(main())
+async def test_no_tool_ends_the_host(ending: Any) -> None:
+    async with await made(ending, echo) as env:
+        response = await env.execute_tool(call(ending.__name__))
+        assert (response.status, response.ran) == ("error", "yes")
+        assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
 
 
-def test_a_crash_of_an_isolated_tool_is_an_error() -> None:
-    async def main() -> None:
-        async with await made(tool(isolated=True)(crash), echo) as env:
-            fine = await env.execute_tool(call("crash", how="no"))
-            assert fine.tool_result is not None
-            assert fine.tool_result.content not in {None, os.getpid()}
-            for how, told in (
-                ("segfault", "exit code 139"),
-                ("exit", "exit code 9"),
-                ("raise", "ValueError: inside"),
-                ("lambda", "function"),
-            ):
-                response = await env.execute_tool(call("crash", how=how))
-                assert response.status == "error"
-                assert told in str(response.error), response
-            assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
-
-    run(main())
+async def test_a_crash_of_an_isolated_tool_is_an_error() -> None:
+    async with await made(tool(isolated=True)(crash), echo) as env:
+        fine = await env.execute_tool(call("crash", how="no"))
+        assert fine.tool_result is not None
+        assert fine.tool_result.content not in {None, os.getpid()}
+        for how, told in (
+            ("segfault", "exit code 139"),
+            ("exit", "exit code 9"),
+            ("raise", "ValueError: inside"),
+            ("lambda", "function"),
+        ):
+            response = await env.execute_tool(call("crash", how=how))
+            assert response.status == "error"
+            assert told in str(response.error), response
+        assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
 
 
-def test_a_timeout_does_not_count_the_time_of_the_question() -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        go_on = asyncio.Event()
+async def test_a_timeout_does_not_count_the_time_of_the_question() -> None:
+    clock = FakeClock()
+    go_on = asyncio.Event()
 
-        async def callback(one: ToolCall) -> bool:
-            await go_on.wait()
-            return True
+    async def callback(one: ToolCall) -> bool:
+        await go_on.wait()
+        return True
 
-        slow = Slow(timeout=1.0)
-        async with await made(slow.tool, callback=callback) as env:
-            running = asyncio.ensure_future(env.execute_tool(call("slow")))
-            await until(env.questions)
-            clock.advance(3600)
-            go_on.set()
-            await slow.began.wait()
-            clock.advance(0.5)
-            slow.go_on.set()
-            assert (await running).status == "ok"
+    slow = Slow(timeout=1.0)
+    async with await made(slow.tool, callback=callback) as env:
+        running = asyncio.ensure_future(env.execute_tool(call("slow")))
+        await until(env.questions)
+        clock.advance(3600)
+        go_on.set()
+        await slow.began.wait()
+        clock.advance(0.5)
+        slow.go_on.set()
+        assert (await running).status == "ok"
 
-            slow.began.clear()
-            slow.go_on.clear()
-            running = asyncio.ensure_future(env.execute_tool(call("slow")))
-            await slow.began.wait()
-            clock.advance(1)
-            response = await running
-            assert response.status == "timed_out"
-            assert response.ran == "yes"
-
-    run(main())
+        slow.began.clear()
+        slow.go_on.clear()
+        running = asyncio.ensure_future(env.execute_tool(call("slow")))
+        await slow.began.wait()
+        clock.advance(1)
+        response = await running
+        assert response.status == "timed_out"
+        assert response.ran == "yes"
 
 
-def test_execution_callbacks_are_called_around_each_call_that_runs() -> None:
+async def test_execution_callbacks_are_called_around_each_call_that_runs() -> None:
     order: list[str] = []
 
     @tool
@@ -279,48 +261,42 @@ def test_execution_callbacks_are_called_around_each_call_that_runs() -> None:
         result.content = "changed"
         raise ValueError
 
-    async def main() -> None:
-        slow = Slow()
-        async with await made(
-            works, slow.tool, callback=Asked(lambda one: one.tool_call_id != "3")
-        ) as env:
-            env.register_execute_callback(start, end)
-            response = await env.execute_tool(call("works", "1", fails=False))
-            assert response.tool_result is not None
-            assert response.tool_result.content is None
-            await env.execute_tool(call("works", "2", fails=True))
-            await env.execute_tool(call("works", "3", fails=True))
-            running = asyncio.ensure_future(env.execute_tool(call("slow", "4")))
-            await slow.began.wait()
-            env.abort_step()
-            await running
-            env.clear_execute_callback()
-            await env.execute_tool(call("works", "5", fails=False))
-            assert order == [
-                *("start 1", "tool", "end 1 ok"),
-                *("start 2", "tool", "end 2 error"),
-                *("start 4", "end 4 aborted"),
-                "tool",
-            ]
-
-    run(main())
+    slow = Slow()
+    async with await made(
+        works, slow.tool, callback=Asked(lambda one: one.tool_call_id != "3")
+    ) as env:
+        env.register_execute_callback(start, end)
+        response = await env.execute_tool(call("works", "1", fails=False))
+        assert response.tool_result is not None
+        assert response.tool_result.content is None
+        await env.execute_tool(call("works", "2", fails=True))
+        await env.execute_tool(call("works", "3", fails=True))
+        running = asyncio.ensure_future(env.execute_tool(call("slow", "4")))
+        await slow.began.wait()
+        env.abort_step()
+        await running
+        env.clear_execute_callback()
+        await env.execute_tool(call("works", "5", fails=False))
+        assert order == [
+            *("start 1", "tool", "end 1 ok"),
+            *("start 2", "tool", "end 2 error"),
+            *("start 4", "end 4 aborted"),
+            "tool",
+        ]
 
 
-def test_a_callback_that_hangs_delays_a_call_no_longer_than_its_bound() -> None:
+async def test_a_callback_that_hangs_delays_a_call_no_longer_than_its_bound() -> None:
     async def start(one: ToolCall) -> None:
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        clock = FakeClock()
-        async with await made(echo) as env:
-            seen = Seen(env)
-            env.register_execute_callback(start)
-            running = asyncio.ensure_future(env.execute_tool(call("echo", text="a")))
-            await clock.until(running.done)
-            assert (await running).status == "ok"
-            assert seen.codes() == ["callback"]
-
-    run(main())
+    clock = FakeClock()
+    async with await made(echo) as env:
+        seen = Seen(env)
+        env.register_execute_callback(start)
+        running = asyncio.ensure_future(env.execute_tool(call("echo", text="a")))
+        await clock.until(running.done)
+        assert (await running).status == "ok"
+        assert seen.codes() == ["callback"]
 
 
 def test_what_a_tool_leaves_running_is_told() -> None:
@@ -383,39 +359,33 @@ def words() -> Iterator[str]:
         (Path("a") / "b", "a/b"),
     ],
 )
-def test_what_a_tool_returns_becomes_data(returned: Any, content: Any) -> None:
+async def test_what_a_tool_returns_becomes_data(returned: Any, content: Any) -> None:
     @tool
     def give() -> Any:
         """Give."""
         return returned
 
-    async def main() -> None:
-        async with await made(give) as env:
-            response = await env.execute_tool(call("give"))
-            assert response.tool_result is not None
-            assert response.tool_result.status == "ok"
-            assert response.tool_result.content == content
-
-    run(main())
+    async with await made(give) as env:
+        response = await env.execute_tool(call("give"))
+        assert response.tool_result is not None
+        assert response.tool_result.status == "ok"
+        assert response.tool_result.content == content
 
 
-def test_generators_are_read_to_their_end() -> None:
+async def test_generators_are_read_to_their_end() -> None:
     @tool
     async def letters() -> Any:
         """Give letters."""
         for letter in "abc":
             yield letter
 
-    async def main() -> None:
-        async with await made(numbers, words, letters) as env:
-            responses = await env.execute_tools([call("numbers"), call("words"), call("letters")])
-            contents = [each.tool_result and each.tool_result.content for each in responses]
-            assert contents == [[0, 1, 2], "one two", "abc"]
-
-    run(main())
+    async with await made(numbers, words, letters) as env:
+        responses = await env.execute_tools([call("numbers"), call("words"), call("letters")])
+        contents = [each.tool_result and each.tool_result.content for each in responses]
+        assert contents == [[0, 1, 2], "one two", "abc"]
 
 
-def test_images_are_images() -> None:
+async def test_images_are_images() -> None:
     from PIL import Image as Pillow
 
     def painting(image: Any) -> Any:
@@ -426,38 +396,32 @@ def test_images_are_images() -> None:
 
         return paint
 
-    async def main() -> None:
-        for image in (PNG, Image.model_validate(PNG), Pillow.new("RGB", (2, 2))):
-            async with await made(painting(image)) as env:
-                one = call("paint")
-                response = await env.execute_tool(one)
-                assert response.tool_result is not None
-                assert [each.media_type for each in response.tool_result.images] == ["image/png"]
-                assert tool_message(one, response)["content"][0]["type"] == "image_url"
-
-    run(main())
+    for image in (PNG, Image.model_validate(PNG), Pillow.new("RGB", (2, 2))):
+        async with await made(painting(image)) as env:
+            one = call("paint")
+            response = await env.execute_tool(one)
+            assert response.tool_result is not None
+            assert [each.media_type for each in response.tool_result.images] == ["image/png"]
+            assert tool_message(one, response)["content"][0]["type"] == "image_url"
 
 
-def test_a_tool_says_how_much_of_a_result_the_model_is_sent() -> None:
+async def test_a_tool_says_how_much_of_a_result_the_model_is_sent() -> None:
     @tool(limits={"output": "0.03kB"})
     def long(n: int) -> str:
         """Give much."""
         return "ä" * n
 
-    async def main() -> None:
-        async with await made(long) as env:
-            whole = (await env.execute_tool(call("long", n=15))).tool_result
-            cut = (await env.execute_tool(call("long", n=16))).tool_result
-            assert whole is not None
-            assert cut is not None
-            assert (whole.content, whole.artifacts) == ("ä" * 15, [])
-            assert cut.content == "ä" * 10 + "\n... 1 characters left out ...\n" + "ä" * 5
-            assert Path(cut.artifacts[0]["path"]).read_text() == "ä" * 16
-
-    run(main())
+    async with await made(long) as env:
+        whole = (await env.execute_tool(call("long", n=15))).tool_result
+        cut = (await env.execute_tool(call("long", n=16))).tool_result
+        assert whole is not None
+        assert cut is not None
+        assert (whole.content, whole.artifacts) == ("ä" * 15, [])
+        assert cut.content == "ä" * 10 + "\n... 1 characters left out ...\n" + "ä" * 5
+        assert Path(cut.artifacts[0]["path"]).read_text() == "ä" * 16
 
 
-def test_what_is_too_large_is_kept_as_a_file_and_cut_for_the_model() -> None:
+async def test_what_is_too_large_is_kept_as_a_file_and_cut_for_the_model() -> None:
     @tool
     def huge() -> str:
         """Give much."""
@@ -468,70 +432,61 @@ def test_what_is_too_large_is_kept_as_a_file_and_cut_for_the_model() -> None:
         """Give bytes."""
         return bytes(range(256)) * 1000
 
-    async def main() -> None:
-        async with await made(huge, binary) as env:
-            one = call("huge")
-            response = await env.execute_tool(one)
-            result = response.tool_result
-            assert result is not None
-            assert result.content.startswith("begin")
-            assert result.content.endswith("end")
-            assert len(result.content) < 110_000
-            [file] = result.artifacts
-            assert file["size"] == 50_000_008
-            assert Path(file["path"]).stat().st_size == 50_000_008
-            assert file["name"] in tool_message(one, response)["content"]
-            second = await env.execute_tool(call("binary"))
-            assert second.tool_result is not None
-            assert Path(second.tool_result.artifacts[0]["path"]).read_bytes()[:4] == bytes(range(4))
-        assert not Path(file["path"]).exists()
-
-    run(main())
+    async with await made(huge, binary) as env:
+        one = call("huge")
+        response = await env.execute_tool(one)
+        result = response.tool_result
+        assert result is not None
+        assert result.content.startswith("begin")
+        assert result.content.endswith("end")
+        assert len(result.content) < 110_000
+        [file] = result.artifacts
+        assert file["size"] == 50_000_008
+        assert Path(file["path"]).stat().st_size == 50_000_008
+        assert file["name"] in tool_message(one, response)["content"]
+        second = await env.execute_tool(call("binary"))
+        assert second.tool_result is not None
+        assert Path(second.tool_result.artifacts[0]["path"]).read_bytes()[:4] == bytes(range(4))
+    assert not Path(file["path"]).exists()
 
 
-def test_what_has_no_form_as_data_is_an_error_that_names_tool_and_type() -> None:
+async def test_what_has_no_form_as_data_is_an_error_that_names_tool_and_type() -> None:
     @tool
     def lock() -> Any:
         """Give a lock."""
         return {"deep": [threading.Lock()]}
 
-    async def main() -> None:
-        async with await made(lock) as env:
-            response = await env.execute_tool(call("lock"))
-            assert (response.status, response.ran) == ("error", "yes")
-            assert response.error is not None
-            assert "'lock'" in response.error.message
-            assert "_thread.lock" in response.error.message
-
-    run(main())
+    async with await made(lock) as env:
+        response = await env.execute_tool(call("lock"))
+        assert (response.status, response.ran) == ("error", "yes")
+        assert response.error is not None
+        assert "'lock'" in response.error.message
+        assert "_thread.lock" in response.error.message
 
 
 # Progress
 
 
-def test_progress_reaches_the_client_in_order_before_the_result() -> None:
+async def test_progress_reaches_the_client_in_order_before_the_result() -> None:
     @tool
     def works(ctx: ToolContext) -> None:
         """Work."""
         ctx.report("50%")
         ctx.report({"done": 1.0})
 
-    async def main() -> None:
-        env = await made(works)
-        client = MemoryClient()
-        env.set_client(client)
-        await env.execute_tool(call("works"))
-        await env.dispose()
-        types = [each["type"] for each in client.messages]
-        reports = [each["report"] for each in client.messages if each["type"] == "progress"]
-        assert reports == ["50%", {"done": 1.0}]
-        assert types.index("progress") < types.index("result")
-
-    run(main())
+    env = await made(works)
+    client = MemoryClient()
+    env.set_client(client)
+    await env.execute_tool(call("works"))
+    await env.dispose()
+    types = [each["type"] for each in client.messages]
+    reports = [each["report"] for each in client.messages if each["type"] == "progress"]
+    assert reports == ["50%", {"done": 1.0}]
+    assert types.index("progress") < types.index("result")
 
 
 @pytest.mark.parametrize("kind", ["thread", pytest.param("coroutine", marks=pytest.mark.endurance)])
-def test_a_million_reports_are_coalesced_and_cost_little(kind: str) -> None:
+async def test_a_million_reports_are_coalesced_and_cost_little(kind: str) -> None:
     late = Calls()
 
     def work(ctx: ToolContext) -> str:
@@ -551,24 +506,21 @@ def test_a_million_reports_are_coalesced_and_cost_little(kind: str) -> None:
     async def in_a_coroutine(ctx: ToolContext) -> str:
         return work(ctx)
 
-    async def main() -> None:
-        env = await made(on_a_thread if kind == "thread" else in_a_coroutine)
-        seen = Seen(env)
-        assert (await env.execute_tool(call("works"))).status == "ok"
-        reports = seen.of("progress")
-        assert len(reports) < 50_000
-        assert reports[-1]["report"] == 999_999
-        assert sum(each["dropped"] for each in reports) + len(reports) == 1_000_000
-        assert late.count < 10 * 1000  # with the last thousand
-        await env.dispose()
-
-    run(main())
+    env = await made(on_a_thread if kind == "thread" else in_a_coroutine)
+    seen = Seen(env)
+    assert (await env.execute_tool(call("works"))).status == "ok"
+    reports = seen.of("progress")
+    assert len(reports) < 50_000
+    assert reports[-1]["report"] == 999_999
+    assert sum(each["dropped"] for each in reports) + len(reports) == 1_000_000
+    assert late.count < 10 * 1000  # with the last thousand
+    await env.dispose()
 
 
 # Secrets
 
 
-def test_secrets_are_in_nothing_that_leaves_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secrets_are_in_nothing_that_leaves_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     canary = "c4n4ry-57a1n"
     monkeypatch.setenv("TOKEN", canary)
     told: list[Any] = []
@@ -590,27 +542,26 @@ def test_secrets_are_in_nothing_that_leaves_a_tool(monkeypatch: pytest.MonkeyPat
             told.append((one.model_dump_json(), result.model_dump_json()))
             return {"again": result.content, "args": one.args, "own": canary}
 
-    async def main() -> None:
-        asked = Asked()
-        env = await made(leak, callback=asked, secrets={"TOKEN": {"env": "TOKEN"}})
-        env.register_observer(Watching())
-        env.register_execute_callback(lambda one: told.append(one.model_dump_json()))
-        seen = Seen(env)
-        for how in ("return", "raise"):
-            one = call("leak", how=how, given=canary)
-            response = await env.execute_tool(one)
-            told.append(tool_message(one, response))
-            told.append(response.model_dump_json())
-        told.append([each.model_dump_json() for each in asked.calls])
-        told.append(seen.messages)
-        await env.dispose()
-        assert "***" in str(told)
-        assert canary not in str(told)
-
-    run(main())
+    asked = Asked()
+    env = await made(leak, callback=asked, secrets={"TOKEN": {"env": "TOKEN"}})
+    env.register_observer(Watching())
+    env.register_execute_callback(lambda one: told.append(one.model_dump_json()))
+    seen = Seen(env)
+    for how in ("return", "raise"):
+        one = call("leak", how=how, given=canary)
+        response = await env.execute_tool(one)
+        told.append(tool_message(one, response))
+        told.append(response.model_dump_json())
+    told.append([each.model_dump_json() for each in asked.calls])
+    told.append(seen.messages)
+    await env.dispose()
+    assert "***" in str(told)
+    assert canary not in str(told)
 
 
-def test_an_edit_of_masked_arguments_keeps_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_edit_of_masked_arguments_keeps_the_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TOKEN", "c4n4ry-57a1n")
     ran: list[Any] = []
 
@@ -623,30 +574,24 @@ def test_an_edit_of_masked_arguments_keeps_the_secret(monkeypatch: pytest.Monkey
         assert one.args["token"] == "***"
         return {"approved": True, "decision": "edit", "args": {**one.args, "to": "b"}}
 
-    async def main() -> None:
-        async with await made(send, callback=Asked(edit), secrets={"T": {"env": "TOKEN"}}) as env:
-            await env.execute_tool(call("send", token="c4n4ry-57a1n", to="a"))
-            assert ran == [("c4n4ry-57a1n", "b")]
-
-    run(main())
+    async with await made(send, callback=Asked(edit), secrets={"T": {"env": "TOKEN"}}) as env:
+        await env.execute_tool(call("send", token="c4n4ry-57a1n", to="a"))
+        assert ran == [("c4n4ry-57a1n", "b")]
 
 
-def test_open_questions_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_open_questions_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "c4n4ry-57a1n")
 
-    async def main() -> None:
-        secrets = {"T": {"env": "TOKEN"}}
-        env = await made(
-            echo, callback=Asked({"approved": False, "decision": "defer"}), secrets=secrets
-        )
-        running = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="c4n4ry-57a1n")))
-        await until(env.questions)
-        assert [each.args for each in env.questions()] == [{"text": "***"}]
-        env.decide("1", {"approved": True})
-        await running
-        await env.dispose()
-
-    run(main())
+    secrets = {"T": {"env": "TOKEN"}}
+    env = await made(
+        echo, callback=Asked({"approved": False, "decision": "defer"}), secrets=secrets
+    )
+    running = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="c4n4ry-57a1n")))
+    await until(env.questions)
+    assert [each.args for each in env.questions()] == [{"text": "***"}]
+    env.decide("1", {"approved": True})
+    await running
+    await env.dispose()
 
 
 # Resources
@@ -658,7 +603,7 @@ def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
         yield found
 
 
-def test_resources_are_ensured_after_the_approval_and_released_after_the_call(
+async def test_resources_are_ensured_after_the_approval_and_released_after_the_call(
     manager: EnvironmentManager, tmp_path: Path
 ) -> None:
     order: list[str] = []
@@ -684,19 +629,16 @@ def test_resources_are_ensured_after_the_approval_and_released_after_the_call(
         order.append("approval")
         return one.tool_call_id != "no"
 
-    async def main() -> None:
-        async with await made(work, echo, callback=Asked(answer), manager=manager) as env:
-            assert (await env.execute_tool(call("work", "no"))).status == "rejected"
-            assert order == ["approval"]
-            response = await env.execute_tool(call("work"))
-            assert response.status == "ok", response
-            assert await asyncio.to_thread(manager.flush_events, 60)
-            assert order == ["approval", "approval", "ready", "execute", "released"]
-
-    run(main())
+    async with await made(work, echo, callback=Asked(answer), manager=manager) as env:
+        assert (await env.execute_tool(call("work", "no"))).status == "rejected"
+        assert order == ["approval"]
+        response = await env.execute_tool(call("work"))
+        assert response.status == "ok", response
+        assert await asyncio.to_thread(manager.flush_events, 60)
+        assert order == ["approval", "approval", "ready", "execute", "released"]
 
 
-def test_a_resource_of_the_execution_stays_until_the_end(manager: EnvironmentManager) -> None:
+async def test_a_resource_of_the_execution_stays_until_the_end(manager: EnvironmentManager) -> None:
     @tool(resources={"box": None})
     def work(ctx: ToolContext) -> int:
         """Work."""
@@ -704,18 +646,15 @@ def test_a_resource_of_the_execution_stays_until_the_end(manager: EnvironmentMan
         box.write(f"{len(list(box.list('*')))}.txt", "a")
         return len(list(box.list("*")))
 
-    async def main() -> None:
-        env = await made(work, manager=manager, environments={"box": {"kind": "files"}})
-        found = [await env.execute_tool(call("work")) for _ in range(2)]
-        assert [each.tool_result and each.tool_result.content for each in found] == [1, 2]
-        assert [each["state"] for each in manager.list()] == ["ready"]
-        await env.dispose()
-        assert manager.list(state="ready") == []
-
-    run(main())
+    env = await made(work, manager=manager, environments={"box": {"kind": "files"}})
+    found = [await env.execute_tool(call("work")) for _ in range(2)]
+    assert [each.tool_result and each.tool_result.content for each in found] == [1, 2]
+    assert [each["state"] for each in manager.list()] == ["ready"]
+    await env.dispose()
+    assert manager.list(state="ready") == []
 
 
-def test_a_resource_that_cannot_be_had_is_an_error_and_nothing_ran(
+async def test_a_resource_that_cannot_be_had_is_an_error_and_nothing_ran(
     manager: EnvironmentManager, tmp_path: Path
 ) -> None:
     ran: list[int] = []
@@ -725,44 +664,35 @@ def test_a_resource_that_cannot_be_had_is_an_error_and_nothing_ran(
         """Work."""
         ran.append(1)
 
-    async def main() -> None:
-        async with await made(work, manager=manager) as env:
-            response = await env.execute_tool(call("work"))
-            assert (response.status, response.ran) == ("error", "no")
-            assert ran == []
-
-    run(main())
+    async with await made(work, manager=manager) as env:
+        response = await env.execute_tool(call("work"))
+        assert (response.status, response.ran) == ("error", "no")
+        assert ran == []
 
 
 # Commands
 
 
-def test_a_command_without_a_shell_environment_names_the_missing_spec() -> None:
-    async def main() -> None:
-        async with await made() as env:
-            response = await env.execute_tool(call("execute_command", command="ls -la"))
-            assert (response.status, response.ran) == ("error", "no")
-            assert response.error is not None
-            assert "'shell'" in response.error.message
-            assert "environments=" in response.error.message
-
-    run(main())
+async def test_a_command_without_a_shell_environment_names_the_missing_spec() -> None:
+    async with await made() as env:
+        response = await env.execute_tool(call("execute_command", command="ls -la"))
+        assert (response.status, response.ran) == ("error", "no")
+        assert response.error is not None
+        assert "'shell'" in response.error.message
+        assert "environments=" in response.error.message
 
 
 @pytest.mark.parametrize("kind", ["bash", "shell"])
-def test_a_command_runs_in_the_managed_shell(kind: str, manager: EnvironmentManager) -> None:
-    async def main() -> None:
-        spec = {"kind": kind, "provider": "host", "limits": {"best_effort": True}}
-        async with await made(manager=manager, environments={"shell": spec}) as env:
-            response = await env.execute_tool(
-                call("execute_command", command="touch a.txt; ls -la; (exit 3)")
-            )
-            result = response.tool_result
-            assert result is not None
-            assert result.status == "ok", response
-            assert result.content["exit_code"] == 3
-            assert "a.txt" in result.content["stdout"]
-            assert "stderr" in result.content
-            assert not Path("a.txt").exists()
-
-    run(main())
+async def test_a_command_runs_in_the_managed_shell(kind: str, manager: EnvironmentManager) -> None:
+    spec = {"kind": kind, "provider": "host", "limits": {"best_effort": True}}
+    async with await made(manager=manager, environments={"shell": spec}) as env:
+        response = await env.execute_tool(
+            call("execute_command", command="touch a.txt; ls -la; (exit 3)")
+        )
+        result = response.tool_result
+        assert result is not None
+        assert result.status == "ok", response
+        assert result.content["exit_code"] == 3
+        assert "a.txt" in result.content["stdout"]
+        assert "stderr" in result.content
+        assert not Path("a.txt").exists()

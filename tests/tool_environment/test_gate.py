@@ -67,14 +67,11 @@ WAYS = [executed, of_a_reply, arriving, after_a_rejection, by_an_agents_function
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_way_leads_around_the_gate(way: Any, tmp_path: Path) -> None:
-    async def main() -> None:
-        count = Counting(tmp_path)
-        async with await made(count.tool, callback=Asked(False)) as env:
-            await way(env, call("count"))
-            assert count.n == 0
-
-    run(main())
+async def test_no_way_leads_around_the_gate(way: Any, tmp_path: Path) -> None:
+    count = Counting(tmp_path)
+    async with await made(count.tool, callback=Asked(False)) as env:
+        await way(env, call("count"))
+        assert count.n == 0
 
 
 def test_a_resumed_execution_asks_again(tmp_path: Path) -> None:
@@ -110,33 +107,27 @@ def find(query: str, limit: int = 3) -> str:
     return f"{query} {limit}"
 
 
-def test_an_agent_is_shown_the_tool_as_it_is_and_calls_through_the_environment() -> None:
-    async def main() -> None:
-        asked = Asked()
-        async with await made(find, callback=asked) as env:
-            [function] = through(env, [find])
-            shown = function_to_json(function)["function"]
-            own = function_to_json(find)["function"]
-            assert shown == own
-            assert await function(query="a", step_of_call=Step("k1")) == "a 3"
-            assert (asked.calls[0].tool_call_id, asked.calls[0].args) == ("k1", {"query": "a"})
-            assert await function(query="a", step_of_call=Step("k1")) == "a 3"
-            assert len(asked.calls) == 1  # a retry of the same step does not run it again
-
-    run(main())
+async def test_an_agent_is_shown_the_tool_as_it_is_and_calls_through_the_environment() -> None:
+    asked = Asked()
+    async with await made(find, callback=asked) as env:
+        [function] = through(env, [find])
+        shown = function_to_json(function)["function"]
+        own = function_to_json(find)["function"]
+        assert shown == own
+        assert await function(query="a", step_of_call=Step("k1")) == "a 3"
+        assert (asked.calls[0].tool_call_id, asked.calls[0].args) == ("k1", {"query": "a"})
+        assert await function(query="a", step_of_call=Step("k1")) == "a 3"
+        assert len(asked.calls) == 1  # a retry of the same step does not run it again
 
 
-def test_images_of_the_one_who_decides_reach_the_agent() -> None:
+async def test_images_of_the_one_who_decides_reach_the_agent() -> None:
     answer = ApprovalResponse(approved=True, feedback="look", images=[PNG])  # type: ignore[list-item]
 
-    async def main() -> None:
-        async with await made(find, callback=Asked(answer)) as env:
-            [function] = through(env, [find])
-            result = await function(query="a", step_of_call=Step("1"))
-            assert isinstance(result, Result)
-            assert "look" in str(result.value)
-            assert isinstance(result.image, list)
-            [image] = result.image
-            assert str(image).startswith("data:image/png;base64,")
-
-    run(main())
+    async with await made(find, callback=Asked(answer)) as env:
+        [function] = through(env, [find])
+        result = await function(query="a", step_of_call=Step("1"))
+        assert isinstance(result, Result)
+        assert "look" in str(result.value)
+        assert isinstance(result.image, list)
+        [image] = result.image
+        assert str(image).startswith("data:image/png;base64,")

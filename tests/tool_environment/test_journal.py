@@ -11,7 +11,6 @@ import pytest
 
 from flowengine import Engine
 from flowengine.tool_environment import (
-    ApprovalResponse,
     LocalEnvironment,
     ToolContext,
     ToolResult,
@@ -19,31 +18,27 @@ from flowengine.tool_environment import (
     tool,
     tool_message,
 )
-from flowengine.tool_environment.parts import CallBounds
 from tests.tool_environment.test_approval import PNG
 from tests.tool_environment.world import Asked, Counting, Seen, Slow, call, echo, made, run, until
 
 DEFER = {"approved": False, "decision": "defer"}
 
 
-def test_each_call_is_an_execution_of_its_task_and_its_tool_a_step() -> None:
-    async def main() -> None:
-        with Engine(None) as engine:
-            answer = Asked(lambda one: one.args["text"] != "no")
-            async with await made(echo, callback=answer, engine=engine, execution_id="day") as env:
-                await env.execute_tools([call("echo", "1", text="a"), call("echo", "2", text="no")])
-            listed = engine.executions(labels={"task": "day"}).items
-            found = {one["execution"]: engine.show(one["execution"]) for one in listed}
-            ran, refused = found["day.1.0000"], found["day.2.0000"]
-            assert (ran["status"], ran["inputs"]["args"]) == ("succeeded", {"text": "a"})
-            steps = [(step["address"], step["status"]) for step in ran["steps"]]
-            assert steps == [("call", "succeeded"), ("observe", "skipped")]
-            assert ran["outputs"] is not None
-            assert ran["outputs"]["made"]["result"]["content"] == "a"
-            assert refused["error"] is not None
-            assert (refused["status"], refused["error"]["type"]) == ("failed", "Rejected")
-
-    run(main())
+async def test_each_call_is_an_execution_of_its_task_and_its_tool_a_step() -> None:
+    with Engine(None) as engine:
+        answer = Asked(lambda one: one.args["text"] != "no")
+        async with await made(echo, callback=answer, engine=engine, execution_id="day") as env:
+            await env.execute_tools([call("echo", "1", text="a"), call("echo", "2", text="no")])
+        listed = engine.executions(labels={"task": "day"}).items
+        found = {one["execution"]: engine.show(one["execution"]) for one in listed}
+        ran, refused = found["day.1.0000"], found["day.2.0000"]
+        assert (ran["status"], ran["inputs"]["args"]) == ("succeeded", {"text": "a"})
+        steps = [(step["address"], step["status"]) for step in ran["steps"]]
+        assert steps == [("call", "succeeded"), ("observe", "skipped")]
+        assert ran["outputs"] is not None
+        assert ran["outputs"]["made"]["result"]["content"] == "a"
+        assert refused["error"] is not None
+        assert (refused["status"], refused["error"]["type"]) == ("failed", "Rejected")
 
 
 @pytest.mark.parametrize("choice", ["approve", "edit", "reject", "respond"])
@@ -87,7 +82,7 @@ def test_whoever_decides_in_another_process_is_heard(choice: str, tmp_path: Path
     assert ("data:image/png;base64," in told) is (choice == "reject")
 
 
-def test_the_policies_of_the_host_hold_for_calls(
+async def test_the_policies_of_the_host_hold_for_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -100,27 +95,24 @@ policies:
   - {allow: echo, when: "${{ args.text == 'c' }}"}
 """)
 
-    async def main() -> None:
-        count = Counting(tmp_path)
-        async with LocalEnvironment(auto_approve="everything") as env:
-            await env.register_tool(count.tool)
-            await env.register_tool(echo)
-            denied = await env.execute_tool(call("count"))
-            assert (denied.status, denied.ran, count.n) == ("rejected", "no", 0)
-            assert "policies.yaml" in str(denied.error)
-            assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
-            asking = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="b")))
-            await until(env.questions)  # regardless of approvals by the program
-            env.decide("1", {"approved": False})
-            assert (await asking).status == "rejected"
-            env.register_tool_approval_callback(lambda one: one.args["text"] != "c")
-            assert (await env.execute_tool(call("echo", text="c"))).status == "ok"  # allowed
-            assert (await env.execute_tool(call("echo", text="d"))).status == "ok"
-
-    run(main())
+    count = Counting(tmp_path)
+    async with LocalEnvironment(auto_approve="everything") as env:
+        await env.register_tool(count.tool)
+        await env.register_tool(echo)
+        denied = await env.execute_tool(call("count"))
+        assert (denied.status, denied.ran, count.n) == ("rejected", "no", 0)
+        assert "policies.yaml" in str(denied.error)
+        assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
+        asking = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="b")))
+        await until(env.questions)  # regardless of approvals by the program
+        env.decide("1", {"approved": False})
+        assert (await asking).status == "rejected"
+        env.register_tool_approval_callback(lambda one: one.args["text"] != "c")
+        assert (await env.execute_tool(call("echo", text="c"))).status == "ok"  # allowed
+        assert (await env.execute_tool(call("echo", text="d"))).status == "ok"
 
 
-def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "c4n4ry")
 
     @tool
@@ -129,24 +121,21 @@ def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
         ctx.state["token"] = token
         return token[::-1] + note
 
-    async def main() -> None:
-        args = {"token": "***", "note": "c4n4ry"}
-        edit = {"approved": True, "decision": "edit", "args": args, "feedback": "c4n4ry"}
-        with Engine(None) as engine:
-            env = await made(
-                send,
-                callback=Asked(edit),
-                engine=engine,
-                execution_id="x",
-                secrets={"TOKEN": {"env": "TOKEN"}},
-            )
-            response = await env.execute_tool(call("send", "1", token="c4n4ry", note="?"))
-            assert response.tool_result is not None
-            assert response.tool_result.content == "yr4n4c***"  # it was called with the secret
-            await env.dispose()
-            assert "c4n4ry" not in str([engine.show("x.1.0000"), *engine.events("x.1.0000")])
-
-    run(main())
+    args = {"token": "***", "note": "c4n4ry"}
+    edit = {"approved": True, "decision": "edit", "args": args, "feedback": "c4n4ry"}
+    with Engine(None) as engine:
+        env = await made(
+            send,
+            callback=Asked(edit),
+            engine=engine,
+            execution_id="x",
+            secrets={"TOKEN": {"env": "TOKEN"}},
+        )
+        response = await env.execute_tool(call("send", "1", token="c4n4ry", note="?"))
+        assert response.tool_result is not None
+        assert response.tool_result.content == "yr4n4c***"  # it was called with the secret
+        await env.dispose()
+        assert "c4n4ry" not in str([engine.show("x.1.0000"), *engine.events("x.1.0000")])
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -243,84 +232,30 @@ def test_an_interrupted_call_runs_again_only_if_its_tool_may(
 
 
 @pytest.mark.parametrize("aborted", [False, True])
-def test_a_call_that_two_processes_make_runs_once(aborted: bool, tmp_path: Path) -> None:
-    async def main() -> None:
-        slow, other = Slow(), Slow()
-        with Engine(tmp_path / "calls") as one, Engine(tmp_path / "calls") as two:
-            first = await made(slow.tool, engine=one, execution_id="x")
-            second = await made(other.tool, engine=two, execution_id="x")
-            seen = Seen(second)
-            running = asyncio.ensure_future(first.execute_tool(call("slow", "1")))
-            await slow.began.wait()
-            waiting = asyncio.ensure_future(second.execute_tool(call("slow", "1")))
-            await until(lambda: "parameters_final" in seen.types())
-            if aborted:
-                second.abort_step()
-                assert ((await waiting).status, (await waiting).ran) == ("aborted", "maybe")
-            slow.go_on.set()
-            assert (await running).status == "ok"
-            result = (await waiting).tool_result
-            assert result is not None
-            assert (result.content, result.replayed) == (
-                (None, False) if aborted else ("done", True)
-            )
-            assert not other.began.is_set()
-            await first.dispose()
-            await second.dispose()
-
-    run(main())
+async def test_a_call_that_two_processes_make_runs_once(aborted: bool, tmp_path: Path) -> None:
+    slow, other = Slow(), Slow()
+    with Engine(tmp_path / "calls") as one, Engine(tmp_path / "calls") as two:
+        first = await made(slow.tool, engine=one, execution_id="x")
+        second = await made(other.tool, engine=two, execution_id="x")
+        seen = Seen(second)
+        running = asyncio.ensure_future(first.execute_tool(call("slow", "1")))
+        await slow.began.wait()
+        waiting = asyncio.ensure_future(second.execute_tool(call("slow", "1")))
+        await until(lambda: "parameters_final" in seen.types())
+        if aborted:
+            second.abort_step()
+            assert ((await waiting).status, (await waiting).ran) == ("aborted", "maybe")
+        slow.go_on.set()
+        assert (await running).status == "ok"
+        result = (await waiting).tool_result
+        assert result is not None
+        assert (result.content, result.replayed) == ((None, False) if aborted else ("done", True))
+        assert not other.began.is_set()
+        await first.dispose()
+        await second.dispose()
 
 
-def test_approvers_of_a_process_are_asked_though_another_one_waits_for_its_own(
-    tmp_path: Path,
-) -> None:
-    async def main() -> None:
-        count = Counting(tmp_path)
-        with Engine(tmp_path / "calls") as one, Engine(tmp_path / "calls") as two:
-            options: Any = {"execution_id": "x", "bounds": CallBounds(question=3600)}
-            first = await made(count.tool, callback=Asked(DEFER), engine=one, **options)
-            asked = Asked()
-            second = await made(count.tool, callback=asked, engine=two, **options)
-            running = asyncio.ensure_future(first.execute_tool(call("count", "1")))
-            await until(first.questions)
-            [wait] = two.waits().items
-            assert "due" in wait  # for everybody
-            result = (await second.execute_tool(call("count", "1"))).tool_result
-            assert result is not None
-            assert (result.content, result.replayed) == ("1", True)
-            assert (await running).status == "ok"
-            assert (len(asked.calls), count.n, first.questions()) == (1, 1, [])
-            await first.dispose()
-            await second.dispose()
-
-    run(main())
-
-
-@pytest.mark.parametrize("aborted", [False, True])
-def test_a_call_that_was_only_submitted_does_not_run_whoever_approves_it(
-    aborted: bool, tmp_path: Path
-) -> None:
-    async def main() -> None:
-        count, asked, one = Counting(tmp_path), Asked(DEFER), call("count", "1")
-        with Engine(tmp_path / "calls") as engine, Engine(tmp_path / "calls") as elsewhere:
-            async with await made(count.tool, callback=asked, engine=engine) as env:
-                submitted = asyncio.ensure_future(env.approve_tool(one))
-                await until(env.questions)
-                [wait] = elsewhere.waits().items
-                await elsewhere.approve_async(wait["id"], comment="fine")
-                decision = (await submitted).result
-                assert isinstance(decision, ApprovalResponse)
-                assert (decision.approved, decision.feedback, count.n) == (True, "fine", 0)
-                assert not aborted or env.abort_call("1")
-                response = await env.execute_tool(one)
-                assert response.status == ("aborted" if aborted else "ok")
-                assert (response.ran, count.n) == (("no", 0) if aborted else ("yes", 1))
-                assert len(asked.calls) == 1
-
-    run(main())
-
-
-def test_what_was_approved_on_a_loop_that_has_ended_is_asked_about_anew(tmp_path: Path) -> None:
+def test_what_was_approved_on_a_loop_that_has_ended_runs_on_another_one(tmp_path: Path) -> None:
     count, asked, env, one = Counting(tmp_path), Asked(), LocalEnvironment(), call("count", "1")
     env.register_tool_approval_callback(asked)
     run(env.register_tool(count.tool))
@@ -328,7 +263,7 @@ def test_what_was_approved_on_a_loop_that_has_ended_is_asked_about_anew(tmp_path
     assert run(env.approve_tool(one)).error is None
     assert count.n == 0
     assert run(env.execute_tool(one)).status == "ok"
-    assert (count.n, len(asked.calls)) == (1, 2)
+    assert (count.n, len(asked.calls)) == (1, 1)
     run(env.dispose())
 
 
@@ -353,17 +288,16 @@ def test_the_loops_of_several_threads_share_an_engine() -> None:
     run(env.dispose())
 
 
-def test_an_engine_in_memory_forgets_calls_that_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_engine_in_memory_forgets_calls_that_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(journal, "_PRUNED", 3)
 
-    async def main() -> None:
-        async with await made(echo) as env:
-            for number in range(10):
-                response = await env.execute_tool(call("echo", text=str(number)))
-                assert response.status == "ok"
-            assert len(env._parts.journal.engine.executions().items) < 4
-
-    run(main())
+    async with await made(echo) as env:
+        for number in range(10):
+            response = await env.execute_tool(call("echo", text=str(number)))
+            assert response.status == "ok"
+        assert len(env._parts.journal.engine.executions().items) < 4
 
 
 @pytest.mark.parametrize("runs", [False, True])

@@ -48,141 +48,121 @@ def join(a: str, b: str) -> str:
     return a + b
 
 
-def test_observers_are_told_once_of_each_call_and_their_words_are_attached() -> None:
-    async def main() -> None:
-        async with await made(join) as env:
-            log = Watching("log", says=lambda one, result: f"{one.tool_name}: {result.status}")
-            env.observers["log"] = log
-            env.register_observer(CountingArguments())
-            response = await env.execute_tool(call("join", a="1", b="2"))
-            result = response.tool_result
-            assert result is not None
-            assert list(result.observer_results) == ["log", "argument-counter"]
-            assert result.observer_results["log"].observer_result == "join: ok"
-            assert result.observer_results["argument-counter"].observer_result == {"argsCount": 2}
-            [(one, seen)] = log.seen
-            assert one.args == {"a": "1", "b": "2"}
-            assert seen.content == "12"
-
-    run(main())
+async def test_observers_are_told_once_of_each_call_and_their_words_are_attached() -> None:
+    async with await made(join) as env:
+        log = Watching("log", says=lambda one, result: f"{one.tool_name}: {result.status}")
+        env.observers["log"] = log
+        env.register_observer(CountingArguments())
+        response = await env.execute_tool(call("join", a="1", b="2"))
+        result = response.tool_result
+        assert result is not None
+        assert list(result.observer_results) == ["log", "argument-counter"]
+        assert result.observer_results["log"].observer_result == "join: ok"
+        assert result.observer_results["argument-counter"].observer_result == {"argsCount": 2}
+        [(one, seen)] = log.seen
+        assert one.args == {"a": "1", "b": "2"}
+        assert seen.content == "12"
 
 
-def test_they_see_failures_and_no_call_that_never_ran(tmp_path: Path) -> None:
+async def test_they_see_failures_and_no_call_that_never_ran(tmp_path: Path) -> None:
     @tool
     def broken() -> None:
         """Break."""
         raise ValueError
 
-    async def main() -> None:
-        count = Counting(tmp_path)
-        async with await made(
-            broken, count.tool, echo, callback=Asked(lambda one: one.tool_name != "count")
-        ) as env:
-            log = Watching("log")
-            env.register_observer(log)
-            await env.execute_tool(call("broken"))
-            await env.execute_tool(call("count"))
-            await env.execute_tool(call("echo", text=1))
-            assert [(one.tool_name, result.success) for one, result in log.seen] == [
-                ("broken", False)
-            ]
-
-    run(main())
+    count = Counting(tmp_path)
+    async with await made(
+        broken, count.tool, echo, callback=Asked(lambda one: one.tool_name != "count")
+    ) as env:
+        log = Watching("log")
+        env.register_observer(log)
+        await env.execute_tool(call("broken"))
+        await env.execute_tool(call("count"))
+        await env.execute_tool(call("echo", text=1))
+        assert [(one.tool_name, result.success) for one, result in log.seen] == [("broken", False)]
 
 
 def raising(one: Any, result: Any) -> None:
     raise SystemExit("no")
 
 
-def test_one_that_raises_or_hangs_changes_no_result() -> None:
+async def test_one_that_raises_or_hangs_changes_no_result() -> None:
     class Hanging(Watching):
         async def execute(self, one: ToolCall, result: ToolResult) -> Any:
             await asyncio.Event().wait()
 
-    async def main() -> None:
-        clock = FakeClock()
-        async with await made(join) as env:
-            plain = await env.execute_tool(call("join", "1", a="1", b="2"))
-            env.register_observer(Watching("raises", says=raising))
-            env.register_observer(Hanging("hangs"))
-            env.register_observer(Watching("works"))
-            running = asyncio.ensure_future(env.execute_tool(call("join", "2", a="1", b="2")))
-            await clock.until(running.done)
-            result = (await running).tool_result
-            assert result is not None
-            assert plain.tool_result is not None
-            found = result.observer_results
-            assert [each.error is not None for each in found.values()] == [True, True, False]
-            bare = {"observer_results": {}, "tool_call_id": "1"}
-            assert result.model_copy(update=bare) == plain.tool_result
-
-    run(main())
+    clock = FakeClock()
+    async with await made(join) as env:
+        plain = await env.execute_tool(call("join", "1", a="1", b="2"))
+        env.register_observer(Watching("raises", says=raising))
+        env.register_observer(Hanging("hangs"))
+        env.register_observer(Watching("works"))
+        running = asyncio.ensure_future(env.execute_tool(call("join", "2", a="1", b="2")))
+        await clock.until(running.done)
+        result = (await running).tool_result
+        assert result is not None
+        assert plain.tool_result is not None
+        found = result.observer_results
+        assert [each.error is not None for each in found.values()] == [True, True, False]
+        bare = {"observer_results": {}, "tool_call_id": "1"}
+        assert result.model_copy(update=bare) == plain.tool_result
 
 
-def test_they_run_beside_each_other_on_copies_and_their_results_keep_their_order() -> None:
-    async def main() -> None:
-        together = asyncio.Barrier(3)
+async def test_they_run_beside_each_other_on_copies_and_their_results_keep_their_order() -> None:
+    together = asyncio.Barrier(3)
 
-        class Meeting(Watching):
-            async def execute(self, one: ToolCall, result: ToolResult) -> str:
-                await together.wait()
-                for _ in range({"a": 9, "b": 5, "c": 0}[self.name]):
-                    await asyncio.sleep(0)
-                one.args["a"] = "changed"
-                result.content = "changed"
-                result.observer_results["x"] = "changed"  # type: ignore[assignment]
-                return self.name
+    class Meeting(Watching):
+        async def execute(self, one: ToolCall, result: ToolResult) -> str:
+            await together.wait()
+            for _ in range({"a": 9, "b": 5, "c": 0}[self.name]):
+                await asyncio.sleep(0)
+            one.args["a"] = "changed"
+            result.content = "changed"
+            result.observer_results["x"] = "changed"  # type: ignore[assignment]
+            return self.name
 
-        async with await made(join) as env:
-            for name in "abc":
-                env.register_observer(Meeting(name))
-            given = call("join", a="1", b="2")
-            result = (await env.execute_tool(given)).tool_result
-            assert result is not None
-            assert result.content == "12"
-            assert given.args["a"] == "1"
-            assert list(result.observer_results) == ["a", "b", "c"]
-
-    run(main())
+    async with await made(join) as env:
+        for name in "abc":
+            env.register_observer(Meeting(name))
+        given = call("join", a="1", b="2")
+        result = (await env.execute_tool(given)).tool_result
+        assert result is not None
+        assert result.content == "12"
+        assert given.args["a"] == "1"
+        assert list(result.observer_results) == ["a", "b", "c"]
 
 
-def test_observers_that_come_and_go_meanwhile_count_from_the_next_call() -> None:
-    async def main() -> None:
-        async with await made(echo) as env:
+async def test_observers_that_come_and_go_meanwhile_count_from_the_next_call() -> None:
+    async with await made(echo) as env:
 
-            def change(one: ToolCall, result: ToolResult) -> str:
-                env.observers["late"] = late
-                del env.observers["second"]
-                return "changed"
+        def change(one: ToolCall, result: ToolResult) -> str:
+            env.observers["late"] = late
+            del env.observers["second"]
+            return "changed"
 
-            late = Watching("late")
-            env.observers["first"] = Watching("first", says=change)
-            env.observers["second"] = Watching("second")
-            first = (await env.execute_tool(call("echo", text="a"))).tool_result
-            env.observers["first"].says = "no more"  # type: ignore[attr-defined]
-            second = (await env.execute_tool(call("echo", text="b"))).tool_result
-            assert first is not None
-            assert second is not None
-            assert list(first.observer_results) == ["first", "second"]
-            assert list(second.observer_results) == ["first", "late"]
-
-    run(main())
+        late = Watching("late")
+        env.observers["first"] = Watching("first", says=change)
+        env.observers["second"] = Watching("second")
+        first = (await env.execute_tool(call("echo", text="a"))).tool_result
+        env.observers["first"].says = "no more"  # type: ignore[attr-defined]
+        second = (await env.execute_tool(call("echo", text="b"))).tool_result
+        assert first is not None
+        assert second is not None
+        assert list(first.observer_results) == ["first", "second"]
+        assert list(second.observer_results) == ["first", "late"]
 
 
-def test_only_a_marked_observer_speaks_to_the_model() -> None:
+async def test_only_a_marked_observer_speaks_to_the_model() -> None:
     class Marked(Watching):
         in_conversation = True
 
-    async def main() -> None:
-        async with await made(echo) as env:
-            env.register_observer(Watching("silent", says="not for the model"))
-            env.register_observer(Marked("speaks", says="for the model"))
-            env.register_observer(Marked("fails", says=raising))
-            one = call("echo", text="a")
-            told = tool_message(one, await env.execute_tool(one))["content"]
-            assert told == "a\n\nspeaks: for the model"
-
-    run(main())
+    async with await made(echo) as env:
+        env.register_observer(Watching("silent", says="not for the model"))
+        env.register_observer(Marked("speaks", says="for the model"))
+        env.register_observer(Marked("fails", says=raising))
+        one = call("echo", text="a")
+        told = tool_message(one, await env.execute_tool(one))["content"]
+        assert told == "a\n\nspeaks: for the model"
 
 
 def test_a_death_between_tool_and_observers_does_not_repeat_the_tool(tmp_path: Path) -> None:
@@ -240,20 +220,17 @@ class Narrow(Idle):
 
 
 @pytest.mark.parametrize("wrong", [None, 7, Nameless(), Idle(), Narrow(), Watching("log")])
-def test_what_is_no_observer_is_refused_and_the_others_stay(wrong: Any) -> None:
-    async def main() -> None:
-        async with await made(echo) as env:
-            log = Watching("log")
-            env.register_observer(log)
-            with pytest.raises(RegistrationError):
-                env.register_observer(wrong)
-            with pytest.raises(RegistrationError):
-                env.observers["other"] = wrong
-            assert dict(env.observers) == {"log": log}
-            await env.execute_tool(call("echo", text="a"))
-            assert len(log.seen) == 1
-
-    run(main())
+async def test_what_is_no_observer_is_refused_and_the_others_stay(wrong: Any) -> None:
+    async with await made(echo) as env:
+        log = Watching("log")
+        env.register_observer(log)
+        with pytest.raises(RegistrationError):
+            env.register_observer(wrong)
+        with pytest.raises(RegistrationError):
+            env.observers["other"] = wrong
+        assert dict(env.observers) == {"log": log}
+        await env.execute_tool(call("echo", text="a"))
+        assert len(log.seen) == 1
 
 
 @pytest.mark.parametrize(
@@ -266,16 +243,13 @@ def test_what_is_no_observer_is_refused_and_the_others_stay(wrong: Any) -> None:
         ("x" * 1_000_000, "cut"),
     ],
 )
-def test_odd_words_of_an_observer_are_told_and_cut(says: Any, told: str) -> None:
-    async def main() -> None:
-        async with await made(echo) as env:
-            env.observers["odd"] = Watching("odd", says=says)
-            result = (await env.execute_tool(call("echo", text="a"))).tool_result
-            assert result is not None
-            entry = result.observer_results["odd"]
-            assert entry.error is not None
-            assert told in entry.error
-            assert len(str(entry.observer_result)) < 70_000
-            assert (result.content, result.status) == ("a", "ok")
-
-    run(main())
+async def test_odd_words_of_an_observer_are_told_and_cut(says: Any, told: str) -> None:
+    async with await made(echo) as env:
+        env.observers["odd"] = Watching("odd", says=says)
+        result = (await env.execute_tool(call("echo", text="a"))).tool_result
+        assert result is not None
+        entry = result.observer_results["odd"]
+        assert entry.error is not None
+        assert told in entry.error
+        assert len(str(entry.observer_result)) < 70_000
+        assert (result.content, result.status) == ("a", "ok")

@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.tool_environment import ToolContext, tool
 from flowengine.tool_environment.parts import CallBounds
-from tests.tool_environment.world import call, made, run, until
+from tests.tool_environment.world import call, made, until
 
 
 class Beside:
@@ -57,183 +57,159 @@ class Beside:
             self.go_on.setdefault(name, asyncio.Event()).set()
 
 
-def test_parallel_tools_run_beside_each_other_and_others_one_by_one() -> None:
-    async def main() -> None:
-        world = Beside()
-        both = [world.tool("p", supports_parallel_execution=True), world.tool("s")]
-        async with await made(*both) as env:
-            running = asyncio.ensure_future(env.execute_tools([call("p", "1"), call("p", "2")]))
-            await world.until("1", "2")
-            world.end("1", "2")
-            await running
-            running = asyncio.ensure_future(env.execute_tools([call("s", "3"), call("s", "4")]))
-            await world.until("3")
-            world.end("3")
-            await world.until("4")
-            world.end("4")
-            await running
-        assert world.parallel == {"1": True, "2": True, "3": False, "4": False}
-
-    run(main())
+async def test_parallel_tools_run_beside_each_other_and_others_one_by_one() -> None:
+    world = Beside()
+    both = [world.tool("p", supports_parallel_execution=True), world.tool("s")]
+    async with await made(*both) as env:
+        running = asyncio.ensure_future(env.execute_tools([call("p", "1"), call("p", "2")]))
+        await world.until("1", "2")
+        world.end("1", "2")
+        await running
+        running = asyncio.ensure_future(env.execute_tools([call("s", "3"), call("s", "4")]))
+        await world.until("3")
+        world.end("3")
+        await world.until("4")
+        world.end("4")
+        await running
+    assert world.parallel == {"1": True, "2": True, "3": False, "4": False}
 
 
-def test_a_mixed_reply_keeps_both_rules_and_the_order_of_results() -> None:
-    async def main() -> None:
-        world = Beside()
-        both = [world.tool("p", supports_parallel_execution=True), world.tool("s")]
-        async with await made(*both) as env:
-            running = asyncio.ensure_future(
-                env.execute_tools([call("p", "1"), call("s", "2"), call("p", "3")])
-            )
-            await world.until("1")  # the third does not overtake the second
-            world.end("1")
-            await world.until("2")
-            world.end("2")
-            await world.until("3")
-            world.end("3")
-            responses = await running
-            contents = [each.tool_result and each.tool_result.content for each in responses]
-            assert contents == ["1", "2", "3"]
-            assert world.beside["2"] == set()
-
-    run(main())
+async def test_a_mixed_reply_keeps_both_rules_and_the_order_of_results() -> None:
+    world = Beside()
+    both = [world.tool("p", supports_parallel_execution=True), world.tool("s")]
+    async with await made(*both) as env:
+        running = asyncio.ensure_future(
+            env.execute_tools([call("p", "1"), call("s", "2"), call("p", "3")])
+        )
+        await world.until("1")  # the third does not overtake the second
+        world.end("1")
+        await world.until("2")
+        world.end("2")
+        await world.until("3")
+        world.end("3")
+        responses = await running
+        contents = [each.tool_result and each.tool_result.content for each in responses]
+        assert contents == ["1", "2", "3"]
+        assert world.beside["2"] == set()
 
 
-def test_each_call_is_aborted_by_itself() -> None:
-    async def main() -> None:
-        world = Beside()
-        async with await made(
-            world.tool("p", supports_parallel_execution=True), bounds=CallBounds(grace=0.01)
-        ) as env:
-            running = asyncio.ensure_future(env.execute_tools([call("p", "1"), call("p", "2")]))
-            await world.until("1", "2")
-            assert env.abort_call("1")
-            await world.until("2")
-            world.end("2")
-            one, other = await running
-            assert (one.status, other.status) == ("aborted", "ok")
-            assert not env.abort_call("1")
-            assert not env.abort_call("nope")
-
-    run(main())
+async def test_each_call_is_aborted_by_itself() -> None:
+    world = Beside()
+    async with await made(
+        world.tool("p", supports_parallel_execution=True), bounds=CallBounds(grace=0.01)
+    ) as env:
+        running = asyncio.ensure_future(env.execute_tools([call("p", "1"), call("p", "2")]))
+        await world.until("1", "2")
+        assert env.abort_call("1")
+        await world.until("2")
+        world.end("2")
+        one, other = await running
+        assert (one.status, other.status) == ("aborted", "ok")
+        assert not env.abort_call("1")
+        assert not env.abort_call("nope")
 
 
-def test_the_number_at_once_is_bounded_first_come_first_served() -> None:
-    async def main() -> None:
-        world = Beside()
-        names = [str(number) for number in range(100)]
-        async with await made(
-            world.tool("p", supports_parallel_execution=True), bounds=CallBounds(running=4)
-        ) as env:
-            running = asyncio.ensure_future(
-                env.execute_tools([call("p", name, fails=name == "7") for name in names])
-            )
-            for at in range(len(names)):
-                await world.until(*names[at : at + 4])
-                world.end(names[at])
-            responses = await running
-            assert world.most == 4
-            assert world.started == names
-            assert [each.status for each in responses].count("error") == 1
-
-    run(main())
+async def test_the_number_at_once_is_bounded_first_come_first_served() -> None:
+    world = Beside()
+    names = [str(number) for number in range(100)]
+    async with await made(
+        world.tool("p", supports_parallel_execution=True), bounds=CallBounds(running=4)
+    ) as env:
+        running = asyncio.ensure_future(
+            env.execute_tools([call("p", name, fails=name == "7") for name in names])
+        )
+        for at in range(len(names)):
+            await world.until(*names[at : at + 4])
+            world.end(names[at])
+        responses = await running
+        assert world.most == 4
+        assert world.started == names
+        assert [each.status for each in responses].count("error") == 1
 
 
-def test_the_limit_of_one_tool_does_not_hold_up_another() -> None:
-    async def main() -> None:
-        world = Beside()
-        tools = [
-            world.tool("one", supports_parallel_execution=True, max_running=1),
-            world.tool("any", supports_parallel_execution=True),
-        ]
-        async with await made(*tools) as env:
-            calls = [call("one", "1"), call("one", "2"), call("any", "3")]
-            running = asyncio.ensure_future(env.execute_tools(calls))
-            await world.until("1", "3")
-            world.end("1")
-            await world.until("2", "3")
-            world.end("2", "3")
-            await running
-
-    run(main())
+async def test_the_limit_of_one_tool_does_not_hold_up_another() -> None:
+    world = Beside()
+    tools = [
+        world.tool("one", supports_parallel_execution=True, max_running=1),
+        world.tool("any", supports_parallel_execution=True),
+    ]
+    async with await made(*tools) as env:
+        calls = [call("one", "1"), call("one", "2"), call("any", "3")]
+        running = asyncio.ensure_future(env.execute_tools(calls))
+        await world.until("1", "3")
+        world.end("1")
+        await world.until("2", "3")
+        world.end("2", "3")
+        await running
 
 
 @pytest.mark.parametrize("how", ["abort", "cancel"])
-def test_who_leaves_the_queue_keeps_nobody_waiting(how: str) -> None:
-    async def main() -> None:
-        world = Beside()
-        async with await made(world.tool("s")) as env:
-            tasks = [
-                asyncio.ensure_future(env.execute_tool(call("s", name))) for name in ("1", "2", "3")
-            ]
-            await world.until("1")
-            if how == "abort":
-                env.abort_call("2")
-                response = await tasks[1]
-                assert (response.status, response.ran) == ("aborted", "no")
-            else:
-                tasks[1].cancel()
-                await asyncio.wait([tasks[1]])
-            world.end("1")
-            await world.until("3")
-            world.end("3")
-            assert (await tasks[2]).status == "ok"
-            assert "2" not in world.started
-
-    run(main())
+async def test_who_leaves_the_queue_keeps_nobody_waiting(how: str) -> None:
+    world = Beside()
+    async with await made(world.tool("s")) as env:
+        tasks = [
+            asyncio.ensure_future(env.execute_tool(call("s", name))) for name in ("1", "2", "3")
+        ]
+        await world.until("1")
+        if how == "abort":
+            env.abort_call("2")
+            response = await tasks[1]
+            assert (response.status, response.ran) == ("aborted", "no")
+        else:
+            tasks[1].cancel()
+            await asyncio.wait([tasks[1]])
+        world.end("1")
+        await world.until("3")
+        world.end("3")
+        assert (await tasks[2]).status == "ok"
+        assert "2" not in world.started
 
 
-def test_a_tool_that_makes_calls_does_not_wait_for_itself() -> None:
-    async def main() -> None:
-        world = Beside()
-        env = await made(world.tool("s"))
+async def test_a_tool_that_makes_calls_does_not_wait_for_itself() -> None:
+    world = Beside()
+    env = await made(world.tool("s"))
 
-        @tool
-        async def outer() -> list[str]:
-            """Make two calls."""
-            responses = await env.execute_tools([call("s", "1"), call("s", "2")])
-            return [str(each.status) for each in responses]
+    @tool
+    async def outer() -> list[str]:
+        """Make two calls."""
+        responses = await env.execute_tools([call("s", "1"), call("s", "2")])
+        return [str(each.status) for each in responses]
 
-        @tool
-        def on_a_thread() -> str:
-            """Make a call on another loop."""
-            return str(asyncio.run(env.execute_tool(call("s", "3"))).status)
+    @tool
+    def on_a_thread() -> str:
+        """Make a call on another loop."""
+        return str(asyncio.run(env.execute_tool(call("s", "3"))).status)
 
-        await env.register_tool(outer)
-        await env.register_tool(on_a_thread)
-        running = asyncio.ensure_future(env.execute_tools([call("outer"), call("s", "last")]))
-        for name in ("1", "2", "last"):  # one by one, within the slot of the calling tool
-            await world.until(name)
-            world.end(name)
-        responses = await running
-        assert responses[0].tool_result is not None
-        assert responses[0].tool_result.content == ["ok", "ok"]
-        world.go_on["3"] = asyncio.Event()
-        world.go_on["3"].set()
-        assert (await env.execute_tool(call("on_a_thread"))).tool_result is not None
-        assert "3" in world.started
-        await env.dispose()
-
-    run(main())
+    await env.register_tool(outer)
+    await env.register_tool(on_a_thread)
+    running = asyncio.ensure_future(env.execute_tools([call("outer"), call("s", "last")]))
+    for name in ("1", "2", "last"):  # one by one, within the slot of the calling tool
+        await world.until(name)
+        world.end(name)
+    responses = await running
+    assert responses[0].tool_result is not None
+    assert responses[0].tool_result.content == ["ok", "ok"]
+    world.go_on["3"] = asyncio.Event()
+    world.go_on["3"].set()
+    assert (await env.execute_tool(call("on_a_thread"))).tool_result is not None
+    assert "3" in world.started
+    await env.dispose()
 
 
-def test_a_tool_that_is_aborted_takes_its_own_calls_with_it() -> None:
-    async def main() -> None:
-        world = Beside()
-        env = await made(world.tool("s"), bounds=CallBounds(grace=0.01))
+async def test_a_tool_that_is_aborted_takes_its_own_calls_with_it() -> None:
+    world = Beside()
+    env = await made(world.tool("s"), bounds=CallBounds(grace=0.01))
 
-        @tool
-        async def outer() -> None:
-            """Make a call."""
-            await env.execute_tool(call("s", "inner"))
+    @tool
+    async def outer() -> None:
+        """Make a call."""
+        await env.execute_tool(call("s", "inner"))
 
-        await env.register_tool(outer)
-        running = asyncio.ensure_future(env.execute_tool(call("outer", "outer")))
-        await world.until("inner")
-        env.abort_call("outer")
-        assert (await running).status == "aborted"
-        assert world.running == set()
-        assert (await env.execute_tool(call("s", "inner"))).status == "aborted"
-        await env.dispose()
-
-    run(main())
+    await env.register_tool(outer)
+    running = asyncio.ensure_future(env.execute_tool(call("outer", "outer")))
+    await world.until("inner")
+    env.abort_call("outer")
+    assert (await running).status == "aborted"
+    assert world.running == set()
+    assert (await env.execute_tool(call("s", "inner"))).status == "aborted"
+    await env.dispose()

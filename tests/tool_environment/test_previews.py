@@ -12,7 +12,7 @@ from flowengine import Engine
 from flowengine.sdk.tool_calls import ApprovalResponse
 from flowengine.tool_environment import RegistrationError, Tool, tool
 from flowengine.tool_environment.tools import define
-from tests.tool_environment.world import Asked, Seen, call, made, run, until
+from tests.tool_environment.world import Asked, Seen, call, made, until
 
 
 def told(args: dict[str, Any]) -> str:
@@ -41,44 +41,38 @@ def with_preview(preview: Any) -> Any:
 
 
 @pytest.mark.parametrize("source", [with_preview(told), Put])
-def test_whoever_is_asked_sees_it_and_so_do_clients(source: Any) -> None:
-    async def main() -> None:
-        asked = Asked()
-        async with await made(source, callback=asked) as env:
-            seen = Seen(env)
-            one = call("put", text="hello")
-            assert (await env.execute_tool(one)).status == "ok"
-            [question] = asked.calls
-            assert question.preview == "+hello"
-            [message] = seen.of("preview")
-            assert (message["preview"], message["note"]) == ("+hello", None)
-            types = seen.types(one.tool_call_id)
-            assert types.index("approval") < types.index("preview") < types.index("decided")
-
-    run(main())
+async def test_whoever_is_asked_sees_it_and_so_do_clients(source: Any) -> None:
+    asked = Asked()
+    async with await made(source, callback=asked) as env:
+        seen = Seen(env)
+        one = call("put", text="hello")
+        assert (await env.execute_tool(one)).status == "ok"
+        [question] = asked.calls
+        assert question.preview == "+hello"
+        [message] = seen.of("preview")
+        assert (message["preview"], message["note"]) == ("+hello", None)
+        types = seen.types(one.tool_call_id)
+        assert types.index("approval") < types.index("preview") < types.index("decided")
 
 
-def test_approvers_in_other_processes_see_it_with_secrets_masked(
+async def test_approvers_in_other_processes_see_it_with_secrets_masked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TOKEN", "c4n4ry")
     defer = Asked({"approved": False, "decision": "defer"})
     options: Any = {"callback": defer, "secrets": {"TOKEN": {"env": "TOKEN"}}}
 
-    async def main() -> None:
-        with Engine(None) as engine:
-            source = with_preview(lambda args: f"+{args['text']} by c4n4ry")
-            async with await made(source, engine=engine, execution_id="x", **options) as env:
-                working = asyncio.ensure_future(env.approve_tool(call("put", text="hello")))
-                await until(lambda: defer.calls)
-                [wait] = engine.waits().items
-                assert wait["preview"] == defer.calls[0].preview == "+hello by ***"
-            assert (await working).error is not None
-
-    run(main())
+    with Engine(None) as engine:
+        source = with_preview(lambda args: f"+{args['text']} by c4n4ry")
+        async with await made(source, engine=engine, execution_id="x", **options) as env:
+            working = asyncio.ensure_future(env.execute_tool(call("put", text="hello")))
+            await until(lambda: defer.calls)
+            [wait] = engine.waits().items
+            assert wait["preview"] == defer.calls[0].preview == "+hello by ***"
+        assert (await working).error is not None
 
 
-def test_one_that_hangs_delays_no_decision_of_a_client() -> None:
+async def test_one_that_hangs_delays_no_decision_of_a_client() -> None:
     begun, over = threading.Event(), threading.Event()
 
     def hangs(args: dict[str, Any]) -> str:
@@ -86,29 +80,23 @@ def test_one_that_hangs_delays_no_decision_of_a_client() -> None:
         over.wait()
         return ""
 
-    async def main() -> None:
-        asked = Asked()
-        async with await made(with_preview(hangs), callback=asked) as env:
-            one = call("put", text="hello")
-            working = asyncio.ensure_future(env.execute_tool(one))
-            await until(begun.is_set)
-            env.decide(one.tool_call_id, ApprovalResponse(approved=True), by="client")
-            assert (await working).status == "ok"
-            assert asked.calls == []
-
-    run(main())
+    asked = Asked()
+    async with await made(with_preview(hangs), callback=asked) as env:
+        one = call("put", text="hello")
+        working = asyncio.ensure_future(env.execute_tool(one))
+        await until(begun.is_set)
+        env.decide(one.tool_call_id, ApprovalResponse(approved=True), by="client")
+        assert (await working).status == "ok"
+        assert asked.calls == []
     over.set()
 
 
-def test_calls_that_nobody_is_asked_about_make_none() -> None:
+async def test_calls_that_nobody_is_asked_about_make_none() -> None:
     asked: list[Any] = []
 
-    async def main() -> None:
-        source = tool(name="put", approval="none", preview=asked.append)(told)
-        async with await made(source) as env:
-            assert (await env.execute_tool(call("put", args={"text": "hello"}))).status == "ok"
-
-    run(main())
+    source = tool(name="put", approval="none", preview=asked.append)(told)
+    async with await made(source) as env:
+        assert (await env.execute_tool(call("put", args={"text": "hello"}))).status == "ok"
     assert asked == []
 
 

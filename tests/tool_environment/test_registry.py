@@ -79,34 +79,28 @@ def test_an_instance_is_copied_as_it_was_registered() -> None:
     assert clone.seen == []
 
 
-def test_each_environment_has_its_own_tools() -> None:
-    async def main() -> None:
-        registry = ToolRegistry()
-        one, other = LocalEnvironment(registry=registry), LocalEnvironment(registry=registry)
-        await one.register_tool(Log)
+async def test_each_environment_has_its_own_tools() -> None:
+    registry = ToolRegistry()
+    one, other = LocalEnvironment(registry=registry), LocalEnvironment(registry=registry)
+    await one.register_tool(Log)
 
-        assert list(one.registry.tools) == ["log"]
-        assert other.registry.tools == {}
-        assert registry.names() == []
-        assert one.registry.tools["log"].environment is one
-        assert other.registry.clone_tool("log") is None
-        await one.dispose()
-        await other.dispose()
-
-    run(main())
+    assert list(one.registry.tools) == ["log"]
+    assert other.registry.tools == {}
+    assert registry.names() == []
+    assert one.registry.tools["log"].environment is one
+    assert other.registry.clone_tool("log") is None
+    await one.dispose()
+    await other.dispose()
 
 
-def test_a_known_tool_is_registered_when_it_is_first_called() -> None:
-    async def main() -> None:
-        registry = ToolRegistry()
-        registry.register_tool(echo)
-        async with LocalEnvironment(registry=registry) as env:
-            assert env.registry.tools == {}
-            response = await env.execute_tool(call("echo", text="a"))
-            assert response.status == "ok"
-            assert list(env.registry.tools) == ["echo"]
-
-    run(main())
+async def test_a_known_tool_is_registered_when_it_is_first_called() -> None:
+    registry = ToolRegistry()
+    registry.register_tool(echo)
+    async with LocalEnvironment(registry=registry) as env:
+        assert env.registry.tools == {}
+        response = await env.execute_tool(call("echo", text="a"))
+        assert response.status == "ok"
+        assert list(env.registry.tools) == ["echo"]
 
 
 METADATA = """
@@ -147,7 +141,7 @@ def test_metadata_is_plain_data_and_the_same_in_every_process() -> None:
     assert (found["effect"], found["timeout"]) == ("pure", 3)
 
 
-def test_all_are_disposed_of_once_in_reverse_order_whatever_one_raises() -> None:
+async def test_all_are_disposed_of_once_in_reverse_order_whatever_one_raises() -> None:
     ended: list[str] = []
 
     def ending(own_name: str, fault: Exception | None = None) -> type[Tool]:
@@ -164,17 +158,14 @@ def test_all_are_disposed_of_once_in_reverse_order_whatever_one_raises() -> None
 
         return Ending
 
-    async def main() -> None:
-        env = await made(ending("a"), ending("b", OSError("stuck")), ending("c"))
-        failed = await env.registry.dispose_all()
-        assert ended == ["c", "b", "a"]
-        assert [each.tool for each in failed] == ["b"]
-        assert "stuck" in failed[0].error
-        assert await env.registry.dispose_all() == []
-        assert ended == ["c", "b", "a"]
-        await env.dispose()
-
-    run(main())
+    env = await made(ending("a"), ending("b", OSError("stuck")), ending("c"))
+    failed = await env.registry.dispose_all()
+    assert ended == ["c", "b", "a"]
+    assert list(failed) == ["b"]
+    assert "stuck" in failed["b"]
+    assert await env.registry.dispose_all() == {}
+    assert ended == ["c", "b", "a"]
+    await env.dispose()
 
 
 def test_twenty_threads_in_two_environments_keep_their_counters_apart() -> None:
@@ -262,49 +253,40 @@ class Stubborn(Tool):
         (tool(name="alone", isolated=True)(lambda: None), "alone"),
     ],
 )
-def test_what_is_no_tool_is_refused_and_named(wrong: Any, named: str) -> None:
-    async def main() -> None:
-        async with await made(echo) as env:
-            before = env.registry.get_tool_metadata()
-            with pytest.raises(RegistrationError) as raised:
-                await env.register_tool(wrong)
-            assert named in str(raised.value)
-            assert raised.value.code == "registration"
-            assert env.registry.get_tool_metadata() == before
-            assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
-
-    run(main())
+async def test_what_is_no_tool_is_refused_and_named(wrong: Any, named: str) -> None:
+    async with await made(echo) as env:
+        before = env.registry.get_tool_metadata()
+        with pytest.raises(RegistrationError) as raised:
+            await env.register_tool(wrong)
+        assert named in str(raised.value)
+        assert raised.value.code == "registration"
+        assert env.registry.get_tool_metadata() == before
+        assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
 
 
-def test_a_name_is_taken_once_and_replaced_only_on_purpose() -> None:
+async def test_a_name_is_taken_once_and_replaced_only_on_purpose() -> None:
     @tool(name="echo")
     def other(text: str) -> str:
         return text.upper()
 
-    async def main() -> None:
-        async with await made(echo) as env:
-            await env.register_tool(echo)  # registering the same object changes nothing
-            with pytest.raises(RegistrationError, match="replace=True"):
-                await env.register_tool(other)
-            await env.register_tool(other, replace=True)
-            response = await env.execute_tool(call("echo", text="a"))
-            assert response.tool_result is not None
-            assert response.tool_result.content == "A"
-
-    run(main())
+    async with await made(echo) as env:
+        await env.register_tool(echo)  # registering the same object changes nothing
+        with pytest.raises(RegistrationError, match="replace=True"):
+            await env.register_tool(other)
+        await env.register_tool(other, replace=True)
+        response = await env.execute_tool(call("echo", text="a"))
+        assert response.tool_result is not None
+        assert response.tool_result.content == "A"
 
 
-def test_a_tool_is_not_replaced_while_a_call_of_it_runs() -> None:
-    async def main() -> None:
-        slow = Slow()
-        async with await made(slow.tool) as env:
-            running = asyncio.ensure_future(env.execute_tool(call("slow")))
-            await slow.began.wait()
-            with pytest.raises(RegistrationError, match="slow"):
-                await env.register_tool(Slow().tool, replace=True)
-            slow.go_on.set()
-            response = await running
-            assert response.status == "ok"
+async def test_a_tool_is_not_replaced_while_a_call_of_it_runs() -> None:
+    slow = Slow()
+    async with await made(slow.tool) as env:
+        running = asyncio.ensure_future(env.execute_tool(call("slow")))
+        await slow.began.wait()
+        with pytest.raises(RegistrationError, match="slow"):
             await env.register_tool(Slow().tool, replace=True)
-
-    run(main())
+        slow.go_on.set()
+        response = await running
+        assert response.status == "ok"
+        await env.register_tool(Slow().tool, replace=True)

@@ -152,24 +152,21 @@ def children() -> set[int]:
     return {process.pid for process in processes() if process.parent == os.getpid()}
 
 
-def test_a_new_environment_starts_nothing() -> None:
-    async def main() -> None:
-        threads, tasks = threading.active_count(), len(asyncio.all_tasks())
-        before = children()
+async def test_a_new_environment_starts_nothing() -> None:
+    threads, tasks = threading.active_count(), len(asyncio.all_tasks())
+    before = children()
 
-        env = LocalEnvironment()
+    env = LocalEnvironment()
 
-        assert threading.active_count() == threads
-        assert len(asyncio.all_tasks()) == tasks
-        assert children() <= before
-        assert env.client is None
-        assert env.registry.tools == {}
-        assert dict(env.observers) == {}
-        assert env.authority is not None
-        assert env.questions() == []
-        await env.register_tool(echo)
-        response = await env.execute_tool(call("echo", text="a"))
-        assert response.status == "ok"
-        await env.dispose()
-
-    run(main())
+    assert threading.active_count() == threads
+    assert len(asyncio.all_tasks()) == tasks
+    assert children() <= before
+    assert env.client is None
+    assert env.registry.tools == {}
+    assert dict(env.observers) == {}
+    assert env.authority is not None
+    assert env.questions() == []
+    await env.register_tool(echo)
+    response = await env.execute_tool(call("echo", text="a"))
+    assert response.status == "ok"
+    await env.dispose()

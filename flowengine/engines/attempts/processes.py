@@ -42,7 +42,6 @@ class ProcessRunner:
         artifacts: Stores output that is too large for the result.
         mark: Identifies the attempt's activation on this machine.
         mask: Replaces secrets in the output.
-        grace: Seconds that processes have to exit after SIGTERM.
         left: Called with the processes that a program left running, after they were ended.
         printed: Called with printed text as it arrives: `stdout` or `stderr`, and the text.
     """
@@ -53,14 +52,12 @@ class ProcessRunner:
         mark: str,
         mask: Callable[[Plain], Plain],
         *,
-        grace: float = GRACE,
         left: Callable[[list[Leak]], None] | None = None,
         printed: Callable[[str, str], None] | None = None,
     ) -> None:
         self._artifacts = artifacts
         self._mark = mark
         self._mask = mask
-        self._grace = grace
         self._left = left
         self._printed = printed
 
@@ -82,10 +79,10 @@ class ProcessRunner:
                 await err.connect()
                 await _ended(process)
                 # Leftover processes are ended too, because they could hold the pipes open forever.
-                left = await _end_left(family, self._grace)
-                await asyncio.wait([out.closed, err.closed], timeout=self._grace)
+                left = await _end_left(family, GRACE)
+                await asyncio.wait([out.closed, err.closed], timeout=GRACE)
             except BaseException:
-                await uncut(_end_processes(family, self._grace))
+                await uncut(_end_processes(family, GRACE))
                 raise
             finally:
                 if process.poll() is None:

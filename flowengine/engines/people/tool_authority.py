@@ -75,7 +75,7 @@ class Consultant:
         execution: str,
         wait: str,
         record: Mapping[str, Any],
-        preview: Awaitable[Shown] | None = None,
+        preview: Awaitable[Shown],
     ) -> bool:
         """Consult the authority about a call.
 
@@ -83,7 +83,7 @@ class Consultant:
             execution: Full id.
             wait: Full id of the question.
             record: Record of the question.
-            preview: The preview that is being computed. None: the record has it, if there is one.
+            preview: The preview that is being computed.
 
         Returns:
             Whether it was answered. Otherwise it is left to approvers.
@@ -100,7 +100,7 @@ class Consultant:
             args=dict(record["subject"]),
             found=_shown(record.get("found")),
         )
-        decision = await _decision(own.answer(call, preview or _known(record)))
+        decision = await _decision(own.answer(call, preview))
         answer = _answer(record, decision, self._who)
         if answer is None:
             return False
@@ -121,17 +121,6 @@ def _with_preview(authority: ToolAuthority) -> CallAnswer:
         return await authority.approve_tool(call)
 
     return answer
-
-
-def _known(record: Mapping[str, Any]) -> Awaitable[Shown]:
-    """Return the preview that was computed before."""
-    import asyncio
-
-    from flowengine.sdk.previews import Shown
-
-    known = asyncio.get_running_loop().create_future()
-    known.set_result(Shown(record.get("preview"), record.get("note")))
-    return known
 
 
 def _shown(shown: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -41,7 +41,7 @@ async def consult(
     id = wait_id(execution.id, asked.wait)
     if asked.environment is None:
         record = execution.waits.get(asked.wait)
-        if host.consultant is None or record is None:
+        if host.consultant is None or record is None or preview is None:
             return False
         names = names_of(execution.linked.compiled["steps"][asked.step])
         return await host.consultant.ask(execution.id, id, {**record, "names": names}, preview)

@@ -6,16 +6,13 @@ question is opened first and does not wait for the preview.
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.executions.calls import environments_of, has_preview
 from flowengine.engines.running.call_descriptions import environment_name
-from flowengine.sdk import previews
-from flowengine.sdk.previews import PreviewContext, Shown, failed, shown, too_slow
-from flowengine.sdk.threads import on_thread
+from flowengine.sdk.previews import PreviewContext, Shown, computed
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
@@ -48,17 +45,4 @@ async def previewed(host: Host, execution: Execution, wait: int, step: int) -> S
     opened = {name: resource for name, resource in resources.items() if resource is not None}
     context = PreviewContext(execution.context.workdir, names, execution.context.resources, opened)
     runner = execution.linked.runner
-    mask = partial(runner.mask, step)
-
-    def compute() -> tuple[Any, BaseException | None]:
-        try:
-            return runner.preview(step, args, context), None
-        except BaseException as error:  # including exceptions that would end the process
-            return None, error
-
-    try:
-        async with asyncio.timeout(previews.SECONDS):
-            found, error = await on_thread(compute)
-    except TimeoutError:
-        return too_slow()
-    return shown(found, mask) if error is None else failed(error, mask)
+    return await computed(lambda: runner.preview(step, args, context), partial(runner.mask, step))
