@@ -13,7 +13,6 @@ from flowengine.agents.text_calls.marked_form import (
     without_line_ends,
 )
 from flowengine.agents.text_calls.records import InvalidCall, TextCall, Untyped
-from flowengine.agents.text_calls.source import ReplySource
 
 SHOWN = 300
 _SPACE = re.compile(r"\s*")
@@ -29,15 +28,16 @@ class ReadCall:
     repairs: list[str] = field(default_factory=list)
 
 
-def read_call(source: ReplySource, start: int, form: MarkedForm) -> ReadCall:
+def read_call(text: str, start: int, form: MarkedForm, *, complete: bool) -> ReadCall:
     """Read the call at an opening tag.
 
     Args:
-        source: The reply.
+        text: The reply.
         start: Start of the tag.
         form: The form, with the mark of the conversation.
+        complete: Whether the model ended the reply itself.
     """
-    return _Call(source, start, form).read()
+    return _Call(text, start, form, complete).read()
 
 
 class _Broken(Exception):
@@ -47,38 +47,38 @@ class _Broken(Exception):
 
 
 class _Call:
-    def __init__(self, source: ReplySource, start: int, form: MarkedForm) -> None:
-        self.source = source
+    def __init__(self, text: str, start: int, form: MarkedForm, complete: bool) -> None:
+        self.text = text
         self.start = start
         self.form = form
+        self.complete = complete
         self.name = ""
         self.repairs: list[str] = []
-        close = source.search(form.closes, start)
-        following = source.search(form.opens, start + len(form.opening))
-        inside = following.start() if following else len(source.text)
-        self.closed = close is not None and close.start() < inside
+        following = text.find(form.opening, start + len(form.opening))
+        inside = following if following >= 0 else len(text)
+        close = text.find(form.closing, start, inside)
+        self.closed = close >= 0
         """Whether it has its own closing tag, which the model may have forgotten."""
-        self.inside = close.start() if close and self.closed else inside
-        self.end = close.end() if close and self.closed else inside
+        self.inside = close if self.closed else inside
+        self.end = close + len(form.closing) if self.closed else inside
 
     def read(self) -> ReadCall:
         try:
             return ReadCall(self.end, self._made(), self.repairs)
         except _Broken as broken:
-            cut = broken.cut and self.end == len(self.source.text)
+            cut = broken.cut and self.end == len(self.text)
             return ReadCall(self.end, self._fault(str(broken), cut=cut))
 
     def _made(self) -> TextCall:
-        source = self.source
-        head = self.form.head.match(source.text, self.start, self.inside)
+        head = self.form.head.match(self.text, self.start, self.inside)
         if head is None:
-            name = _NAME.match(source.text, self.start + len(self.form.opening), self.inside)
+            name = _NAME.match(self.text, self.start + len(self.form.opening), self.inside)
             self.name = name["name"] if name else ""
             raise _Broken("its first tag is not complete", cut=not self.closed)
         self.name = head["name"]
-        if not self.closed and not source.complete:
+        if not self.closed and not self.complete:
             raise _Broken("it has no end", cut=True)
-        body = source.text[head.end() : self.inside].strip()
+        body = self.text[head.end() : self.inside].strip()
         call = TextCall(self.name, self._arguments(body))
         if not self.closed:
             self.repairs.append(f"the missing end of a call of {self.name} was added")
@@ -97,7 +97,7 @@ class _Call:
             if name in arguments:
                 raise _Broken(f"'{name}' is given twice")
             arguments[name] = Untyped(without_line_ends(body[opening.end() : close.start()]))
-            at = _skipped(body, close.end())
+            at = skipped(body, close.end())
         if at < len(body):
             reason = "something else is where a parameter or its end should be"
             raise _Broken(reason, cut=not self.closed)
@@ -106,12 +106,13 @@ class _Call:
     def _fault(self, reason: str, *, cut: bool) -> InvalidCall:
         call = f"A call of {self.name}" if self.name else "A call"
         message = f"{call} cannot be read, and was not made: {reason}."
-        if cut and not self.source.complete:
+        if cut and not self.complete:
             message = f"{call} was cut off by the limit of length, and was not made."
-        written = self.source.text[self.start : min(self.end, self.start + SHOWN)]
+        written = self.text[self.start : min(self.end, self.start + SHOWN)]
         return InvalidCall(message, self.name or None, written)
 
 
-def _skipped(text: str, at: int) -> int:
+def skipped(text: str, at: int) -> int:
+    """Return the place of the next character that is not a blank."""
     blank = _SPACE.match(text, at)
     return blank.end() if blank else at

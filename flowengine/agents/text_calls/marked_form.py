@@ -62,10 +62,9 @@ class MarkedForm:
     def __init__(self, mark: str) -> None:
         self.mark = mark
         self.opening = f"<call-{mark}"
+        self.closing = f"</call-{mark}>"
         self.result = f"<result-{mark}"
-        self.opens = re.compile(self.opening)
         self.head = re.compile(rf"{self.opening}\s+(?:tool|name)\s*=\s*{_NAME}")
-        self.closes = re.compile(f"</call-{mark}>")
 
     def write(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
         """Return calls in this form."""
@@ -80,7 +79,7 @@ class MarkedForm:
         lines = [f'<parameter name="{key}">{value}{_END}' for key, value in values.items()]
         if any(_END in value for value in values.values()):
             lines = [dumps(arguments, ensure_ascii=False)]
-        return "\n".join([f'{self.opening} tool="{name}">', *lines, f"</call-{self.mark}>"])
+        return "\n".join([f'{self.opening} tool="{name}">', *lines, self.closing])
 
 
 @lru_cache(maxsize=64)
