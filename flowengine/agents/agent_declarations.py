@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from flowengine.agents.agent import Agent
 from flowengine.agents.agent_as_tool import AgentAsTool, is_tool
 from flowengine.agents.agent_tools import ReadyTool, tool_option
-from flowengine.agents.case_tools import is_case_tool
 from flowengine.agents.flow_environments import (
     FlowEnvironments,
     declare,
@@ -22,6 +21,7 @@ from flowengine.agents.flow_environments import (
 )
 from flowengine.agents.function_schemas import read_tool
 from flowengine.agents.handoff_discovery import all_agents, reachable, targets
+from flowengine.agents.termination import is_case_tool
 from flowengine.agents.tool_steps import ASK
 from flowengine.agents.turn_limit import turn_limit
 from flowengine.errors import UsageError

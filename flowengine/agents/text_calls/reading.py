@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from flowengine.agents.text_calls.arguments import bind
-from flowengine.agents.text_calls.marked_calls import ReadCall, read_call, skipped
-from flowengine.agents.text_calls.marked_form import MarkedForm
+from flowengine.agents.text_calls.marked_form import MarkedForm, ReadCall, read_call, skipped
 from flowengine.agents.text_calls.places import (
     FENCE,
     begins_line,
