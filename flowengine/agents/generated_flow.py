@@ -114,6 +114,11 @@ class FlowWriter:
         steps += [self._offer_again()] if self.servers else []
         steps += [] if self.person is None else [self._ask_person(self.person)]
         turns = self.agents[0].max_turns
+        why = f"'its {turns} turns are used up: give it more with max_turns'"
+        reason = self._if_ended("state.end.reason", "state.spent.reason", "''", why)
+        outcome = self._if_ended(
+            "state.end.outcome", "'budget'", "'tools_not_executed'", "'max_turns'"
+        )
         body: dict[str, Plain] = {
             "inputs": {
                 "_args": {"type": "object"},
@@ -126,28 +131,20 @@ class FlowWriter:
             "outputs": {
                 "output": {"value": ANSWER},
                 "agent": {"value": "${{ state.active }}"},
-                "reason": {"value": self._reason()},
+                "reason": {"value": reason},
             },
-            "outcome": self._outcome(),
+            "outcome": outcome,
             "limits": {"activations": max(1000, 4 * turns), "steps": max(10_000, 100 * turns)},
             "steps": steps,
         }
         return AgentFlow(body, self.marks, owners)
 
-    def _outcome(self) -> Plain:
-        left = "'max_turns'"
+    def _if_ended(self, end: str, spent: str, not_executed: str, turns: str) -> Plain:
+        """Return one of four expressions, by how the work ended."""
+        left = turns
         if not self.execute_tools:
-            left = "size(state.calls) > 0 ? 'tools_not_executed' : 'max_turns'"
-        left = f"{SPENT} ? 'budget' : {left}"
-        return f"${{{{ state.end.outcome != '' ? state.end.outcome : {left} }}}}"
-
-    def _reason(self) -> Plain:
-        """Return why the work ended without an answer, such as the limit that was reached."""
-        turns = f"'its {self.agents[0].max_turns} turns are used up: give it more with max_turns'"
-        if not self.execute_tools:
-            turns = f"size(state.calls) > 0 ? '' : {turns}"
-        left = f"{SPENT} ? state.spent.reason : {turns}"
-        return f"${{{{ state.end.outcome != '' ? state.end.reason : {left} }}}}"
+            left = f"size(state.calls) > 0 ? {not_executed} : {turns}"
+        return f"${{{{ state.end.outcome != '' ? {end} : {SPENT} ? {spent} : {left} }}}}"
 
     def _offer(self) -> Plain:
         self.marks[OFFER] = Mark(plumbing=True, ahead=True, servers=self.servers)

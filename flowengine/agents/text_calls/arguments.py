@@ -1,4 +1,4 @@
-"""Validation of a call written by a model: its tool and its arguments.
+"""Validation of a call written by a model, and examples of correct arguments.
 
 `<parameter=a>5</parameter>` does not show whether 5 is a number or text. The schema decides: a text
 that fits it stays unchanged, any other is read as JSON.
@@ -6,7 +6,7 @@ that fits it stays unchanged, any other is read as JSON.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +110,7 @@ def _fitting(arguments: dict[str, Any], tool: ToolOffer, repairs: list[str]) -> 
     Raises:
         Misfit: They do not fit. The message names every invalid field.
     """
-    validator = validator_of(tool)
+    validator = _validator_of(tool)
     untyped = [name for name, value in arguments.items() if isinstance(value, Untyped)]
     values = arguments | {name: arguments[name].text for name in untyped}
     _check_plain(values)
@@ -146,7 +146,7 @@ def _typed(
         return value
 
     def fits(other: Any) -> bool:
-        return not misfits(validator, name, other)
+        return not _misfits(validator, name, other)
 
     if not is_typed and value.strip() in _NULLS and fits(None):
         return None
@@ -163,7 +163,7 @@ def _typed(
     return found
 
 
-def misfits(validator: Validator, name: str, value: Any) -> list[ValidationError]:
+def _misfits(validator: Validator, name: str, value: Any) -> list[ValidationError]:
     """Return the errors of a single argument, none if it fits.
 
     Args:
@@ -175,7 +175,7 @@ def misfits(validator: Validator, name: str, value: Any) -> list[ValidationError
     return [error for error in errors if error.instance_path[:1] == [name]]
 
 
-def validator_of(tool: ToolOffer) -> Validator:
+def _validator_of(tool: ToolOffer) -> Validator:
     """Return the validator of a tool's arguments, among which no undeclared ones are allowed.
 
     Args:
@@ -198,3 +198,46 @@ def _check_plain(value: Any) -> None:
         raise Misfit("a text has half a surrogate pair, which is not Unicode") from None
     except RecursionError:
         raise Misfit(f"they are nested more than {MAX_DEPTH} levels deep") from None
+
+
+# Examples
+
+
+def example_arguments(tool: ToolOffer) -> dict[str, Any]:
+    """Return fitting values for all required parameters of a tool, as far as they are found.
+
+    Args:
+        tool: The tool.
+    """
+    names = [name for name in tool.schema.get("required", ()) if name in tool.schema["properties"]]
+    return {name: _example(tool, name, place) for place, name in enumerate(names, start=1)}
+
+
+def _example(tool: ToolOffer, name: str, place: int) -> Any:
+    schema = tool.schema["properties"][name]
+    if isinstance(schema, Mapping):
+        if schema.get("examples"):
+            return schema["examples"][0]
+        if "default" in schema:
+            return schema["default"]
+    validator = _validator_of(tool)
+    of_type = []
+    values: list[Any] = ["text", place, True, [], {}, None]
+    for value in values:  # grows during the loop
+        errors = _misfits(validator, name, value)
+        if not errors:
+            return value
+        if all(error.kind.name != "type" for error in errors):
+            of_type.append(value)
+        values += [choice for choice in _choices(errors) if choice not in values]
+    return next(iter(of_type), None)
+
+
+def _choices(errors: Iterable[ValidationError]) -> Iterator[Any]:
+    """Yield the values that errors name as valid."""
+    for error in errors:
+        kind = error.kind.as_dict()
+        yield from kind.get("options", ())
+        yield from (kind[name] for name in ("expected_value", "limit") if name in kind)
+        for form in kind.get("context", ()):
+            yield from _choices(form)
