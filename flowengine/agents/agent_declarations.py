@@ -304,9 +304,8 @@ class _Writer:
         """Declare a function or an agent as a tool, and return its entry in `tools`."""
         if isinstance(function, AgentAsTool):
             asked = {"name": self.ids[function.agent.name]}
-            limit = turn_limit(function.max_turns)
             declaration: dict[str, Plain] = {
-                "agent": {**asked, "max_turns": {"count": limit.turns, "last": limit.last}},
+                "agent": {**asked, "max_turns": turn_limit(function.max_turns)},
                 "description": literal_text(function.description) or None,
                 **_declared(agent, function.name, function),
             }

@@ -110,17 +110,17 @@ def _fitting(arguments: dict[str, Any], tool: ToolOffer, repairs: list[str]) -> 
     Raises:
         Misfit: They do not fit. The message names every invalid field.
     """
-    validator = _validator_of(tool)
     untyped = [name for name, value in arguments.items() if isinstance(value, Untyped)]
     values = arguments | {name: arguments[name].text for name in untyped}
     _check_plain(values)
-    if untyped or validator.misfits(values):
-        values = {
-            name: _typed(value, name, validator, repairs, is_typed=name not in untyped)
-            for name, value in values.items()
-        }
-        _check_plain(values)
     try:
+        validator = _validator_of(tool)
+        if untyped or validator.misfits(values):
+            values = {
+                name: _typed(value, name, validator, repairs, is_typed=name not in untyped)
+                for name, value in values.items()
+            }
+            _check_plain(values)
         for name, value in values.items():
             check_numbers(value, f"'{name}'")
         fitting: dict[str, Any] = validator.check(values, "they")
