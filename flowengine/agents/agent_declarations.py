@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from flowengine.agents.agent import Agent
-from flowengine.agents.agent_as_tool import AgentAsTool, is_tool
-from flowengine.agents.agent_tools import ReadyTool, tool_option
+from flowengine.agents.agent_tools import AgentAsTool, ReadyTool, is_tool, tool_option
 from flowengine.agents.flow_environments import (
     FlowEnvironments,
     declare,

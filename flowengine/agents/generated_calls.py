@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flowengine.agents.agent_spec import AgentSpec
-from flowengine.agents.server_offers import offered
-from flowengine.agents.tool_steps import ToolStep
+from flowengine.agents.tool_steps import ToolStep, offered
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 

@@ -27,9 +27,8 @@ from flowengine.agents.agent_spec import AgentSpec
 from flowengine.agents.generated_checks import ANSWERED, Around
 from flowengine.agents.generated_offers import OFFER, OFFER_AGAIN
 from flowengine.agents.generated_state import ANSWER, NOTHING, SPENT
-from flowengine.agents.server_offers import wanted
 from flowengine.agents.termination import NO_END
-from flowengine.agents.tool_steps import ToolStep
+from flowengine.agents.tool_steps import ToolStep, wanted
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 

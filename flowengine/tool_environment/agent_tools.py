@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.sdk import ToolError
 
 if TYPE_CHECKING:
-    from flowengine.agents.agent_as_tool import AgentAsTool
+    from flowengine.agents.agent_tools import AgentAsTool
 
 
 def asking(source: AgentAsTool) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar, overload
 
-from flowengine.agents.agent_as_tool import AgentAsTool
+from flowengine.agents.agent_tools import AgentAsTool
 from flowengine.sdk import Effect
 from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.live_signature import name_of

@@ -41,8 +41,7 @@ from flowengine.agents.models.replies import (
     read_sent,
     text_tools_of,
 )
-from flowengine.agents.models.reply_parts import GuardedListener, PartSender
-from flowengine.agents.models.streams import ArrivingReply
+from flowengine.agents.models.streams import ArrivingReply, GuardedListener, PartSender
 from flowengine.agents.models.usage import estimated_usage, reported_usage
 from flowengine.agents.models.wire_names import WireNames, wire_name
 from flowengine.agents.text_calls.requests import request_messages

@@ -23,7 +23,7 @@ from flowengine.agents.models.port import (
     Usage,
 )
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
-from flowengine.agents.models.reply_parts import PartSender
+from flowengine.agents.models.streams import PartSender
 from flowengine.agents.text_calls.records import text_of
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
