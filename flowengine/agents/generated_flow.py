@@ -13,25 +13,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.agents import (
     generated_calls,
     generated_chat,
     generated_checks,
-    generated_offers,
     generated_reductions,
     generated_state,
 )
-from flowengine.agents.agent_spec import AgentSpec
+from flowengine.agents.agent_spec import RETRY, AgentSpec
 from flowengine.agents.generated_checks import ANSWERED, Around
-from flowengine.agents.generated_offers import OFFER, OFFER_AGAIN
 from flowengine.agents.generated_state import ANSWER, NOTHING, SPENT
 from flowengine.agents.termination import NO_END
 from flowengine.agents.tool_steps import ToolStep, wanted
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
+OFFER, OFFER_AGAIN = "_offer", "_offer_again"
+"""Ids of the steps that determine the models and the tools of servers."""
 _USED = (
     "${{{{ {{'agent': {}, 'model': output.model, "
     "'input': default(output.usage.estimated, false) ? 0 : output.usage.input_tokens, "
@@ -146,14 +146,49 @@ class FlowWriter:
         return f"${{{{ state.end.outcome != '' ? {end} : {SPENT} ? {spent} : {left} }}}}"
 
     def _offer(self) -> Plain:
+        """Return the step that determines the offer and opens the conversation."""
         self.marks[OFFER] = Mark(plumbing=True, ahead=True, servers=self.servers)
-        served = self._served() if self.servers else None
-        return generated_offers.first(self.agents, self.args, served, self._first())
+        asked = {**self._models(), "args": self.args}
+        step: dict[str, Plain] = {
+            "id": OFFER,
+            "agent_offer": asked,
+            "effect": "idempotent",
+            "set": {
+                "messages": "${{ output.messages }}",
+                "context": "${{ output.context }}",
+                "offer": "${{ output.offer }}",
+                "asked": "${{ output.asked }}",
+            },
+            "next": self._first(),
+        }
+        if self.servers:
+            asked["servers"] = self._served()
+            step["retry"] = dict(RETRY)
+        return step
 
     def _offer_again(self) -> Plain:
+        """Return the step that updates the offer after tools of a server have changed."""
         self.marks[OFFER_AGAIN] = Mark(plumbing=True, servers=self.servers)
-        ways = self._to_active(lambda one: one.name)
-        return generated_offers.again(self.agents, self._served(), ways)
+        return {
+            "id": OFFER_AGAIN,
+            "join": {"need": "each"},
+            "agent_offer": {**self._models(), "servers": self._served(), "again": True},
+            "effect": "idempotent",
+            "retry": dict(RETRY),
+            "set": {"offer": "${{ output.offer }}", "renewed": "${{ state.changed }}"},
+            "next": {"first": self._to_active(lambda one: one.name)},
+        }
+
+    def _models(self) -> dict[str, Plain]:
+        models: dict[str, Any] = {
+            agent.name: {"model": agent.model, "fallbacks": [*agent.fallbacks]}
+            for agent in self.agents
+        }
+        for agent in self.agents:
+            if agent.context is not None and agent.context.max_tokens is None:
+                models[agent.name]["windows"] = True
+        label = "${{ 'model' in execution.labels ? execution.labels.model : '' }}"
+        return {"models": models, "model": label}
 
     def _served(self) -> Plain:
         """Return the tools of servers to offer to each agent."""
