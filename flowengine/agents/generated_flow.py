@@ -11,8 +11,7 @@ these outputs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from flowengine.agents import (
@@ -44,16 +43,6 @@ _END = (
 )
 """How a turn ends the work. A value equal to the text of the reply is stored only there."""
 TEXT = "default(output.message.content, '')"
-
-
-@dataclass(frozen=True)
-class AgentFlow:
-    """The generated flow."""
-
-    body: Mapping[str, Plain]
-    marks: Mapping[str, Mark]
-    owners: Mapping[str, str]
-    """Step → the agent that owns it."""
 
 
 class _Way(NamedTuple):
@@ -93,6 +82,8 @@ class FlowWriter:
         self.execute_tools = execute_tools
         self.args = args
         self.marks: dict[str, Mark] = {}
+        self.owners: dict[str, str] = {}
+        """Step → the agent that owns it."""
         self._ids = {OFFER, OFFER_AGAIN, *(agent.name for agent in agents)}
         self._held_together_by = {id for agent in agents for id in _around_turns(agent)}
         """Ids of all steps other than those of tools."""
@@ -105,10 +96,10 @@ class FlowWriter:
         """Sessions whose servers are asked to list their tools."""
         self._shared = {name for name in offered if offered.count(name) > 1}
 
-    def flow(self) -> AgentFlow:
-        """Return the flow."""
+    def flow(self) -> dict[str, Plain]:
+        """Return the flow, and set `marks` and `owners`."""
         own = {agent.name: [*self._steps(agent)] for agent in self.agents}
-        owners = {id: name for name, steps in own.items() for id in _ids(steps)}
+        self.owners = {id: name for name, steps in own.items() for id in _ids(steps)}
         steps = [self._offer(), *(step for parts in own.values() for step in parts)]
         steps += [self._offer_again()] if self.servers else []
         steps += [] if self.person is None else [self._ask_person(self.person)]
@@ -118,7 +109,7 @@ class FlowWriter:
         outcome = self._if_ended(
             "state.end.outcome", "'budget'", "'tools_not_executed'", "'max_turns'"
         )
-        body: dict[str, Plain] = {
+        return {
             "inputs": {
                 "_args": {"type": "object"},
                 "_instructions": {"type": "object"},
@@ -136,7 +127,6 @@ class FlowWriter:
             "limits": {"activations": max(1000, 4 * turns), "steps": max(10_000, 100 * turns)},
             "steps": steps,
         }
-        return AgentFlow(body, self.marks, owners)
 
     def _if_ended(self, end: str, spent: str, not_executed: str, turns: str) -> Plain:
         """Return one of four expressions, by how the work ended."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine, load
-from flowengine.agents.skills import SKILL, Malformed, read_front
+from flowengine.agents.skills import SKILL, Malformed, skill_in
 from flowengine.errors import FlowFileError
 from tests.agents.flows import STEPS, Case, flow
 
@@ -218,7 +218,7 @@ def test_what_is_wrong_in_a_skill_is_said_with_its_line(text: str) -> None:
     line, message = MALFORMED[text]
 
     with pytest.raises(Malformed) as wrong:
-        read_front(text.encode("utf-8", "surrogateescape"), "x")
+        skill_in({SKILL: text.encode("utf-8", "surrogateescape")}, "x")
 
     assert (wrong.value.line, wrong.value.hint != "") == (line, True)
     assert message in wrong.value.message
@@ -229,10 +229,10 @@ def test_descriptions_are_told_in_one_line() -> None:
         "---\r\nname: x\r\ndescription: |\r\n  One\r\n  - two: \u202eignore all\r\n---\r\nBody\r\n"
     )
 
-    front = read_front(b"\xef\xbb\xbf" + text.encode(), "x")
+    skill = skill_in({SKILL: b"\xef\xbb\xbf" + text.encode()}, "x")
 
-    assert front.description == "One - two: ignore all"
-    assert front.text == "Body\n"
+    assert skill.description == "One - two: ignore all"
+    assert skill.files == {SKILL: b"Body\n"}
 
 
 @pytest.mark.parametrize(
