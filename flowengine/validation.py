@@ -134,6 +134,16 @@ class Validator:
             raise InputError(f"{what}{gap}{message}", field=field, hint=hint)
         return value
 
+    def misfits(self, value: Any) -> list[jsonschema_rs.ValidationError]:
+        """Return the errors of a value, none if it fits.
+
+        Args:
+            value: Plain data.
+        """
+        if self.proof is not None and self.proof(value):
+            return []
+        return list(self._validator().iter_errors(value))
+
     def _misfit(self, errors: list[jsonschema_rs.ValidationError]) -> tuple[str, str, str | None]:
         """Return the errors with their fields, the first field, and a suggested fix."""
         texts = []

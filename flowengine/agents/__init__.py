@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Agent, Response, Result
-    from flowengine.agents.case_tools import case_not_resolved, case_resolved
     from flowengine.agents.function_schemas import function_to_json
-    from flowengine.agents.log_events import LogEvent
-    from flowengine.agents.loggers import LoggerManager
+    from flowengine.agents.loggers import LogEvent, LoggerManager
+    from flowengine.agents.termination import case_not_resolved, case_resolved
 
 __all__ = [
     "Agent",
@@ -27,9 +26,8 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("Agent", "Response", "Result"), "agent"),
-    **dict.fromkeys(("case_not_resolved", "case_resolved"), "case_tools"),
-    "LogEvent": "log_events",
-    "LoggerManager": "loggers",
+    **dict.fromkeys(("case_not_resolved", "case_resolved"), "termination"),
+    **dict.fromkeys(("LogEvent", "LoggerManager"), "loggers"),
     "function_to_json": "function_schemas",
 }
 

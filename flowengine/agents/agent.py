@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from flowengine.agents.agent_as_tool import AgentAsTool, is_tool
-from flowengine.agents.agent_tools import AgentWithTools
+from flowengine.agents.agent_tools import AgentAsTool, AgentWithTools, is_tool
 from flowengine.agents.first_messages import VARIABLE
 from flowengine.agents.flow_environments import environment_names
 from flowengine.agents.function_schemas import check_name, read_tool

@@ -12,9 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from flowengine.agents.agent import Agent
-from flowengine.agents.agent_as_tool import AgentAsTool, is_tool
-from flowengine.agents.agent_tools import ReadyTool, tool_option
-from flowengine.agents.case_tools import is_case_tool
+from flowengine.agents.agent_tools import AgentAsTool, ReadyTool, is_tool, tool_option
 from flowengine.agents.flow_environments import (
     FlowEnvironments,
     declare,
@@ -22,6 +20,7 @@ from flowengine.agents.flow_environments import (
 )
 from flowengine.agents.function_schemas import read_tool
 from flowengine.agents.handoff_discovery import all_agents, reachable, targets
+from flowengine.agents.termination import is_case_tool
 from flowengine.agents.tool_steps import ASK
 from flowengine.agents.turn_limit import turn_limit
 from flowengine.errors import UsageError
@@ -304,9 +303,8 @@ class _Writer:
         """Declare a function or an agent as a tool, and return its entry in `tools`."""
         if isinstance(function, AgentAsTool):
             asked = {"name": self.ids[function.agent.name]}
-            limit = turn_limit(function.max_turns)
             declaration: dict[str, Plain] = {
-                "agent": {**asked, "max_turns": {"count": limit.turns, "last": limit.last}},
+                "agent": {**asked, "max_turns": turn_limit(function.max_turns)},
                 "description": literal_text(function.description) or None,
                 **_declared(agent, function.name, function),
             }

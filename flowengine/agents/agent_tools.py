@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from flowengine import registry
-from flowengine.agents.agent_as_tool import AgentAsTool
 from flowengine.errors import UsageError
 from flowengine.sdk.near_words import did_you_mean
 
@@ -322,6 +322,22 @@ class AgentWithTools(BaseModel):
                     f"agent {self.name!r} has two {what} named {twice!r}",
                     hint="give one of them another name",
                 )
+
+
+@dataclass(frozen=True)
+class AgentAsTool:
+    """The result of `Agent.as_tool`, for the functions of another agent."""
+
+    agent: AgentWithTools
+    name: str
+    """Name by which the model calls it."""
+    description: str
+    max_turns: int | Mapping[str, Any]
+
+
+def is_tool(value: object) -> bool:
+    """Return whether a value is a function or an agent as a tool."""
+    return callable(value) or isinstance(value, AgentAsTool)
 
 
 def name_of(environment: str | Spec) -> str:

@@ -84,7 +84,8 @@ def generate(
     if max_turns is not None:
         agents[0] = replace(agents[0], **_turns(max_turns))
     args = "${{ inputs._args }}" if whole else _WITH_CONTEXT
-    made = FlowWriter(agents, args, chat=chat, execute_tools=execute_tools).flow()
+    writer = FlowWriter(agents, args, chat=chat, execute_tools=execute_tools)
+    body = writer.flow()
     texts = {
         called: Given(_instructions(value), (*value.loc, "instructions"), value.home)
         for called, value in closure.items()
@@ -94,22 +95,22 @@ def generate(
         for called, value in closure.items()
         if _is_computed(value.content.get("environments"))
     }
-    inputs: dict[str, Plain] = {_ENVIRONMENTS: {"type": "object"}} if places else {}
-    if not whole:
-        inputs[_CONTEXT] = {"type": "object", "default": {}}
-    body = {**made.body, "inputs": {**made.body["inputs"], **inputs}}
+    if places:
+        body["inputs"][_ENVIRONMENTS] = {"type": "object"}
     if whole:
-        body["outputs"] = {**made.body["outputs"], "output": {"value": _WHOLE}}
+        body["outputs"]["output"] = {"value": _WHOLE}
+    else:
+        body["inputs"][_CONTEXT] = {"type": "object", "default": {}}
     return GeneratedFlow(
         id=f"{'chats' if chat else 'agents'}.{first.name}",
         body=body,
         home=first.home,
         loc=first.loc,
         given={"_instructions": texts, **({_ENVIRONMENTS: places} if places else {})},
-        marks=made.marks,
+        marks=writer.marks,
         homes={
             step: closure[owner].home
-            for step, owner in made.owners.items()
+            for step, owner in writer.owners.items()
             if closure[owner].home != first.home
         },
         returns={} if whole else first.content.get("returns") or {"type": "string"},

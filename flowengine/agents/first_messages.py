@@ -21,6 +21,20 @@ NO_MODEL = (
     f"{VARIABLE}, or --model"
 )
 
+ASKED: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "prompt": {
+            "description": "What it is asked: text, or a list of parts.",
+            "type": ["string", "array"],
+        },
+        "context": {"description": "Shown to the model as data.", "type": "object"},
+        "files": {"description": "Files to mention to it.", "type": "array"},
+    },
+    "additionalProperties": False,
+}
+"""JSON Schema of the input of an agent that a step or another agent calls."""
+
 _ANSWERS: ContextVar[str | None] = ContextVar("answers", default=None)
 
 

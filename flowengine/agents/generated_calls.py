@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flowengine.agents.agent_spec import AgentSpec
-from flowengine.agents.server_offers import offered
-from flowengine.agents.tool_steps import ToolStep
+from flowengine.agents.tool_steps import ToolStep, offered
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
@@ -159,35 +158,26 @@ def _step(tool: ToolStep, id: str, answer: str, parallel: bool) -> Plain:
     # Calls that can run in parallel share the lock. Any other call waits for all calls before it,
     # including their questions, and blocks the calls after it.
     beside = tool.waits or (tool.parallel and parallel)
-    lock: Plain = {"key": "calls", "scope": "run", "shared": beside}
-    if tool.waits:
-        return {
-            "id": id,
-            **tool.action,
-            "with": tool.given,
-            "lock": {**lock, "hold": True},
-            "output": _message(_TEXT),
-            "on_error": [{"output": message}],
-            "next": {"to": answer},
-        }
-    changed: list[Plain] = []
+    lock: dict[str, Plain] = {"key": "calls", "scope": "run", "shared": beside}
+    output = _ENVELOPE
+    if tool.adapter is None:
+        output = _message(_BY_OTHERS if foreign else _TEXT)
+    handlers: list[Plain] = [{"output": message}]
     if tool.served is not None:
-        changed = [{"type": ["ToolChanged"], "set": {"changed": 1}, "output": message}]
+        changed = {"type": ["ToolChanged"], "set": {"changed": 1}, "output": message}
+        handlers.insert(0, changed)
+    if tool.waits:
+        lock["hold"] = True
+    else:
+        spent = {"spent": {"reason": "${{ error.message }}"}}
+        handlers.insert(0, {"type": ["BudgetExceeded"], "set": spent, "output": message})
     return {
         "id": id,
         **tool.action,
         "with": tool.given,
         "lock": lock,
-        "output": _message(_BY_OTHERS if foreign else _TEXT) if tool.adapter is None else _ENVELOPE,
-        "on_error": [
-            {
-                "type": ["BudgetExceeded"],
-                "set": {"spent": {"reason": "${{ error.message }}"}},
-                "output": message,
-            },
-            *changed,
-            {"output": message},
-        ],
+        "output": output,
+        "on_error": handlers,
         "next": {"to": answer},
     }
 

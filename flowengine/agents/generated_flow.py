@@ -11,28 +11,26 @@ these outputs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from flowengine.agents import (
     generated_calls,
     generated_chat,
     generated_checks,
-    generated_offers,
     generated_reductions,
     generated_state,
 )
-from flowengine.agents.agent_spec import AgentSpec
+from flowengine.agents.agent_spec import RETRY, AgentSpec
 from flowengine.agents.generated_checks import ANSWERED, Around
-from flowengine.agents.generated_offers import OFFER, OFFER_AGAIN
 from flowengine.agents.generated_state import ANSWER, NOTHING, SPENT
-from flowengine.agents.server_offers import wanted
 from flowengine.agents.termination import NO_END
-from flowengine.agents.tool_steps import ToolStep
+from flowengine.agents.tool_steps import ToolStep, wanted
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
+OFFER, OFFER_AGAIN = "_offer", "_offer_again"
+"""Ids of the steps that determine the models and the tools of servers."""
 _USED = (
     "${{{{ {{'agent': {}, 'model': output.model, "
     "'input': default(output.usage.estimated, false) ? 0 : output.usage.input_tokens, "
@@ -45,16 +43,6 @@ _END = (
 )
 """How a turn ends the work. A value equal to the text of the reply is stored only there."""
 TEXT = "default(output.message.content, '')"
-
-
-@dataclass(frozen=True)
-class AgentFlow:
-    """The generated flow."""
-
-    body: Mapping[str, Plain]
-    marks: Mapping[str, Mark]
-    owners: Mapping[str, str]
-    """Step → the agent that owns it."""
 
 
 class _Way(NamedTuple):
@@ -94,6 +82,8 @@ class FlowWriter:
         self.execute_tools = execute_tools
         self.args = args
         self.marks: dict[str, Mark] = {}
+        self.owners: dict[str, str] = {}
+        """Step → the agent that owns it."""
         self._ids = {OFFER, OFFER_AGAIN, *(agent.name for agent in agents)}
         self._held_together_by = {id for agent in agents for id in _around_turns(agent)}
         """Ids of all steps other than those of tools."""
@@ -106,15 +96,20 @@ class FlowWriter:
         """Sessions whose servers are asked to list their tools."""
         self._shared = {name for name in offered if offered.count(name) > 1}
 
-    def flow(self) -> AgentFlow:
-        """Return the flow."""
+    def flow(self) -> dict[str, Plain]:
+        """Return the flow, and set `marks` and `owners`."""
         own = {agent.name: [*self._steps(agent)] for agent in self.agents}
-        owners = {id: name for name, steps in own.items() for id in _ids(steps)}
+        self.owners = {id: name for name, steps in own.items() for id in _ids(steps)}
         steps = [self._offer(), *(step for parts in own.values() for step in parts)]
         steps += [self._offer_again()] if self.servers else []
         steps += [] if self.person is None else [self._ask_person(self.person)]
         turns = self.agents[0].max_turns
-        body: dict[str, Plain] = {
+        why = f"'its {turns} turns are used up: give it more with max_turns'"
+        reason = self._if_ended("state.end.reason", "state.spent.reason", "''", why)
+        outcome = self._if_ended(
+            "state.end.outcome", "'budget'", "'tools_not_executed'", "'max_turns'"
+        )
+        return {
             "inputs": {
                 "_args": {"type": "object"},
                 "_instructions": {"type": "object"},
@@ -126,38 +121,64 @@ class FlowWriter:
             "outputs": {
                 "output": {"value": ANSWER},
                 "agent": {"value": "${{ state.active }}"},
-                "reason": {"value": self._reason()},
+                "reason": {"value": reason},
             },
-            "outcome": self._outcome(),
+            "outcome": outcome,
             "limits": {"activations": max(1000, 4 * turns), "steps": max(10_000, 100 * turns)},
             "steps": steps,
         }
-        return AgentFlow(body, self.marks, owners)
 
-    def _outcome(self) -> Plain:
-        left = "'max_turns'"
+    def _if_ended(self, end: str, spent: str, not_executed: str, turns: str) -> Plain:
+        """Return one of four expressions, by how the work ended."""
+        left = turns
         if not self.execute_tools:
-            left = "size(state.calls) > 0 ? 'tools_not_executed' : 'max_turns'"
-        left = f"{SPENT} ? 'budget' : {left}"
-        return f"${{{{ state.end.outcome != '' ? state.end.outcome : {left} }}}}"
-
-    def _reason(self) -> Plain:
-        """Return why the work ended without an answer, such as the limit that was reached."""
-        turns = f"'its {self.agents[0].max_turns} turns are used up: give it more with max_turns'"
-        if not self.execute_tools:
-            turns = f"size(state.calls) > 0 ? '' : {turns}"
-        left = f"{SPENT} ? state.spent.reason : {turns}"
-        return f"${{{{ state.end.outcome != '' ? state.end.reason : {left} }}}}"
+            left = f"size(state.calls) > 0 ? {not_executed} : {turns}"
+        return f"${{{{ state.end.outcome != '' ? {end} : {SPENT} ? {spent} : {left} }}}}"
 
     def _offer(self) -> Plain:
+        """Return the step that determines the offer and opens the conversation."""
         self.marks[OFFER] = Mark(plumbing=True, ahead=True, servers=self.servers)
-        served = self._served() if self.servers else None
-        return generated_offers.first(self.agents, self.args, served, self._first())
+        asked = {**self._models(), "args": self.args}
+        step: dict[str, Plain] = {
+            "id": OFFER,
+            "agent_offer": asked,
+            "effect": "idempotent",
+            "set": {
+                "messages": "${{ output.messages }}",
+                "context": "${{ output.context }}",
+                "offer": "${{ output.offer }}",
+                "asked": "${{ output.asked }}",
+            },
+            "next": self._first(),
+        }
+        if self.servers:
+            asked["servers"] = self._served()
+            step["retry"] = dict(RETRY)
+        return step
 
     def _offer_again(self) -> Plain:
+        """Return the step that updates the offer after tools of a server have changed."""
         self.marks[OFFER_AGAIN] = Mark(plumbing=True, servers=self.servers)
-        ways = self._to_active(lambda one: one.name)
-        return generated_offers.again(self.agents, self._served(), ways)
+        return {
+            "id": OFFER_AGAIN,
+            "join": {"need": "each"},
+            "agent_offer": {**self._models(), "servers": self._served(), "again": True},
+            "effect": "idempotent",
+            "retry": dict(RETRY),
+            "set": {"offer": "${{ output.offer }}", "renewed": "${{ state.changed }}"},
+            "next": {"first": self._to_active(lambda one: one.name)},
+        }
+
+    def _models(self) -> dict[str, Plain]:
+        models: dict[str, Any] = {
+            agent.name: {"model": agent.model, "fallbacks": [*agent.fallbacks]}
+            for agent in self.agents
+        }
+        for agent in self.agents:
+            if agent.context is not None and agent.context.max_tokens is None:
+                models[agent.name]["windows"] = True
+        label = "${{ 'model' in execution.labels ? execution.labels.model : '' }}"
+        return {"models": models, "model": label}
 
     def _served(self) -> Plain:
         """Return the tools of servers to offer to each agent."""

@@ -10,7 +10,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from flowengine.agents.agent import Agent
-from flowengine.agents.agent_as_tool import AgentAsTool
+from flowengine.agents.agent_tools import AgentAsTool
 from flowengine.errors import UsageError
 from flowengine.sdk.python_functions.live_signature import innermost
 

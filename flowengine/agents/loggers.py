@@ -9,24 +9,57 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from os import PathLike
-from typing import IO, ClassVar
+from typing import IO, Any, ClassVar, Literal
 
-from flowengine.agents.log_events import LogEvent, masked
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.visible_text import printable
 from flowengine.secrets import mask_known
 
+Kind = Literal[
+    "tool_call", "agent_handoff", "llm_call", "retry", "termination", "context_clash", "note"
+]
+
+_SECRET_NAMES = re.compile(
+    r"(authorization|cookie|password|passwd|secret|api[-_]?key|access[-_]?key|private[-_]?key|"
+    r"(^|[-_])token$|credential)",
+    re.IGNORECASE,
+)
+MASK = "***"
 VARIABLE = "FLOWENGINE_LOG_LEVEL"
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "OFF": 100}
-Sink = Callable[[LogEvent], None]
 
 _log = logging.getLogger("flowengine.agents")
 _LONGEST = 2000
 """Maximum characters of arguments on the console."""
+
+
+@dataclass(frozen=True)
+class LogEvent:
+    """One event."""
+
+    event: Kind
+    text: str
+    """A description without arguments."""
+    agent: str = ""
+    execution: str = ""
+    step: str = ""
+    """Address of the activation."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """`tool_call`: tool, arguments, status. `agent_handoff`: to. `llm_call`: model, input_tokens,
+    output_tokens, cost_usd, estimated. `retry`: attempt, error. `termination`: termination, reason.
+    `context_clash`: key, calls."""
+    level: int = 20
+    time: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+
+
+Sink = Callable[[LogEvent], None]
 
 
 class LoggerManager:
@@ -137,3 +170,32 @@ def _level(given: str | None, default: str) -> int:
 
 def _json(event: LogEvent) -> str:
     return json.dumps(asdict(event), default=str)
+
+
+def masked(event: LogEvent, mask: Callable[[Plain], Plain]) -> LogEvent:
+    """Return an event without secrets.
+
+    Args:
+        event: The event.
+        mask: Replaces the values of secrets that this process has read.
+    """
+    clean = mask([event.text, _plain(event.data)])
+    return replace(event, text=clean[0], data=clean[1])
+
+
+def _plain(value: Any, depth: int = 20) -> Any:
+    """Return a value as JSON data, masking everything under the name of a secret."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if depth and isinstance(value, Mapping):
+        return {
+            _text(key): MASK if _SECRET_NAMES.search(_text(key)) else _plain(entry, depth - 1)
+            for key, entry in value.items()
+        }
+    if depth and isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item, depth - 1) for item in value]
+    return f"<{type(value).__name__}>"  # an object: its repr could contain a secret
+
+
+def _text(key: Any) -> str:
+    return key if isinstance(key, str) else f"<{type(key).__name__}>"

@@ -1,16 +1,51 @@
-"""The single entry point for model calls: within budgets, and with the images of the request."""
+"""The single entry point for model calls: within budgets, and with the images of the request.
+
+Budgets reserve the maximum usage of a request before it is sent.
+
+A request costs its prompt and its reply. Only the provider knows the number of tokens in a prompt,
+but no tokenizer makes more than one token of a byte. After the first turn, the provider has
+reported the length of the prompt, and only the new messages are counted by their bytes. The request
+limits the reply to the tokens that budgets leave.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.agents.kept_images import illustrated
-from flowengine.agents.models.port import Listener, Model, ModelReply, ModelRequest
+from flowengine.agents.models.known_messages import since_reply, total
+from flowengine.agents.models.port import (
+    Listener,
+    Message,
+    Model,
+    ModelFacts,
+    ModelReply,
+    ModelRequest,
+)
 from flowengine.agents.models.registry import in_folder, resolve
-from flowengine.agents.reservations import bounds_of
-from flowengine.sdk import Need, StepContext, StepError
+from flowengine.agents.models.usage import message_tokens, tools_tokens
+from flowengine.sdk import Need, Plain, StepContext, StepError
+from flowengine.sdk.read_only import plain
+
+SHORTEST = 16
+"""Minimum tokens to reserve for a reply. Fewer would not fit a useful one."""
+LONGEST = 4_096
+"""Maximum tokens of a reply from a model with an unknown limit."""
+_AROUND_MESSAGE = 16
+"""Maximum tokens that mark the beginning and end of a message."""
+_UNSEEN = 1_000
+"""Maximum tokens that a provider adds to a prompt, for example to explain calls."""
+_AS_TEXT = 4_000
+"""Bytes around the descriptions of tools for a model without native function calling."""
+_AN_IMAGE = 50_000
+"""Maximum tokens of an image. gpt-4o-mini counts 48,169 for a large one."""
+_ROUNDED = 1e-6
+"""Tolerance for rounding, as a fraction of a token."""
+_SAID = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+"""Settings that limit a reply."""
 
 
 async def ask_model(
@@ -58,3 +93,146 @@ async def model_needs(
 
 def _model(context: StepContext, request: ModelRequest) -> Model:
     return resolve(in_folder(request.model, context.execution.workdir))
+
+
+class UsageBounds(NamedTuple):
+    """The possible usage of a request."""
+
+    likely: int
+    """Estimated tokens of the prompt."""
+    prompt: int
+    """Maximum tokens of the prompt."""
+    shortest: int
+    """Minimum tokens to reserve for the reply."""
+    longest: int
+    """Maximum tokens of the reply, if no budget lowers it."""
+    facts: ModelFacts
+
+    def needs(self) -> dict[str, Need]:
+        """Return the reservations to request from budgets."""
+        beyond = self.prompt - self.likely
+        tokens = Need(self.likely + self.shortest, self.prompt + self.longest, beyond)
+        if self.facts.input_price is None or self.facts.output_price is None:
+            return {"tokens": tokens}
+        price, highest, reply = self._prices()
+        likely, prompt = self.likely * price, self.prompt * highest
+        # One token more than needed, because granted amounts are rounded.
+        least = likely + (self.shortest + 1) * reply
+        cost = Need(least, prompt + self.longest * reply, prompt - likely)
+        return {"tokens": tokens, "cost_usd": cost}
+
+    def reply(self, granted: Mapping[str, float]) -> int:
+        """Return the maximum tokens of the reply.
+
+        Args:
+            granted: The amounts that budgets granted to the request.
+        """
+        room = [float(self.longest)]
+        if "tokens" in granted:
+            room.append(granted["tokens"] - self.prompt)
+        _, highest, reply = self._prices()
+        if "cost_usd" in granted and reply:
+            room.append((granted["cost_usd"] - self.prompt * highest) / reply)
+        return max(int(min(room) + _ROUNDED), 1)
+
+    def used(self, granted: Mapping[str, float]) -> dict[str, Plain]:
+        """Return the maximum usage of a request whose actual usage is unknown.
+
+        Args:
+            granted: The amounts that budgets granted to the request.
+        """
+        _, highest, reply = self._prices()
+        tokens = self.reply(granted)
+        cost = self.prompt * highest + tokens * reply
+        return {
+            "input_tokens": self.prompt,
+            "output_tokens": tokens,
+            "cost_usd": None if self.facts.input_price is None else cost,
+            "estimated": True,
+        }
+
+    def _prices(self) -> tuple[float, float, float]:
+        """Return the usual and highest price of a prompt token, and the price of a reply token."""
+        facts = self.facts
+        price, reply = facts.input_price or 0.0, facts.output_price or 0.0
+        highest = max(price, facts.highest_input_price or 0.0)
+        return price, highest, max(reply, facts.highest_output_price or 0.0)
+
+
+async def bounds_of(model: Model, request: ModelRequest, last: Mapping[str, Any]) -> UsageBounds:
+    """Return the possible usage of a request.
+
+    Args:
+        model: The model.
+        request: The request.
+        last: The last request of the same conversation, as reported by the provider: `agent`,
+            `model`, `input` and `tokens`. Can be empty.
+    """
+    facts = await model.facts(request.model)
+    longest = _longest(request.settings, facts)
+    shortest = min(longest, SHORTEST + _thinking(request.settings))
+    likely, prompt = _prompt(request, last)
+    return UsageBounds(likely, prompt, shortest, longest, facts)
+
+
+def _longest(settings: Mapping[str, Plain], facts: ModelFacts) -> int:
+    bounds = [settings[name] for name in _SAID if name in settings]
+    whole = [
+        bound
+        for bound in bounds
+        if isinstance(bound, int) and not isinstance(bound, bool) and bound > 0
+    ]
+    return min(whole, default=facts.longest_reply or LONGEST)
+
+
+def _thinking(settings: Mapping[str, Plain]) -> int:
+    """Return the tokens that a model is allowed for thinking, which are part of its reply."""
+    thinking = settings.get("thinking")
+    tokens = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    return tokens if isinstance(tokens, int) and tokens > 0 else 0
+
+
+def _prompt(request: ModelRequest, last: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the estimated and the maximum tokens of a prompt."""
+    messages, fixed = request.messages, tools_bytes(request)
+    since = since_reply(messages) if _follows(request, last) else None
+    if since is None:
+        likely = tools_tokens(request.tools) + total(messages, message_tokens)
+        return likely, fixed + _UNSEEN + total(messages, message_bytes)
+    # The last prompt is part of this one. Only tools and instructions can have changed.
+    known = last["tokens"] + sum(map(message_tokens, since[1:]))
+    most = last["input"] + fixed + sum(map(message_bytes, [messages[0], *since]))
+    return min(known, most), most
+
+
+def _follows(request: ModelRequest, last: Mapping[str, Any]) -> bool:
+    """Return whether a request continues the last one, whose length is known."""
+    same = last.get("agent") == request.agent and last.get("model") == request.model
+    return same and bool(last.get("input"))
+
+
+def message_bytes(message: Message) -> int:
+    """Return the maximum tokens of a message."""
+    content = dict.get(message, "content")  # bypasses a read-only view
+    size = _AROUND_MESSAGE + _bytes(content if isinstance(content, str) else "")
+    for part in () if isinstance(content, str) else content or ():
+        size += _AN_IMAGE if "image_url" in part else _AROUND_MESSAGE + _bytes(_json([part]))
+    others = {name: value for name, value in message.items() if name not in ("role", "content")}
+    return size + (_bytes(_json(others)) if others else 0)
+
+
+def tools_bytes(request: ModelRequest) -> int:
+    """Return the maximum tokens of the tools and of the answer's schema."""
+    if not request.tools and request.returns is None:
+        return 0
+    tools = [[tool.name, tool.description, tool.parameters] for tool in request.tools]
+    around = _AROUND_MESSAGE * len(tools)
+    return _AS_TEXT + around + _bytes(_json([tools, request.returns]))
+
+
+def _json(data: Any) -> str:
+    return json.dumps(plain(data), ensure_ascii=False)
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))

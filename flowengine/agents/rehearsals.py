@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -10,9 +11,9 @@ from flowengine.agents.context_reduction import ContextReduction
 from flowengine.agents.first_messages import VARIABLE, chosen, opened_with
 from flowengine.agents.models.errors import ContextWindowExceeded
 from flowengine.agents.models.port import ModelRequest
-from flowengine.agents.models.recording import entry_of
 from flowengine.agents.models.scripted import replied
 from flowengine.agents.server_tools import scripted
+from flowengine.agents.text_calls.records import object_in
 from flowengine.agents.turns import turn_of
 from flowengine.sdk import Plain, StepContext
 from flowengine.sdk.read_only import plain
@@ -87,9 +88,36 @@ def _asked(request: ModelRequest) -> dict[str, Plain]:
 def _reply_of(output: Any) -> dict[str, Plain]:
     """Return the reply that produced the output of a turn."""
     parts = output["message"].get("provider_parts")
-    entry = entry_of(output["message"], output["usage"])
+    entry = _entry(output["message"], output["usage"])
     return {**entry, "provider_parts": parts} if parts else entry
 
 
 def _summary_of(output: Any) -> dict[str, Plain]:
-    return entry_of({"content": output["summary"]}, output["usage"])
+    return _entry({"content": output["summary"]}, output["usage"])
+
+
+def _entry(message: Mapping[str, Any], usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the script entry that reproduces a message.
+
+    Args:
+        message: Message of a model.
+        usage: Its usage. Zeros are left out.
+    """
+    calls = [
+        {"id": call["id"], "name": call["function"]["name"], "arguments": _arguments_of(call)}
+        for call in message.get("tool_calls") or ()
+    ]
+    recorded = {
+        "text": message.get("content") or "",
+        "reasoning": message.get("reasoning", ""),
+        "calls": calls,
+        "usage": {name: n for name, n in usage.items() if n or name == "cost_usd"},
+    }
+    return {name: value for name, value in recorded.items() if value}
+
+
+def _arguments_of(call: Mapping[str, Any]) -> Any:
+    """Return the arguments of a call as data, if serializing it reproduces the original text."""
+    sent = call["function"]["arguments"]
+    data = object_in(sent)
+    return sent if data is None or json.dumps(data) != sent else data

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from flowengine.agents.models.wire_names import WireNames
-from flowengine.agents.server_offers import allowed
+from flowengine.agents.tool_steps import allowed
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.near_words import did_you_mean

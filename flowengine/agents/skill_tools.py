@@ -56,7 +56,7 @@ def skill_tools(
     if not skills:
         return []
     adapter = {**adapter, "limit": SHOWN}
-    constants: Plain = {skill.name: _escaped(skill) for skill in skills}
+    constants: Plain = {skill.name: _constants(skill) for skill in skills}
     names: Plain = {"enum": [skill.name for skill in skills]}
     path = {"type": "string", "default": SKILL, "description": "A file that the skill refers to."}
     tools = [
@@ -105,21 +105,14 @@ def place_of(agent: Declared) -> Plain | None:
     return None
 
 
-def as_constants(skill: Skill) -> dict[str, Plain]:
-    """Return the files of a skill as plain data: text, or `{base64}`."""
-    return {path: _as_constant(content) for path, content in skill.files.items()}
-
-
-def _as_constant(content: bytes) -> Plain:
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content).decode()}
-
-
-def _escaped(skill: Skill) -> dict[str, Plain]:
-    """Return the files of a skill as constants of a step, which are not evaluated."""
-    files: dict[str, Plain] = literal_text(as_constants(skill))
+def _constants(skill: Skill) -> dict[str, Plain]:
+    """Return the files of a skill as constants of a step: text, or `{base64}`."""
+    files: dict[str, Plain] = {}
+    for path, content in skill.files.items():
+        try:
+            files[path] = literal_text(content.decode())
+        except UnicodeDecodeError:
+            files[path] = {"base64": base64.b64encode(content).decode()}
     return files
 
 

@@ -12,7 +12,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowengine.sdk.generated_flows import Declared, Loc
 
@@ -41,14 +41,6 @@ class Malformed(Exception):
         self.line = line
         self.message = message
         self.hint = hint
-
-
-class Front(NamedTuple):
-    """The front matter of a `SKILL.md`, and the text below it."""
-
-    name: str
-    description: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -80,24 +72,24 @@ def skills_of(agent: Declared) -> list[Skill]:
 
 def _read(agent: Declared, folder: str, files: Mapping[str, bytes], loc: Loc) -> Skill | None:
     try:
-        front = read_front(files[SKILL], posixpath.basename(folder))
+        return skill_in(files, posixpath.basename(folder))
     except Malformed as error:
         path = posixpath.join(folder, SKILL)
         agent.home.refuse("E103", f"{path}:{error.line}: {error.message}", loc, error.hint)
         return None
-    return Skill(front.name, front.description, {**files, SKILL: front.text.encode()})
 
 
-def read_front(data: bytes, folder: str) -> Front:
-    """Read a `SKILL.md`.
+def skill_in(files: Mapping[str, bytes], folder: str) -> Skill:
+    """Read a skill.
 
     Args:
-        data: Its content.
+        files: Content by relative path.
         folder: Name of its directory, which must be the name of the skill.
 
     Raises:
-        Malformed: It is not in the format.
+        Malformed: Its `SKILL.md` is not in the format.
     """
+    data = files[SKILL]
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -111,7 +103,8 @@ def read_front(data: bytes, folder: str) -> Front:
         raise Malformed(1, "the front matter has no end", "end it by a line '---'")
     fields, lines = _fields(text[4 : 4 + end.start()])
     name = _checked_name(fields, lines, folder)
-    return Front(name, _checked_description(fields, lines), text[4 + end.end() :].lstrip("\n"))
+    text = text[4 + end.end() :].lstrip("\n")
+    return Skill(name, _checked_description(fields, lines), {**files, SKILL: text.encode()})
 
 
 def _fields(text: str) -> tuple[dict[str, Any], dict[str, int]]:

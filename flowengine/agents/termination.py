@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from flowengine.agents.case_tools import case_not_resolved, case_resolved
 from flowengine.agents.models.port import Message
 from flowengine.agents.summaries import without_marks
 from flowengine.agents.text_calls.records import ToolOffer
@@ -60,6 +59,32 @@ class AgentEnd(NamedTuple):
 GOING_ON = AgentEnd("")
 NO_END = GOING_ON._asdict()
 """The same as data, for the state of a flow."""
+
+
+# The case tools, which are never run
+
+
+def case_resolved(result: str) -> str:
+    """End the work: the case is resolved.
+
+    Args:
+        result: The result.
+    """
+    return result
+
+
+def case_not_resolved(reason: str) -> str:
+    """End the work: the case cannot be resolved.
+
+    Args:
+        reason: Why not.
+    """
+    return reason
+
+
+def is_case_tool(function: object) -> bool:
+    """Return whether a function is one of these."""
+    return function is case_resolved or function is case_not_resolved
 
 
 @cache

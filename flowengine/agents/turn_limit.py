@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowengine.errors import UsageError
 
@@ -11,28 +11,22 @@ TURNS = 30
 LAST = ("fail", "answer")
 
 
-class TurnLimit(NamedTuple):
-    """A number of turns, and the purpose of the last one."""
-
-    turns: int = TURNS
-    last: str = "fail"
-    """`fail`, or `answer`, which makes the model answer in the last turn without tools."""
-
-
-def turn_limit(spec: int | Mapping[str, Any]) -> TurnLimit:
-    """Return the turn limit for a value of `max_turns`.
+def turn_limit(spec: int | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the turn limit for a value of `max_turns`, in long form.
 
     Args:
-        spec: A number, or `{"count": 10, "last": "answer"}`.
+        spec: A number, or `{"count": 10, "last": "answer"}`. The `last` turn fails, or makes the
+            model answer without tools.
 
     Raises:
         UsageError: The value has another form.
     """
-    keys: dict[str, Any] = dict(spec) if isinstance(spec, Mapping) else {"count": spec}
-    turns, last = keys.pop("count", TURNS), keys.pop("last", "fail")
-    if keys or type(turns) is not int or turns < 1 or last not in LAST:
+    given = dict(spec) if isinstance(spec, Mapping) else {"count": spec}
+    limit = {"count": TURNS, "last": "fail", **given}
+    turns = limit["count"]
+    if len(limit) > 2 or type(turns) is not int or turns < 1 or limit["last"] not in LAST:
         raise UsageError(
             f"max_turns is {spec!r}",
             hint="give a whole number from 1 on, or {'count': 10, 'last': 'answer'}",
         )
-    return TurnLimit(turns, last)
+    return limit

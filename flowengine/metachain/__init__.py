@@ -9,7 +9,7 @@ from __future__ import annotations
 from flowengine.metachain.agent_events import StreamPart
 from flowengine.metachain.autoagent import MetaChain, get_chat_completion, handle_tool_calls
 from flowengine.metachain.chain import Runner
-from flowengine.metachain.work import AgentRunFailed
+from flowengine.metachain.responses import AgentRunFailed
 
 __all__ = [
     "AgentRunFailed",

@@ -16,6 +16,7 @@ from flowengine.argument_checks import check_keywords
 from flowengine.errors import UsageError
 from flowengine.metachain import flows
 from flowengine.metachain.options import ResumeOptions, RunOptions
+from flowengine.metachain.sessions import SessionWork
 from flowengine.metachain.work import Work
 from flowengine.sdk.background import refuse_in_loop
 
@@ -183,7 +184,8 @@ class Runner:
             budget=options.get("budget"),
             policies=options.get("policies", ()),
         )
-        return Work.starting(self.logger, described, messages, context_variables, options)
+        kind = Work if options.get("session") is None else SessionWork
+        return kind.starting(self.logger, described, messages, context_variables, options)
 
     def _kept(
         self,
@@ -255,11 +257,11 @@ class Runner:
             return nullcontext(self.engine)
         from flowengine.engines.engine import Engine
 
-        return Engine(None) if work.session is None else Engine()
+        return Engine() if work.is_session else Engine(None)
 
     def _checked(self, work: Work, response: Response) -> Response:
         """Refuse to discard a waiting run together with its engine."""
-        if response.waits and work.session is None and self.engine is None:
+        if response.waits and not work.is_session and self.engine is None:
             wait = response.waits[0]
             raise UsageError(
                 f"the run waits for a decision ({wait.get('title') or wait['type']}), and its "

@@ -67,10 +67,9 @@ def described(
         raise UsageError("there is no agent to compile", hint="give at least one")
     references = _References(model)
     declared = declarations(agents, references)
-    limit = turn_limit(max_turns)
     runs = {
         "name": declared.first,
-        "max_turns": {"count": limit.turns, "last": limit.last},
+        "max_turns": turn_limit(max_turns),
         "execute_tools": execute_tools,
         "chat": chat,
     }

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flowengine.agents.log_events import Kind, LogEvent
-from flowengine.agents.loggers import LEVELS, LoggerManager
+from flowengine.agents.loggers import LEVELS, Kind, LogEvent, LoggerManager
 
 if TYPE_CHECKING:
     from flowengine.engines.results import Update

@@ -1,16 +1,19 @@
-"""Conversion of an execution's result to the response of a run."""
+"""Responses of runs, from results of executions and from unfinished conversations in a store."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.agents.agent import Agent, Response
+from flowengine.agents.generated_calls import calls_of
 from flowengine.agents.kept_images import with_data
 from flowengine.agents.usage_totals import UsageTotals, usage_of
 from flowengine.engines.host import KeptFiles
-from flowengine.metachain.conversations import Conversation, conversations
+from flowengine.engines.inspection.subflows import Subflow, subflows
+from flowengine.engines.starting.beginning import exists
+from flowengine.errors import FlowEngineError
 from flowengine.metachain.flows import STEP
 
 if TYPE_CHECKING:
@@ -20,6 +23,68 @@ if TYPE_CHECKING:
 _TOLD = (
     "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cost_usd", "estimated",
 )  # fmt: skip
+_KEYS = frozenset({"messages", "context", "active", "calls", "asked", "end", "text"})
+"""State keys of the flow that runs agents."""
+
+
+class AgentRunFailed(FlowEngineError):
+    """A run of agents failed, because no model replied or for another reason.
+
+    Args:
+        error: Error of the execution: `type`, `message`, `data`, `cause`.
+        execution: Id of the execution. `Engine.retry` continues it if its store is kept.
+    """
+
+    def __init__(self, error: Mapping[str, Any], execution: str) -> None:
+        super().__init__(f"{error['type']}: {error['message']}")
+        self.error = dict(error)
+        self.execution = execution
+
+
+class Conversation(NamedTuple):
+    """A conversation so far."""
+
+    messages: list[dict[str, Any]]
+    """Includes the results of completed calls while other calls of the reply are still open."""
+    context: dict[str, Any]
+    """The context variables after these messages."""
+    active: str
+    """Id of the agent that was active last."""
+    calls: Mapping[str, Mapping[str, Any]]
+    """Calls of the newest reply, by their places in it."""
+    asked: int
+    """Index of the user's newest message, or -1."""
+    end: Mapping[str, Any]
+    """How the work on that message ended, if it has."""
+    text: str
+    """The last text of the agents."""
+    failed: str
+    """Type and message of a model error without a fallback, or empty."""
+
+
+def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
+    """Return the conversations of an execution, by the addresses of their steps.
+
+    Args:
+        engine: The engine with the execution.
+        execution: Its full id. If it does not exist yet, the result is empty.
+    """
+    if not exists(engine._host, execution):
+        return {}
+    flows = subflows(engine._read(execution))
+    return {item.address: _conversation(item) for item in flows if item.state.keys() >= _KEYS}
+
+
+def _conversation(subflow: Subflow) -> Conversation:
+    state = subflow.state
+    messages, context = list(state["messages"]), dict(state["context"])
+    for made in subflow.items.get(calls_of(state["active"]), ()):
+        messages += made["messages"]
+        context |= made["context"]
+    calls = {str(call["place"]): call for call in state["calls"]}
+    asked, end, text = (state[name] for name in ("asked", "end", "text"))
+    failed = state.get("failed", "")
+    return Conversation(messages, context, state["active"], calls, asked, end, text, failed)
 
 
 def response(
@@ -32,7 +97,13 @@ def response(
         result: Result of the execution.
         agents: Id in the flow → agent.
         given: Number of messages that the caller supplied.
+
+    Raises:
+        AgentRunFailed: The run failed, or the newest message of a session has no answer.
     """
+    if result.status in {"failed", "cancelled"}:
+        error = result.error or {"type": "Cancelled", "message": "the run was cancelled"}
+        raise AgentRunFailed(error, result.execution)
     if result.outputs is None:
         return _so_far(engine, result, agents, given)
     run: dict[str, Any] = result.outputs["run"]
@@ -61,6 +132,9 @@ def _so_far(
     conversation = conversations(engine, result.execution).get(STEP)
     if conversation is not None:
         asks = next_message(result.waits) is not None
+        if asks and conversation.failed:  # sending the same message again retries it
+            type, _, message = conversation.failed.partition(": ")
+            raise AgentRunFailed({"type": type, "message": message}, result.execution)
         reply.history = _history(engine, result.execution, conversation.messages)
         reply.messages = reply.history[conversation.asked + 1 if asks else given :]
         reply.agent = agents.get(conversation.active)

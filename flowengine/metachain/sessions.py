@@ -5,34 +5,107 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from flowengine.engines.starting.beginning import exists
 from flowengine.errors import UsageError
-from flowengine.metachain.conversations import conversations
 from flowengine.metachain.flows import STEP
-from flowengine.metachain.responses import next_message
+from flowengine.metachain.responses import conversations, next_message
+from flowengine.metachain.work import SESSION, Work
 
 if TYPE_CHECKING:
+    from flowengine.agents.loggers import LoggerManager
     from flowengine.engines.engine import Engine
-    from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.results import ExecutionResult
+    from flowengine.metachain.flows import AgentsFlow
+    from flowengine.metachain.options import RunOptions
 
-LABEL = "session"
-"""The label that contains the name of the session."""
 _LONGEST = 60
 
 
-class SessionRequest(NamedTuple):
-    """The inputs of a run in a session."""
+class SessionWork(Work):
+    """A run in a session."""
 
-    session: str
-    id: str
-    """Id of the execution."""
-    flow: LoadedFlow
-    message: str
-    context: Mapping[str, Any]
-    """Context variables that are data."""
-    resources: Mapping[str, Any]
+    is_session: ClassVar[bool] = True
+
+    @classmethod
+    def starting(
+        cls,
+        logger: LoggerManager,
+        described: AgentsFlow,
+        messages: str | list[dict[str, Any]],
+        context_variables: Mapping[str, Any] | None,
+        options: RunOptions,
+    ) -> Self:
+        """Return a run that starts or continues a session."""
+        name = options["session"]
+        labels = {**(options.get("labels") or {}), SESSION: name}
+        named: RunOptions = {**options, "id": session_id(name), "labels": labels}
+        work = super().starting(logger, described, messages, context_variables, named)
+        _check_inputs(name, work.inputs["messages"], options.get("id"))
+        return work
+
+    async def _started(self, engine: Engine) -> ExecutionResult:
+        """Start the session, or send the next message to it and return its state afterwards.
+
+        An interrupted run is resumed first. If the agents have changed, the execution is moved to
+        their new flow.
+
+        Raises:
+            UsageError: The session waits for a decision, has ended, or cannot be continued by these
+                agents.
+        """
+        if not exists(engine._host, self.id):
+            return await super()._started(engine)
+        result = engine.result(self.id)
+        message = self.inputs["messages"][0]["content"]
+        if not result.ended and not result.waits:
+            result = await engine.resume_async(self.id, runtime_resources=self.resources)
+            if _newest(engine, self.id) == message:
+                return result  # the message repeats the one that had no answer yet
+        self._check_open(result)
+        self._check_variables(engine)
+        if engine.store.execution(self.id).hash != self.flow.form:
+            [moved] = await engine.upgrade_async(self.flow, self.id)
+            self._check_moved(moved)
+            result = engine.result(self.id)
+        wait, form = next_message(result.waits), {"answer": message}
+        engine.decide(str(wait), "answer", form=form, resume=False)
+        return await engine.resume_async(self.id, runtime_resources=self.resources)
+
+    def _check_open(self, result: ExecutionResult) -> None:
+        if result.ended:
+            raise UsageError(
+                f"the session {self.labels[SESSION]!r} has ended: {result.status}",
+                hint="take another name",
+            )
+        if next_message(result.waits) is None:
+            wait = result.waits[0] if result.waits else {}
+            raise UsageError(
+                f"the session {self.labels[SESSION]!r} waits: "
+                f"{wait.get('title') or wait.get('kind')}",
+                hint=f"decide, then call resume({self.id!r}, agent); after that say more",
+            )
+
+    def _check_variables(self, engine: Engine) -> None:
+        """Reject data that would be ignored, because the session has stored other values."""
+        kept = conversations(engine, self.id)[STEP].context
+        first = engine.show(self.id)["inputs"]["context"]
+        for name, value in self.inputs["context"].items():
+            if value not in (kept.get(name), first.get(name)):
+                raise UsageError(
+                    f"the session {self.labels[SESSION]!r} has another value of {name!r}",
+                    hint="its variables are those of the first run, as its tools have changed them",
+                )
+
+    def _check_moved(self, moved: Mapping[str, Any]) -> None:
+        if not moved["moved"]:
+            obstacles = "; ".join(str(obstacle["why"]) for obstacle in moved["obstacles"])
+            raise UsageError(
+                f"the agents of the session {self.labels[SESSION]!r} have changed, and it cannot "
+                f"go on with them: {obstacles or moved['verdict']}",
+                hint="take another name, or the agents as they were",
+            )
 
 
 def session_id(name: str) -> str:
@@ -47,7 +120,7 @@ def session_id(name: str) -> str:
     return f"session-{plain}"
 
 
-def check_session(name: str, messages: Sequence[Mapping[str, Any]], id: str | None) -> None:
+def _check_inputs(name: str, messages: Sequence[Mapping[str, Any]], id: str | None) -> None:
     """Check the inputs of a run in a session.
 
     Raises:
@@ -76,91 +149,9 @@ def _is_text(content: Any) -> bool:
     return isinstance(content, str) and bool(content.strip())
 
 
-async def continued(engine: Engine, request: SessionRequest) -> ExecutionResult:
-    """Send the next message to a session, and return its state afterwards.
-
-    An interrupted run is resumed first. If the agents have changed, the execution is moved to their
-    new flow.
-
-    Args:
-        engine: The engine with the session.
-        request: The inputs of the run.
-
-    Raises:
-        UsageError: The session waits for a decision, has ended, or cannot be continued by these
-            agents.
-    """
-    result = engine.result(request.id)
-    if not result.ended and not result.waits:
-        result = await engine.resume_async(request.id, runtime_resources=request.resources)
-        if _newest(engine, request.id) == request.message:
-            return result  # the message repeats the one that had no answer yet
-    _check_open(request, result)
-    _check_variables(engine, request)
-    if engine.store.execution(request.id).hash != request.flow.form:
-        [moved] = await engine.upgrade_async(request.flow, request.id)
-        _check_moved(request, moved)
-        result = engine.result(request.id)
-    wait, form = next_message(result.waits), {"answer": request.message}
-    engine.decide(str(wait), "answer", form=form, resume=False)
-    return await engine.resume_async(request.id, runtime_resources=request.resources)
-
-
-def failure(engine: Engine, result: ExecutionResult) -> dict[str, Any] | None:
-    """Return why a session's newest message has no answer, unless it has or awaits one.
-
-    Sending the same message again retries it.
-
-    Args:
-        engine: The engine with the session.
-        result: Result of its execution.
-    """
-    if result.ended or next_message(result.waits) is None:
-        return None
-    failed = conversations(engine, result.execution)[STEP].failed
-    type, _, message = failed.partition(": ")
-    return {"type": type, "message": message} if failed else None
-
-
 def _newest(engine: Engine, execution: str) -> Any:
     """Return the last message of the user."""
     conversation = conversations(engine, execution)[STEP]
     if not 0 <= conversation.asked < len(conversation.messages):
         return None  # no message yet, or a check refused it
     return conversation.messages[conversation.asked]["content"]
-
-
-def _check_open(request: SessionRequest, result: ExecutionResult) -> None:
-    if result.ended:
-        raise UsageError(
-            f"the session {request.session!r} has ended: {result.status}",
-            hint="take another name",
-        )
-    if next_message(result.waits) is None:
-        wait = result.waits[0] if result.waits else {}
-        raise UsageError(
-            f"the session {request.session!r} waits: {wait.get('title') or wait.get('kind')}",
-            hint=f"decide, then call resume({request.id!r}, agent); after that say more",
-        )
-
-
-def _check_variables(engine: Engine, request: SessionRequest) -> None:
-    """Reject data that would be ignored, because the session has stored other values."""
-    kept = conversations(engine, request.id)[STEP].context
-    first = engine.show(request.id)["inputs"]["context"]
-    for name, value in request.context.items():
-        if value not in (kept.get(name), first.get(name)):
-            raise UsageError(
-                f"the session {request.session!r} has another value of {name!r}",
-                hint="its variables are those of the first run, as its tools have changed them",
-            )
-
-
-def _check_moved(request: SessionRequest, moved: Mapping[str, Any]) -> None:
-    if not moved["moved"]:
-        why = "; ".join(str(obstacle["why"]) for obstacle in moved["obstacles"]) or moved["verdict"]
-        raise UsageError(
-            f"the agents of the session {request.session!r} have changed, and it cannot go on with "
-            f"them: {why}",
-            hint="take another name, or the agents as they were",
-        )

@@ -5,29 +5,20 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from flowengine.agents.kept_images import with_kept
 from flowengine.agents.live_functions import LIVE
-from flowengine.agents.log_events import LogEvent
+from flowengine.agents.loggers import LogEvent
 from flowengine.engines.seam import RandomIds
-from flowengine.engines.starting.beginning import exists
-from flowengine.errors import FlowEngineError, UsageError
+from flowengine.errors import UsageError
 from flowengine.metachain import flows
 from flowengine.metachain.agent_events import AgentEvents
-from flowengine.metachain.conversations import conversations
+from flowengine.metachain.options import RunOptions, check_inputs
 from flowengine.metachain.reporting import Reporter, termination
-from flowengine.metachain.responses import response
-from flowengine.metachain.run_inputs import check_inputs
-from flowengine.metachain.sessions import (
-    LABEL,
-    SessionRequest,
-    check_session,
-    continued,
-    failure,
-    session_id,
-)
+from flowengine.metachain.responses import conversations, response
 from flowengine.sdk.python_functions.schema_forms import is_plain
 
 if TYPE_CHECKING:
@@ -36,21 +27,10 @@ if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import ExecutionResult
     from flowengine.engines.starting.beginning import Starting
-    from flowengine.metachain.options import RunOptions
 
 
-class AgentRunFailed(FlowEngineError):
-    """A run of agents failed, because no model replied or for another reason.
-
-    Args:
-        error: Error of the execution: `type`, `message`, `data`, `cause`.
-        execution: Id of the execution. `Engine.retry` continues it if its store is kept.
-    """
-
-    def __init__(self, error: Mapping[str, Any], execution: str) -> None:
-        super().__init__(f"{error['type']}: {error['message']}")
-        self.error = dict(error)
-        self.execution = execution
+SESSION = "session"
+"""The label that contains the name of a session."""
 
 
 class _Images:
@@ -65,51 +45,42 @@ class _Images:
         return {"sha256": sha256(source).hexdigest()}
 
 
+@dataclass
 class Work:
     """One run.
 
-    Args:
-        logger: Receives log events.
-        described: The flow of its agents.
-        id: Id of the execution.
-        inputs: `messages` and `context`.
-        live: Objects among the context variables.
-        resources: Further objects for functions.
-        labels: Labels of the execution.
-        session: The session that it continues, if any.
-        begun: Whether the store of the engine contains it already.
+    Raises:
+        UsageError: An object for functions is given twice.
     """
 
-    def __init__(
-        self,
-        logger: LoggerManager,
-        described: flows.AgentsFlow,
-        id: str,
-        inputs: Mapping[str, Any],
-        live: Mapping[str, Any],
-        resources: Mapping[str, Any],
-        labels: Mapping[str, str] | None = None,
-        session: str | None = None,
-        *,
-        begun: bool = False,
-    ) -> None:
-        self.logger = logger
-        self.described = described
-        self.flow = described.flow
-        self.id = id
-        self.inputs = inputs
-        self.live = dict(live)
-        self.labels = dict(labels or {})
-        self.session = session
-        self.begun = begun
-        twice = live.keys() & resources.keys()
+    logger: LoggerManager
+    described: flows.AgentsFlow
+    """The flow of its agents."""
+    id: str
+    """Id of the execution."""
+    inputs: Mapping[str, Any]
+    """`messages` and `context`."""
+    live: Mapping[str, Any]
+    """Objects among the context variables."""
+    resources: Mapping[str, Any]
+    """Further objects for functions."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the execution."""
+    begun: bool = False
+    """Whether the store of the engine contains it already."""
+    is_session: ClassVar[bool] = False
+    """Whether later runs continue its execution."""
+
+    def __post_init__(self) -> None:
+        self.flow = self.described.flow
+        twice = self.live.keys() & self.resources.keys()
         if twice:
             raise UsageError(
                 f"{min(twice)!r} is given in context_variables and in runtime_resources",
                 hint="give it once",
             )
-        functions = {LIVE: described.live} if described.live else {}
-        self.resources = {**live, **resources, **functions}
+        functions = {LIVE: self.described.live} if self.described.live else {}
+        self.resources = {**self.live, **self.resources, **functions}
 
     @classmethod
     def starting(
@@ -120,21 +91,17 @@ class Work:
         context_variables: Mapping[str, Any] | None,
         options: RunOptions,
     ) -> Self:
-        """Return a new run, or the continuation of an existing session."""
+        """Return a new run."""
         variables = {} if context_variables is None else context_variables
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
         check_inputs(messages, variables)
-        labels, session = {**(options.get("labels") or {})}, options.get("session")
         id = options.get("id") or RandomIds().execution(time.time_ns() // 1_000_000)
-        if session is not None:
-            check_session(session, messages, options.get("id"))
-            id, labels = session_id(session), labels | {LABEL: session}
         live = {key: variable for key, variable in variables.items() if not is_plain(variable)}
         plain = {key: variable for key, variable in variables.items() if key not in live}
         inputs = copy.deepcopy({"messages": messages, "context": plain})
         resources = options.get("runtime_resources") or {}
-        return cls(logger, described, id, inputs, live, resources, labels, session)
+        return cls(logger, described, id, inputs, live, resources, options.get("labels") or {})
 
     @classmethod
     def of(
@@ -151,7 +118,7 @@ class Work:
         live = {
             key: value for key, value in (context_variables or {}).items() if not is_plain(value)
         }
-        described = flows.described(agents, chat=LABEL in shown["labels"])
+        described = flows.described(agents, chat=SESSION in shown["labels"])
         id, inputs = shown["execution"], shown["inputs"]
         return cls(logger, described, id, inputs, live, resources or {}, begun=True)
 
@@ -165,10 +132,7 @@ class Work:
         return self._response(engine, result)
 
     async def _started(self, engine: Engine) -> ExecutionResult:
-        """Start the run, or send its message to an existing session."""
-        request = self._next(engine)
-        if request is not None:
-            return await continued(engine, request)
+        """Start the run."""
         return await engine._driving.drive_async(engine._driving.new(self._starting(engine)))
 
     async def _resumed(self, engine: Engine) -> ExecutionResult:
@@ -178,13 +142,6 @@ class Work:
             return result
         go_on = engine.retry_async if result.ended else engine.resume_async
         return await go_on(self.id, runtime_resources=self.resources)
-
-    def _next(self, engine: Engine) -> SessionRequest | None:
-        """Return the request to an existing session, or None without a session."""
-        if self.session is None or not exists(engine._host, self.id):
-            return None
-        message, context = self.inputs["messages"][0]["content"], self.inputs["context"]
-        return SessionRequest(self.session, self.id, self.flow, message, context, self.resources)
 
     def _starting(self, engine: Engine) -> Starting:
         """Return the request to start the run, with images of messages as artifacts."""
@@ -200,11 +157,6 @@ class Work:
 
     def _response(self, engine: Engine, result: ExecutionResult) -> Response:
         """Return the response of a run, or raise if the run failed."""
-        if result.status in {"failed", "cancelled"}:
-            error = result.error or {"type": "Cancelled", "message": "the run was cancelled"}
-            raise AgentRunFailed(error, result.execution)
-        if (failed := failure(engine, result)) is not None:
-            raise AgentRunFailed(failed, result.execution)
         reply = response(engine, result, self.described.agents, len(self.inputs["messages"]))
         reply.context_variables |= self.live
         if reply.termination:

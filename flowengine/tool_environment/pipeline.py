@@ -54,7 +54,12 @@ class CallPipeline:
         if decision is None:
             call.masked = self._parts.mask(copy(call.args))
             preview = asyncio.ensure_future(self._preview(call))
-            decision = await self._questions.decision(call, preview)
+            try:
+                async with asyncio.timeout(self._parts.bounds.question):
+                    decision = await self._questions.decision(call, preview)
+            except TimeoutError:
+                self._finish(call, response_of(_expired(call)))
+                return call.response.result()
             if decision is None:
                 self.abandon(call)
                 return call.response.result()
@@ -193,7 +198,7 @@ class CallPipeline:
             why = self._parts.mask(f"rejected by {decision.by}{reason}")
             made = _with_feedback(result_of(call, "rejected", why), decision)
         elif result.error["type"] == "Expired":
-            made = result_of(call, "expired", "it was not decided in time; nothing was done")
+            made = _expired(call)
         elif result.error["type"] == "Refused":
             made = result_of(call, "rejected", result.error["message"])
         else:
@@ -263,6 +268,10 @@ def _stopped(call: AdmittedCall, *, began: bool) -> ToolResult:
         return not_begun(call)
     message = "aborted while it ran: it may have acted in part"
     return result_of(call, call.stop or "aborted", message, ran="maybe")
+
+
+def _expired(call: AdmittedCall) -> ToolResult:
+    return result_of(call, "expired", "it was not decided in time; nothing was done")
 
 
 def _internal(call: AdmittedCall, message: str) -> ToolResult:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
-from flowengine.agents.agent_as_tool import AgentAsTool
+from flowengine.agents.agent_tools import AgentAsTool
 from flowengine.argument_checks import check_keywords
 from flowengine.sdk import Effect, ToolError
 from flowengine.sdk.python_functions.docstrings import parse

@@ -74,7 +74,7 @@ class Agent(StepKind):
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
         """Return the arguments of an agent."""
-        from flowengine.agents.agent_as_tool import ASKED
+        from flowengine.agents.first_messages import ASKED
 
         return CallSignature(ASKED, None)
 

@@ -107,6 +107,21 @@ class Case:
         """Return the names of the tools offered in a request."""
         return [one.name for one in self.model.requests[number].tools]
 
+    def answers(self, number: int) -> list[str]:
+        """Return the results of the calls in the last reply before a request."""
+        messages = self.sent(number)
+        at = max(n for n, one in enumerate(messages) if one["role"] == "assistant")
+        return [one["content"] for one in messages[at + 1 :]]
+
+    def results(self, number: int) -> list[str]:
+        """Return the results of all calls before a request."""
+        return [one["content"] for one in self.sent(number) if one["role"] == "tool"]
+
+    def addresses(self) -> list[str]:
+        """Return the addresses of all steps."""
+        with self.engine_open() as engine:
+            return [step["address"] for step in engine.show(self.id)["steps"]]
+
     def journal(self) -> list[dict[str, Any]]:
         """Return all events."""
         with self.engine_open() as engine:

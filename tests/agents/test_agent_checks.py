@@ -71,11 +71,6 @@ def case(folder: Path, text: str, script: list[Any], **how: Any) -> Case:
     return Case(folder, flow(text, head=HEAD, **how), script)
 
 
-def addresses(one: Case) -> list[str]:
-    with one.engine_open() as engine:
-        return [step["address"] for step in engine.show(one.id)["steps"]]
-
-
 def test_checks_that_pass_change_nothing_and_are_steps(tmp_path: Path) -> None:
     checks = "[{before: polite}, {after: short}, {after: numeric}]"
     script = [{"calls": [call("add", a=1, b=2)]}, {"text": "3"}]
@@ -84,7 +79,7 @@ def test_checks_that_pass_change_nothing_and_are_steps(tmp_path: Path) -> None:
     assert one.run().outputs == {"answer": "3", "agent": "first"}
     question = "What is 1 + 2?"
     assert one.called == [f"polite {question}", "short 3", f"numeric 3 to {question}"]
-    assert [step for step in addresses(one) if "." in step.rpartition("/")[2]] == [
+    assert [step for step in one.addresses() if "." in step.rpartition("/")[2]] == [
         "ask/first.before.polite", "ask/first.after.short", "ask/first.after.numeric",
     ]  # fmt: skip
     assert one.offered(0) == ["add"]

@@ -44,11 +44,6 @@ third: {instructions: You are third.}
 """
 
 
-def addresses(case: Case) -> list[str]:
-    with case.engine_open() as engine:
-        return [one["address"] for one in engine.show(case.id)["steps"]]
-
-
 def test_a_handoff_switches_model_instructions_and_tools(tmp_path: Path) -> None:
     script = [{"calls": [call("transfer_to_second", "c1")]}, {"text": "3"}]
     case = Case(tmp_path, flow(TWO), script)
@@ -62,7 +57,7 @@ def test_a_handoff_switches_model_instructions_and_tools(tmp_path: Path) -> None
     assert user["content"] == "What is 1 + 2?"
     assert assistant["tool_calls"][0]["function"]["name"] == "transfer_to_second"
     assert (answer["tool_call_id"], answer["content"]) == ("c1", "Handed over to second.")
-    assert "ask/second" in addresses(case)
+    assert "ask/second" in case.addresses()
 
 
 @pytest.mark.parametrize("agent", ["first", "second"])
@@ -141,7 +136,7 @@ def test_handoffs_in_a_circle_are_bounded(tmp_path: Path) -> None:
 
     assert case.run().error["type"] == "MaxTurns"
     assert len(case.model.requests) == 6
-    turns = [one for one in addresses(case) if "calls" not in one and "/" in one]
+    turns = [one for one in case.addresses() if "calls" not in one and "/" in one]
     assert sorted(turns) == sorted(
         f"ask/{name}{number}" for name in ("first", "second") for number in ("", "#2", "#3")
     )
@@ -207,4 +202,4 @@ second: {instructions: "You help with ${{ inputs.q }}"}
     assert case.model.requests[0].tools[0].description == "Helps"
     assert told(case.sent(1)) == [("system", "You help with What is 1 + 2?"), ("user", "1 + 2?")]
     assert case.sent(2)[-1]["content"] == "three"
-    assert "ask/first.calls[1]/helper/second" in addresses(case)
+    assert "ask/first.calls[1]/helper/second" in case.addresses()

@@ -18,7 +18,6 @@ import pytest
 from flowengine import Engine
 from flowengine.agents.models.registry import register, unregister
 from flowengine.errors import FlowFileError
-from flowengine.sdk.untrusted import unmarked
 from flowengine.testing.faulty_store import Fault
 from tests.agents.crashes import crashed, gone_on
 from tests.agents.flows import NAME, STEPS, Case, call, flow
@@ -66,10 +65,6 @@ def served(
     return Case(folder, flow(agent, STEPS, head(folder, more, server) + rest), script, **model)
 
 
-def answers(case: Case, number: int) -> list[str]:
-    return [unmarked(one["content"]) for one in case.sent(number) if one["role"] == "tool"]
-
-
 def attempts(case: Case) -> int:
     with case.engine_open() as engine:
         [offer] = [one for one in engine.show(case.id)["steps"] if one["step"] == "_offer"]
@@ -98,7 +93,7 @@ def test_names_and_globs_are_offered_with_what_the_server_says(tmp_path: Path) -
     issue = case.model.requests[0].tools[2]
     assert issue.description == "What get_issue does."
     assert issue.parameters == NUMBER
-    assert answers(case, 1) == ['get_issue was given {"n": 7}', "3"]
+    assert case.results(1) == ['get_issue was given {"n": 7}', "3"]
 
 
 def test_each_call_is_a_step_of_its_own(tmp_path: Path) -> None:
@@ -162,7 +157,7 @@ def test_include_exclude_and_bind_bound_what_is_offered(tmp_path: Path) -> None:
     assert offered.name == "github.get_issue"
     assert offered.parameters["properties"] == {"n": {"type": "integer"}}
     assert offered.parameters["required"] == ["n"]
-    assert answers(case, 1) == ['get_issue was given {"n": 7, "owner": "ada"}']
+    assert case.results(1) == ['get_issue was given {"n": 7, "owner": "ada"}']
 
 
 def test_a_tool_that_is_not_there_fails_the_step_and_names_the_nearest(tmp_path: Path) -> None:
@@ -189,7 +184,7 @@ def test_what_fails_is_told_to_the_model(tmp_path: Path) -> None:
     case = served(tmp_path, "['github.*']", script, more=", effect: idempotent")
 
     assert case.run().status == "succeeded"
-    failed, died, went_on = answers(case, 3)
+    failed, died, went_on = case.results(3)
     why = "It failed, for a reason that may quote what others wrote:\n"
     assert failed.startswith(f"Error: ToolError: {why}fail: fail was given")
     assert died.startswith(f"Error: EnvironmentLost: {why}")
@@ -252,7 +247,7 @@ def test_wrong_arguments_are_told_by_the_schema_of_the_server(tmp_path: Path) ->
     case = served(tmp_path, "['github.*']", script)
 
     assert case.run().status == "succeeded"
-    assert "missing" in answers(case, 1)[0]
+    assert "missing" in case.results(1)[0]
     assert called(tmp_path) == []
 
 
@@ -326,7 +321,7 @@ def test_a_tool_that_has_changed_is_not_called_and_offered_anew(tmp_path: Path) 
     case = served(tmp_path, "['github.*']", script, listed=listed)
 
     assert case.run().status == "succeeded"
-    swapped, refused, ran = answers(case, 3)
+    swapped, refused, ran = case.results(3)
     assert "swap was given" in swapped
     assert refused.startswith("Error: ToolChanged:")
     assert ran == 'get_issue was given {"n": 8}'
@@ -364,7 +359,7 @@ def test_rules_fit_the_tools_that_are_called_not_the_globs_that_offer_them(tmp_p
         result = engine.approve(wait["id"]).result
     assert result is not None
     assert result.status == "succeeded"
-    closed, got, failed, tried = answers(case, 1)
+    closed, got, failed, tried = case.results(1)
     assert "'github.close_issue' was not called: policies[0] (deny: github.close_*)" in closed
     assert got == 'get_issue was given {"n": 2}'
     assert "'github.fail' was not called: policies[3]" in failed
@@ -404,7 +399,7 @@ def test_what_was_approved_is_not_called_once_it_has_changed(tmp_path: Path) -> 
 
     assert result is not None
     assert result.status == "succeeded"
-    assert answers(case, 1)[0].startswith("Error: ToolChanged:")
+    assert case.results(1)[0].startswith("Error: ToolChanged:")
     assert called(tmp_path) == []
 
 
@@ -454,8 +449,8 @@ tools:
     case = Case(tmp_path, flow(agent, STEPS, head), script)
 
     assert case.run().status == "succeeded"
-    assert [json.loads(one) for one in answers(case, 1)[:2]] == [{"result": 3}, {"result": 7}]
-    assert "hi" in answers(case, 1)[2]
+    assert [json.loads(one) for one in case.results(1)[:2]] == [{"result": 3}, {"result": 7}]
+    assert "hi" in case.results(1)[2]
 
 
 def test_rules_of_the_host_see_the_tool_that_is_called(
@@ -476,7 +471,7 @@ def test_rules_of_the_host_see_the_tool_that_is_called(
 
     assert result is not None
     assert result.status == "succeeded"
-    assert "'github.close_issue' was not called" in answers(case, 1)[0]
+    assert "'github.close_issue' was not called" in case.results(1)[0]
     assert called(tmp_path) == ['get_issue {"n": 1}', 'get_user {"n": 1}']
 
 

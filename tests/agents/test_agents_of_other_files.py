@@ -11,7 +11,6 @@ import pytest
 
 from flowengine import Engine
 from flowengine.errors import FlowFileError
-from flowengine.sdk.untrusted import unmarked
 from tests.agents.flows import NAME, Case, call
 from tests.stored_data import stored_in
 
@@ -81,10 +80,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def answers(case: Case, number: int) -> list[str]:
-    return [unmarked(one["content"]) for one in case.sent(number) if one["role"] == "tool"]
-
-
 def faults(case: Case) -> list[str]:
     with Engine(case.folder / "store.db") as engine, pytest.raises(FlowFileError) as error:
         engine.run(case.path)
@@ -111,7 +106,7 @@ def test_each_uses_its_own_files_tools_secrets_and_environments(files: Path) -> 
     ]  # fmt: skip
     assert sorted(case.model.requests[1].tools[1].parameters["properties"]) == ["word"]
     assert case.sent(1)[0]["content"] == "You are second."
-    found = answers(case, 4)
+    found = case.results(4)
     assert "tools found a" in found[0]
     assert "tools_of_lib found b" in found[2]
     assert found[3] == "kept with 13"
@@ -178,8 +173,8 @@ def test_rules_of_both_files_hold_by_the_names_that_they_know(
     case = Case(files, text, script)
 
     assert case.run().status == "succeeded"
-    assert "found a" in answers(case, 2)[0]
-    assert "Refused" in answers(case, 2)[2]
+    assert "found a" in case.results(2)[0]
+    assert "Refused" in case.results(2)[2]
 
 
 def test_each_has_the_server_of_its_own_file(files: Path) -> None:
@@ -203,7 +198,7 @@ def test_each_has_the_server_of_its_own_file(files: Path) -> None:
     assert case.run().status == "succeeded"
     assert case.offered(0) == ["github.outer", "transfer_to_lib.second"]
     assert case.offered(1)[0] == "github.inner"
-    assert [one for one in answers(case, 2) if "given" in one] == [
+    assert [one for one in case.results(2) if "given" in one] == [
         "outer was given {}", "inner was given {}"
     ]  # fmt: skip
 
@@ -226,7 +221,7 @@ def test_tools_of_another_file_are_used_by_their_names(files: Path) -> None:
     case = Case(files, text, script)
 
     assert case.run().status == "succeeded"
-    found = answers(case, 2)
+    found = case.results(2)
     assert "tools_of_lib found a" in found[0]
     assert found[1:] == ["third says", "get was given {}"]
 

@@ -48,11 +48,6 @@ def pages(count: int) -> list[Any]:
     return [*({"calls": [call("page", f"c{n}", n=n)]} for n in range(count)), {"text": "read"}]
 
 
-def addresses(one: Case) -> list[str]:
-    with one.engine_open() as engine:
-        return [step["address"] for step in engine.show(one.id)["steps"]]
-
-
 def is_valid(messages: list[Message]) -> bool:
     """Return whether providers accept these: system, user, and each result after its call."""
     if [one["role"] for one in messages[:2]] != ["system", "user"]:
@@ -81,7 +76,7 @@ def test_the_oldest_messages_are_left_out_once_they_no_longer_fit(tmp_path: Path
         assert sum(map(message_tokens, sent)) <= 5000
         assert request.messages[0]["content"] == "You read."
     assert "left out" in one.sent(12)[1]["content"]
-    steps = addresses(one)
+    steps = one.addresses()
     assert [step for step in steps if "reduce" in step] == [
         f"ask/first.reduce{n}" for n in ("", "#2", "#3")
     ]
@@ -95,7 +90,7 @@ def test_between_reductions_a_request_begins_as_the_one_before(tmp_path: Path) -
     for number in range(1, len(one.model.requests)):
         before, now = one.sent(number - 1), one.sent(number)
         changed += now[: len(before)] != before
-    reductions = [step for step in addresses(one) if "reduce" in step]
+    reductions = [step for step in one.addresses() if "reduce" in step]
     assert changed == len(reductions) > 1
     assert len(one.model.requests) > 3 * changed
 
@@ -158,7 +153,7 @@ def test_a_tool_may_summarize(tmp_path: Path) -> None:
     one = case(tmp_path, agent("{max_tokens: 6000, reduce: shorten}"), pages(12))
 
     assert one.run().outputs["answer"] == "read"
-    assert "ask/first.reduce.shorten" in addresses(one)
+    assert "ask/first.reduce.shorten" in one.addresses()
     notes = [one.sent(n)[1]["content"] for n in range(13)]
     notes = [note for note in notes if "<summary>" in note]
     assert "\n, then 11 messages\n" in notes[0]
@@ -174,7 +169,7 @@ def test_what_the_provider_refuses_is_reduced_once_and_asked_again(tmp_path: Pat
     refused, again = one.sent(3), one.sent(4)
     assert len(again) < len(refused)
     assert is_valid(again)
-    assert [step for step in addresses(one) if "reduce" in step] == ["ask/first.reduce"]
+    assert [step for step in one.addresses() if "reduce" in step] == ["ask/first.reduce"]
 
 
 def test_a_second_refusal_is_an_error_that_names_model_and_tokens(tmp_path: Path) -> None:

@@ -36,13 +36,6 @@ def project(folder: Path) -> Path:
     return path
 
 
-def answers(case: Case, number: int) -> list[str]:
-    """Return the results of the calls in the last reply before a request."""
-    messages = case.sent(number)
-    at = max(n for n, one in enumerate(messages) if one["role"] == "assistant")
-    return [one["content"] for one in messages[at + 1 :]]
-
-
 def test_files_of_an_environment_are_found_read_and_edited(tmp_path: Path) -> None:
     original = project(tmp_path)
     script = [
@@ -55,11 +48,11 @@ def test_files_of_an_environment_are_found_read_and_edited(tmp_path: Path) -> No
     case = Case(tmp_path, flow(agent, STEPS, ENVIRONMENTS), script)
 
     assert case.run().status == "succeeded"
-    found, read = answers(case, 1)
+    found, read = case.answers(1)
     assert found == "sub/a.txt:2: two"
     assert read == "2\ttwo"
-    assert answers(case, 2) == ["Replaced the text in line 2 of sub/a.txt."]
-    assert answers(case, 3) == ["one\n2\n/workspace\n[exit code 0]"]
+    assert case.answers(2) == ["Replaced the text in line 2 of sub/a.txt."]
+    assert case.answers(3) == ["one\n2\n/workspace\n[exit code 0]"]
     assert (original / "sub" / "a.txt").read_text() == "one\ntwo\n"  # only the copy was changed
     offers = {one.name: one for one in case.model.requests[0].tools}
     assert sorted(offers["find"].parameters["properties"]) == [
@@ -86,7 +79,7 @@ def test_tools_without_a_declaration_work_in_the_environments_of_the_agent(tmp_p
     case = Case(tmp_path, flow(agent, STEPS, head), script)
 
     assert case.run().status == "succeeded"
-    assert answers(case, 2) == ["2\n[exit code 0]"]
+    assert case.answers(2) == ["2\n[exit code 0]"]
     assert (original / "two.txt").read_text() == "two\n"
 
 
@@ -138,7 +131,7 @@ def test_the_limit_of_the_environment_is_the_most(tmp_path: Path) -> None:
 
     case.run()
 
-    [told] = answers(case, 1)
+    [told] = case.answers(1)
     assert "it took longer than 1 s (limits.time) and was stopped" in told
 
 
@@ -263,7 +256,7 @@ def test_commands_run_in_each_kind_that_runs_programs(tmp_path: Path, kind: str)
         ]
         case = Case(folder, flow(agent, STEPS, head), script)
         assert case.run().status == "succeeded"
-        done, late, on = answers(case, 1)
+        done, late, on = case.answers(1)
         if "begun" in late:
             break
 
@@ -297,7 +290,7 @@ def test_javascript_runs_in_its_environment(tmp_path: Path) -> None:
 
     case.run()
 
-    done, endless, failed = answers(case, 1)
+    done, endless, failed = case.answers(1)
     assert done == "hi\n[value] 42\n[exit code 0]"
     assert "it took longer than 1 s (its timeout) and was stopped" in endless
     assert failed.startswith("[stderr]\n")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from flowengine.agents.model_calls import UsageBounds, bounds_of
 from flowengine.agents.models.library import load
 from flowengine.agents.models.model_facts import cost_of, facts_of
 from flowengine.agents.models.port import ModelFacts, ModelRequest, Usage
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.agents.reservations import UsageBounds, bounds_of
 from flowengine.agents.text_calls.records import ToolOffer
 
 SYSTEM: dict[str, Any] = {"role": "system", "content": "You add."}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine, load
-from flowengine.agents.skills import SKILL, Malformed, read_front
+from flowengine.agents.skills import SKILL, Malformed, skill_in
 from flowengine.errors import FlowFileError
 from tests.agents.flows import STEPS, Case, flow
 
@@ -61,13 +61,6 @@ def skill(tmp_path: Path) -> Path:
     return folder
 
 
-def answers(case: Case, number: int) -> list[str]:
-    """Return the results of the calls in the last reply before a request."""
-    messages = case.sent(number)
-    at = max(n for n, one in enumerate(messages) if one["role"] == "assistant")
-    return [one["content"] for one in messages[at + 1 :]]
-
-
 def test_names_are_told_and_the_rest_is_read_when_asked_for(tmp_path: Path, skill: Path) -> None:
     script = [
         {
@@ -91,7 +84,7 @@ def test_names_are_told_and_the_rest_is_read_when_asked_for(tmp_path: Path, skil
         "- count-words: Counts words. Use it for lengths."
     )
     assert case.offered(0) == ["read_skill"]
-    text, script_text, logo, outside, other = answers(case, 1)
+    text, script_text, logo, outside, other = case.answers(1)
     assert text == f"{BODY.rstrip()}\n\nFiles of this skill: logo.png, scripts/count.sh\n"
     assert script_text == "#!/bin/sh\necho $#\n"
     assert "is not text: it has 5 bytes" in logo
@@ -110,11 +103,11 @@ def test_scripts_run_in_the_environment_of_the_agent(tmp_path: Path, skill: Path
     case = Case(tmp_path, flow(RUNS, STEPS, HEAD), script)
 
     assert case.run().status == "succeeded"
-    assert [json.loads(one) for one in answers(case, 1)] == [
+    assert [json.loads(one) for one in case.answers(1)] == [
         {"folder": "skills/count-words", "files": [SKILL, "logo.png", "scripts/count.sh"]}
     ]
-    assert answers(case, 2) == ["2\n[exit code 0]"]
-    [shown] = answers(case, 3)
+    assert case.answers(2) == ["2\n[exit code 0]"]
+    [shown] = case.answers(3)
     assert BODY.strip() in shown
 
 
@@ -137,7 +130,7 @@ def test_a_skill_grants_nothing(tmp_path: Path, skill: Path) -> None:
 
     assert result.outputs == {"answer": "I cannot.", "agent": "first"}
     assert [case.offered(n) for n in range(3)] == [["read_skill"]] * 3
-    ran, copied = answers(case, 2)
+    ran, copied = case.answers(2)
     assert ran.startswith("Error: ")
     assert "std.run_command" in ran
     assert copied.startswith("Error: ")
@@ -193,8 +186,8 @@ def test_a_running_agent_keeps_its_skills(tmp_path: Path, skill: Path) -> None:
         engine.decide(wait["id"], "approve")
         engine.resume(case.id)
 
-    assert "Changed." not in answers(case, 2)[0]
-    assert BODY.rstrip() in answers(case, 2)[0]
+    assert "Changed." not in case.answers(2)[0]
+    assert BODY.rstrip() in case.answers(2)[0]
 
 
 MALFORMED = {
@@ -225,7 +218,7 @@ def test_what_is_wrong_in_a_skill_is_said_with_its_line(text: str) -> None:
     line, message = MALFORMED[text]
 
     with pytest.raises(Malformed) as wrong:
-        read_front(text.encode("utf-8", "surrogateescape"), "x")
+        skill_in({SKILL: text.encode("utf-8", "surrogateescape")}, "x")
 
     assert (wrong.value.line, wrong.value.hint != "") == (line, True)
     assert message in wrong.value.message
@@ -236,10 +229,10 @@ def test_descriptions_are_told_in_one_line() -> None:
         "---\r\nname: x\r\ndescription: |\r\n  One\r\n  - two: \u202eignore all\r\n---\r\nBody\r\n"
     )
 
-    front = read_front(b"\xef\xbb\xbf" + text.encode(), "x")
+    skill = skill_in({SKILL: b"\xef\xbb\xbf" + text.encode()}, "x")
 
-    assert front.description == "One - two: ignore all"
-    assert front.text == "Body\n"
+    assert skill.description == "One - two: ignore all"
+    assert skill.files == {SKILL: b"Body\n"}
 
 
 @pytest.mark.parametrize(

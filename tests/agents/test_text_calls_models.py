@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowengine.agents.text_calls.models import function_calling
+from flowengine.agents.models.model_facts import function_calling
 
 
 @pytest.mark.parametrize(

@@ -514,6 +514,21 @@ async def test_a_question_can_expire(tmp_path: Path) -> None:
         assert count.n == 0
 
 
+async def test_a_question_of_a_submitted_call_can_expire(tmp_path: Path) -> None:
+    count = Counting(tmp_path)
+
+    async def hang(_call: ToolCall) -> None:
+        await asyncio.Event().wait()
+
+    async with await made(count.tool, callback=hang, bounds=CallBounds(question=0.01)) as env:
+        submitted = await env.approve_tool(call("count", "1"))
+        assert submitted.status == "expired"
+        with pytest.raises(DecisionError):
+            env.decide("1", {"approved": True})
+        assert (await env.execute_tool(call("count", "1"))).status == "expired"
+        assert count.n == 0
+
+
 # Automatic approval
 
 

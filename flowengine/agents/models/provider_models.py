@@ -30,6 +30,7 @@ from flowengine.agents.models.port import (
     ModelReply,
     ModelRequest,
     ReplyPart,
+    Usage,
 )
 from flowengine.agents.models.replies import (
     Finish,
@@ -40,8 +41,7 @@ from flowengine.agents.models.replies import (
     read_sent,
     text_tools_of,
 )
-from flowengine.agents.models.reply_parts import GuardedListener, PartSender
-from flowengine.agents.models.streams import ArrivingReply
+from flowengine.agents.models.streams import ArrivingReply, GuardedListener, PartSender
 from flowengine.agents.models.usage import estimated_usage, reported_usage
 from flowengine.agents.models.wire_names import WireNames, wire_name
 from flowengine.agents.text_calls.requests import request_messages
@@ -292,19 +292,19 @@ async def _received(litellm: Any, asked: _Asked) -> SentReply:
         usage = [getattr(response, "usage", None)]
     else:
         usage = await _take_stream(asked.request.model, response, arriving)
+    calls = arriving.calls
+    data = _provider_parts(arriving, calls)
     reply = SentReply(
         "".join(arriving.content),
         "".join(arriving.reasoning) if arriving.reasoning else None,
-        arriving.calls,
+        calls,
         _ENDED.get(arriving.finish, "stop"),
-        provider_parts=_parts(
-            arriving.thinking_blocks, arriving.call_parts, arriving.reasoning_items
-        ),
+        provider_parts={asked.provider: data} if data else None,
     )
-    cost = _sent(litellm, asked, reply, usage)
+    reply.usage = _usage(litellm, asked, reply, usage)
     if parts is not None:
         parts.end(reply.ended)
-    return cost
+    return reply
 
 
 async def _take_stream(model: str, stream: Any, arriving: ArrivingReply) -> list[Any]:
@@ -328,8 +328,8 @@ async def _take_stream(model: str, stream: Any, arriving: ArrivingReply) -> list
     return usage
 
 
-def _sent(litellm: Any, asked: _Asked, reply: SentReply, chunks: list[Any]) -> SentReply:
-    """Complete a reply with its usage, its cost, and the provider's own parts."""
+def _usage(litellm: Any, asked: _Asked, reply: SentReply, chunks: list[Any]) -> Usage:
+    """Return the usage of a reply, estimated if the provider reported none, with its cost."""
     usage = reported_usage(chunk for chunk in chunks if chunk is not None)
     if usage is None:
         text = "".join(
@@ -339,14 +339,7 @@ def _sent(litellm: Any, asked: _Asked, reply: SentReply, chunks: list[Any]) -> S
     if usage.cost_usd is None:
         cost = cost_of(litellm, asked.request.model, asked.provider, usage)
         usage = replace(usage, cost_usd=cost)
-    reply.usage = usage
-    parts = dict(reply.provider_parts or {})
-    if ids := _shortened(reply.calls):
-        parts["ids"] = ids
-        of_calls = parts.get("calls") or {}
-        parts["calls"] = {short: of_calls[id] for short, id in ids.items() if id in of_calls}
-    reply.provider_parts = {asked.provider: parts} if parts else None
-    return reply
+    return usage
 
 
 def _shortened(calls: list[SentCall]) -> dict[str, str]:
@@ -359,20 +352,19 @@ def _shortened(calls: list[SentCall]) -> dict[str, str]:
     return ids
 
 
-def _parts(thinking_blocks: Any, calls: Mapping[str, Any], items: Any) -> dict[str, Any]:
-    """Return data that only the provider understands, as plain data."""
-    settings: dict[str, Any] = {}
-    if blocks := [
-        dict(thinking_block)
-        for thinking_block in thinking_blocks or ()
-        if {"signature", "data"} & {*thinking_block}
-    ]:
-        settings["thinking_blocks"] = blocks
-    if calls:
-        settings["calls"] = dict(calls)
-    if items:
-        settings["reasoning_items"] = [dict(item) for item in items]
-    return settings
+def _provider_parts(arriving: ArrivingReply, calls: list[SentCall]) -> dict[str, Any]:
+    """Return data that only the provider understands, as plain data. Long ids are shortened."""
+    ids = _shortened(calls)
+    short = {id: name for name, id in ids.items()}
+    parts = {
+        "thinking_blocks": [
+            dict(block) for block in arriving.thinking_blocks if {"signature", "data"} & {*block}
+        ],
+        "calls": {short.get(id, id): data for id, data in arriving.call_parts.items()},
+        "reasoning_items": [dict(item) for item in arriving.reasoning_items],
+        "ids": ids,
+    }
+    return {name: part for name, part in parts.items() if part}
 
 
 PROVIDER_MODELS = ProviderModels()

@@ -124,7 +124,7 @@ def _script(name: str) -> Model:
         )
     queue = _scripts.get(script)
     if queue is None:
-        from flowengine.agents.models.script_files import read_script
+        from flowengine.agents.models.scripted import read_script
 
         queue = _scripts[script] = read_script(script)
     return queue

@@ -19,8 +19,7 @@ from flowengine.agents.models.port import (
     Usage,
 )
 from flowengine.agents.models.wire_names import wire_name
-from flowengine.agents.text_calls.arguments import bind
-from flowengine.agents.text_calls.examples import example_arguments
+from flowengine.agents.text_calls.arguments import bind, example_arguments
 from flowengine.agents.text_calls.marked_form import MarkedForm, mark_of, marked
 from flowengine.agents.text_calls.reading import MAX_CALLS, NOT_MADE, read_reply
 from flowengine.agents.text_calls.records import (

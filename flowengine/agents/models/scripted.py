@@ -1,4 +1,4 @@
-"""A model that replies from a script. Each reply is marked as scripted."""
+"""A model that replies from a script, such as a file. Each reply is marked as scripted."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flowengine.agents.models.errors import ContextWindowExceeded, ModelError, RateLimited
 from flowengine.agents.models.known_messages import total
+from flowengine.agents.models.model_facts import function_calling
 from flowengine.agents.models.port import (
     Listener,
     Message,
@@ -22,8 +23,7 @@ from flowengine.agents.models.port import (
     Usage,
 )
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
-from flowengine.agents.models.reply_parts import PartSender
-from flowengine.agents.text_calls.models import function_calling
+from flowengine.agents.models.streams import PartSender
 from flowengine.agents.text_calls.records import text_of
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
@@ -341,3 +341,43 @@ def _error(entry: Scripted) -> StepError:
 
 def _last_text(request: ModelRequest) -> str:
     return text_of(request.messages[-1].get("content")) if request.messages else ""
+
+
+# Files
+
+
+def read_script(path: str) -> ScriptedModel:
+    """Read a script whose entries are chosen by the place in the conversation, in any process.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        The model.
+
+    Raises:
+        ModelError: The file does not exist, or does not contain a script.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            entries = _entries_of(file.read())
+        return ScriptedModel(entries, name=path, by_turn=True, recording=False)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except (ValueError, InputError) as error:
+        reason = str(error)
+    raise ModelError(f"the script {path} cannot be read: {reason}", retryable=False)
+
+
+def _entries_of(text: str) -> list[Any]:
+    import yaml
+
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f" in line {mark.line + 1}, column {mark.column + 1}"
+        raise ValueError(f"it is not YAML{place}: {getattr(error, 'problem', error)}") from None
+    if not isinstance(data, list) or not all(isinstance(item, dict | str) for item in data):
+        raise ValueError("it must be a list of replies, such as '- text: Hello.'")
+    return data

@@ -1,24 +1,38 @@
-"""Validation of a call written by a model: its tool and its arguments."""
+"""Validation of a call written by a model, and examples of correct arguments.
+
+`<parameter=a>5</parameter>` does not show whether 5 is a number or text. The schema decides: a text
+that fits it stays unchanged, any other is read as JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from json import dumps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.text_calls.json_text import MAX_DEPTH, BrokenJson, read_json
 from flowengine.agents.text_calls.records import Ended, InvalidCall, TextCall, ToolOffer, Untyped
-from flowengine.agents.text_calls.text_values import Misfit, allowed_types, typed
 from flowengine.errors import InputError
 from flowengine.sdk.near_words import nearest
-from flowengine.validation import check_numbers, shared
+from flowengine.validation import Validator, check_numbers, shared
+
+if TYPE_CHECKING:
+    from jsonschema_rs import ValidationError
 
 MAX_LENGTH = 1_000_000
 """Maximum characters of the arguments of one call."""
 _LONGEST_NAME = 64
 _SHOWN = 300
+_LONGEST_FAULT = 2_000
+"""Maximum characters about wrong arguments, whose names can be long."""
 _OPENED = 2
 """Maximum levels of JSON text inside JSON text that are parsed."""
+_NULLS = ("null", "None")
+_OF_ANY_TYPE: tuple[Any, ...] = ("", 0, True, None, [], {})
+
+
+class Misfit(Exception):
+    """Arguments do not fit their schema. The message describes the required values."""
 
 
 def bind(
@@ -96,39 +110,80 @@ def _fitting(arguments: dict[str, Any], tool: ToolOffer, repairs: list[str]) -> 
     Raises:
         Misfit: They do not fit. The message names every invalid field.
     """
-    schema = tool.schema
-    declared = schema["properties"]
-    values, wrong = {}, []
-    for name, value in arguments.items():
-        try:
-            values[name] = _converted(value, declared.get(name, True), schema, repairs)
-        except Misfit as misfit:
-            wrong.append(f"'{name}' {misfit}, not {_short(value)}")
-    if not (schema.get("additionalProperties") or schema.get("patternProperties")):
-        wrong += [
-            f"there is no '{name[:_LONGEST_NAME]}'" for name in values if name not in declared
-        ]
-    if wrong:
-        missing = [name for name in schema.get("required", ()) if name not in arguments]
-        wrong += [f"'{name}' is missing" for name in missing]
-        raise Misfit("; ".join(wrong))
+    untyped = [name for name, value in arguments.items() if isinstance(value, Untyped)]
+    values = arguments | {name: arguments[name].text for name in untyped}
     _check_plain(values)
     try:
+        validator = _validator_of(tool)
+        if untyped or validator.misfits(values):
+            values = {
+                name: _typed(value, name, validator, repairs, is_typed=name not in untyped)
+                for name, value in values.items()
+            }
+            _check_plain(values)
         for name, value in values.items():
             check_numbers(value, f"'{name}'")
-        fitting: dict[str, Any] = shared(schema).check(values, "they")
+        fitting: dict[str, Any] = validator.check(values, "they")
     except InputError as error:
         fault = error.message.removeprefix("they").lstrip(": ")
-        raise Misfit(fault.rstrip(".")) from None
+        raise Misfit(fault[:_LONGEST_FAULT].rstrip(".")) from None
     return fitting
 
 
-def _converted(value: Any, schema: Any, root: Mapping[str, Any], repairs: list[str]) -> Any:
-    if isinstance(value, Untyped):
-        return typed(value.text, schema, root, repairs)
-    if isinstance(value, str) and "string" not in allowed_types(schema, root):
-        return typed(value, schema, root, repairs)
-    return value
+def _typed(
+    value: Any, name: str, validator: Validator, repairs: list[str], *, is_typed: bool
+) -> Any:
+    """Return the value that a text represents, and any other value unchanged.
+
+    Args:
+        value: The value as written by the model.
+        name: Name of the argument.
+        validator: Of all arguments.
+        repairs: Repairs are appended to it.
+        is_typed: Whether a text can only be meant as text where the schema allows text.
+    """
+    if not isinstance(value, str):
+        return value
+
+    def fits(other: Any) -> bool:
+        return not _misfits(validator, name, other)
+
+    if not is_typed and value.strip() in _NULLS and fits(None):
+        return None
+    if fits(value) and (is_typed or not all(map(fits, _OF_ANY_TYPE))):
+        return value
+    try:
+        found, rest, mended = read_json(value)
+    except BrokenJson:
+        return value
+    # If neither fits, the error about the text is more useful than one about a number.
+    if rest.strip() or not (isinstance(found, list | dict) or fits(found)):
+        return value
+    repairs += mended
+    return found
+
+
+def _misfits(validator: Validator, name: str, value: Any) -> list[ValidationError]:
+    """Return the errors of a single argument, none if it fits.
+
+    Args:
+        validator: Of all arguments.
+        name: Name of the argument.
+        value: Its value.
+    """
+    errors = validator.misfits({name: value})
+    return [error for error in errors if error.instance_path[:1] == [name]]
+
+
+def _validator_of(tool: ToolOffer) -> Validator:
+    """Return the validator of a tool's arguments, among which no undeclared ones are allowed.
+
+    Args:
+        tool: The tool. Its schema can allow others explicitly.
+    """
+    schema = tool.schema
+    is_open = schema.get("additionalProperties") or schema.get("patternProperties")
+    return shared(schema if is_open else {**schema, "additionalProperties": False})
 
 
 def _check_plain(value: Any) -> None:
@@ -145,6 +200,44 @@ def _check_plain(value: Any) -> None:
         raise Misfit(f"they are nested more than {MAX_DEPTH} levels deep") from None
 
 
-def _short(value: Any) -> str:
-    text = value.text if isinstance(value, Untyped) else dumps(value, ensure_ascii=False)
-    return f"'{text[:40]}…'" if len(text) > 40 else f"'{text}'"
+# Examples
+
+
+def example_arguments(tool: ToolOffer) -> dict[str, Any]:
+    """Return fitting values for all required parameters of a tool, as far as they are found.
+
+    Args:
+        tool: The tool.
+    """
+    names = [name for name in tool.schema.get("required", ()) if name in tool.schema["properties"]]
+    return {name: _example(tool, name, place) for place, name in enumerate(names, start=1)}
+
+
+def _example(tool: ToolOffer, name: str, place: int) -> Any:
+    schema = tool.schema["properties"][name]
+    if isinstance(schema, Mapping):
+        if schema.get("examples"):
+            return schema["examples"][0]
+        if "default" in schema:
+            return schema["default"]
+    validator = _validator_of(tool)
+    of_type = []
+    values: list[Any] = ["text", place, True, [], {}, None]
+    for value in values:  # grows during the loop
+        errors = _misfits(validator, name, value)
+        if not errors:
+            return value
+        if all(error.kind.name != "type" for error in errors):
+            of_type.append(value)
+        values += [choice for choice in _choices(errors) if choice not in values]
+    return next(iter(of_type), None)
+
+
+def _choices(errors: Iterable[ValidationError]) -> Iterator[Any]:
+    """Yield the values that errors name as valid."""
+    for error in errors:
+        kind = error.kind.as_dict()
+        yield from kind.get("options", ())
+        yield from (kind[name] for name in ("expected_value", "limit") if name in kind)
+        for form in kind.get("context", ()):
+            yield from _choices(form)

@@ -1,4 +1,4 @@
-"""The form in which a model writes calls as text: tags with a secret mark.
+"""The form in which a model writes calls as text, tags with a secret mark, and its parser.
 
 The content of mails, pages and tool results cannot contain the mark. Text that the model quotes is
 therefore never a call, and no result can close the tag that encloses it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2s
 from itertools import count
@@ -15,15 +16,18 @@ from json import dumps
 from secrets import token_bytes
 from typing import Any
 
-from flowengine.agents.text_calls.records import text_of
+from flowengine.agents.text_calls.records import InvalidCall, TextCall, Untyped, text_of
 
 _SECRET = token_bytes(32)
 """Key of this process. Another process uses different marks for the whole of a conversation."""
 _DIGITS = 8
 _END = "</parameter>"
 _NAME = r"""["']?(?P<name>[\w.-]{1,128})["']?\s*>"""
-PARAMETER = re.compile(rf"<parameter(?:\s+name)?\s*=\s*{_NAME}")
-VALUE_END = re.compile(rf"{_END}(?=\s*(?:<parameter[\s=]|\Z))")
+_PARAMETER = re.compile(rf"<parameter(?:\s+name)?\s*=\s*{_NAME}")
+_VALUE_END = re.compile(rf"{_END}(?=\s*(?:<parameter[\s=]|\Z))")
+_SHOWN = 300
+_SPACE = re.compile(r"\s*")
+_STARTED_NAME = re.compile(r"""[\s\w=]{0,40}["'](?P<name>[\w.-]{1,128})""")
 
 
 def mark_of(conversation: str, messages: Iterable[Mapping[str, Any]] = ()) -> str:
@@ -62,10 +66,9 @@ class MarkedForm:
     def __init__(self, mark: str) -> None:
         self.mark = mark
         self.opening = f"<call-{mark}"
+        self.closing = f"</call-{mark}>"
         self.result = f"<result-{mark}"
-        self.opens = re.compile(self.opening)
         self.head = re.compile(rf"{self.opening}\s+(?:tool|name)\s*=\s*{_NAME}")
-        self.closes = re.compile(f"</call-{mark}>")
 
     def write(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
         """Return calls in this form."""
@@ -80,7 +83,7 @@ class MarkedForm:
         lines = [f'<parameter name="{key}">{value}{_END}' for key, value in values.items()]
         if any(_END in value for value in values.values()):
             lines = [dumps(arguments, ensure_ascii=False)]
-        return "\n".join([f'{self.opening} tool="{name}">', *lines, f"</call-{self.mark}>"])
+        return "\n".join([f'{self.opening} tool="{name}">', *lines, self.closing])
 
 
 @lru_cache(maxsize=64)
@@ -95,6 +98,108 @@ def _written(value: Any) -> str:
     return f"\n{text}\n" if "\n" in text else text
 
 
-def without_line_ends(value: str) -> str:
+def _without_line_ends(value: str) -> str:
     """Remove the line feeds after an opening tag and before a closing one."""
     return value.removeprefix("\n").removesuffix("\n")
+
+
+# Parsing
+
+
+@dataclass(slots=True)
+class ReadCall:
+    """A call, or the fault in its place."""
+
+    end: int
+    item: TextCall | InvalidCall
+    repairs: list[str] = field(default_factory=list)
+
+
+def read_call(text: str, start: int, form: MarkedForm, *, complete: bool) -> ReadCall:
+    """Read the call at an opening tag.
+
+    Args:
+        text: The reply.
+        start: Start of the tag.
+        form: The form, with the mark of the conversation.
+        complete: Whether the model ended the reply itself.
+    """
+    return _Call(text, start, form, complete).read()
+
+
+class _Broken(Exception):
+    def __init__(self, reason: str, *, cut: bool = False) -> None:
+        super().__init__(reason)
+        self.cut = cut
+
+
+class _Call:
+    def __init__(self, text: str, start: int, form: MarkedForm, complete: bool) -> None:
+        self.text = text
+        self.start = start
+        self.form = form
+        self.complete = complete
+        self.name = ""
+        self.repairs: list[str] = []
+        following = text.find(form.opening, start + len(form.opening))
+        inside = following if following >= 0 else len(text)
+        close = text.find(form.closing, start, inside)
+        self.closed = close >= 0
+        """Whether it has its own closing tag, which the model may have forgotten."""
+        self.inside = close if self.closed else inside
+        self.end = close + len(form.closing) if self.closed else inside
+
+    def read(self) -> ReadCall:
+        try:
+            return ReadCall(self.end, self._made(), self.repairs)
+        except _Broken as broken:
+            cut = broken.cut and self.end == len(self.text)
+            return ReadCall(self.end, self._fault(str(broken), cut=cut))
+
+    def _made(self) -> TextCall:
+        head = self.form.head.match(self.text, self.start, self.inside)
+        if head is None:
+            name = _STARTED_NAME.match(self.text, self.start + len(self.form.opening), self.inside)
+            self.name = name["name"] if name else ""
+            raise _Broken("its first tag is not complete", cut=not self.closed)
+        self.name = head["name"]
+        if not self.closed and not self.complete:
+            raise _Broken("it has no end", cut=True)
+        body = self.text[head.end() : self.inside].strip()
+        call = TextCall(self.name, self._arguments(body))
+        if not self.closed:
+            self.repairs.append(f"the missing end of a call of {self.name} was added")
+        return call
+
+    def _arguments(self, body: str) -> Any:
+        if body.startswith("{"):
+            return body  # JSON, which is parsed together with the arguments of native calls
+        arguments: dict[str, Any] = {}
+        at = 0
+        while opening := _PARAMETER.match(body, at):
+            name = opening["name"]
+            close = _VALUE_END.search(body, opening.end())
+            if close is None:
+                raise _Broken(f"the parameter '{name}' has no end", cut=not self.closed)
+            if name in arguments:
+                raise _Broken(f"'{name}' is given twice")
+            arguments[name] = Untyped(_without_line_ends(body[opening.end() : close.start()]))
+            at = skipped(body, close.end())
+        if at < len(body):
+            reason = "something else is where a parameter or its end should be"
+            raise _Broken(reason, cut=not self.closed)
+        return arguments
+
+    def _fault(self, reason: str, *, cut: bool) -> InvalidCall:
+        call = f"A call of {self.name}" if self.name else "A call"
+        message = f"{call} cannot be read, and was not made: {reason}."
+        if cut and not self.complete:
+            message = f"{call} was cut off by the limit of length, and was not made."
+        written = self.text[self.start : min(self.end, self.start + _SHOWN)]
+        return InvalidCall(message, self.name or None, written)
+
+
+def skipped(text: str, at: int) -> int:
+    """Return the place of the next character that is not a blank."""
+    blank = _SPACE.match(text, at)
+    return blank.end() if blank else at

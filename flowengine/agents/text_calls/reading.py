@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from flowengine.agents.text_calls.arguments import bind
-from flowengine.agents.text_calls.marked_calls import ReadCall, read_call
-from flowengine.agents.text_calls.marked_form import MarkedForm
+from flowengine.agents.text_calls.marked_form import MarkedForm, ReadCall, read_call, skipped
 from flowengine.agents.text_calls.places import (
     FENCE,
     begins_line,
@@ -26,7 +25,6 @@ from flowengine.agents.text_calls.records import (
     TextCall,
     ToolOffer,
 )
-from flowengine.agents.text_calls.source import ReplySource
 
 MAX_CALLS = 1_000
 NOT_MADE = f"The calls after the first {MAX_CALLS:,} were not made."
@@ -65,7 +63,7 @@ def read_reply(
     if form is None and not TAG.search(text):  # the usual case
         text = text if thought is None else text.lstrip()
         return ParsedReply("" if says_nothing(text) else text)
-    scan = _Scan(ReplySource(text, ended), form, thought=thought)
+    scan = _Scan(text, form, complete=ended == "stop", thought=thought)
     scan.run()
     reading = _bound(scan.items(), {tool.name: tool for tool in tools}, ended)
     return replace(
@@ -99,9 +97,11 @@ class _Scan:
     """Scans a reply once, from left to right."""
 
     def __init__(
-        self, source: ReplySource, form: MarkedForm | None, *, thought: bool | None
+        self, text: str, form: MarkedForm | None, *, complete: bool, thought: bool | None
     ) -> None:
-        self.source = source
+        self.text = text
+        self.complete = complete
+        """Whether the model ended the reply itself."""
         self.form = form
         self.cuts: list[_Cut] = []
         self.reasoning: list[str] = []
@@ -119,13 +119,15 @@ class _Scan:
         """Number of opening tags mentioned in a sentence, whose closing tags are ignored."""
         self.has_text = False
         """Whether there is content before the last cut."""
+        self.unclosed: set[str] = set()
+        """Opening tags whose closing tags do not follow."""
 
     def run(self) -> None:
-        source, events, at = self.source, events_of(self.form), 0
-        while match := source.search(events, at):
+        events, at = events_of(self.form), 0
+        while match := events.search(self.text, at):
             at = self._take(match)
             if self.calls > MAX_CALLS or self.faults >= MAX_FAULTS:
-                self._cut(at, len(source.text))
+                self._cut(at, len(self.text))
                 break
 
     def items(self) -> list[TextCall | InvalidCall]:
@@ -141,7 +143,7 @@ class _Scan:
 
     def content(self) -> str:
         """Return the remaining content, without blanks next to removed parts at its ends."""
-        text, at, before = self.source.text, self.begin, False
+        text, at, before = self.text, self.begin, False
         content: list[str] = []
         for cut in self.cuts:
             gap = without_wrappers(text[at : cut.start], before=before, after=bool(cut.calls))
@@ -165,7 +167,7 @@ class _Scan:
 
     def _has_text_before(self, at: int) -> bool:
         """Return whether anything except calls and reasoning precedes a place."""
-        self.has_text = self.has_text or bool(self.source.text[self._last : at].strip())
+        self.has_text = self.has_text or bool(self.text[self._last : at].strip())
         return self.has_text
 
     @property
@@ -177,7 +179,7 @@ class _Scan:
         """Process a match, and return where to continue."""
         if match["fence"]:
             return self._fence(match)
-        start, text = match.start(), self.source.text
+        start, text = match.start(), self.text
         is_code = in_code(text, start, match.end(), self._last)
         if match["opens"]:
             return match.end() if is_code else self._think(match)
@@ -189,7 +191,7 @@ class _Scan:
             self.misplaced = self.misplaced or bool(match["call"] and shown)
             return match.end()
         if match["call"]:
-            call = read_call(self.source, start, self.form)
+            call = read_call(text, start, self.form, complete=self.complete)
             return self._cut(start, call.end, call)
         if not self.calls:
             return match.end()
@@ -197,57 +199,60 @@ class _Scan:
         return self._cut(start, len(text))
 
     def _fence(self, match: re.Match[str]) -> int:
-        source = self.source
-        line = source.text.find("\n", match.end())
-        inside = len(source.text) if line < 0 else line + 1
+        text = self.text
+        line = text.find("\n", match.end())
+        inside = len(text) if line < 0 else line + 1
         if self.form and not self._has_text_before(match.start()):
             end, calls = self._calls_at(inside, self.form)
-            closed = closing_of(match["ticks"], "").match(source.text, source.skip(end))
-            if calls and (closed or source.is_over(end)):
-                end = closed.end() if closed else len(source.text)
+            over = skipped(text, end)
+            closed = closing_of(match["ticks"], "").match(text, over)
+            if calls and (closed or over == len(text)):
+                end = closed.end() if closed else len(text)
                 return self._cut(match.start(), end, *calls, fenced=True)
         self.has_text = True
-        close = source.search(closing_of(match["ticks"]), inside)
+        close = closing_of(match["ticks"]).search(text, inside)
         end = close.end() if close else self._end_of_thought(inside)
-        call = source.search(self.form.opens, inside) if self.form else None
-        self.misplaced = self.misplaced or bool(call and call.start() < end)
+        if self.form and text.find(self.form.opening, inside, end) >= 0:
+            self.misplaced = True
         return end
 
     def _end_of_thought(self, at: int) -> int:
         """Return the end of reasoning that contains an unclosed fence."""
-        source = self.source
-        stray = None if self.opened else source.search(STRAY, at)
-        opening = source.search(OPENING, at) if stray else None
-        is_own = stray and not (opening and opening.start() < stray.start())
-        return stray.start() if stray and is_own else len(source.text)
+        stray = None if self.opened else STRAY.search(self.text, at)
+        is_own = stray and not OPENING.search(self.text, at, stray.start())
+        return stray.start() if stray and is_own else len(self.text)
 
     def _calls_at(self, at: int, form: MarkedForm) -> tuple[int, list[ReadCall]]:
         """Read consecutive calls."""
         calls: list[ReadCall] = []
-        while len(calls) <= MAX_CALLS and form.opens.match(self.source.text, self.source.skip(at)):
-            calls.append(read_call(self.source, self.source.skip(at), form))
+        while len(calls) <= MAX_CALLS:
+            start = skipped(self.text, at)
+            if not self.text.startswith(form.opening, start):
+                break
+            calls.append(read_call(self.text, start, form, complete=self.complete))
             at = calls[-1].end
         return at, calls
 
     def _think(self, match: re.Match[str]) -> int:
-        source, start = self.source, match.start()
-        if self.form is None and not begins_line(source.text, start, self._last):
+        start, tag = match.start(), match[0]
+        if self.form is None and not begins_line(self.text, start, self._last):
             self.named += 1
             return match.end()
-        close = source.search(CLOSINGS[match[0]], match.end())
+        close = None if tag in self.unclosed else CLOSINGS[tag].search(self.text, match.end())
         if close:
             return self._set_apart(match.end(), close.start(), start, close.end())
+        self.unclosed.add(tag)
         if self.form is None and self._has_text_before(start):
             return match.end()
         begin, calls = self._last_calls(match.end())
         self._set_apart(match.end(), begin, start, begin)
         if calls:
             self.repairs.append("reasoning without an end was closed before the calls")
-        return self._cut(begin, len(source.text), *calls)
+        return self._cut(begin, len(self.text), *calls)
 
     def _set_apart(self, begin: int, end: int, start: int, over: int) -> int:
         """Cut out reasoning, with the tags around it."""
-        thought = self.source.text[begin:end]
+        thought = self.text[begin:end]
         self.opened = self.opened or bool(thought.strip())
         self.reasoning.append(thought)
         return self._cut(start, over)
@@ -258,14 +263,15 @@ class _Scan:
         A model that stops right after a call has made that call, and forgot to close its reasoning.
         The text before the call is only reasoning.
         """
-        source, over = self.source, len(self.source.text)
-        while self.form and source.complete and (opens := source.search(self.form.opens, at)):
-            end, calls = self._calls_at(opens.start(), self.form)
+        text, over = self.text, len(self.text)
+        while self.form and self.complete:
+            start = text.find(self.form.opening, at)
+            if start < 0:
+                break
+            at, calls = self._calls_at(start, self.form)
             whole = not any(isinstance(call.item, InvalidCall) for call in calls)
-            begins = begins_line(source.text, opens.start(), self._last)
-            if whole and source.is_over(end) and begins:
-                return opens.start(), calls
-            at = end
+            if whole and skipped(text, at) == over and begins_line(text, start, self._last):
+                return start, calls
         return over, []
 
     def _stop_thinking(self, match: re.Match[str]) -> int:
@@ -280,7 +286,7 @@ class _Scan:
         self.repairs.clear()
         self.calls = self.faults = 0
         self.misplaced = self.has_text = False
-        self.reasoning = [TAG.sub("", self.source.text[: match.start()])]
+        self.reasoning = [TAG.sub("", self.text[: match.start()])]
         self.begin = match.end()
         return self.begin
 

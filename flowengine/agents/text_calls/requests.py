@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
 from typing import Any
 
-from flowengine.agents.text_calls.examples import example_arguments
+from flowengine.agents.text_calls.arguments import example_arguments
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
 from flowengine.agents.text_calls.marked_form import MarkedForm
 from flowengine.agents.text_calls.records import InvalidCall, ToolOffer, text_of

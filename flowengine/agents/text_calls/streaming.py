@@ -66,11 +66,9 @@ class StreamFilter:
         self._shown: list[str] = []
         self._said = False
         """Whether any content is final."""
-        self._lead = ""
-        """Text before the first final content."""
         self._blanks: list[str] = []
         """Blanks at the end of the shown text, and possible wrappers of a call."""
-        self._cut: bool | None = None
+        self._cut = False
         """Whether reasoning was removed, together with the blanks before the content."""
 
     def feed(self, piece: str) -> list[Shown]:
@@ -97,7 +95,7 @@ class StreamFilter:
             piece: The piece as it arrived.
         """
         self._apart = self._apart or bool(piece.strip())
-        self._cut_out()
+        self._cut = self._cut or not self._said
 
     def close(self, ended: Ended = "stop") -> list[Shown]:
         """Process the end of the reply, and return everything not yet shown.
@@ -116,12 +114,12 @@ class StreamFilter:
 
     def _show(self, end: int) -> None:
         """Treat pending text as content up to a place, and show the part that is final."""
-        text, self._at = self._text[self._at : end], end
+        text = self._text[self._at : end]
         if not self._said:
-            self._lead += text
-            if len(self._lead) <= _LONGEST and says_nothing(self._lead, more=True):
-                return
-            text, self._said = self._lead.lstrip() if self._cut else self._lead, True
+            if len(text) <= _LONGEST and says_nothing(text, more=True):
+                return  # it stays pending
+            text, self._said = text.lstrip() if self._cut else text, True
+        self._at = end
         stays = unwrapped(text, len(text))
         if stays:
             piece = "".join([*self._blanks, text[:stays]])
@@ -145,13 +143,9 @@ class StreamFilter:
         elif not match["closes"] or not (self._thought or self._apart or self._take_back(match)):
             self._state = "held"
             return False
-        self._cut_out()
+        self._cut = self._cut or not self._said
         self._at = self._first = match.end()
         return True
-
-    def _cut_out(self) -> None:
-        if self._cut is None:
-            self._cut = not self._lead.strip()
 
     def _take_back(self, match: re.Match[str]) -> bool:
         """Treat everything so far as reasoning if its opening tag was not in the reply.

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents.models import Message, Model, ModelRequest, RateLimited
-from flowengine.agents.models.recording import Recorder
+from flowengine.agents.models import Message, Model, ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
 from tests.agents.models.asking import Heard, request, written
 
@@ -60,27 +59,3 @@ def test_the_conversation_is_the_same_where_calls_are_text(words: str) -> None:
 
     assert without_ids(messages) == native()
     assert "".join(heard.text.split()) == "Letmesee.3"
-
-
-def test_what_was_recorded_answers_the_same() -> None:
-    call = {"name": "math.add", "arguments": ARGUMENTS, "id": "x"}
-    used = {"input_tokens": 9, "output_tokens": 1, "cost_usd": 0.5}
-    script: list[Any] = [
-        {"raise": "RateLimited", "message": "slow down", "retry_after": 7},
-        {"text": "Let me see.", "reasoning": "hm", "calls": [call], "usage": used},
-        {"text": "3", "finish": "length"},
-    ]
-    recorder = Recorder(ScriptedModel(script))
-
-    def play(model: Model) -> list[Message]:
-        with pytest.raises(RateLimited) as told:
-            asyncio.run(converse(model))
-        assert (told.value.message, told.value.retry_after) == ("slow down", 7)
-        return asyncio.run(converse(model))
-
-    first = play(recorder)
-    again = Recorder(ScriptedModel(recorder.script))
-
-    assert play(again) == first
-    assert again.script == recorder.script
-    assert len(recorder.requests) == 3

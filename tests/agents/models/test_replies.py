@@ -40,7 +40,7 @@ def test_arguments_are_read_and_kept_as_they_were_said(arguments: str, kept: str
         (SentCall("x", "math.add", '{"a": NaN, "b": 1}'), "NaN is not a JSON number"),
         (SentCall("x", "math.add", '{"a":' * 10_000), "cannot be read"),
         (SentCall("x", "math.add", '{"a": 1, "b": ' + "1" * 1_000_000), "characters"),
-        (SentCall("x", "math.add", '{"a": 1, "context_variables": {}, "b": 2}'), "there is no"),
+        (SentCall("x", "math.add", '{"a": 1, "context_variables": {}, "b": 2}'), "has no"),
     ],
 )
 def test_what_cannot_be_made_is_worded_with_a_right_example(call: SentCall, reason: str) -> None:
