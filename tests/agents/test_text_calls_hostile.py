@@ -9,11 +9,14 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema_rs import ValidationError
 
+from flowengine.agents.text_calls import arguments
 from flowengine.agents.text_calls.marked_form import marked
 from flowengine.agents.text_calls.reading import MAX_CALLS, MAX_FAULTS, read_reply
-from flowengine.agents.text_calls.records import Ended
+from flowengine.agents.text_calls.records import Ended, ToolOffer
 from flowengine.agents.text_calls.unread import unread_call
+from flowengine.validation import Validator
 from tests.agents.add import ADD
 from tests.sliced_examples import sliced
 
@@ -82,6 +85,24 @@ def test_a_reply_with_too_many_calls_or_faults_is_not_read_any_further() -> None
     assert len(many.calls) == MAX_CALLS
     assert "were not made" in many.faults[0].message
     assert (len(faults.calls), len(faults.faults)) == (0, MAX_FAULTS)
+
+
+def test_an_example_of_a_call_is_found_among_few_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that lists thousands of values, of which none is valid, stops nothing."""
+    tried: list[object] = []
+    misfits = arguments._misfits
+
+    def counted(validator: Validator, name: str, value: object) -> list[ValidationError]:
+        tried.append(value)
+        return misfits(validator, name, value)
+
+    monkeypatch.setattr(arguments, "_misfits", counted)
+    choices = {"enum": [f"value {number}" for number in range(5000)], "type": "integer"}
+    tool = ToolOffer("t", "", {"properties": {"a": choices}, "required": ["a"]})
+
+    arguments.example_arguments(tool)
+
+    assert len(tried) <= 20
 
 
 def pieces() -> list[str]:

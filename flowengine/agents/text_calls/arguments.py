@@ -7,6 +7,7 @@ that fits it stays unchanged, any other is read as JSON.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ _LONGEST_FAULT = 2_000
 """Maximum characters about wrong arguments, whose names can be long."""
 _OPENED = 2
 """Maximum levels of JSON text inside JSON text that are parsed."""
+_MOST_CHOICES = 10
+"""Maximum number of valid values from the errors about one example. A schema can list thousands."""
 _NULLS = ("null", "None")
 _OF_ANY_TYPE: tuple[Any, ...] = ("", 0, True, None, [], {})
 
@@ -229,7 +232,8 @@ def _example(tool: ToolOffer, name: str, place: int) -> Any:
             return value
         if all(error.kind.name != "type" for error in errors):
             of_type.append(value)
-        values += [choice for choice in _choices(errors) if choice not in values]
+        choices = islice(_choices(errors), _MOST_CHOICES)
+        values += [choice for choice in choices if choice not in values]
     return next(iter(of_type), None)
 
 

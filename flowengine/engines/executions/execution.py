@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 RESULTS = frozenset({"succeeded", "failed", "lost", "asked", "measured", "used"})
 """Types of events about attempts."""
 RESULT_KEYS = ["type", "at", "unit", "attempt", "value"]
-SMALLEST_TAIL = 65_536
+SMALLEST_TAIL = 32_768
 """Bytes of events below which no snapshot is taken. Replaying them takes a few milliseconds."""
 BYTES_PER_ID = 64
 """Bytes counted for each number that the kernel assigned. A single event may begin ten thousand
