@@ -347,9 +347,15 @@ def name_of(environment: str | Spec) -> str:
     return str(environment.get("resource_key") or environment.get("kind", ""))
 
 
+def tool_options(function: Any) -> Mapping[str, Any] | None:
+    """Return the options that `@tool` gave a function, or None if it is not decorated."""
+    options: Mapping[str, Any] | None = getattr(function, "__flowengine_tool__", None)
+    return options
+
+
 def tool_option(function: Any, name: str) -> Any:
     """Return an option of a function, set by `@tool` or by an attribute."""
-    options = getattr(function, "__flowengine_tool__", None)
+    options = tool_options(function)
     return getattr(function, name, None) if options is None else options.get(name)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flowengine import registry
-from flowengine.agents.agent_tools import AgentWithTools, name_of
+from flowengine.agents.agent_tools import AgentWithTools, name_of, tool_options
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk import Plain
 from flowengine.sdk.literal_text import literal_text
@@ -116,7 +116,7 @@ def _own(function: Any) -> dict[str, dict[str, Any]]:
 
 def _resources(function: Any) -> Mapping[str, Any]:
     """Return the value of `@tool(resources={…})`."""
-    return getattr(function, "__flowengine_tool__", {}).get("resources") or {}
+    return (tool_options(function) or {}).get("resources") or {}
 
 
 def _opens(kind: str, hint: Any) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
-from flowengine.agents.agent_tools import AgentAsTool
+from flowengine.agents.agent_tools import AgentAsTool, tool_options
 from flowengine.argument_checks import check_keywords
 from flowengine.sdk import Effect, ToolError
 from flowengine.sdk.python_functions.docstrings import parse
@@ -139,7 +139,7 @@ class FunctionTool(Tool):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.execute = function
-        given = _marks(function).items()
+        given = (tool_options(function) or {}).items()
         vars(self).update({name: value for name, value in given if value is not None})
 
 
@@ -222,7 +222,7 @@ def define(source: Any) -> ToolDefinition:
         ask = tool(name=source.name, description=described)(_asking(source))
         return replace(define(ask), source=source)
     if callable(source) and not isinstance(source, type) and not hasattr(source, "execute"):
-        name = _marks(source).get("name")
+        name = (tool_options(source) or {}).get("name")
         name = name_of(source) if name is None else name
         return _defined(source, FunctionTool(source), lambda: FunctionTool(source), source, name)
     kind = source if isinstance(source, type) else type(source)
@@ -286,11 +286,6 @@ def _copier(source: Any) -> Callable[[], Any]:
             hint="register the class, and open what is live in 'init'",
         ) from None
     return lambda: copy.deepcopy(pristine)
-
-
-def _marks(function: Any) -> dict[str, Any]:
-    """Return the options that `@tool` gave a function."""
-    return getattr(function, "__flowengine_tool__", {})
 
 
 def _options_of(source: Any) -> Tool:

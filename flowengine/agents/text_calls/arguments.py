@@ -7,6 +7,7 @@ that fits it stays unchanged, any other is read as JSON.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from json import dumps
 from typing import TYPE_CHECKING, Any
@@ -118,18 +119,29 @@ def _fitting(arguments: dict[str, Any], tool: ToolOffer, repairs: list[str]) -> 
     _check_plain(values)
     try:
         validator = _validator_of(tool)
-        if untyped or validator.misfits(values):
-            values = {
-                name: _typed(value, name, validator, repairs, is_typed=name not in untyped)
-                for name, value in values.items()
-            }
-            _check_plain(values)
-        for name, value in values.items():
-            check_numbers(value, f"'{name}'")
-        fitting: dict[str, Any] = validator.check(values, "they")
+        if not untyped:
+            with suppress(InputError):
+                return _checked(values, validator)
+        values = {
+            name: _typed(value, name, validator, repairs, is_typed=name not in untyped)
+            for name, value in values.items()
+        }
+        _check_plain(values)
+        return _checked(values, validator)
     except InputError as error:
         fault = error.message.removeprefix("they").lstrip(": ")
         raise Misfit(fault[:_LONGEST_FAULT].rstrip(".")) from None
+
+
+def _checked(values: dict[str, Any], validator: Validator) -> dict[str, Any]:
+    """Return arguments that fit, with 2.0 as 2 where an integer is declared.
+
+    Raises:
+        InputError: They do not fit.
+    """
+    for name, value in values.items():
+        check_numbers(value, f"'{name}'")
+    fitting: dict[str, Any] = validator.check(values, "they")
     return fitting
 
 

@@ -15,9 +15,16 @@ from flowengine.engines.results import Update
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Protocol
 
     from flowengine.engines.executions.execution import Execution, Told
+
+    class Tell(Protocol):
+        """Receives updates for subscribers."""
+
+        def __call__(self, *updates: Update) -> None:
+            """Receive them in order."""
+
 
 Notice: TypeAlias = Consult | Preview | Send | ReleaseRegion | Notify
 """Commands without an outcome that the kernel waits for, or whose outcome is a separate event."""
@@ -26,8 +33,8 @@ Notice: TypeAlias = Consult | Preview | Send | ReleaseRegion | Notify
 class Carrier(ABC):
     """Carries out the commands of executions, after their events are recorded."""
 
-    on_update: Callable[..., None]
-    """Receives updates for subscribers, one or several. Only drivers with subscribers have it."""
+    on_update: Tell
+    """Receives updates for subscribers. Only drivers with subscribers have it."""
 
     @abstractmethod
     def begin_attempt(self, execution: Execution, run: Run) -> bool:
@@ -65,7 +72,7 @@ class Carrier(ABC):
                 self.tell(execution, command)
 
 
-def report(tell: Callable[..., None], execution: Execution, news: Told) -> None:
+def report(tell: Tell, execution: Execution, news: Told) -> None:
     """Report events that are recorded, the steps that they concern, and the waits."""
     id = execution.id
     updates = [

@@ -37,6 +37,7 @@ from flowengine.execution_environment.resources.opening import (
 )
 from flowengine.execution_environment.resources.showing import window_of
 from flowengine.sdk.background import background
+from flowengine.sdk.coroutines import lasting
 from flowengine.sdk.environments import Capabilities
 from flowengine.sdk.errors import EnvironmentClosed, EnvironmentStartFailed, StepError
 
@@ -86,8 +87,7 @@ class OpeningTasks:
 
     def announce(self, instance: Instance) -> Future[None]:
         """Return a future that is done when it is open, without a hold. Called under the lock."""
-        future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()
+        future = lasting()
         if instance.is_opening:
             instance.waiters.append(Waiter(future, None, holds=False))
         else:
