@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 FILES = ("file", "files")
 """Kinds of fields: for one file, and for several."""
-FORMAT = "file"
-"""`format` of the schema of a file."""
 _SENT = ".file"
 """End of the name of a field in which a browser sends files."""
 _FILE = {"path", "name", "size", "sha256"}
@@ -43,15 +41,6 @@ def files_in(value: Any) -> list[dict[str, Any]]:
         elif isinstance(part, list):
             parts += part
     return list(files.values())
-
-
-def is_file(schema: Any) -> bool:
-    """Return whether values of a schema are files: by its format, or by the parts of a file."""
-    if not isinstance(schema, Mapping):
-        return False
-    properties = schema.get("properties")
-    parts = properties.keys() if isinstance(properties, Mapping) else ()
-    return schema.get("format") == FORMAT or {"name", "sha256"} <= {*parts}
 
 
 def kept_files(call: ApiCall, files: Sequence[SentFile]) -> dict[str, str]:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from flowengine.errors import InputError
-from flowengine.server.executions import check_keyed_data
+from flowengine.server.executions import keyed_data
 from flowengine.server.host_secrets import host_secret
 from flowengine.server.problems import RequestRefused
+from flowengine.server.sent_values import no_uploads
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
@@ -62,7 +63,7 @@ def receive(delivery: Delivery) -> Any:
         return {"challenge": data.get("challenge")}
     key = _at(data, hook.key)
     engine = delivery.engine.acting_as(f"hook:{hook.name}", via="hook")
-    check_keyed_data(engine, hook.signal, key, data)
+    data = keyed_data(engine, no_uploads, hook.signal, key, data)
     message = id or str(data.get("event_id") or data.get("id") or "") or _digest(delivery.body)
     sent = engine.signal(hook.signal, data, key=key, id=f"{hook.name} {message}", resume=False)
     return {"execution": sent.execution, "id": sent.id, "first": sent.first, "began": sent.began}
