@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from flowengine.sdk import EnvironmentUnavailable, Refused, StepError, printable
 from flowengine.sdk.confined_files import Below
-from flowengine.sdk.engine_files import configuration_near
+from flowengine.sdk.engine_files import configuration_near, is_own_path, own_folder_above
 from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.sandboxes.docker_host import DEFAULT_HOST, host
 from flowengine_envs.sandboxes.hidden_stores import is_store, stores
@@ -57,6 +57,8 @@ def check(folder: Path, state: Path | None = None, guarded: Iterable[Path] = ())
             reason = reason or f"it contains the state of the engine ({own})"
     if (configuration := configuration_near(real)) is not None:
         reason = reason or f"it contains the configuration of the engine ({configuration})"
+    if is_own_path(str(real)):
+        reason = reason or "it belongs to the engine"
     if reason is not None:
         raise Refused(f"{shown} is not mounted into a sandbox: {reason}")
     return real
@@ -211,6 +213,7 @@ def named_folder(spec: Spec, path: str) -> Path:
 
     Raises:
         EnvironmentUnavailable: It does not exist, or a link in its path leads elsewhere.
+        Refused: It belongs to the engine.
     """
     words = os.path.normpath(path)
     named = os.path.normpath(os.path.join(spec.folder, words))
@@ -226,6 +229,8 @@ def named_folder(spec: Spec, path: str) -> Path:
             real = Path(Below(base, "name the path that it leads to").folder("/".join(parts)))
         except StepError as error:
             raise EnvironmentUnavailable(f"{spec}: {error.message}") from None
+    if (own := own_folder_above(real)) is not None:
+        raise Refused(f"{spec}: {path} is in {own}, which belongs to the engine")
     home = Path(os.path.realpath(Path.home()))
     hidden = real.relative_to(home).parts[:1] if real.is_relative_to(home) else ()
     if hidden and hidden[0].startswith("."):
