@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cache
@@ -292,8 +291,8 @@ class Site:
         except RequestRefused as error:
             await self._application.note(request, None, error.status, error.message)
             return self._sign_in_page(_local(following), error)
-        records = self._application.records
-        secret = await on_thread(lambda: records.begin_session(principal.token, _now()))
+        identity = self._application.identity
+        secret = await on_thread(lambda: identity.begin_session(principal))
         await self._application.note(request, principal, 303, None)
         response = RedirectResponse(_local(following), 303)
         _set_session(response, request, secret)
@@ -487,7 +486,3 @@ def _next(request: Request) -> str:
 def _local(path: str) -> str:
     """Return a path of this server, or the first view."""
     return path if _LOCAL_PATH.fullmatch(path) else "/approvals"
-
-
-def _now() -> int:
-    return int(time.time() * 1000)

@@ -408,7 +408,10 @@ class Application:
                     name = request.path_params["sha256"]
                     return FileResponse(answer, filename=name, media_type=_FILE)
                 return _json(route.status, as_json(answer))
-            request_digest = hashlib.sha256(f"{request.url.path}\n".encode() + raw).digest()
+            # Another credential of the user may have other rights, so it is another request.
+            rights = repr((principal.access, principal.scope))
+            named = f"{request.url.path}\n{rights}\n".encode()
+            request_digest = hashlib.sha256(named + raw).digest()
             return await on_thread(lambda: self._once(route, call, key, request_digest))
 
     async def _upload(self, route: Route, request: Request, call: ApiCall) -> Response:

@@ -49,6 +49,8 @@ class Identity:
         self._settings = settings
         self._owner = owner
         self._local = local
+        self._local_session = f"{LOCAL} {hashlib.sha256(local.encode()).hexdigest()[:16]}"
+        """The credential of this user's sessions, which end when the token is replaced."""
         rules = None if settings.sign_in is None else settings.sign_in.oidc
         self._provider = None if rules is None else OidcProvider(rules)
         self.code_flow: CodeFlow | None = None
@@ -97,6 +99,11 @@ class Identity:
             PROXY, hmac.new(self._local.encode(), message, hashlib.sha256).hexdigest()
         )
 
+    def begin_session(self, principal: Principal) -> str:
+        """Begin a session of a user in a browser, and return its secret, for the cookie."""
+        token = self._local_session if principal.token == LOCAL else principal.token
+        return self._records.begin_session(token, int(time.time() * 1000))
+
     def of_session(self, secret: str) -> tuple[Principal, SignedInSession] | None:
         """Return the user of a browser's session, unless it or its token has ended.
 
@@ -107,7 +114,7 @@ class Identity:
         session = self._records.find_session(secret, now)
         if session is None:
             return None
-        if session.token == LOCAL:
+        if session.token == self._local_session:
             return self.local(), session
         if session.token == OIDC:
             user = self._records.find_signed_in(secret)

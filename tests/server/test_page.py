@@ -16,6 +16,7 @@ from flowengine.journal.ports.history import HistoryPort
 from flowengine.page.approval_views import closed_as
 from flowengine.page.readable import as_text, beginning, duration
 from flowengine.page.site import PAGES, PageRoute
+from flowengine.server.identity import Identity
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES
 
@@ -211,6 +212,14 @@ def test_a_session_ends_with_its_token(api: Api, ben: Browser) -> None:
     assert ben("GET", "/approvals").status_code == 303
     stored = "".join(map(str, api.records._read("SELECT * FROM sessions")))
     assert ben.cookie.partition("=")[2] not in stored
+
+
+def test_a_session_ends_with_the_token_of_the_user_who_runs_the_server(api: Api) -> None:
+    identity = api.application.identity
+    secret = identity.begin_session(identity.local())
+    replaced = Identity(api.records, api.engine.settings, OWNER, "fe_other")
+    assert identity.of_session(secret) is not None
+    assert replaced.of_session(secret) is None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.method} {page.path}")
