@@ -46,7 +46,7 @@ class Signed(NamedTuple):
     signatures: list[bytes]
     """One of them must be right. More than one while a secret is replaced."""
     id: str
-    """Id of the delivery. Empty: it has none in its headers."""
+    """Id of the delivery. Empty: it is in the body."""
     at: str | None = None
     """When it was signed, in seconds since 1970. None: the scheme has no time."""
 
@@ -70,7 +70,7 @@ def receive(delivery: Delivery) -> Any:
 
 
 def verified(hook: HookEntry | None, headers: Mapping[str, str], body: bytes, now: float) -> str:
-    """Check the signature of a delivery, and return the delivery's id, if its headers have one.
+    """Check the signature of a delivery, and return the delivery's id, unless it is in the body.
 
     Args:
         hook: The hook. None: there is none of this name, which is refused in the same way.
@@ -121,9 +121,9 @@ def _standard(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
 
 
 def _github(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
-    """GitHub: `X-Hub-Signature-256: sha256=HEX`."""
+    """GitHub: `X-Hub-Signature-256: sha256=HEX`. The id in `X-GitHub-Delivery` is not signed."""
     signature = bytes.fromhex(headers["x-hub-signature-256"].removeprefix("sha256="))
-    return Signed(body, [signature], headers.get("x-github-delivery", ""))
+    return Signed(body, [signature], _digest(body))
 
 
 def _stripe(headers: Mapping[str, str], body: bytes, header: str) -> Signed:

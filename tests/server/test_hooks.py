@@ -148,6 +148,22 @@ def test_a_delivery_starts_an_execution_once(hooked: Api, name: str, scheme: str
     assert info["started_by"] == f"hook:{name}"
 
 
+def test_a_delivery_is_not_carried_out_again_under_another_id(
+    hooked: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Headers that are not signed can be anybody's."""
+    monkeypatch.setenv("NOT_SET_ANYWHERE", "secret")
+    body = b'{"a": "A17", "id": 1}'
+    signature = hmac.new(b"secret", body, hashlib.sha256).hexdigest()
+    headers = {"x-hub-signature-256": f"sha256={signature}"}
+    answers = [
+        deliver(hooked, "lost", {**headers, "x-github-delivery": id}, 202, body)
+        for id in ("one", "two", "")
+    ]
+
+    assert [answer["first"] for answer in answers] == [True, False, False]
+
+
 def test_what_is_not_signed_is_refused_in_one_way_and_slowed_down(hooked: Api) -> None:
     old = signed("standard", at=time.time() - 1000)
     problems = [
