@@ -320,10 +320,8 @@ class Application:
         """Return the answer to a delivery of another service.
 
         Raises:
-            RequestRefused: Its signature is not valid, or its address has failed too often.
+            RequestRefused: Its signature is not valid.
         """
-        address = address_of(request)
-        self.identity.check_address(address)
         headers = {name.lower(): value for name, value in request.headers.items()}
         body = await request.body()
         delivery = Delivery(self._engine, request.path_params["name"], headers, body)
@@ -332,7 +330,7 @@ class Application:
                 reply = await on_thread(lambda: route.answer(delivery))
         except RequestRefused as error:
             if error.status == 401:
-                self.identity.note_failure(address)
+                self.identity.note_failure(address_of(request))
             raise
         return _json(route.status, as_json(reply))
 

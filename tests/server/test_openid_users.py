@@ -197,10 +197,11 @@ def test_a_token_of_the_provider_does_not_sign_in_on_the_page(api: Api) -> None:
     assert api.records.audited(None, 1)[0]["status"] == 401
 
 
-def test_guesses_slow_an_address_down(api: Api) -> None:
+def test_guesses_slow_an_address_down_but_no_valid_credential(api: Api) -> None:
     for _ in range(FAILURES):
         api("GET", "/v1/me", token=token("foreign", kid="one"), code=401)
-    api("GET", "/v1/me", token=token(), code=429)
+    api("GET", "/v1/me", token=token("foreign", kid="one"), code=429)
+    api("GET", "/v1/me", token=token(), code=200)
 
 
 def test_the_owner_of_the_server_has_no_rights_through_the_provider(api: Api) -> None:
