@@ -33,9 +33,13 @@ def list_approvals(call: ApiCall) -> Any:
             after=after,
         )
 
-    page = visible_page(
-        read, lambda wait: call.may(Right.SEE, wait["flow"]), query.limit, query.after
-    )
+    def is_shown(wait: Any) -> bool:
+        decides = query.assignee != "me" or wait["status"] != "pending"
+        return call.may(Right.SEE, wait["flow"]) and (
+            decides or call.may(Right.DECIDE, wait["flow"])
+        )
+
+    page = visible_page(read, is_shown, query.limit, query.after)
     return {**page, "items": [shown_wait(call, wait) for wait in page["items"]]}
 
 
