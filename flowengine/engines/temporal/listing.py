@@ -46,6 +46,7 @@ from flowengine.kernel.notation.ids import wait_id
 
 _SOME = 20
 """Number of ids to read when looking up a prefix."""
+_WITH_WAITS = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
 _MOST = 500
 """Executions to read at once for a page of a list."""
 _FIRST_SPAN = timedelta(hours=1)
@@ -148,8 +149,7 @@ class Listing:
             raise unsupported("lists of closed waits of several executions")
         kinds = filter.kinds or [""]
         listed = ", ".join(f"'{OPEN}{kind and ':'}{kind}'" for kind in kinds)
-        condition = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
-        condition += f" AND {WAITS.name} IN ({listed})"
+        condition = f"{_WITH_WAITS} AND {WAITS.name} IN ({listed})"
         if filter.flow is not None:
             condition += f" AND {FLOW.name} = {_quoted(filter.flow)}"
         place = (0, "") if after is None else _read_wait_end(after)
@@ -166,6 +166,9 @@ class Listing:
 
     async def found_waits(self, beginning: str) -> list[tuple[str, str]]:
         """Return the waits whose ids have a prefix, each with its execution.
+
+        Open waits, and the newest of the others. The cost grows with the number of executions with
+        open waits if it is none of an execution's newest waits.
 
         Raises:
             UsageError: The prefix is too short.
@@ -189,7 +192,16 @@ class Listing:
             }
             if values:
                 return sorted(values)
-        return []
+        # The attribute has room for some ids, while an execution can have any number of waits.
+        condition = f"{_WITH_WAITS} AND {WAITS.name} = '{OPEN}'"
+        return sorted(
+            [
+                (wait.id, row.id)
+                async for row in self._rows(condition)
+                async for wait in self._open_waits(row)
+                if wait.id.startswith(beginning)
+            ]
+        )
 
     # -- internals
 
