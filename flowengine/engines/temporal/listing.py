@@ -30,7 +30,7 @@ from flowengine.engines.temporal.attributes import (
 from flowengine.engines.temporal.connection import PATIENCE, TemporalConnection
 from flowengine.engines.temporal.requests import MOVED, WORKFLOW, new_execution
 from flowengine.engines.temporal.support import unsupported
-from flowengine.errors import UsageError
+from flowengine.errors import StoreError, UsageError
 from flowengine.journal.filters import fits_execution, fits_wait, page_end, read_page_end, turn_of
 from flowengine.journal.records import (
     ENDED,
@@ -217,10 +217,16 @@ class Listing:
                 return None  # pruned
             if newest.run_id != row.run_id:
                 return None
-        return await record_of(row)
+        try:
+            return await record_of(row)
+        except StoreError:
+            return None if is_moved(row) else _unreadable(row)
 
     async def _open_waits(self, row: WorkflowExecution) -> AsyncIterator[ListedWait]:
-        memo = await row.memo()
+        try:
+            memo = await row.memo()
+        except StoreError:  # it is in the list of executions, and the others' waits must be listed
+            return
         records = memo.get(OPEN_WAITS, []) if NEW in memo else []
         if records is None:
             request = {"method": "open_waits", "arguments": []}
@@ -272,6 +278,38 @@ async def record_of(row: WorkflowExecution) -> ExecutionRecord | None:
         changed,
         due,
         changed if status in ENDED else None,
+        None,
+        None,
+    )
+
+
+def _unreadable(row: WorkflowExecution) -> ExecutionRecord:
+    """Return the entry of a workflow whose data this process cannot read, by its attributes.
+
+    The key of its payloads may be gone, or its object. It must not hide the other executions.
+    """
+    attributes = row.typed_search_attributes
+    status = attributes.get(STATUS, "running")
+    closed = None if row.close_time is None else _milliseconds(row.close_time)
+    if closed is not None and status not in ENDED:
+        status = "failed"  # ended in Temporal
+    created = _milliseconds(attributes.get(CREATED, row.start_time))
+    changed = created if closed is None else closed
+    flow = attributes.get(FLOW, "")
+    return ExecutionRecord(
+        row.id,
+        flow,
+        None,
+        "",
+        created,
+        {},
+        "",
+        None,
+        None,
+        status,
+        changed,
+        None,
+        closed,
         None,
         None,
     )
