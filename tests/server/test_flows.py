@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Client, FlowFileError, NotAllowed
+from flowengine.server import flow_checks
 from tests.server.api import LOCAL, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_client import URL
@@ -59,6 +61,36 @@ def test_a_text_is_checked_with_places(api: Api) -> None:
         assert api("POST", "/v1/flows/check", {"text": text}, code=200)["errors"]
     with Client(URL, LOCAL, transport=Transport(api)) as client:
         assert client.check(bad)["errors"][0]["code"] == error["code"]
+
+
+def nested(depth: int) -> str:
+    """Return a flow whose default takes 2 ** depth steps to validate."""
+    both = ", ".join(["{{$ref: '#/$defs/a{}'}}"] * 2)
+    pairs = "".join(
+        f"        a{at}: {{allOf: [{both.format(at + 1, at + 1)}]}}\n" for at in range(depth)
+    )
+    return (
+        "flowengine: 1\nid: nested\ninputs:\n  a:\n    default: 1\n    $ref: '#/$defs/a0'\n"
+        f"    $defs:\n{pairs}        a{depth}: {{type: integer}}\nsteps: [{{id: s, output: 1}}]\n"
+    )
+
+
+def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow_checks, "SECONDS", 4)
+    vera, ben = api.token("user:vera"), api.token("user:ben")
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(
+            api, "POST", "/v1/flows/check", {"text": nested(60)}, token=vera, code=422
+        )
+        while not flow_checks._users:
+            assert not slow.done()
+        api("POST", "/v1/flows/check", {"text": GREET}, token=vera, code=429)
+        assert api("POST", "/v1/flows/check", {"text": GREET}, token=ben, code=200)["flow"]
+        assert "cannot be checked in" in slow.result()["detail"]
+    few = api("POST", "/v1/flows/check", {"text": nested(3)}, token=vera, code=200)
+    assert few["flow"] == "nested", few
 
 
 @pytest.mark.parametrize(
