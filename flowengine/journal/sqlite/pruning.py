@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from flowengine.journal.artifacts import ArtifactFolder
 from flowengine.journal.lease_holders import this_process
@@ -15,6 +17,7 @@ from flowengine.kept_files import HELD_SECONDS
 
 _BATCH = 200
 """Executions removed in one transaction."""
+_LONGEST_PAUSE = 0.2
 _NUMBERS = 10_000
 """Numbers of events checked in one transaction."""
 
@@ -46,11 +49,24 @@ def prune(
     return Pruned(executions, files, size)
 
 
+@contextmanager
+def _in_turn(database: StoreDatabase) -> Iterator[sqlite3.Connection]:
+    """Open a transaction, after which other processes have as much time to write.
+
+    SQLite has no queue: those that wait for the lock look for it from time to time, and one that
+    takes it again at once keeps them out.
+    """
+    with database.writing() as connection:
+        began = time.monotonic()
+        yield connection
+    time.sleep(min(time.monotonic() - began, _LONGEST_PAUSE))
+
+
 def _prune_status(database: StoreDatabase, before: int, status: str) -> int:
     """Remove the executions with a status and return their number."""
     removed = last = 0
     while True:
-        with database.writing() as connection:
+        with _in_turn(database) as connection:
             batch = connection.execute(queries.PRUNABLE, (status, before, last, _BATCH)).fetchall()
             for number, _ in batch:
                 for statement in queries.PRUNE:
@@ -67,7 +83,7 @@ def _prune_numbers(database: StoreDatabase) -> None:
         (last,) = connection.execute(queries.LAST_NUMBER).fetchone()
     for after in range(0, last, _NUMBERS):
         limits = {"after": after, "until": after + _NUMBERS, "last": last}
-        with database.writing() as connection:
+        with _in_turn(database) as connection:
             connection.execute(queries.OBSOLETE_NUMBERS, limits)
 
 
@@ -80,7 +96,7 @@ def _sweep(database: StoreDatabase, artifacts: ArtifactFolder) -> tuple[int, int
 
     sizes: list[int] = []
     for shelf in artifacts.shelves():
-        with database.writing():
+        with _in_turn(database):
             sizes += artifacts.sweep(shelf, is_referred)
     artifacts.remove_abandoned()
     return len(sizes), sum(sizes)
