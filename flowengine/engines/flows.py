@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from flowengine.flow.source.diagnostics import Diagnostic
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
+_FILE_TOOLS = frozenset({"read_file", "write_file", "edit_file", "glob", "search_files"})
+"""Tools of `std` that work in the working directory unless they have an environment of files."""
 _AT_LAST = " (if no sandbox starts)"
 
 
@@ -84,6 +86,24 @@ class LoadedFlow(NamedTuple):
         for step in self.compiled["steps"]:
             names |= environment_uses.servers_on_host(environment_uses.of_step(step))
         return names
+
+    @property
+    def host_files(self) -> dict[str, list[str | None]]:
+        """Return the steps that use files of this host without a sandbox → their paths.
+
+        An environment names its path, or an expression determines it (None). Built-in file tools
+        without an environment use the working directory (`.`).
+        """
+        from flowengine.kernel.graph import environment_uses
+
+        steps: dict[str, list[str | None]] = {}
+        for step in self.compiled["steps"]:
+            paths = environment_uses.host_paths(environment_uses.of_step(step))
+            if step.get("kind") == "std" and step["task"]["tool"] in _FILE_TOOLS:
+                paths += [] if step.get("environments") else ["."]
+            if paths:
+                steps.setdefault(step["id"], []).extend(paths)
+        return steps
 
     @property
     def reducers(self) -> list[str]:

@@ -156,6 +156,58 @@ def test_only_what_the_host_allows_is_deployed(api: Api, tmp_path: Path) -> None
         loose.close()
 
 
+FILES = """
+flowengine: 1
+id: files
+inputs: {place: {type: string, default: /etc}}
+environments:
+  own: {kind: files}
+  place: ENVIRONMENT
+steps: [STEP]
+"""
+WRITE = "{id: a, call: std.write_file, with: {path: .bashrc, text: x}}"
+OWN = "{id: a, call: std.write_file, environments: {files: own}, with: {path: a, text: x}}"
+IN_PLACE = OWN.replace("own", "place")
+QUERY = "{id: a, run: select 1, in: place}"
+
+
+@pytest.mark.parametrize(
+    ("environment", "step", "uses"),
+    [
+        ("{kind: files}", WRITE, "uses '.'"),
+        ("{kind: files, config: {path: /root}}", IN_PLACE, "uses '/root'"),
+        ("{kind: files, config: {path: sub}}", IN_PLACE, "uses 'sub'"),
+        ("{kind: files, config: {path: FOLDER/../x}}", IN_PLACE, "/../x'"),
+        ("{kind: files, config: {path: FOLDER/link}}", IN_PLACE, "/link'"),
+        ("{kind: files, config: {path: '${{ inputs.place }}'}}", IN_PLACE, "an expression"),
+        ("{kind: sqlite, config: {path: /srv/x.db}}", QUERY, "uses '/srv/x.db'"),
+        ("{kind: bash, provider: docker, config: {image: {build: /srv}}}", QUERY, "uses '/srv'"),
+        ("{kind: files}", OWN, ""),
+        ("{kind: files, config: {path: FOLDER/in}}", IN_PLACE, ""),
+        ("{kind: sqlite, config: {path: ':memory:'}}", QUERY, ""),
+        ("{kind: sqlite, config: {path: FOLDER/x.db}}", QUERY, ""),
+    ],
+)
+def test_only_files_that_the_host_allows_are_deployed(
+    api: Api, tmp_path: Path, environment: str, step: str, uses: str
+) -> None:
+    folder = tmp_path / "allowed"
+    folder.mkdir()
+    (folder / "link").symlink_to("/etc")
+    text = FILES.replace("ENVIRONMENT", environment).replace("STEP", step)
+    body = {"text": text.replace("FOLDER", str(folder))}
+    strict = settings(api, tmp_path, f"deploys: {{folders: [{folder}]}}")
+    try:
+        answer = strict("POST", "/v1/flows", body, token=strict.token("user:ada"))
+        if uses:
+            assert uses in answer["detail"], answer
+            assert (answer["status"], strict("GET", "/v1/flows")["items"]) == (403, [])
+        else:
+            assert answer["flow"] == "files", answer
+    finally:
+        strict.close()
+
+
 def test_clients_deploy_and_operate_schedules(api: Api, tmp_path: Path) -> None:
     server = settings(api, tmp_path, "deploys: {}")
     path = tmp_path / "greet.yaml"
