@@ -31,6 +31,8 @@ _SHARED = ("home", "root", "run", "var")
 """Directories that are not mounted as a whole."""
 _MEMORY = Path("/dev/shm")
 """Like `/tmp`: a user may mount a directory created in it."""
+_MOST_LINKS = 40
+"""Maximum links in a path, as for the kernel."""
 _DOCKER = Path("/var/lib/docker")
 
 
@@ -205,7 +207,7 @@ def named_folder(spec: Spec, path: str) -> Path:
 
     Sandboxes that can write in the working directory can create links there. Links below it are
     therefore followed only to targets below it, and never into a hidden directory of the home
-    directory.
+    directory. In an absolute path, only links in directories that no sandbox may see are followed.
 
     Args:
         spec: The spec that names it.
@@ -220,7 +222,7 @@ def named_folder(spec: Spec, path: str) -> Path:
     if not os.path.isdir(named):
         raise EnvironmentUnavailable(f"{spec}: there is no directory {path}")
     if os.path.isabs(words):
-        real = Path(os.path.realpath(words))
+        real = _without_links(spec, Path(words))
     else:
         base, parts = spec.folder, words.split("/")
         while parts and parts[0] == "..":
@@ -241,6 +243,35 @@ def named_folder(spec: Spec, path: str) -> Path:
                 f"{spec}: {path} leads to {real}, in a hidden directory of the home directory; "
                 "name its path if it is meant"
             )
+    return real
+
+
+def _without_links(spec: Spec, path: Path) -> Path:
+    """Return an absolute path without links.
+
+    Raises:
+        EnvironmentUnavailable: A program in a sandbox may have made one of the links.
+    """
+    real, rest, links = Path("/"), [*path.parts[:0:-1]], 0
+    while rest:
+        part = rest.pop()
+        if part == "..":
+            real = real.parent
+            continue
+        entry = real / part
+        if not entry.is_symlink():
+            real = entry
+            continue
+        links += 1
+        if _danger(real, None) is None or links > _MOST_LINKS:
+            raise EnvironmentUnavailable(
+                f"{spec}: {path} leads through the link {entry}, which a program in a sandbox may "
+                "have made; name the path that it leads to"
+            )
+        target = Path(os.readlink(entry))
+        if target.is_absolute():
+            real = Path("/")
+        rest += [part for part in target.parts[::-1] if part != "/"]
     return real
 
 
