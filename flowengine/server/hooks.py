@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from flowengine.errors import InputError
+from flowengine.server.acts import recorded
 from flowengine.server.executions import keyed_data
 from flowengine.server.host_secrets import host_secret
 from flowengine.server.problems import RequestRefused
@@ -21,6 +22,7 @@ from flowengine.server.sent_values import no_uploads
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.hook_rules import HookEntry
+    from flowengine.server.records import ServerRecords
 
 TOLERANCE = 300
 """Seconds that the time in a signature may differ from ours."""
@@ -36,6 +38,9 @@ class Delivery(NamedTuple):
     """By name in lower case."""
     body: bytes
     """As it was sent: that is what is signed."""
+    records: ServerRecords
+    address: str
+    """Of the sender."""
 
 
 class Signed(NamedTuple):
@@ -58,13 +63,27 @@ def receive(delivery: Delivery) -> Any:
     )
     id = verified(hook, delivery.headers, delivery.body, time.time())
     assert hook is not None
+    path, user = f"/v1/hooks/{hook.name}", f"hook:{hook.name}"
+    with recorded(delivery.records, "POST", path, user, None, delivery.address) as act:
+        act.status = 202
+        return _signal(delivery, hook, id)
+
+
+def _signal(delivery: Delivery, hook: HookEntry, id: str) -> dict[str, Any]:
+    """Send the signal of a signed delivery.
+
+    Args:
+        delivery: The delivery.
+        hook: Its hook.
+        id: Its id. Empty: it is in the body.
+    """
     data = _data(delivery)
     if hook.scheme == "slack" and data.get("type") == "url_verification":
         return {"challenge": data.get("challenge")}
     key = _at(data, hook.key)
     engine = delivery.engine.acting_as(f"hook:{hook.name}", via="hook")
-    data = keyed_data(engine, no_uploads, hook.signal, key, data)
     message = id or str(data.get("event_id") or data.get("id") or "") or _digest(delivery.body)
+    data = keyed_data(engine, no_uploads, hook.signal, key, data)
     sent = engine.signal(hook.signal, data, key=key, id=f"{hook.name} {message}", resume=False)
     return {"execution": sent.execution, "id": sent.id, "first": sent.first, "began": sent.began}
 

@@ -318,17 +318,10 @@ class _Client:
             return
         if (body := decision.answer_to(wait)) is None:
             raise InputError("the decision is none of the choices, or removes an argument")
-        path, status, why = f"{_APPROVALS}/{{approval}}/decision", 200, None
-        ids = {"approval": wait["id"]}
-        try:
+        path, ids = f"{_APPROVALS}/{{approval}}/decision", {"approval": wait["id"]}
+        named = path.format(**ids)
+        async with application.recorded(principal, VIA.upper(), named, self._address):
             await application.ask(principal, "POST", path, ids=ids, body=body, via=VIA)
-        except FlowEngineError as error:
-            status, why = status_of(error), error.message
-            raise
-        finally:
-            await application.note_act(
-                principal, VIA.upper(), path.format(**ids), status, self._address, why
-            )
 
 
 def _refusal(error: FlowEngineError) -> dict[str, Any]:

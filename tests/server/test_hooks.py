@@ -164,6 +164,16 @@ def test_a_delivery_is_not_carried_out_again_under_another_id(
     assert [answer["first"] for answer in answers] == [True, False, False]
 
 
+def test_a_delivery_is_on_record_before_it_takes_effect(hooked: Api) -> None:
+    hooked.records._write("ALTER TABLE audit RENAME TO lost", ())
+    deliver(hooked, "erp", signed("hmac"), 503)
+    assert hooked.engine.executions().items == []
+    hooked.records._write("ALTER TABLE lost RENAME TO audit", ())
+    deliver(hooked, "erp", signed("hmac"), 202)
+    [entry] = hooked.records.audited(None, 5)
+    assert (entry["user"], entry["path"], entry["status"]) == ("hook:erp", "/v1/hooks/erp", 202)
+
+
 def test_what_is_not_signed_is_refused_in_one_way_and_slowed_down(hooked: Api) -> None:
     old = signed("standard", at=time.time() - 1000)
     problems = [

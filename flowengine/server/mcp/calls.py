@@ -18,7 +18,7 @@ from flowengine.errors import FlowEngineError, InputError, NotAllowed
 from flowengine.server.calls import ApiCall
 from flowengine.server.mcp import tools
 from flowengine.server.mcp.questions import QuestionForm, decision_of, question_of
-from flowengine.server.problems import as_json, problem_of, status_of
+from flowengine.server.problems import as_json, problem_of
 from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import find_route
 from flowengine.server.settling import DECIDED, EXECUTION, open_questions, settled
@@ -352,16 +352,8 @@ class ToolCalls:
 
     async def _change(self, caller: Caller, path: str, change: Callable[[], Awaitable[Any]]) -> Any:
         """Make a change, and record it or its refusal."""
-        status, why = 200, None
-        try:
+        async with self._application.recorded(caller.principal, "MCP", path, caller.address):
             return await change()
-        except FlowEngineError as error:
-            status, why = status_of(error), error.message
-            raise
-        finally:
-            await self._application.note_act(
-                caller.principal, "MCP", path, status, caller.address, why
-            )
 
     def _result(self, caller: Caller, view: Mapping[str, Any], refused: str) -> dict[str, Any]:
         """Return the structured result for an execution."""
