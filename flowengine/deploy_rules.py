@@ -1,9 +1,10 @@
 """The flows that administrators of a server may deploy through it.
 
-    deploys: {modules: ["reports.*"], folders: [/srv/reports], host: false}
+    deploys: {modules: ["reports.*"], host: false}
 
-It is in the user's `settings.yaml`. Without it, a server takes no flows: a flow decides what the
-workers of the store do, with the secrets and environments of their machine.
+It is in the user's `settings.yaml`. `folders: [/srv/reports]` lists directories of the host.
+Without `deploys`, a server takes no flows: a flow decides what the workers of the store do, with
+the secrets and environments of their machine.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from flowengine.errors import UsageError
 from flowengine.named_tuples import NamedTuple
 
-_EXAMPLE = 'deploys: {modules: ["reports.*"], folders: [/srv/reports], host: false}'
+_EXAMPLE = 'deploys: {modules: ["reports.*"], host: false}'
 
 
 class DeployRules(NamedTuple):

@@ -486,10 +486,7 @@ class Application:
 
     def note_connection(self, address: str, status: int, why: str) -> None:
         """Record that the protocol refused a connection or a head, which has no path yet."""
-        now = _now()
-        noting = asyncio.ensure_future(
-            on_thread(lambda: self.records.audit(now, "", "", status, address=address, why=why))
-        )
+        noting = asyncio.ensure_future(self.note_act(None, "", "", status, address, why))
         self._noting.add(noting)
         noting.add_done_callback(self._noting.discard)
 

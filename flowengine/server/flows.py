@@ -81,7 +81,7 @@ def deploy(call: ApiCall) -> Any:
                 raise NotAllowed(
                     f"flow '{flow.id}' uses files of the host: step '{step}' uses {named}",
                     hint="use an environment without 'path', or allow its directory in the host's "
-                    "settings.yaml: deploys: {folders: [/srv/data]}",
+                    "settings.yaml, with `folders: [/srv/data]` in 'deploys'",
                 )
     return {**_flow_item(call, call.engine.deploy(flow)), "warnings": flow.warnings}
 
