@@ -154,7 +154,7 @@ def test_without_a_fitting_example_the_form_of_calls_is_shown() -> None:
     assert form.write([("easy", {"a": True})]) in instructions([impossible, easy], form)
 
 
-VALUES = st.sampled_from(["text", "x", 1, 2.5, True, None, [], {}])
+VALUES: st.SearchStrategy[Any] = st.sampled_from(["text", "x", 1, 2.5, True, None, [], {}])
 LEAVES: st.SearchStrategy[Schema] = st.one_of(
     st.just({}),
     st.sampled_from([{"type": name} for name in ("string", "boolean", "null", "array", "object")]),
@@ -191,8 +191,11 @@ def objects(properties: dict[str, Schema], is_closed: bool) -> Schema:
     return {**schema, "additionalProperties": False} if is_closed else schema
 
 
+SCHEMAS = st.recursive(LEAVES, deeper, max_leaves=6)
+
+
 @sliced(examples=100)
-@given(st.dictionaries(NAMES, st.recursive(LEAVES, deeper, max_leaves=6), max_size=3))
+@given(st.dictionaries(NAMES, SCHEMAS, max_size=3))
 def test_any_shown_example_is_a_call_that_is_made(properties: dict[str, Schema]) -> None:
     schema = required(**properties)
     form = marked("0badcafe")
