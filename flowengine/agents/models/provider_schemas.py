@@ -28,9 +28,10 @@ _ENFORCED = frozenset(
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 )
 """Keywords that providers enforce, besides those that contain schemas."""
-_FORMATS = frozenset(
-    {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
-)
+_FORMATS = {
+    name: name for name in ("date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
+} | {"date-time": "date-time", "iso-date-time": "date-time", "time": "time", "iso-time": "time"}
+"""Formats → those that providers enforce, which may be narrower."""
 _DESCRIBED = frozenset({"format", "minLength", "maxLength", "uniqueItems", "contentEncoding"})
 """Keywords that are not enforced. The description of the value mentions them instead."""
 _CONTAINING = frozenset({"properties", "$defs", "items", "anyOf", "oneOf"})
@@ -192,7 +193,7 @@ class _Strict:
         notes = []
         for key, part in schema.items():
             if key in _ENFORCED or (key == "format" and part in _FORMATS):
-                form[key] = part
+                form[key] = _FORMATS[part] if key == "format" else part
             elif key in _DESCRIBED:
                 notes.append(f"{key}: {dumps(part)}")
             elif key in _CONTAINING:

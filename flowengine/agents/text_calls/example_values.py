@@ -29,6 +29,8 @@ _BY_FORMAT: Mapping[str, str] = {
     "date": "2026-01-31",
     "date-time": "2026-01-31T09:30:00Z",
     "time": "09:30:00Z",
+    "iso-date-time": "2026-01-31T09:30:00",
+    "iso-time": "09:30:00",
     "duration": "PT15M",
     "email": "name@example.com",
     "idn-email": "name@example.com",
