@@ -8,12 +8,13 @@ contain only some keywords. Values are always checked against the original schem
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from json import dumps, loads
 from typing import Any, Literal, NamedTuple
 
 from flowengine.errors import InputError
+from flowengine.sdk.argument_schemas import described_arguments, required_arguments
 from flowengine.sdk.python_functions.schema_forms import each_part
 from flowengine.validation import shared
 
@@ -266,8 +267,7 @@ def arguments_form(schema: Schema) -> tuple[Schema, str]:
         return schema, ""
     rules = {key: part for key, part in schema.items() if key in _NOT_AT_THE_ROOT}
     form = {key: part for key, part in schema.items() if key not in _NOT_AT_THE_ROOT}
-    properties: dict[str, list[Any]] = {}
-    required = _collect(schema, schema, properties, _DEEPEST)
+    properties, required = described_arguments(schema), required_arguments(schema)
     form["properties"] = {
         name: parts[0] if len(parts) == 1 else {"anyOf": parts}
         for name, parts in properties.items()
@@ -277,30 +277,3 @@ def arguments_form(schema: Schema) -> tuple[Schema, str]:
     if required:
         form["required"] = sorted(required, key=[*properties, *required].index)
     return form, f"The arguments must also fit this JSON Schema: {dumps(rules, ensure_ascii=False)}"
-
-
-def _collect(schema: Any, root: Schema, into: dict[str, list[Any]], depth: int) -> set[str]:
-    """Collect the properties of an object from all parts of its schema.
-
-    Returns:
-        The names that every form of the object requires.
-    """
-    if not isinstance(schema, dict) or not depth:
-        return set()
-    for name, part in schema.get("properties", {}).items():
-        if part not in into.setdefault(name, []):
-            into[name].append(part)
-    required = set(schema.get("required", ()))
-    for part in _members(schema, root):
-        required |= _collect(part, root, into, depth - 1)
-    for key in ("anyOf", "oneOf"):
-        forms = [_collect(form, root, into, depth - 1) for form in schema.get(key, ())]
-        required |= set.intersection(*forms) if forms else set()
-    return required
-
-
-def _members(schema: Schema, root: Schema) -> Iterator[Any]:
-    yield from schema.get("allOf", ())
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/$defs/"):
-        yield root.get("$defs", {}).get(reference.removeprefix("#/$defs/"))

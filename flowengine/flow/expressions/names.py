@@ -131,14 +131,21 @@ def _nothing_inside(schema: Schema, segment: Segment, shown: str) -> ResolvedPat
     return ResolvedPath({}, {}, Trouble(note, 0))
 
 
+_NAMING = frozenset({"properties", "$ref", "anyOf", "oneOf", "allOf"})
+"""Keywords of a schema that can name keys."""
+
+
 def _property(schema: Schema, root: Schema, key: str, shown: str) -> ResolvedPath:
     """Return the value of a key of a map."""
-    for word in ("anyOf", "oneOf"):
-        if word in schema and "properties" not in schema:
-            return _property_of_one(schema[word], root, key, shown)
     properties = schema.get("properties", {})
     if key in properties:
         return ResolvedPath(*resolve(properties[key], root))
+    for word in ("anyOf", "oneOf", "allOf"):
+        parts = schema.get(word, ())
+        if properties:  # then only a part that names keys as well adds any
+            parts = [part for part in parts if not _NAMING.isdisjoint(part)]
+        if parts:
+            return _property_of_one(parts, root, key, shown)
     more = schema.get("additionalProperties", not properties)
     if more is False and "patternProperties" not in schema:
         return ResolvedPath({}, {}, Trouble(_undeclared(key, properties, shown), 0))

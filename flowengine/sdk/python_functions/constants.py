@@ -21,7 +21,7 @@ _LARGEST = 2**64
 def literal(node: ast.AST) -> Any:
     """Return the value of a literal, or `UNKNOWN` for any other expression."""
     try:
-        return ast.literal_eval(node)  # type: ignore[arg-type]
+        return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return UNKNOWN
 
