@@ -42,7 +42,7 @@ def without_arguments(schema: Schema, names: Collection[str]) -> Schema:
         A schema with at least `properties` and `required`, which can be empty.
     """
     changed = _without(schema, schema, frozenset(names), _DEEPEST) if names else schema
-    empty = {"properties": {}, "required": []}
+    empty: Schema = {"properties": {}, "required": []}
     return {**changed, **{key: part for key, part in empty.items() if key not in changed}}
 
 
