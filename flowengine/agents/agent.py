@@ -171,9 +171,10 @@ class Agent(AgentWithTools):
         if self.returns is None or isinstance(self.returns, dict):
             return self.returns
         from flowengine.sdk.python_functions.live_types import schema_of
+        from flowengine.sdk.python_functions.schema_forms import with_distinct_members
 
         try:
-            return schema_of(self.returns)
+            return with_distinct_members(schema_of(self.returns))
         except Exception as error:
             raise UsageError(
                 f"agent {self.name!r}: returns={self.returns!r} has no JSON Schema: {error}",
@@ -209,16 +210,29 @@ class Agent(AgentWithTools):
         """
         if self.returns is None or isinstance(self.returns, dict):
             return value
-        from pydantic import TypeAdapter
-        from pydantic import ValidationError as Invalid
-
         try:
-            return TypeAdapter(self.returns).validate_python(value)
-        except Invalid as error:
+            return typed_answer(self.returns, value)
+        except ValueError as error:
             raise ValidationError(
                 f"the answer of agent {self.name!r} fits the schema of its type, but not the "
                 f"type: {error}"
             ) from error
+
+
+def typed_answer(type: Any, value: Any) -> Any:
+    """Return an answer as an instance of a type.
+
+    Raises:
+        ValueError: The type refuses it. The message lists every fault.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    from flowengine.sdk.validation_messages import faults
+
+    try:
+        return TypeAdapter(type).validate_python(value)
+    except ValidationError as error:
+        raise ValueError(faults(error)) from error
 
 
 def instructions_of(

@@ -196,7 +196,9 @@ def _spec(
     if "title" in entry:
         constants["called"] = _title(agent, name)
     if "python" in entry["instructions"]:
-        constants["instructions"] = _function(agent)
+        constants["instructions"] = _named(agent, "instructions", "python")
+    if "returns_type" in entry:
+        constants["returns_type"] = _named(agent, "returns_type")
     return AgentSpec(
         name=name,
         description=plain_text(entry.get("description", "")),
@@ -220,12 +222,14 @@ def _title(agent: Declared, called: str) -> str:
     return str(plain_text(agent.content.get("title", called)))
 
 
-def _function(agent: Declared) -> Plain:
-    """Return the function that returns the instructions of an agent."""
-    named = agent.content["instructions"]["python"]
+def _named(agent: Declared, *path: str) -> Plain:
+    """Return the location of a function or type of the program that an agent names at a path."""
+    named: Any = agent.content
+    for key in path:
+        named = named[key]
     if not isinstance(named, str):
         return named  # a flow made from Python objects declares more about it
-    return {**agent.home.function(named, (*agent.loc, "instructions", "python"))}
+    return {**agent.home.function(named, (*agent.loc, *path))}
 
 
 def _call_limit(agent: Declared) -> tuple[str, int] | None:

@@ -17,6 +17,7 @@ from flowengine.agents.models.wire_names import WireNames
 from flowengine.agents.tool_steps import allowed
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain, ToolError
+from flowengine.sdk.argument_schemas import without_arguments
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.offered_tools import OfferedTool
 from flowengine.validation import Validator
@@ -211,11 +212,10 @@ def parameters_of(schema: Any, bound: Sequence[str] = ()) -> dict[str, Plain]:
     properties = schema.get("properties", {})
     if not isinstance(properties, dict):
         raise ValueError("'properties' in the schema of its arguments is not a map")
-    shown = {name: value for name, value in properties.items() if name not in bound}
-    whole: dict[str, Plain] = _cleaned({**schema, "type": "object", "properties": shown})
-    required = schema.get("required")
-    if isinstance(required, list):
-        whole["required"] = [name for name in required if name not in bound]
+    given = {**schema, "type": "object", "properties": properties}
+    whole: dict[str, Plain] = _cleaned(without_arguments(given, bound))
+    if "required" not in schema:
+        del whole["required"]
     Validator(whole)
     return whole
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -175,6 +176,10 @@ class _References:
             "description": literal_text(signature.description) or None,
         }
 
+    def type(self, type: Any, key: str) -> dict[str, Plain]:
+        """Return the reference to a type."""
+        return self._named(type, key)
+
     def instructions(self, function: Any, key: str, more: str) -> dict[str, Plain]:
         """Return the reference to a function that returns instructions."""
         return {**self._named(function, key), "then": more}
@@ -192,8 +197,15 @@ def _refer(function: Any) -> tuple[str, str] | None:
     try:
         name = reference(function)
         module = function.__module__
-        folder = folder_of(module, function.__code__.co_filename)
+        folder = folder_of(module, _file_of(function))
         value = import_function(name, folder)
     except Exception:
         return None  # a lambda, a method, or not from a file, and therefore live
     return (name, folder) if value is function else None
+
+
+def _file_of(value: Any) -> str:
+    """Return the file that defines a function or a class."""
+    if isinstance(value, type):
+        return str(sys.modules[value.__module__].__file__)
+    return str(value.__code__.co_filename)

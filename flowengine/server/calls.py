@@ -213,10 +213,8 @@ def moment(text: str) -> int:
     """
     try:
         return parse_time(text)
-    except ValueError:
-        raise InputError(
-            f"{text!r} is not a valid time", field="since", hint="write 2026-11-20T09:00:00Z"
-        ) from None
+    except ValueError as error:
+        raise InputError(str(error), field="since") from None
 
 
 def labels_of(texts: Iterable[str]) -> dict[str, str]:

@@ -331,8 +331,8 @@ class Turn(StepKind):
         return await take_turn(context, task, await _with_instructions(context, task, input))
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
-        """Return whether a function supplies the instructions, which may need live objects."""
-        return "instructions" in task["agent"]
+        """Return whether functions or types of the program take part in a turn."""
+        return not {"instructions", "returns_type"}.isdisjoint(task["agent"])
 
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]

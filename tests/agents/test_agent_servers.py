@@ -139,6 +139,40 @@ def test_what_the_file_rules_out_is_refused_by_the_check(
     assert any("E401" in one and said in one for one in found), found
 
 
+CITY = {"properties": {"city": {"type": "string"}, "key": {}}, "required": ["city", "key"]}
+PLACE = {"properties": {"lat": {"type": "number"}}, "required": ["lat"]}
+
+
+def test_tools_with_any_schema_are_called_and_bound_arguments_are_hidden(tmp_path: Path) -> None:
+    whole = {"type": "object"}
+    listed = [
+        tool("open", schema=whole),
+        tool("either", schema={**whole, "anyOf": [CITY, PLACE]}),
+        tool("named", schema={**whole, "$ref": "#/$defs/City", "$defs": {"City": CITY}}),
+        tool("when", schema={**whole, "if": {"required": ["lat"]}, "then": PLACE, "else": CITY}),
+    ]
+    calls = [
+        call("github.open", x=1),
+        *(call(f"github.{name}", city="B") for name in ("either", "named", "when")),
+        call("github.either", lat="north"),
+    ]
+    script = [{"calls": calls}, {"calls": [call("github.open", key="k2")]}, {"text": "so"}]
+    case = served(tmp_path, "['github.*']", script, listed=listed, more=", bind: {key: k}")
+
+    assert case.run().status == "succeeded"
+    *made, refused = case.results(1)
+    given = '{"city": "B", "key": "k"}'
+    assert made == [
+        'open was given {"key": "k", "x": 1}',
+        *(f"{name} was given {given}" for name in ("either", "named", "when")),
+    ]
+    assert "must be a number" in refused
+    assert refused.endswith('For example: {"city": "text"}')
+    assert "the flow fixes by 'bind'" in case.results(2)[-1]
+    offered = {one.name: one.parameters for one in case.model.requests[0].tools}
+    assert "key" not in json.dumps(offered["github.either"])
+
+
 def test_include_exclude_and_bind_bound_what_is_offered(tmp_path: Path) -> None:
     two = {"type": "object", "properties": {"n": {"type": "integer"}, "owner": {"type": "string"}}}
     listed = [tool("get_issue", schema={**two, "required": ["n", "owner"]}), tool("get_secret")]

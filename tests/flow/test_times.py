@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime, time
+
 import pytest
 
+from flowengine import Agent, Runner
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import FlowFileError, InputError
 from flowengine.flow.compile import compile_text
 from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.notation.times import format_time, parse_time
+from flowengine.sdk.python_functions.live_types import schema_of
+from flowengine.tool_environment.signatures import read
 from flowengine.validation import validate
 
 TIMES = {
@@ -73,6 +80,43 @@ def test_what_is_not_a_time_is_refused_everywhere(text: str) -> None:
     for source in ("timestamp(t)", "format_time(t, 'yyyy')", "timestamp(t) + duration('1h')"):
         with pytest.raises(EvaluationError, match="not a valid time"):
             value(source, text)
+
+
+def test_a_time_without_its_offset_is_told_so_everywhere() -> None:
+    text = "2016-12-05T21:29:29.5"
+    with pytest.raises(InputError, match=f"'at' must be a date-time with an offset, as in {text}Z"):
+        validate({"type": "string", "format": "date-time"}, text, "input 'at'")
+    with pytest.raises(ValueError, match=f"its offset is missing; write for example {text}Z"):
+        parse_time(text)
+    with pytest.raises(FlowFileError, match="with offset"):
+        compile_text(waiting(text))
+    with pytest.raises(EvaluationError, match="its offset is missing"):
+        value("timestamp(t)", text)
+
+
+LOCAL = ["2016-12-05T21:29:29", "2016-12-05 21:29:29", "2016-12-05T21:29", "2016-12-05T21:29:29Z"]
+
+
+@pytest.mark.parametrize("text", LOCAL)
+def test_a_datetime_of_python_needs_no_offset(text: str) -> None:
+    """What a function takes as a step, it takes as a tool, and an agent can answer."""
+
+    def remind(at: datetime) -> str:
+        return at.isoformat()
+
+    made = datetime.fromisoformat(text)
+    signature = read(remind, "remind")
+    assert signature.convert({"at": text}) == {"at": made}
+    answers = Agent(name="A", model="scripted/test", returns=datetime)
+    with using(ScriptedModel([{"text": f'"{text}"'}])):
+        assert Runner().run(answers, "When?").result == made
+
+
+def test_a_time_of_day_of_python_needs_no_offset() -> None:
+    validate(schema_of(time), "09:30:00", "input 'at'")
+    validate(schema_of(time), "09:30:00Z", "input 'at'")
+    with pytest.raises(InputError, match="iso-time"):
+        validate(schema_of(time), "half past nine", "input 'at'")
 
 
 def test_a_timestamp_is_also_made_of_seconds_and_of_a_timestamp() -> None:

@@ -19,7 +19,8 @@ from flowengine.agents.models.port import (
     Usage,
 )
 from flowengine.agents.models.wire_names import wire_name
-from flowengine.agents.text_calls.arguments import bind, example_arguments
+from flowengine.agents.text_calls.arguments import bind
+from flowengine.agents.text_calls.example_values import example_of
 from flowengine.agents.text_calls.marked_form import MarkedForm, mark_of, marked
 from flowengine.agents.text_calls.reading import MAX_CALLS, NOT_MADE, read_reply
 from flowengine.agents.text_calls.records import (
@@ -270,13 +271,13 @@ class _Reader:
 
 
 def _worded(fault: InvalidCall, tools: Mapping[str, ToolOffer]) -> str:
-    """Return the fault for a model with function calling, with the schema and an example."""
+    """Return the fault for a model with function calling, with the schema and a fitting example."""
     tool = tools.get(fault.tool or "")
     if tool is None:
         return fault.message
-    example = _json(example_arguments(tool))
-    schema = _json(tool.schema)
-    return f"{fault.message}\nThe arguments of {tool.name}: {schema}\nFor example: {example}"
+    worded = f"{fault.message}\nThe arguments of {tool.name}: {_json(tool.schema)}"
+    example = example_of(tool.schema)
+    return worded if example is None else f"{worded}\nFor example: {_json(example)}"
 
 
 def _json(value: Plain) -> str:

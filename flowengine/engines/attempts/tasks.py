@@ -352,4 +352,8 @@ def _arguments(args: Plain, input: Plain, schema: Plain) -> Plain:
     if not bound:
         return args
     described = schema.get("properties", {})
+    if not bound.keys() <= described.keys():
+        from flowengine.sdk.argument_schemas import described_arguments
+
+        described = described_arguments(schema)
     return {**args, **{name: value for name, value in bound.items() if name in described}}

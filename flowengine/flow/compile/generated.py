@@ -34,9 +34,11 @@ from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
 from flowengine.flow.models.kinds import tools_for_globs, tools_of
 from flowengine.host_reads import NO_FILES, may_read_files
+from flowengine.sdk.argument_schemas import without_arguments
 from flowengine.sdk.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
 from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.python_functions.schema_forms import with_distinct_members
 from flowengine.sdk.read_folders import (
     UnreadableFolder,
     find_folders,
@@ -198,13 +200,10 @@ class FileDeclarations:
             modifiers = taken(tools.environments, callee, model, offered)
         self._check_server(name, callee, model, modifiers, loc)
         args: dict[str, Any] = callee.args or {"type": "object"}
-        if model.args is not None:
-            args = plain_text(args)
+        args = with_distinct_members(args) if model.args is None else plain_text(args)
         bound = {*(callee.bind or {}), *modifiers.get("environments", {})}
-        properties = {k: v for k, v in args.get("properties", {}).items() if k not in bound}
-        required = [name for name in args.get("required", ()) if name not in bound]
-        seen: dict[str, Any] = {**args, "properties": properties, "required": required}
-        if not required:
+        seen = without_arguments(args, bound)
+        if not seen["required"]:
             del seen["required"]
         content = model.model_dump(by_alias=True, exclude_unset=True)
         given = next(iter(model.kinds.values()), None)

@@ -77,8 +77,16 @@ def parse_microseconds(text: str) -> int:
     match = re.fullmatch(_RFC3339, text, re.ASCII)
     time = None if match is None else _microseconds(match)
     if time is None:
-        raise ValueError(f"{text!r} is not a valid time; write for example 2026-11-25T09:14:02Z")
+        missing = ": its offset is missing" if lacks_offset(text) else ""
+        example = f"{text}Z" if missing else "2026-11-25T09:14:02Z"
+        raise ValueError(f"{text!r} is not a valid time{missing}; write for example {example}")
     return time
+
+
+def lacks_offset(text: str) -> bool:
+    """Return whether a text would be a time, if it had an offset."""
+    match = re.fullmatch(_RFC3339, f"{text}Z", re.ASCII)
+    return match is not None and match[8] is None and _microseconds(match) is not None
 
 
 def _microseconds(match: re.Match[str]) -> int | None:

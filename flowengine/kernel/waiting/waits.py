@@ -156,7 +156,7 @@ def _time_of(value: Plain) -> int:
     try:
         return parse_time(value)
     except (TypeError, ValueError, AttributeError):
-        message = f"'until' is {value!r}, not a valid time such as 2026-11-25T09:14:02Z"
+        message = f"'until' is {value!r}, not a valid time with an offset: 2026-11-25T09:14:02Z"
         raise StepFailure("ValidationError", message, {"field": "until"}) from None
 
 
