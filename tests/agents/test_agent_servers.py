@@ -299,6 +299,62 @@ def test_one_that_is_named_and_cannot_be_offered_fails_the_step(tmp_path: Path) 
     assert "github.get_issue cannot be offered: not a JSON Schema" in result.error["message"]
 
 
+_ODD = [
+    {"name": "bare"},
+    {"name": "text", "inputSchema": {"type": "string"}},
+    7,
+    tool("twice", "One."),
+    tool("twice", "Another."),
+]
+
+
+def test_one_bad_tool_is_left_out_by_name_and_the_server_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = [{"calls": [call("github.get_issue", n=1), call("github.text")]}, {"text": "so"}]
+    case = served(tmp_path, "['github.*']", script, listed=[*_ODD, tool("get_issue")])
+
+    assert case.run().status == "succeeded"
+
+    assert case.offered(0) == ["github.bare", "github.get_issue"]
+    got, refused = case.results(1)
+    assert got == 'get_issue was given {"n": 1}'
+    assert "github.text" in refused
+    with case.engine_open() as engine:
+        steps = engine.show(case.id, plumbing=True)["steps"]
+    [left_out] = [one["output"]["left_out"] for one in steps if one["step"] == "_offer"]
+    assert left_out == {
+        "github.entry 3": "it is not a tool with a readable name: no name",
+        "github.text": "the schema of its arguments does not describe an object",
+        "github.twice": "the server lists two different tools of this name",
+    }
+    why = "is not offered to the model: the schema of its arguments does not describe an object"
+    assert caplog.text.count(f"github.text {why}") == 1
+
+
+@pytest.mark.parametrize(
+    ("tools", "server", "offered", "error"),
+    [
+        ("['github.*']", ", exclude: [text, twice]", ["github.bare", "github.get_issue"], None),
+        ("['github.get_*']", "", ["github.get_issue"], None),
+        ("[github.get_issue, github.text]", "", None, "github.text cannot be offered: the schema"),
+        ("[github.twice]", "", None, "github.twice cannot be offered: the server lists two"),
+    ],
+)
+def test_a_bad_tool_matters_only_to_an_agent_that_names_it(
+    tmp_path: Path, tools: str, server: str, offered: list[str] | None, error: str | None
+) -> None:
+    listed = [*_ODD, tool("get_issue")]
+    case = served(tmp_path, tools, [{"text": "so"}], listed=listed, server=server)
+
+    result = case.run()
+
+    if error is not None:
+        assert error in result.error["message"]
+        return
+    assert case.offered(0) == offered
+
+
 def test_names_that_would_be_one_on_the_wire_are_refused_with_both(tmp_path: Path) -> None:
     case = served(tmp_path, "['github.*']", [], listed=[tool("a.b"), tool("a__b")])
 
