@@ -202,6 +202,9 @@ class StepKind:
     arguments and `configuration` if the configuration has more than constants. An environment with
     the name of an argument replaces that argument and is found in `context.resources`."""
 
+    object_remedy: ClassVar[str] = ""
+    """How to receive an object of the program whose name is that of an argument, for an error. `{}`
+    stands for the name. Empty: objects never replace arguments."""
     may_start_agents: ClassVar[bool] = False
     """Whether its code may run agents in this process (`MetaChain`). The policies of the flow then
     also apply to the calls of these agents."""
