@@ -492,6 +492,18 @@ class StepKind:
         return None
 
     @classmethod
+    def tell_failure(cls, kind: str, output: Plain) -> str | None:
+        """Return why a call has failed whose step succeeded, in one line, or None if it has not.
+
+        A model receives failures of what it runs, such as an exit code, as results.
+
+        Args:
+            kind: The step kind of the call.
+            output: As for `tell`.
+        """
+        return None
+
+    @classmethod
     def ahead(cls, task: Mapping[str, Plain], labels: Mapping[str, str]) -> None:
         """Load slow dependencies of a step in advance. Default: nothing.
 

@@ -211,8 +211,10 @@ def test_people_see_why_a_tool_failed_and_the_model_sees_it_in_a_block(tmp_path:
         assert "\u202e" not in shown
     with case.engine_open() as engine:
         [failed] = [one for one in engine.show(case.id)["steps"] if one["status"] == "failed"]
-    assert failed["error"]["message"].startswith("fail: fail was given")
-    assert failed["error"]["source"] == "github"
+    error = failed["error"]
+    assert error is not None
+    assert error["message"].startswith("fail: fail was given")
+    assert error["source"] == "github"
 
 
 def test_what_servers_say_stands_in_a_block_that_it_cannot_close(tmp_path: Path) -> None:
