@@ -114,6 +114,20 @@ def summary(teller: str, output: Any) -> str | None:
         return None
 
 
+def told_failure(teller: str, kind_name: str, output: Any) -> str | None:
+    """Return why a call has failed whose step succeeded, or None if it has not.
+
+    Args:
+        teller: As for `summary`.
+        kind_name: The step kind of the call.
+        output: The output of the step.
+    """
+    try:
+        return kind(teller).tell_failure(kind_name, output)
+    except Exception:
+        return None
+
+
 def adapted(
     adapter: Mapping[str, Any],
     context: StepContext,

@@ -16,6 +16,7 @@ from flowengine.agents.agent_spec import AgentSpec
 from flowengine.agents.tool_steps import ToolStep, offered
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
+from flowengine.sdk.untrusted import FAILED
 
 _FIRST_HANDOFF = (
     "${{ join.output.handoff == '' ? join.output : string(state.turns) in state.handed"
@@ -35,7 +36,12 @@ _ANSWERED: Plain = {
 """The output of a call that the turn itself has answered."""
 _HEAD = "'role': 'tool', 'tool_call_id': call.id, 'name': call.name"
 _TEXT = "type(result) == string ? result : json(result)"
-_WRONG = "'Error: ' + error.type + ': ' + error.message"
+_FAILED = json.dumps(FAILED)
+_WRONG = (
+    "'Error: ' + error.type + ': ' + (has(error.source)"
+    f" ? {_FAILED} + marked(error.message, error.source) : error.message)"
+)
+"""The error of a tool, whose message may quote third parties."""
 _BY_OTHERS = "marked(result, call.name)"
 _WRONG_BY_OTHERS = (
     "'Error: ' + error.type + ': ' + (error.type in"

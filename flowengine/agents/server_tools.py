@@ -140,10 +140,6 @@ def _of_server(
         if not fitting and strict:
             raise ToolError(f"{_nothing_fits(server, pattern, names)}", retryable=False)
         steps |= {name: step for name in fitting if name not in steps}
-    for name in steps:
-        if names.count(name) > 1:
-            message = f"the server {server!r} lists two tools {name!r}: neither can be called"
-            raise ToolError(message, retryable=False)
     taken: dict[str, Plain] = {}
     for entry in known:
         if entry.name not in steps:
@@ -176,6 +172,8 @@ def _offered_tool(entry: OfferedTool, step: Plain, bound: Sequence[str]) -> dict
         ValueError: It cannot be offered.
         FlowEngineError: Likewise.
     """
+    if entry.fault:
+        raise ValueError(entry.fault)
     return {
         "description": description_of(entry.description),
         "parameters": parameters_of(entry.schema, bound),

@@ -34,7 +34,7 @@ _OUTCOME: Shape = {"unit": int, "attempt": int, "opened?": list, "log?": dict}
 _HANDED: Shape = {"wait": int, "by?": str, "to?": str, "comment?": (str, _NONE), "sent?": int}
 _ERROR: Shape = {
     "type": str, "message": str, "step?": str, "attempt?": int, "retryable?": bool,
-    "retry_after?": int, "cause?": (dict, _NONE),
+    "retry_after?": int, "source?": str, "cause?": (dict, _NONE),
 }  # fmt: skip
 _EVIDENCE: Shape = {"traceback?": list, "stdout?": str, "stderr?": str}
 _LOG: Shape = {"lines": list, "left_out?": int}

@@ -119,6 +119,13 @@ class Agent(StepKind):
 
         return summary(output)
 
+    @classmethod
+    def tell_failure(cls, kind: str, output: Plain) -> str | None:
+        """Return the exit code of failed code or of a failed command, with its last line."""
+        from flowengine.agents.summaries import failure
+
+        return failure(kind, output)
+
     def adapt(
         self, context: StepContext, task: Mapping[str, Plain], result: object, text: AsText
     ) -> Plain:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from flowengine.sdk import (
     CallSignature,
@@ -88,6 +88,10 @@ class Python(StepKind):
 
     constants = ("function",)
     takes_arguments = True
+    object_remedy: ClassVar[str] = (
+        "take it as runtime_resources['{}'], with a parameter 'runtime_resources', or give it "
+        "another name"
+    )
     may_start_agents = True
 
     def __init__(self) -> None:

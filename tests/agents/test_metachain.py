@@ -322,6 +322,35 @@ def test_objects_for_functions_may_be_given_for_a_run_alone(bench: Bench, tmp_pa
         MetaChain().run(agent, ASK, {"line": line}, runtime_resources={"line": line})
 
 
+def test_an_object_that_no_agent_lists_is_refused_before_the_run(bench: Bench) -> None:
+    """Otherwise a model would have to supply it, and the object would replace its argument."""
+
+    def look(q: str, line) -> str:  # type: ignore[no-untyped-def]
+        """Look."""
+        return q
+
+    def look_at(q: str, line: Bench) -> str:
+        """Look."""
+        return q
+
+    given: list[dict[str, Any]] = [
+        {"runtime_resources": {"line": object()}},
+        {"context_variables": {"line": object()}},
+    ]
+    first, second = Agent(name="A", functions=[look]), Agent(name="B")
+    second.functions = [first.as_tool()]
+    for agent in (first, second):
+        for how in given:
+            with pytest.raises(UsageError, match="an object 'line', and 'look' has a") as caught:
+                bench.run(agent, [{"text": "so"}], **how)
+            assert "Agent(environments=['line'])" in str(caught.value.hint)
+    with pytest.raises(UsageError, match="'line' of look_at cannot be an argument") as caught:
+        Agent(name="A", functions=[look_at])
+    assert "Agent(environments=['line'])" in str(caught.value.hint)
+    listed = Agent(name="A", functions=[look], environments=["line"])
+    bench.run(listed, [{"text": "so"}], runtime_resources={"line": object()})
+
+
 def test_calls_that_run_together_merge_in_their_order_and_clashes_are_told(bench: Bench) -> None:
     second_done = asyncio.Event()
 

@@ -31,7 +31,7 @@ def seconds_for(text: str) -> float:
     readers: list[Callable[[], object]] = [
         lambda: read_reply(text, [ADD], FORM),
         lambda: read_reply(text, [], None),
-        lambda: unread_call(text, {"add": "add"}),
+        lambda: unread_call(text, {"add": ADD}),
     ]
     found = []
     for read in readers:
@@ -61,6 +61,12 @@ def seconds_for(text: str) -> float:
         "{\n" * (SIZE // 2),
         f"```\n{CALL}\n" * (SIZE // 60),
         "<result-0badcafe" * (SIZE // 16),
+        '{"name": "add", ' * (SIZE // 16),
+        '{"add": {' * (SIZE // 9),
+        'add\n{"' * (SIZE // 6),
+        "Action: add\n" * (SIZE // 12),
+        "<param>" * (SIZE // 7) + "add",
+        "[add(a=" * (SIZE // 7),
         random.Random(1).randbytes(SIZE).decode("latin-1"),
     ],
     ids=lambda text: repr(text[:12]),

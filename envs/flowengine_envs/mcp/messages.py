@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.sdk import ToolError, printable
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.visible_text import printable_lines
 
 if TYPE_CHECKING:
-    from mcp.types import JSONRPCMessage
+    from mcp.types import JSONRPCMessage, JSONRPCResponse
     from mcp_types import RequestId
 
 LARGEST = 10 * 1024 * 1024
@@ -151,6 +152,45 @@ class PendingRequests:
         failed = [broken_answer(number, why) for number in self._ours]
         self._ours.clear()
         return failed
+
+
+class CheckedStream:
+    """The messages from a server, each checked before the protocol library validates it.
+
+    Args:
+        stream: A stream of the protocol library.
+        check: Returns the message that takes the place of an answer.
+    """
+
+    def __init__(self, stream: Any, check: Callable[[JSONRPCResponse], JSONRPCMessage]) -> None:
+        self._stream = stream
+        self._check = check
+
+    async def __aenter__(self) -> Self:
+        """Open the stream."""
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: Any) -> None:
+        """Close it."""
+        await self._stream.__aexit__(*exc_info)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """Iterate over the messages."""
+        from mcp.shared.message import SessionMessage
+        from mcp.types import JSONRPCResponse
+
+        async for item in self._stream:
+            message = item.message if isinstance(item, SessionMessage) else None
+            if isinstance(message, JSONRPCResponse):
+                item.message = self._check(message)
+            yield item
+
+
+def small_enough(answer: JSONRPCResponse) -> JSONRPCMessage:
+    """Return an answer, or an error in its place if it would take too long to validate."""
+    why = too_many(answer)
+    return broken_answer(answer.id, why) if why else answer
 
 
 def too_many(message: JSONRPCMessage, line: bytes = b"") -> str:

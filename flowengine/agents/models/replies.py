@@ -227,9 +227,9 @@ class _Reader:
         # A call that was also made natively is not missing: some servers repeat it in the text.
         made = {call.name for call in self.calls}
         tools = {tool.name: tool for tool in text_tools_of(self.request) if tool.name not in made}
-        names = {name: name for name in tools} | {wire_name(name): name for name in tools}
+        known = tools | {wire_name(name): tool for name, tool in tools.items()}
         bare = self.request.returns is None
-        unread = unread_call(self.content, names, bare=bare)
+        unread = unread_call(self.content, known, bare=bare)
         if unread is None:
             return
         if calling == "text":

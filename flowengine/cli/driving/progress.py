@@ -18,7 +18,7 @@ from flowengine.cli.terminal.output import (
     when,
 )
 from flowengine.engines.executions.subjects import wholes
-from flowengine.engines.inspection.call_endings import NOT_MADE, shown_status
+from flowengine.engines.inspection.call_endings import NOT_MADE, failure_told, shown_status
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
@@ -240,7 +240,8 @@ class ProgressDisplay:
         if "teller" in spec and not self._verbose:
             from flowengine import registry
 
-            summary = registry.summary(spec["teller"], step.output)
+            failure = failure_told(step, spec) if status == "failed" else None
+            summary = failure or registry.summary(spec["teller"], step.output)
             return f"{took:7} {first_line(summary or '', 80)}".rstrip()
         if self._verbose and step.output is not None:
             return f"{took:8} {_shown_value(step.output)}"

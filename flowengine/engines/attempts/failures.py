@@ -87,6 +87,8 @@ def _as_data(error: BaseException, mask: Mask, causes: int) -> Plain:
     seconds = getattr(error, "retry_after", None)
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0:
         data["retry_after"] = int(min(seconds, 10**9) * 1000)
+    if isinstance(error, StepError) and error.source is not None:
+        data["source"] = error.source
     if error.__cause__ is not None and causes:
         data["cause"] = _as_data(error.__cause__, mask, causes - 1)
     return data

@@ -47,7 +47,9 @@ def missing(execution: ExecutionContext) -> ResourceMissing:
 def check_names(
     flow: CompiledFlow, resources: Mapping[str, Any], given: Mapping[str, Any] = {}
 ) -> None:
-    """Refuse objects of the caller that have the name of an environment.
+    """Refuse objects of the caller that have the name of an environment or of an argument.
+
+    An argument that a model or the flow supplies would be replaced by the object.
 
     Args:
         flow: The flow to run.
@@ -66,7 +68,10 @@ def check_names(
                 "this name",
                 hint="give the object another name",
             )
-    if not resources or "environments" not in flow:
+    if not resources:
+        return
+    _check_arguments(flow, resources)
+    if "environments" not in flow:
         return
     for step, name in _declared(flow):
         if name in resources:
@@ -123,6 +128,23 @@ def check_environments(
         taken[name] = "another one has this name"
         values[name] = {"scope": scope, "spec": {**spec, "resource_key": name}, "secrets": True}
     return values
+
+
+def _check_arguments(flow: CompiledFlow, resources: Mapping[str, Any]) -> None:
+    """Refuse objects whose names are those of a function's arguments."""
+    from flowengine import registry
+
+    for step in flow["steps"]:
+        arguments = (step.get("task", {}).get("schema") or {}).get("properties", {})
+        for name in resources.keys() & arguments.keys():
+            remedy = registry.kind_class(step["kind"]).object_remedy
+            if remedy:
+                filler = "a model" if "caller" in step else "the flow"
+                raise UsageError(
+                    f"the program provides an object '{name}', and '{step['id']}' has a parameter "
+                    f"of this name, which {filler} fills in",
+                    hint=remedy.format(name),
+                )
 
 
 def _declared(flow: CompiledFlow) -> Iterator[tuple[str, str]]:

@@ -216,9 +216,9 @@ class Task:
                 if started:
                     await context.judge(started)
             if self._source is not None and isinstance(error, StepError):
-                from flowengine.sdk.untrusted import mark_error
+                from flowengine.sdk.untrusted import quotes
 
-                mark_error(error, self._source)
+                quotes(error, self._source)
             raise
         if started:
             await context.judge(started)
