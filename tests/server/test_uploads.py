@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from flowengine import AsyncClient, Client, InputError, NotAllowed, NotFound
+from flowengine import AsyncClient, Client, InputError, NotAllowed, NotFound, UsageError
 from flowengine.server import records, uploads
 from tests.server.api import HOST, LOCAL, Api
 from tests.server.conftest import SETTINGS
@@ -66,8 +66,8 @@ def test_a_file_is_uploaded_used_and_attached(api: Api, tmp_path: Path) -> None:
 
     with Client(URL, LOCAL, transport=Transport(api)) as client:
         assert b"".join(client.download("e1", digest)) == PDF
-        for other in (hashlib.sha256(b"?").hexdigest(), "../../v1/me"):
-            with pytest.raises(NotFound):
+        for other, error in ((hashlib.sha256(b"?").hexdigest(), NotFound), ("../me", UsageError)):
+            with pytest.raises(error):
                 list(client.download("e1", other))
 
     async def downloaded() -> bytes:
