@@ -376,6 +376,11 @@ def stream_of(execution: str) -> str:
     return f"/v1/executions/{_part(execution)}/events"
 
 
+def kept_file(execution: str, sha256: str) -> str:
+    """Return the path of a file that an execution keeps."""
+    return f"{_at(execution)}/artifacts/{_part(sha256)}"
+
+
 def part_of_journal(execution: str, from_seq: int) -> ApiRequest[list[dict[str, Any]]]:
     """Return the next entries of a journal, up to 500."""
     query = {"from_seq": from_seq, "limit": 500}

@@ -401,6 +401,9 @@ class UpgradeInfo(TypedDict):
     obstacles: list[ObstacleInfo]
     write: dict[str, Any]
     """All entries that the mapping needs for it."""
+    fork: str | None
+    """If no mapping helps: the address of the last step from which a fork can start with the other
+    version, where there is one."""
 
 
 class GrantGiven(TypedDict, total=False):
