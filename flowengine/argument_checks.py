@@ -56,10 +56,12 @@ def milliseconds(name: str, value: float | str) -> int:
     Raises:
         UsageError: It has another form.
     """
-    from flowengine.kernel.notation.times import parse_duration
+    from flowengine.kernel.notation.times import TooLong, parse_duration
 
     try:
         return parse_duration(value) if isinstance(value, str) else int(value * 1000)
+    except TooLong as error:
+        raise UsageError(f"{name}: {error}") from None
     except (ValueError, TypeError, OverflowError):
         hint = "give seconds, or a duration such as 30d"
         raise UsageError(f"{name} is {value!r}", hint=hint) from None
