@@ -46,7 +46,7 @@ class Shape(NamedTuple):
 def _inside(cls: type[Pluggable], key: str, given: Mapping[str, Any]) -> str | None:
     """Return the hint for a key that belongs into the configuration beside it, or None."""
     for kind in given:
-        if not isinstance(kind, str) or not is_kind(kind, cls.PLACE):
+        if not is_kind(kind, cls.PLACE):
             continue
         try:
             schema = configuration(kind)
