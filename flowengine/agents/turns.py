@@ -28,6 +28,7 @@ from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Need, Plain, StepContext
 from flowengine.sdk.read_only import plain
+from flowengine.sdk.received import received_json
 from flowengine.validation import Validator
 
 HANDOFF = "transfer_to_"
@@ -370,7 +371,7 @@ class _Reading:
         if schema is None:
             return self._answered(value)
         try:
-            answer = json.loads(_bare(str(value)))
+            answer = received_json(_bare(str(value)))
             return self._answered(Validator(plain(schema)).check(answer, "the answer"))
         except ValueError as error:
             reason = f"it is not JSON: {error}"
