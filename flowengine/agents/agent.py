@@ -20,6 +20,7 @@ from flowengine.agents.turn_limit import TURNS, turn_limit
 from flowengine.argument_checks import check_keywords
 from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
+from flowengine.sdk.exception_text import describe
 
 Termination = Literal[
     "", "resolved", "not_resolved", "max_turns", "budget", "no_progress", "tools_not_executed"
@@ -259,7 +260,7 @@ def instructions_of(
             text = instructions(dict(context_variables)) if takes else instructions()
         except Exception as error:
             raise ValidationError(
-                f"the instructions of agent {name!r} raised {type(error).__name__}: {error}",
+                f"the instructions of agent {name!r} raised {describe(error)}",
                 retryable=False,
             ) from error
     if not isinstance(text, str):

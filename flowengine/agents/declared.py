@@ -374,7 +374,7 @@ def _check_tool(
     """Reject tools whose commands a model must not choose, and names with another meaning."""
     if tool.by_default_on_host:
         message = f"{tool.name!r} runs commands, and a model would decide about them on the host"
-        hint = "say where it runs: 'shell: {argv: …, in: NAME}', an environment; or 'in: host'"
+        hint = "declare where it runs: 'shell: {argv: […], in: NAME}', or 'in: host' for this host"
         agent.home.refuse("E407", message, loc, hint)
     if tool.has_unread_parameters:
         message = f"the parameters of {tool.name!r} are in no source that can be read"

@@ -29,6 +29,7 @@ from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Need, Plain, StepContext
 from flowengine.sdk.read_only import plain
+from flowengine.sdk.received import received_json
 from flowengine.validation import Validator
 
 HANDOFF = "transfer_to_"
@@ -390,7 +391,7 @@ class _Reading:
         schema = self.turn.agent["returns"]
         if schema is not None:
             try:
-                answer = json.loads(_bare(str(value)))
+                answer = received_json(_bare(str(value)))
                 value = Validator(plain(schema)).check(answer, "the answer")
             except ValueError as error:
                 return value, f"it is not JSON: {error}"

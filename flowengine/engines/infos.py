@@ -279,6 +279,9 @@ class Reason(Again, total=False):
     due: str
     wait: str
     """Public id, if it is a wait."""
+    commands: dict[str, str]
+    """Choice → the command line that makes it, for a step that may have taken effect. Those that do
+    not run it again come first."""
     nobody: str
     """Why no user may decide it: its groups have no members, or it excludes all of them."""
     timers: list[dict[str, str]]

@@ -84,8 +84,13 @@ def described(
         flow = load(dumps([declared.sections, top, runs]))
     except FlowFileError as error:  # the agents are not in a file
         first, *more = [diagnostic for diagnostic in error.diagnostics if not diagnostic.is_warning]
-        problems = "; ".join([f"{item.file}: {item.message}" for item in (first, *more)])
-        raise UsageError(problems, hint=first.hint) from error
+        if not more:
+            raise UsageError(f"{first.file}: {first.message}", hint=first.hint) from error
+        problems = [
+            f"{item.file}: {item.message}" + (f" ({item.hint})" if item.hint else "")
+            for item in (first, *more)
+        ]
+        raise UsageError("; ".join(problems)) from error
     return AgentsFlow(flow, declared.agents, references.live)
 
 

@@ -585,10 +585,8 @@ def _body(route: Route, request: Request, raw: bytes) -> Any:
             415, f"the body is {media_type or 'of no declared type'}", hint=f"send {_MEDIA_TYPE}"
         )
     try:
-        data = read_json(raw.decode("utf-8"), "the body", "") if raw else {}
+        data = read_json(raw, "the body", "") if raw else {}
         return route.body.model_validate(data)
-    except UnicodeDecodeError as error:
-        raise InputError(f"the body is not UTF-8: {error}") from None
     except ValidationError as error:
         message, field = _first(error, "field")
         raise InputError(message, field=field) from None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from flowengine.errors import InputError
+from flowengine.sdk.received import received_json, received_text
 from flowengine.server.acts import recorded
 from flowengine.server.executions import keyed_data
 from flowengine.server.host_secrets import host_secret
@@ -182,12 +183,12 @@ def _data(delivery: Delivery) -> dict[str, Any]:
     """
     media_type = delivery.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
-        text = delivery.body.decode()
+        text = received_text(delivery.body)
         if media_type == "application/x-www-form-urlencoded":
             fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=1000))
             text = fields["payload"] if fields.keys() == {"payload"} else json.dumps(fields)
-        data = json.loads(text)
-    except (ValueError, RecursionError):
+        data = received_json(text, lenient=True)
+    except ValueError:
         data = None
     if not isinstance(data, dict):
         raise InputError("the delivery is neither a JSON object nor a form")

@@ -504,6 +504,11 @@ def test_a_run_that_no_model_answers_fails_with_its_error(bench: Bench) -> None:
         ({"context_variables": [1]}, "context_variables is not a dict"),
         ({"policies": [{"denyy": "x"}]}, "policies[0].denyy: unknown key 'denyy' in a policy"),
         ({"budget": {"token": 3}}, "budget.token: unknown key 'token' in 'budget'"),
+        (
+            {"budget": {"token": 3, "cost": 1}},
+            "budget.token: unknown key 'token' in 'budget' (did you mean 'tokens'?); "
+            "budget.cost: unknown key 'cost' in 'budget' (did you mean 'cost_usd'?)",
+        ),
     ],
 )
 def test_runs_are_checked_before_anything_is_sent(

@@ -81,6 +81,24 @@ def streamed_on_a_loop(*given: Any, **how: Any) -> list[StreamPart]:
 
 
 Streamed = Callable[..., list[StreamPart]]
+
+
+def test_in_a_running_loop_the_blocking_form_names_the_other() -> None:
+    """It refuses when it is called: `async for` over its result could not."""
+    runner, agent = MetaChain(), Agent(name="A")
+    told = "an event loop is running .*: use 'async for part in {}'"
+
+    async def on_a_loop() -> None:
+        with pytest.raises(RuntimeError, match=told.format(r"stream_async\(…\)")):
+            runner.stream(agent, "hi")
+        with pytest.raises(RuntimeError, match=told.format(r"resume_stream_async\(…\)")):
+            runner.resume_stream("x", agent)
+        with pytest.raises(RuntimeError, match=r"await run_async\(\)"):
+            runner.run(agent, "hi")
+
+    asyncio.run(on_a_loop())
+
+
 BOTH = pytest.mark.parametrize("run", [streamed_here, streamed_on_a_loop])
 
 

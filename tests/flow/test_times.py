@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from datetime import datetime, time
+from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
-from flowengine import Agent, Runner
+from flowengine import Agent, Engine, Runner
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.errors import FlowFileError, InputError
+from flowengine.errors import FlowFileError, InputError, UsageError
 from flowengine.flow.compile import compile_text
 from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
+from flowengine.flow.expressions.clock import duration_of
+from flowengine.flow.expressions.paths import NoValue
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.notation.times import format_time, parse_time
+from flowengine.kernel.notation.times import TooLong, format_time, parse_duration, parse_time
+from flowengine.sdk.models import Duration
 from flowengine.sdk.python_functions.live_types import schema_of
 from flowengine.tool_environment.signatures import read
 from flowengine.validation import validate
+from tests.command_line import flowengine
 
 TIMES = {
     "2016-12-05T21:29:29Z": "2016-12-05T21:29:29Z",
@@ -124,3 +130,26 @@ def test_a_timestamp_is_also_made_of_seconds_and_of_a_timestamp() -> None:
     assert value("timestamp(timestamp(t)) < timestamp(2000000000)", "2016-12-05T21:29:29Z") is True
     checked = check("timestamp(true)", DeclaredNames({"properties": {}}))
     assert [problem.code for problem in checked.problems] == ["E311"]
+
+
+def test_a_duration_that_is_too_long_is_told_as_such_everywhere(tmp_path: Path) -> None:
+    told = "is longer than a hundred years"
+    for text in ("100000w", "9" * 5000 + "d"):
+        with pytest.raises(TooLong, match=told):
+            parse_duration(text)
+        with pytest.raises(NoValue, match=told):
+            duration_of(text)
+        with Engine(None) as engine, pytest.raises(UsageError, match=told):
+            engine.prune(older_than=text)
+        with pytest.raises(ValidationError, match=told):
+            TypeAdapter(Duration).validate_python(text)
+        done = flowengine("resume", "--due", "--linger", text)
+        assert (done.code, told in done.err) == (2, True)
+    with Engine(None) as engine:
+        (tmp_path / "it.yaml").write_text(
+            "flowengine: 1\nid: it\ninputs: {span: {type: string}}\n"
+            "steps: [{id: a, wait: {for: '${{ inputs.span }}'}}]\n"
+        )
+        error = engine.run(tmp_path / "it.yaml", {"span": "100000w"}).error
+        assert error is not None
+        assert "'100000w' is longer than a hundred years" in error["message"]

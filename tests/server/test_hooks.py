@@ -18,6 +18,7 @@ from flowengine.server import hooks
 from flowengine.server.identity import FAILURES
 from flowengine.server.problems import RequestRefused
 from flowengine.settings import load_settings
+from tests.received import RECEIVED
 from tests.server.api import Api
 from tests.server.conftest import SETTINGS
 
@@ -107,6 +108,17 @@ def signed(scheme: str, body: bytes = BODY, id: str = "m1", at: float | None = N
 def deliver(api: Api, name: str, headers: Any, code: int, body: bytes = BODY) -> Any:
     path = f"/v1/hooks/{name}"
     return api("POST", path, token=None, headers=headers, content=body, code=code)
+
+
+def test_deliveries_are_read_as_they_are_meant(hooked: Api) -> None:
+    for name, case in RECEIVED.items():
+        text = f'{{"order": {{"id": "{name}"}}, "n": {case.text}}}'
+        body = text.encode(case.encoding)
+        for id in (f"{name} starts", f"{name} arrives"):
+            answer = deliver(hooked, "parcels", signed("standard", body, id), 202, body)
+            hooked.engine.resume(answer["execution"])
+        [step] = hooked.engine.show(answer["execution"], step="come")["steps"]
+        assert step["output"]["data"]["n"] == {"v": case.value}, name
 
 
 @pytest.mark.parametrize("scheme", PUBLISHED)

@@ -34,6 +34,7 @@ from flowengine.agents.text_calls.records import (
 from flowengine.agents.text_calls.requests import MUST_CALL, faults_told
 from flowengine.agents.text_calls.unread import may_hold_call, unread_call
 from flowengine.sdk import Plain
+from flowengine.sdk.received import whole_texts
 
 Finish = Literal["stop", "length", "filtered"]
 """Why a reply ended. Whether it contains calls is not part of this."""
@@ -125,35 +126,13 @@ def read_sent(
     )
 
 
-def as_unicode(text: str) -> str:
-    """Return a text with surrogate pairs joined. An unpaired surrogate becomes U+FFFD.
-
-    JSON can contain an unpaired surrogate, for example when a length limit cuts an emoji. It cannot
-    be stored.
-    """
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _all_unicode(data: Plain) -> Plain:
-    """Return data with all its texts as Unicode."""
-    if isinstance(data, str):
-        return as_unicode(data)
-    if isinstance(data, list):
-        return [_all_unicode(item) for item in data]
-    if isinstance(data, dict):
-        return {as_unicode(key): _all_unicode(value) for key, value in data.items()}
-    return data
-
-
 def _mended(sent: SentReply) -> SentReply:
     """Return a received reply with all its texts as Unicode."""
     calls = [
-        SentCall(*map(_all_unicode, (call.id, call.name, call.arguments))) for call in sent.calls
+        SentCall(*map(whole_texts, (call.id, call.name, call.arguments))) for call in sent.calls
     ]
-    parts = None if sent.provider_parts is None else _all_unicode({**sent.provider_parts})
-    content, reasoning = _all_unicode(sent.content), _all_unicode(sent.reasoning)
+    parts = None if sent.provider_parts is None else whole_texts({**sent.provider_parts})
+    content, reasoning = whole_texts(sent.content), whole_texts(sent.reasoning)
     return replace(sent, content=content, reasoning=reasoning, calls=calls, provider_parts=parts)
 
 

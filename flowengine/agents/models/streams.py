@@ -8,9 +8,10 @@ from typing import Any
 
 from flowengine.agents.models.port import FunctionCalling, Listener, ModelRequest, ReplyPart
 from flowengine.agents.models.provider_schemas import WrappedText
-from flowengine.agents.models.replies import SentCall, as_unicode, form_of
+from flowengine.agents.models.replies import SentCall, form_of
 from flowengine.agents.models.wire_names import WireNames
 from flowengine.agents.text_calls.streaming import Shown, StreamFilter
+from flowengine.sdk.received import whole_text
 
 _log = logging.getLogger("flowengine.agents")
 
@@ -64,17 +65,17 @@ class PartSender:
     def text(self, piece: str) -> None:
         """Process the next piece of the text."""
         piece = self._wrapped.feed(piece) if self._wrapped else piece
-        self._send_shown(self._filter.feed(as_unicode(piece)))
+        self._send_shown(self._filter.feed(whole_text(piece)))
 
     def reasoning(self, piece: str) -> None:
         """Process the next piece of the reasoning."""
         self._filter.reasoning(piece)
-        self._send_piece(ReplyPart("reasoning", as_unicode(piece)))
+        self._send_piece(ReplyPart("reasoning", whole_text(piece)))
 
     def call(self, id: str, tool: str | None, piece: str) -> None:
         """Process the next piece of a call's arguments."""
         self._sent = True
-        self._calls.append(ReplyPart("call", as_unicode(piece), id, tool))
+        self._calls.append(ReplyPart("call", whole_text(piece), id, tool))
         self._listen(self._calls[-1])
 
     def end(self, ended: str) -> None:

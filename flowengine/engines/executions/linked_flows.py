@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.shapes import Sound, unpack_flow
 from flowengine.kernel import Graph
+from flowengine.sdk.exception_text import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Set
@@ -166,6 +167,6 @@ def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise ValueError(f"{type(error).__name__}: {error}") from error
+            raise ValueError(describe(error)) from error
 
     return reduce

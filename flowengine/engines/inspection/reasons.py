@@ -261,6 +261,7 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
         reason["wakes"] = "a change of the groups in the settings"
         reason["wakes"] += ", or its expiry" if "due" in record else ""
         del reason["command"]
+        reason.pop("commands", None)
     if record["kind"] in DECIDABLE and "due" in record and record["due"] <= host.clock.now():
         reason["wakes"] = "a process that resumes it: it is overdue, and too late for a decision"
         reason["command"] = f"flowengine resume {id}"
@@ -329,10 +330,15 @@ def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
             "wakes": "a process that resumes it once the environment is available again",
             "command": f"flowengine resume {id}",
         }
+    decide = f"flowengine approvals decide {wait} --choice"
+    commands = {choice: f"{decide} {choice}" for choice in ("fail", "result", "retry")}
+    commands["result"] += " --value JSON"
     return {
         "what": str(record["title"]),
-        "wakes": "an operator who says what happened: retry, result or fail",
-        "command": f"flowengine approvals decide {wait} --choice retry",
+        "wakes": "an operator's decision: 'fail' raises an error, 'result' supplies the result of "
+        "the step, 'retry' runs the step again",
+        "command": commands["fail"],
+        "commands": commands,
     }
 
 

@@ -20,7 +20,7 @@ from flowengine.flow.compile.addresses import NO_HOST
 from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.chosen_servers import ChosenServer, chosen_by_caller
 from flowengine.flow.compile.declaration_scope import DeclarationScope, OtherFlows
-from flowengine.flow.compile.environments import HOST, EnvironmentDeclarations
+from flowengine.flow.compile.environments import HOST, NOT_HOST, EnvironmentDeclarations
 from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.offered_environments import (
     Ambiguous,
@@ -107,6 +107,8 @@ class FileDeclarations:
                 noun = section.removesuffix("s")
                 known = list(known_names(self.file, section))
                 hint = did_you_mean(name, known) or f"declare it under {section!r}"
+                if (section, name) == ("environments", HOST):
+                    hint = NOT_HOST
                 file.report.at("E401", f"there is no {noun} {name!r}", place, hint)
             return None
         if (file, place) != (home, (section, inner)):

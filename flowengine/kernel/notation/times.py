@@ -20,8 +20,13 @@ UNITS = {
 # Compiled on first use: most starts of the program need neither.
 _DURATION = r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?\Z"
 _RFC3339 = r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))"
+_DIGITS = 20
 LONGEST = 100 * 366 * UNITS["d"]
 """A hundred years. A longer duration is a mistake, and would exceed the range of `datetime`."""
+
+
+class TooLong(ValueError):
+    """A duration of more than a hundred years."""
 
 
 def parse_duration(text: str) -> int:
@@ -34,14 +39,22 @@ def parse_duration(text: str) -> int:
         Milliseconds, 0 or more.
 
     Raises:
-        ValueError: `text` is not a duration, or is longer than a hundred years.
+        ValueError: `text` is not a duration.
+        TooLong: It is longer than a hundred years.
     """
     match = re.match(_DURATION, text, re.ASCII)
     if not text or match is None:
         raise ValueError(f"{text!r} is not a valid duration; write for example 90s, 15m or 1h30m")
-    total = sum(int(n) * unit for n, unit in zip(match.groups(), UNITS.values(), strict=True) if n)
+    parts = [
+        (number, unit)
+        for number, unit in zip(match.groups(), UNITS.values(), strict=True)
+        if number
+    ]
+    is_short = all(len(number) <= _DIGITS for number, _ in parts)
+    total = sum(int(number) * unit for number, unit in parts) if is_short else LONGEST + 1
     if total > LONGEST:
-        raise ValueError(f"{text!r} is longer than a hundred years")
+        shown = text if len(text) <= 2 * _DIGITS else f"{text[: 2 * _DIGITS]}…"
+        raise TooLong(f"{shown!r} is longer than a hundred years")
     return total
 
 
