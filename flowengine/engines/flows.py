@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from flowengine.flow.source.diagnostics import Diagnostic
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
+    _Graph = MultiDiGraph[str]  # generic for type checkers only
+
 _AT_LAST = " (if no sandbox starts)"
 
 
@@ -120,7 +122,7 @@ class LoadedFlow(NamedTuple):
         written = (f"what agent {name} writes ({', '.join(tools)})" for name, tools in agents)
         return ", ".join([*steps, *servers, *written])
 
-    def to_networkx(self) -> MultiDiGraph[str]:
+    def to_networkx(self) -> _Graph:
         """Return the compiled graph as a new `networkx.MultiDiGraph`, for analysis and export.
 
         A node is a step, named by its id, or `FLOW:ID` in a subflow. Each scope (the flow, a group,
