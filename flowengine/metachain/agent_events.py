@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.agents.generated_calls import calls_of
 from flowengine.engines.inspection.call_endings import shown_status
+from flowengine.engines.results import LISTED
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Response
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 TURN = "agent_turn"
 _FUNCTION = "agent_function"
-_DECIDED = frozenset({"approval", "ask", "question"})
-"""Kinds of waits that a human decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +203,7 @@ class AgentEvents:
             self._asked.pop(wait["id"], None)
             return
         fields = {key: value for key, value in wait.items() if key != "source"}
-        if wait["kind"] not in _DECIDED or self._asked.get(wait["id"]) == fields:
+        if wait["kind"] not in LISTED or self._asked.get(wait["id"]) == fields:
             return
         self._asked[wait["id"]] = fields
         item = _around(wait["address"])

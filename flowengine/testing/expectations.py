@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.equality import same
 from flowengine.flow.cases.loading import as_data
 from flowengine.kernel.notation.addresses import around, is_part, steps_in, without_repetition
+from flowengine.kernel.view import DECIDABLE
 from flowengine.testing.differences import differences, shown, ways_apart
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _status(case: Case, player: Player) -> Iterator[Problem]:
     for record in execution.waits.values():
         what = f"{record['kind']} '{record['address']}'"
         message += f"\nwaits for: {what}"
-        if record["kind"] in ("approval", "ask", "question"):
+        if record["kind"] in DECIDABLE:
             choices = "|".join(choice["id"] for choice in record.get("choices") or ()) or "..."
             message += f", add: approvals: {{{_short(record)}: {{choice: {choices}}}}}"
     for address in player.at_work():

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.terminal.output import err, first_line, paint, when
+from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ NOUNS = {
     "signal": "signal",
     "timer": "time",
     "state": "condition",
+    "session": "message",
 }
 DOES = {"signal": "send", "why": "look", "resume": "resume"}
 """Command → its label."""
@@ -107,7 +109,7 @@ def answers(session: CliSession, wait: WaitInfo, short: str) -> Iterator[tuple[s
         Name, and the words after `flowengine`.
     """
     kind, execution = wait["kind"], session.short(wait["execution"])
-    if kind in ("approval", "ask", "question"):
+    if kind in DECIDABLE:
         yield "show", ["approvals", "show", short]
         if "due" in wait and is_overdue(wait["due"]):
             yield "resume", ["resume", execution]  # it is too late for a decision

@@ -346,6 +346,10 @@ def _signal(record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
     }
 
 
+def _session(_record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
+    return {"what": "waiting for the next message of its session", "wakes": "a run of the session"}
+
+
 def _timer(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
     at = format_time(record["due"])
     return {
@@ -363,6 +367,7 @@ _DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
     "approval": _approval,
     "ask": _approval,
     "question": _question,
+    "session": _session,
     "signal": _signal,
     "timer": _timer,
     "state": _condition,
