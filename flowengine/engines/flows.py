@@ -99,14 +99,18 @@ class LoadedFlow(NamedTuple):
         )
 
     @property
-    def modules(self) -> list[str]:
-        """Return the Python modules of its functions, each once.
+    def functions(self) -> list[str]:
+        """Return the Python functions of its steps and reducers, as `module:function`.
 
         A store keeps their names only: they are imported from this host when steps need them.
         """
         steps = ((step.get("task"), step.get("preview")) for step in self.compiled["steps"])
-        named = [*self.reducers, *(name for parts in steps for name in _functions(parts))]
-        return list(dict.fromkeys(name.partition(":")[0] for name in named))
+        return [*self.reducers, *(name for parts in steps for name in _functions(parts))]
+
+    @property
+    def modules(self) -> list[str]:
+        """Return the Python modules of its functions, each once."""
+        return list(dict.fromkeys(name.partition(":")[0] for name in self.functions))
 
     @property
     def on_host(self) -> str:

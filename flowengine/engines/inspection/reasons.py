@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import undecidable
+from flowengine.engines.attempts.runtime_resources import needs_program
 from flowengine.engines.executions.replay import read
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
@@ -324,6 +325,8 @@ def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
 
 def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
     if record.get("ran") == "no":
+        if needs_program(record):
+            return {"what": str(record["title"]), "wakes": "the program that started it"}
         return {
             "what": str(record["title"]),
             "wakes": "a process that resumes it once the environment is available again",

@@ -33,7 +33,8 @@ from flowengine.flow.models.tool import Server
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.values import digest, holds_secret
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.python_functions.signature import Signature, derive
+from flowengine.sdk.python_functions.signature import Signature
+from flowengine.sdk.python_functions.signature_sources import signature_of
 from flowengine.sdk.step_kind import SignatureError
 from flowengine.sdk.step_kind import Tool as BroughtTool
 
@@ -360,7 +361,7 @@ class Tools:
     def function(self, function: str, loc: Loc) -> Signature | None:
         """Return the signature of a function from its source, or None if errors were reported."""
         try:
-            signature = derive(function, self.file.folder)
+            signature = signature_of(function, self.file.folder)
         except SignatureError as error:
             self.report.at("E401", error.message, loc, error.hint)
             return None
