@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
 from flowengine.agents.agent_tools import AgentAsTool, AgentWithTools, is_tool
 from flowengine.agents.first_messages import VARIABLE
@@ -21,6 +21,7 @@ from flowengine.argument_checks import check_keywords
 from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
 from flowengine.sdk.exception_text import describe
+from flowengine.sdk.python_functions.schema_forms import is_plain
 
 Termination = Literal[
     "", "resolved", "not_resolved", "max_turns", "budget", "no_progress", "tools_not_executed"
@@ -292,6 +293,8 @@ class Result(BaseModel):
 class Response(BaseModel):
     """The response of a run. If the run waits, its progress so far.
 
+    As JSON, it has the name of the agent, and the context variables without live objects.
+
     Attributes:
         messages: The new messages, as plain dicts. While some calls of the last reply wait, they
             include the results of the others.
@@ -319,3 +322,11 @@ class Response(BaseModel):
     usage: dict[str, Any] = Field(default_factory=dict)
     execution: str = ""
     waits: list[dict[str, Any]] = Field(default_factory=list)
+
+    @field_serializer("agent", when_used="json")
+    def _name_of(self, agent: Agent | None) -> str | None:
+        return None if agent is None else agent.name
+
+    @field_serializer("context_variables", when_used="json")
+    def _data_of(self, variables: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in variables.items() if is_plain(value)}

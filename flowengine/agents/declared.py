@@ -99,10 +99,13 @@ def generate(
         body["inputs"][_ENVIRONMENTS] = {"type": "object"}
     if whole:
         body["outputs"]["output"] = {"value": _WHOLE}
+        if writer.person is not None:
+            writer.marks[writer.person] = replace(writer.marks[writer.person], session=True)
     else:
         body["inputs"][_CONTEXT] = {"type": "object", "default": {}}
     return GeneratedFlow(
-        id=f"{'chats' if chat else 'agents'}.{first.name}",
+        # A session may continue with another agent, as the same subflow.
+        id="session" if whole and chat else f"{'chats' if chat else 'agents'}.{first.name}",
         body=body,
         home=first.home,
         loc=first.loc,

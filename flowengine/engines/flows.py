@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from flowengine.flow.source.diagnostics import Diagnostic
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
+    _Graph = MultiDiGraph[str]  # generic for type checkers only
+
 _FILE_TOOLS = frozenset({"read_file", "write_file", "edit_file", "glob", "search_files"})
 """Tools of `std` that work in the working directory unless they have an environment of files."""
 _AT_LAST = " (if no sandbox starts)"
@@ -117,14 +119,18 @@ class LoadedFlow(NamedTuple):
         )
 
     @property
-    def modules(self) -> list[str]:
-        """Return the Python modules of its functions, each once.
+    def functions(self) -> list[str]:
+        """Return the Python functions of its steps and reducers, as `module:function`.
 
         A store keeps their names only: they are imported from this host when steps need them.
         """
         steps = ((step.get("task"), step.get("preview")) for step in self.compiled["steps"])
-        named = [*self.reducers, *(name for parts in steps for name in _functions(parts))]
-        return list(dict.fromkeys(name.partition(":")[0] for name in named))
+        return [*self.reducers, *(name for parts in steps for name in _functions(parts))]
+
+    @property
+    def modules(self) -> list[str]:
+        """Return the Python modules of its functions, each once."""
+        return list(dict.fromkeys(name.partition(":")[0] for name in self.functions))
 
     @property
     def on_host(self) -> str:
@@ -140,7 +146,7 @@ class LoadedFlow(NamedTuple):
         written = (f"what agent {name} writes ({', '.join(tools)})" for name, tools in agents)
         return ", ".join([*steps, *servers, *written])
 
-    def to_networkx(self) -> MultiDiGraph[str]:
+    def to_networkx(self) -> _Graph:
         """Return the compiled graph as a new `networkx.MultiDiGraph`, for analysis and export.
 
         A node is a step, named by its id, or `FLOW:ID` in a subflow. Each scope (the flow, a group,

@@ -42,7 +42,8 @@ class WaitInfo(TypedDict, total=False):
     execution: str
     flow: str
     kind: str
-    """`approval`, `ask`, `signal`, `timer`, `state` or `question`."""
+    """`approval`, `ask`, `signal`, `timer`, `state`, `question`, or `session`: the next
+    message of a session of agents in Python."""
     address: str
     step: str
     chat: bool

@@ -455,7 +455,7 @@ class StoreReader:
             assignee: `user:NAME`: waits that the user may answer, by name or group.
             batch: The `batch` of the waits.
             status: `pending`, `closed` or `all`.
-            kinds: See `WaitInfo.kind`. Empty: all.
+            kinds: See `WaitInfo.kind`. Empty: all of `execution`, otherwise all but `session`.
             since: Opened at this time or later, in milliseconds since 1970.
             before: Opened at this time or earlier.
             in_turn: Those that are due first come first, then those that are never due, oldest

@@ -62,7 +62,7 @@ _ITEMS: dict[str, type] = {
 }  # fmt: skip
 """Lists of a wait → the type of their items."""
 _CHOICE: Shape = {"id": str, "label?": (str, _NONE), "counts_as?": (str, _NONE)}
-WAITS = frozenset({"approval", "ask", "signal", "timer", "state", "question"})
+WAITS = frozenset({"approval", "ask", "signal", "timer", "state", "question", "session"})
 
 EVENTS: dict[str, Shape] = {
     "started": {"inputs": dict, "execution": dict, "message?": dict, "budget?": dict},

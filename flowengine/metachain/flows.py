@@ -16,7 +16,7 @@ from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.references import folder_of, reference
 from flowengine.flow.models.types import in_generated
 from flowengine.flow.source.diagnostics import Loc, Position
-from flowengine.python_modules import import_function
+from flowengine.python_modules import MAIN, import_function
 from flowengine.sdk import Plain
 from flowengine.sdk.literal_text import literal_text
 from flowengine.sdk.python_functions.signature import Signature
@@ -206,7 +206,7 @@ def _refer(function: Any) -> tuple[str, str] | None:
         value = import_function(name, folder)
     except Exception:
         return None  # a lambda, a method, or not from a file, and therefore live
-    return (name, folder) if value is function else None
+    return (name, folder) if value is function and not name.startswith(f"{MAIN}:") else None
 
 
 def _file_of(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flowengine.engines.results import LISTED
 from flowengine.errors import FlowEngineError
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import ApiCall, flow_of_wait, shown_wait, visible_page
@@ -11,8 +12,6 @@ from flowengine.server.problems import problem_of, status_of
 from flowengine.server.rights import Right
 from flowengine.server.sent_values import sent_values, uploads_of
 from flowengine.server.uploads import attached
-
-_DECIDABLE = ("approval", "ask", "question")
 
 
 def list_approvals(call: ApiCall) -> Any:
@@ -28,7 +27,7 @@ def list_approvals(call: ApiCall) -> Any:
             batch=query.batch,
             status=query.status,
             in_turn=query.in_turn,
-            kinds=query.kind or _DECIDABLE,
+            kinds=query.kind or LISTED,
             limit=limit,
             after=after,
         )

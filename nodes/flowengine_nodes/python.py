@@ -126,9 +126,9 @@ class Python(StepKind):
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
         """Return the arguments and result of the function, read from its source."""
-        from flowengine.sdk.python_functions.signature import derive
+        from flowengine.sdk.python_functions.signature_sources import signature_of
 
-        derived = derive(configuration["function"], folder)
+        derived = signature_of(configuration["function"], folder)
         task = {"folder": folder, "quick": derived.quick}
         return CallSignature(
             derived.args,

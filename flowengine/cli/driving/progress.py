@@ -334,9 +334,11 @@ def address_width(flow: Mapping[str, Any], key_width: int = KEY_WIDTH[True]) -> 
 
 def what_for(session: CliSession, wait: WaitInfo) -> str:
     """Return the reason of a wait in a few words."""
+    from flowengine.kernel.view import DECIDABLE
+
     kind = wait["kind"]
-    if kind in ("approval", "ask", "question"):
-        noun = "approval" if kind == "approval" else "question"
+    if kind in DECIDABLE:
+        noun = {"approval": "approval", "session": "message"}.get(kind, "question")
         return f"{noun} {session.short_wait(wait['id'])}"
     signals = list(dict.fromkeys(str(signal["signal"]) for signal in wait.get("signals", [])))
     parts = [f"signal {' or '.join(signals)}"] if signals else []

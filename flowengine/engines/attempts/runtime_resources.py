@@ -33,15 +33,37 @@ class ResourceMissing(StepError):
 
 def missing(execution: ExecutionContext) -> ResourceMissing:
     """Return the error of a step whose execution misses objects of the caller in this process."""
-    names = ", ".join(f"'{name}'" for name in execution.missing)
-    example = ", ".join(f"{name!r}: …" for name in execution.missing)
+    from flowengine.agents.live_functions import LIVE
+
+    id, names = execution.id, [name for name in execution.missing if name != LIVE]
+    listed = ", ".join(f"'{name}'" for name in names)
+    given = f"runtime_resources={{{', '.join(f'{name!r}: …' for name in names)}}}"
+    what = f"the program that started it gave it {listed}"
+    call = f"engine.resume({id!r}, {given})"
+    if LIVE in execution.missing:
+        what = "its functions are nested, methods or lambdas of the program that started it"
+        what += f", which also gave it {listed}" if names else ""
+        call = f"Runner(engine).resume({id!r}, agent{', ' * bool(names)}{given if names else ''})"
     return ResourceMissing(
-        f"the program that started this execution gave it {names} (runtime_resources), which is "
-        "not in this process. Resume it in a program that has it: "
-        f"engine.resume({execution.id!r}, runtime_resources={{{example}}})",
-        data={"environment": {**_OBJECT, "owner_id": execution.id, "resource_key": names}},
+        f"{what}. There, {call} continues it",
+        data={
+            "environment": {
+                **_OBJECT,
+                "owner_id": id,
+                "resource_key": listed or "functions of agents",
+            }
+        },
         retryable=False,
     )
+
+
+def needs_program(wait: Mapping[str, Any]) -> bool:
+    """Return whether only the program that started an execution can continue a step that waits.
+
+    Args:
+        wait: The record of the wait.
+    """
+    return wait.get("ran") == "no" and bool(wait["error"]["type"] == ResourceMissing.type)
 
 
 def check_names(

@@ -110,7 +110,13 @@ class LinkedFlows:
 
         linked = self._flows.get(hash)
         if linked is None:
-            self._store.put_flow(hash, pack(compiled))
+            packed = pack(compiled)
+            if not self._in_memory and b"__main__:" in packed:
+                from flowengine.engines.flows import LoadedFlow
+                from flowengine.python_modules import check_importable
+
+                check_importable(LoadedFlow(compiled, hash).functions)
+            self._store.put_flow(hash, packed)
             linked = LinkedFlow(compiled, hash, in_memory=self._in_memory)
             self._flows[hash] = linked
         return linked

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import undecidable
+from flowengine.engines.attempts.runtime_resources import needs_program
 from flowengine.engines.executions.replay import read
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
@@ -325,6 +326,8 @@ def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
 
 def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
     if record.get("ran") == "no":
+        if needs_program(record):
+            return {"what": str(record["title"]), "wakes": "the program that started it"}
         return {
             "what": str(record["title"]),
             "wakes": "a process that resumes it once the environment is available again",
@@ -352,6 +355,10 @@ def _signal(record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
     }
 
 
+def _session(_record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
+    return {"what": "waiting for the next message of its session", "wakes": "a run of the session"}
+
+
 def _timer(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
     at = format_time(record["due"])
     return {
@@ -369,6 +376,7 @@ _DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
     "approval": _approval,
     "ask": _approval,
     "question": _question,
+    "session": _session,
     "signal": _signal,
     "timer": _timer,
     "state": _condition,

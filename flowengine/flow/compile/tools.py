@@ -34,7 +34,8 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.values import digest, holds_secret
 from flowengine.sdk.argument_schemas import described_arguments
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.python_functions.signature import Signature, derive
+from flowengine.sdk.python_functions.signature import Signature
+from flowengine.sdk.python_functions.signature_sources import signature_of
 from flowengine.sdk.step_kind import SignatureError
 from flowengine.sdk.step_kind import Tool as BroughtTool
 
@@ -361,7 +362,7 @@ class Tools:
     def function(self, function: str, loc: Loc) -> Signature | None:
         """Return the signature of a function from its source, or None if errors were reported."""
         try:
-            signature = derive(function, self.file.folder)
+            signature = signature_of(function, self.file.folder)
         except SignatureError as error:
             self.report.at("E401", error.message, loc, error.hint)
             return None

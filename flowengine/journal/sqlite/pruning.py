@@ -23,21 +23,27 @@ _NUMBERS = 10_000
 
 
 def prune(
-    database: StoreDatabase, artifacts: ArtifactFolder, before: int, statuses: Sequence[str]
+    database: StoreDatabase,
+    artifacts: ArtifactFolder,
+    before: int,
+    statuses: Sequence[str],
+    ids: Sequence[str],
 ) -> Pruned:
     """Remove executions that have ended, then all data that only they referred to.
 
     Args:
         database: Contains the executions.
         artifacts: Contains their files.
-        before: Only executions that ended at this time or earlier.
+        before: Executions that ended at this time or earlier.
         statuses: Only executions with one of these statuses.
+        ids: Also these executions, if they have ended.
 
     Returns:
         How much was removed.
     """
     check_statuses(statuses)
     executions = sum(_prune_status(database, before, status) for status in statuses)
+    executions += sum(_prune_one(database, id) for id in ids)
     with database.writing() as connection:
         connection.execute(queries.PRUNE_FLOWS)
         connection.execute(queries.END_HOLDS, (int(time.time()) - HELD_SECONDS,))
@@ -62,15 +68,28 @@ def _in_turn(database: StoreDatabase) -> Iterator[sqlite3.Connection]:
     time.sleep(min(time.monotonic() - began, _LONGEST_PAUSE))
 
 
+def _prune_one(database: StoreDatabase, id: str) -> bool:
+    """Remove an execution, and return whether it had ended."""
+    with database.writing() as connection:
+        found = connection.execute(queries.PRUNABLE_ONE, (id,)).fetchone()
+        if found is not None:
+            _remove(connection, *found)
+    return found is not None
+
+
+def _remove(connection: sqlite3.Connection, number: int) -> None:
+    for statement in queries.PRUNE:
+        connection.execute(statement, {"number": number})
+
+
 def _prune_status(database: StoreDatabase, before: int, status: str) -> int:
     """Remove the executions with a status and return their number."""
     removed = last = 0
     while True:
         with _in_turn(database) as connection:
             batch = connection.execute(queries.PRUNABLE, (status, before, last, _BATCH)).fetchall()
-            for number, _ in batch:
-                for statement in queries.PRUNE:
-                    connection.execute(statement, {"number": number})
+            for (number,) in batch:
+                _remove(connection, number)
         removed += len(batch)
         if len(batch) < _BATCH:
             return removed
