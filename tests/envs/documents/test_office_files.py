@@ -74,7 +74,7 @@ def test_word_blocks_come_in_the_order_of_the_document() -> None:
 
     assert read(document).markdown == (
         "# Top\n\n# One\n\nbefore\n\n| a | b\\|c |\n| --- | --- |\n| d | e<br>f |\n\nafter\n\n"
-        "1. n1\n2. n2\n- b1\n- b2\n\n> said\n\nplain **bold**"
+        "1. n1\n2. n2\n- b1\n    - b2\n\n> said\n\nplain **bold**"
     )
 
 
