@@ -197,6 +197,11 @@ class Writer:
         """Characters written so far."""
         return self._length
 
+    @property
+    def cells_left(self) -> int:
+        """Number of further cells that tables may have."""
+        return self.limits.cells - self._cells
+
     def block(self, text: str, *, tight: bool = False) -> None:
         """Write a block.
 
