@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
+from flowengine_envs.documents.compound_files import SIGNATURE, CompoundFile
 from flowengine_envs.documents.document import Damaged, PasswordRequired, UnsupportedFormat
 from flowengine_envs.documents.text import declared_in, decode
 
@@ -18,6 +19,9 @@ SUFFIXES: Mapping[str, str] = {
     **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), "docx"),
     **dict.fromkeys((".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"), "pptx"),
     **dict.fromkeys((".xlsx", ".xlsm", ".xltx", ".xltm"), "xlsx"),
+    ".xls": "xls",
+    ".xlt": "xls",
+    ".xlsb": "xlsb",
     ".epub": "epub",
     ".html": "html",
     ".htm": "html",
@@ -69,11 +73,11 @@ _OTHERS = (
     (b"SQLite format 3\0", "an SQLite database"),
 )
 _MARKUP = ((b"%!PS", "PostScript"), (b"{\\rtf", "RTF"))
-_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-_OLD_OFFICE = {
-    ".doc": "Word before 2007",
-    ".xls": "Excel before 2007",
-    ".ppt": "PowerPoint before 2007",
+_COMPOUND = {"Workbook": "xls", "Book": "xls"}
+"""Stream of a compound file → its format."""
+_OTHER_COMPOUND = {
+    "WordDocument": "Word before 2007",
+    "PowerPoint Document": "PowerPoint before 2007",
 }
 _MAIN_PARTS = (
     (re.compile(rb"wordprocessingml\.(document|template)\.main|ms-word\.\w+\.\w+\.main"), "docx"),
@@ -91,9 +95,9 @@ _MAIN_PARTS = (
         ),
         "xlsx",
     ),
+    (re.compile(rb"ms-excel\.sheet\.binary"), "xlsb"),
 )
 """Content types of the main part of office files."""
-_BINARY_WORKBOOK = b"ms-excel.sheet.binary"
 _LONGEST_TYPES = 1024 * 1024
 _OFFICE = {"word/": "docx", "ppt/": "pptx", "xl/": "xlsx"}
 _HTML = re.compile(
@@ -131,7 +135,7 @@ def detect(data: bytes, name: str = "", media_type: str = "") -> DetectedFormat:
     """
     suffix = PurePath(name).suffix.lower()
     claimed = SUFFIXES.get(suffix, "")
-    detected = _by_content(data, suffix)
+    detected = _by_content(data)
     if detected == "text":
         declared = _TYPES.get(media_type.partition(";")[0].strip().lower(), "")
         named = claimed if claimed in {"html", "csv", "eml", "ipynb"} else ""
@@ -141,7 +145,7 @@ def detect(data: bytes, name: str = "", media_type: str = "") -> DetectedFormat:
     return DetectedFormat(detected)
 
 
-def _by_content(data: bytes, suffix: str) -> str:
+def _by_content(data: bytes) -> str:
     """Return the format of a binary file, or `text`."""
     if b"%PDF-" in data[:1024]:
         return "pdf"
@@ -152,12 +156,21 @@ def _by_content(data: bytes, suffix: str) -> str:
         return "image"
     if data[:4] in {b"PK\x03\x04", b"PK\x05\x06"}:
         return _archive(data)
-    if data.startswith(_OLE):
-        if "EncryptedPackage".encode("utf-16-le") in data:
-            raise PasswordRequired("it is an encrypted Office file, which cannot be opened here")
-        raise _unsupported(_OLD_OFFICE.get(suffix, "an Office file from before 2007"))
+    if data.startswith(SIGNATURE):
+        return _compound(data)
     _refuse(data)
     return "text"
+
+
+def _compound(data: bytes) -> str:
+    file = CompoundFile(data)
+    if file.find("EncryptedPackage"):
+        raise PasswordRequired("it is an encrypted Office file, which cannot be opened here")
+    for stream, format in _COMPOUND.items():
+        if file.find(stream):
+            return format
+    other = next((what for stream, what in _OTHER_COMPOUND.items() if file.find(stream)), "")
+    raise _unsupported(other or "a compound file of an unknown format")
 
 
 def _refuse(data: bytes) -> None:
@@ -197,8 +210,6 @@ def _office(archive: zipfile.ZipFile, entries: Sequence[str]) -> str:
     for pattern, format in _MAIN_PARTS:
         if pattern.search(types):
             return format
-    if _BINARY_WORKBOOK in types:
-        raise _unsupported("a binary Excel workbook (xlsb)")
     for folder, format in _OFFICE.items():
         if any(entry.startswith(folder) for entry in entries):
             return format

@@ -169,6 +169,6 @@ def _duration(value: datetime.timedelta, format: str) -> str:
     if unit == "m":
         return f"{sign}{minutes}{with_seconds}"
     hours, minute = divmod(minutes, 60)
-    if not minute and not with_seconds and "m" not in rest:
+    if elapsed and not minute and not with_seconds and "m" not in rest:
         return f"{sign}{hours}"
     return f"{sign}{hours}:{minute:02}{with_seconds}"

@@ -29,6 +29,7 @@ from flowengine_envs.documents.reader import Documents
 from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
+from tests.envs.documents.test_binary_workbooks import far_cell
 from tests.envs.documents.test_limits import page_with, repeated
 from tests.envs.enough import enough
 from tests.envs.opening import opened
@@ -37,7 +38,7 @@ from tests.execution_environment.toy import until
 FILES = Path(__file__).with_name("files")
 OF_EACH_FORMAT = [
     "pandoc.docx", "pandoc.pptx", "gnumeric.xlsx", "pandoc.epub", "groff.pdf", "crane.png",
-    "pandoc.html", "pandoc.ipynb", "ships.csv", "talk.md",
+    "pandoc.html", "pandoc.ipynb", "ships.csv", "talk.md", "libreoffice.xls",
 ]  # fmt: skip
 
 
@@ -144,9 +145,10 @@ def test_memory_is_limited(place: type[Sandbox], tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     with opened(DocumentsProvider(), place, workspace, limits=limits) as resource:
-        with pytest.raises(LimitExceeded, match=r"limits\.memory is 200 MiB") as caught:
-            resource.read(many_paragraphs(), "a.docx")
-        assert caught.value.data["limit"] == "memory"
+        for name, data in (("a.docx", many_paragraphs()), ("a.xls", far_cell(65_535, 99))):
+            with pytest.raises(LimitExceeded, match=r"limits\.memory is 200 MiB") as caught:
+                resource.read(data, name)
+            assert caught.value.data["limit"] == "memory"
         assert resource.read(b"fine", "a.txt").markdown == "fine"
 
 
