@@ -26,6 +26,7 @@ MODULES = {
     "xlsx": "xlsx",
     "xls": "binary_workbooks",
     "xlsb": "binary_workbooks",
+    "ods": "ods",
     "html": "html",
     "epub": "epub",
     "csv": "delimited",
@@ -42,6 +43,7 @@ _LIBRARIES = {
     "xlsx": ["openpyxl"],
     "xls": ["python_calamine", "olefile"],
     "xlsb": ["python_calamine"],
+    "ods": ["lxml.etree"],
     "html": ["lxml.etree"],
     "epub": ["lxml.etree"],
     "eml": ["flowengine_envs.documents.html", "lxml.etree"],
@@ -105,7 +107,7 @@ def convert(
     if detected.note:
         out.note(detected.note)
     own: dict[str, dict[str, Any]] = {
-        **{format: {"comments": comments} for format in ("docx", "pptx", "xlsx")},
+        **{format: {"comments": comments} for format in ("docx", "pptx", "xlsx", "ods")},
         "html": {"base": base},
         "image": {"picture": picture},
         "pdf": {

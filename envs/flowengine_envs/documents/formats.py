@@ -22,6 +22,8 @@ SUFFIXES: Mapping[str, str] = {
     ".xls": "xls",
     ".xlt": "xls",
     ".xlsb": "xlsb",
+    ".ods": "ods",
+    ".ots": "ods",
     ".epub": "epub",
     ".html": "html",
     ".htm": "html",
@@ -73,6 +75,10 @@ _OTHERS = (
     (b"SQLite format 3\0", "an SQLite database"),
 )
 _MARKUP = ((b"%!PS", "PostScript"), (b"{\\rtf", "RTF"))
+_MIMETYPES = {
+    "application/epub+zip": "epub",
+    "application/vnd.oasis.opendocument.spreadsheet": "ods",
+}
 _COMPOUND = {"Workbook": "xls", "Book": "xls"}
 """Stream of a compound file → its format."""
 _OTHER_COMPOUND = {
@@ -193,8 +199,8 @@ def _archive(data: bytes) -> str:
             if "mimetype" in entries:
                 with archive.open("mimetype") as file:
                     mimetype = file.read(100).strip().decode("ascii", "replace")
-                if mimetype == "application/epub+zip":
-                    return "epub"
+                if format := _MIMETYPES.get(mimetype.removesuffix("-template")):
+                    return format
                 raise _unsupported(mimetype)
             if "[Content_Types].xml" in entries:
                 return _office(archive, entries)

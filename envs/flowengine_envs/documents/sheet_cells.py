@@ -11,14 +11,13 @@ from typing import Any
 
 from flowengine_envs.documents.archives import relationships
 from flowengine_envs.documents.markdown import TextSpan, inline, target
+from flowengine_envs.documents.sheet_marks import mark_columns, mark_row
 from flowengine_envs.documents.sheet_values import text_of
 
 _MOST_ROWS = 1_048_576
 _MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
-_HIDDEN = "<!-- hidden -->"
 _BUILT_IN = 164
 """Number of the first number format that a workbook defines itself."""
-_MOST_RANGES = 1_000
 _LITERALS = re.compile(r'"[^"]*"?|\\.|\[[^\]]*\]|[_*].')
 _LINK = re.compile(r'HYPERLINK\(\s*"((?:[^"]|"")+)"\s*[,)]', re.IGNORECASE)
 _LONGEST_DURATION = 366
@@ -73,8 +72,14 @@ class SheetCells:
                 if most < 0:
                     break
         self._link(parser.hyperlinks.hyperlink)
-        self._mark_rows(parser.row_dimensions)
-        self._mark_columns(parser.column_dimensions.values())
+        for number, row in self._rows.items():
+            if _is_hidden(parser.row_dimensions.get(str(number), {}), "ht"):
+                mark_row(row, self._note)
+        columns = [each for each in parser.column_dimensions.values() if _is_hidden(each, "width")]
+        hidden = [
+            range(int(each["min"]) - 1, int(each.get("max", each["min"]))) for each in columns
+        ]
+        mark_columns([*self._rows.values()], hidden, self._note)
         return iter(self._rows.values())
 
     def _cell(self, parser: Any, element: Any, cell: dict[str, Any]) -> dict[str, Any]:
@@ -134,36 +139,6 @@ class SheetCells:
             if left < 0:
                 self._note(f"links left out after {_MOST_LINKS:,}")
                 return
-
-    def _mark_rows(self, properties: dict[str, Any]) -> None:
-        hidden = [
-            row
-            for number, row in self._rows.items()
-            if (known := properties.get(str(number))) and _is_hidden(known, "ht")
-        ]
-        for row in hidden:
-            at = next(at for at, text in enumerate(row) if text)
-            row[at] = f"{_HIDDEN} {row[at]}"
-        if hidden:
-            self._note("hidden rows are marked")
-
-    def _mark_columns(self, columns: Any) -> None:
-        ranges = [
-            range(int(each["min"]) - 1, int(each.get("max", each["min"])))
-            for each in columns
-            if _is_hidden(each, "width")
-        ]
-        if not ranges or not self._rows:
-            return
-        del ranges[_MOST_RANGES:]
-        used = {at for row in self._rows.values() for at, text in enumerate(row) if text}
-        hidden = sorted(at for at in used if any(at in each for each in ranges))
-        head = next(iter(self._rows.values()))
-        for at in hidden:
-            head.extend([""] * (at + 1 - len(head)))
-            head[at] = f"{_HIDDEN} {head[at]}".strip()
-        if hidden:
-            self._note("hidden columns are marked")
 
 
 def _texts(row: list[dict[str, Any]]) -> list[str]:

@@ -87,7 +87,7 @@ def test_other_formats_are_refused_by_name(data: bytes, name: str, told: str) ->
         detect(data, name)
 
     assert told in str(caught.value)
-    assert "Supported are pdf, docx, pptx, xlsx, xls, " in str(caught.value)
+    assert "Supported are pdf, docx, pptx, xlsx, xls, xlsb, ods, " in str(caught.value)
 
 
 def test_encrypted_office_files_say_so() -> None:

@@ -39,6 +39,7 @@ FILES = Path(__file__).with_name("files")
 OF_EACH_FORMAT = [
     "pandoc.docx", "pandoc.pptx", "gnumeric.xlsx", "pandoc.epub", "groff.pdf", "crane.png",
     "pandoc.html", "pandoc.ipynb", "ships.csv", "talk.md", "libreoffice.xls",
+    "libreoffice.ods",
 ]  # fmt: skip
 
 

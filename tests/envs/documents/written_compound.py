@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from typing import Any
 
 _SECTOR, _SMALL = 512, 64
 _NONE, _END = 0xFFFFFFFF, 0xFFFFFFFE
@@ -15,7 +16,7 @@ def compound(streams: Mapping[str, bytes]) -> bytes:
     names = sorted({path[:at] for path in streams for at, sign in enumerate(path) if sign == "/"})
     paths = ["", *names, *streams]
     small, chain = b"", list[int]()
-    entries = []
+    entries: list[list[Any]] = []
     for path in paths:
         content = streams.get(path, b"")
         count = -(-len(content) // _SMALL)
@@ -62,9 +63,7 @@ def _sectors(size: int) -> int:
     return -(-size // _SECTOR)
 
 
-def _entry(entry: list[int | bytes]) -> bytes:
+def _entry(entry: list[Any]) -> bytes:
     name, kind, right, child, start, size = entry
-    assert isinstance(name, bytes)
-    length = len(name)
     places = (_NONE, right, child)
-    return struct.pack("<64sHBB3I36xIQ", name, length, kind, 1, *places, start, size)
+    return struct.pack("<64sHBB3I36xIQ", name, len(name), kind, 1, *places, start, size)

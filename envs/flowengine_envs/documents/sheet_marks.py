@@ -1,0 +1,36 @@
+"""Marks of the hidden rows and columns of a sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+_HIDDEN = "<!-- hidden -->"
+_MOST_RANGES = 1_000
+
+
+def mark_row(row: list[str], note: Callable[[str], None]) -> None:
+    """Mark a row that is not empty as hidden, in its first cell with a text."""
+    at = next(at for at, text in enumerate(row) if text)
+    row[at] = f"{_HIDDEN} {row[at]}"
+    note("hidden rows are marked")
+
+
+def mark_columns(
+    rows: Sequence[list[str]], hidden: Sequence[range], note: Callable[[str], None]
+) -> None:
+    """Mark hidden columns with a text, in the first row.
+
+    Args:
+        rows: The rows of the sheet.
+        hidden: Ranges of hidden columns.
+        note: Takes a note for the reader.
+    """
+    if not rows or not hidden:
+        return
+    used = {at for row in rows for at, text in enumerate(row) if text}
+    head = rows[0]
+    for at in sorted(used):
+        if any(at in each for each in hidden[:_MOST_RANGES]):
+            head.extend([""] * (at + 1 - len(head)))
+            head[at] = f"{_HIDDEN} {head[at]}".strip()
+            note("hidden columns are marked")
