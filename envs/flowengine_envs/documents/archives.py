@@ -39,14 +39,26 @@ def open_archive(data: bytes, limits: ConversionLimits) -> zipfile.ZipFile:
     return archive
 
 
-def read_entry(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return the bytes of an entry.
+def unpacked_size(data: bytes) -> int:
+    """Return the size to which a ZIP file unpacks, 0 for other files."""
+    if not data.startswith(b"PK"):
+        return 0
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return sum(entry.file_size for entry in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):
+        return 0
+
+
+def read_entry(archive: zipfile.ZipFile, entry: str | zipfile.ZipInfo) -> bytes:
+    """Return the bytes of an entry, given by its name, which several entries may share.
 
     Raises:
         Damaged: It is missing or invalid.
     """
+    name = entry if isinstance(entry, str) else entry.filename
     try:
-        return archive.read(name)
+        return archive.read(entry)
     except KeyError:
         raise Damaged(f"the archive has no '{name}'") from None
     except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, NotImplementedError) as error:

@@ -25,6 +25,7 @@ SUFFIXES: Mapping[str, str] = {
     ".ods": "ods",
     ".ots": "ods",
     ".epub": "epub",
+    ".zip": "zip",
     ".html": "html",
     ".htm": "html",
     ".xhtml": "html",
@@ -206,7 +207,7 @@ def _archive(data: bytes) -> str:
                 return _office(archive, entries)
     except _BROKEN as error:
         raise Damaged(f"it is an archive that cannot be opened: {error}") from None
-    raise _unsupported("a ZIP archive")
+    return "zip"
 
 
 def _office(archive: zipfile.ZipFile, entries: Sequence[str]) -> str:
@@ -219,7 +220,7 @@ def _office(archive: zipfile.ZipFile, entries: Sequence[str]) -> str:
     for folder, format in _OFFICE.items():
         if any(entry.startswith(folder) for entry in entries):
             return format
-    raise _unsupported("a ZIP archive")
+    raise _unsupported("an Office file of another program")
 
 
 def _reads_as_text(data: bytes) -> bool:

@@ -73,7 +73,7 @@ def archive(**entries: str) -> bytes:
         ),
         (compound({"PowerPoint Document": b"x"}), "a.ppt", "PowerPoint before 2007"),
         (compound({"Contents": b"x"}), "a.pub", "a compound file of an unknown format"),
-        (archive(readme="x"), "a.zip", "a ZIP archive"),
+        (archive(**{"[Content_Types].xml": "x", "visio/a": ""}), "a.vsdx", "an Office file of"),
         (archive(mimetype="application/vnd.oasis.opendocument.text"), "a.odt", "opendocument"),
         (b"MZ" + bytes(200), "a.exe", "a Windows program"),
         (b"ID3\x04" + bytes(200), "a.mp3", "audio"),
@@ -87,7 +87,9 @@ def test_other_formats_are_refused_by_name(data: bytes, name: str, told: str) ->
         detect(data, name)
 
     assert told in str(caught.value)
-    assert "Supported are pdf, docx, pptx, xlsx, xls, xlsb, ods, " in str(caught.value)
+    assert "Supported are pdf, docx, pptx, xlsx, xls, xlsb, ods, epub, zip, html, " in str(
+        caught.value
+    )
 
 
 def test_encrypted_office_files_say_so() -> None:

@@ -76,8 +76,8 @@ def test_it_is_the_same_as_in_the_own_process(
 
 @pytest.mark.wherever("place")
 def test_what_cannot_be_read_says_why_and_what_is_read_next_is_read(reader: Documents) -> None:
-    with pytest.raises(UnreadableDocument, match=r"^a\.zip: it is a ZIP archive") as caught:
-        reader.read(b"PK\x05\x06" + bytes(18), "a.zip")
+    with pytest.raises(UnreadableDocument, match=r"^a\.7z: it is a 7-Zip archive") as caught:
+        reader.read(b"7z\xbc\xaf\x27\x1c" + bytes(20), "a.7z")
     assert caught.value.name == "UnsupportedFormat"
     locked = (FILES / "locked.pdf").read_bytes()
     with pytest.raises(UnreadableDocument) as caught:
