@@ -32,6 +32,7 @@ MODULES = {
     "csv": "delimited",
     "ipynb": "notebook",
     "eml": "mail",
+    "feed": "feeds",
     "zip": "zip_files",
     "image": "picture",
     "text": "text",
@@ -48,6 +49,7 @@ _LIBRARIES = {
     "html": ["lxml.etree"],
     "epub": ["lxml.etree"],
     "eml": ["flowengine_envs.documents.html", "lxml.etree"],
+    "feed": ["flowengine_envs.documents.html", "lxml.etree"],
     "image": ["PIL.PngImagePlugin", "PIL.JpegImagePlugin", "PIL.ImageOps"],
     "text": ["charset_normalizer"],
 }
@@ -96,7 +98,7 @@ def convert(
     """
     options: dict[str, dict[str, Any]] = {
         **{format: {"comments": comments} for format in ("docx", "pptx", "xlsx", "ods")},
-        "html": {"base": base},
+        **{format: {"base": base} for format in ("html", "feed")},
         "image": {"picture": picture},
         "zip": {"password": password},
         "pdf": {

@@ -29,6 +29,8 @@ SUFFIXES: Mapping[str, str] = {
     ".html": "html",
     ".htm": "html",
     ".xhtml": "html",
+    ".rss": "feed",
+    ".atom": "feed",
     ".ipynb": "ipynb",
     ".eml": "eml",
     ".mht": "eml",
@@ -50,6 +52,7 @@ _TYPES = {
     "text/tab-separated-values": "csv",
     **dict.fromkeys(("message/rfc822", "multipart/related", "application/x-mimearchive"), "eml"),
     "application/x-ipynb+json": "ipynb",
+    **dict.fromkeys(("application/rss+xml", "application/atom+xml"), "feed"),
 }
 _SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image"),
@@ -107,8 +110,13 @@ _MAIN_PARTS = (
 """Content types of the main part of office files."""
 _LONGEST_TYPES = 1024 * 1024
 _OFFICE = {"word/": "docx", "ppt/": "pptx", "xl/": "xlsx"}
+_PROLOG = rb"(?>\s*(?:<\?.*?\?>|<!--.*?-->))*\s*"
 _HTML = re.compile(
-    rb"^\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b",
+    rb"^" + _PROLOG + rb"<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+)
+_FEED = re.compile(
+    rb"^" + _PROLOG + rb"(?:<!doctype[^>\[]*(?:\[.*?\]\s*)?>\s*)?"
+    rb"<(?:rss\b|(?:\w+:)?feed\b[^>]*\bxmlns|rdf:RDF\b[^>]*purl\.org/rss/)",
     re.IGNORECASE | re.DOTALL,
 )
 _MAIL = re.compile(
@@ -145,7 +153,7 @@ def detect(data: bytes, name: str = "", media_type: str = "") -> DetectedFormat:
     detected = _by_content(data)
     if detected == "text":
         declared = _TYPES.get(media_type.partition(";")[0].strip().lower(), "")
-        named = claimed if claimed in {"html", "csv", "eml", "ipynb"} else ""
+        named = claimed if claimed in {"html", "csv", "eml", "ipynb", "feed"} else ""
         detected = _text_format(data) or declared or named or "text"
     if claimed and claimed != detected:
         return DetectedFormat(detected, f"its name suggests {claimed}, but it is {detected}")
@@ -241,6 +249,8 @@ def _text_format(data: bytes) -> str:
     start = start.removeprefix(b"\xef\xbb\xbf")
     if _HTML.match(start):
         return "html"
+    if _FEED.match(start):
+        return "feed"
     if start.lstrip().startswith(b"{") and b'"nbformat"' in data and b'"cells"' in data:
         return "ipynb"
     head = start.replace(b"\r\n", b"\n").split(b"\n\n", 1)[0].split(b"\n")

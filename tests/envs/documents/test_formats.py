@@ -87,7 +87,7 @@ def test_other_formats_are_refused_by_name(data: bytes, name: str, told: str) ->
         detect(data, name)
 
     assert told in str(caught.value)
-    assert "Supported are pdf, docx, pptx, xlsx, xls, xlsb, ods, epub, zip, html, " in str(
+    assert "Supported are pdf, docx, pptx, xlsx, xls, xlsb, ods, epub, zip, html, feed, " in str(
         caught.value
     )
 
