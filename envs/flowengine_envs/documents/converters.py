@@ -31,6 +31,7 @@ MODULES = {
     "epub": "epub",
     "csv": "delimited",
     "ipynb": "notebook",
+    "rtf": "rtf",
     "eml": "mail",
     "feed": "feeds",
     "zip": "zip_files",
@@ -49,6 +50,7 @@ _LIBRARIES = {
     "html": ["lxml.etree"],
     "epub": ["lxml.etree"],
     "eml": ["flowengine_envs.documents.html", "lxml.etree"],
+    "rtf": ["flowengine_envs.documents.html", "lxml.etree"],
     "feed": ["flowengine_envs.documents.html", "lxml.etree"],
     "image": ["PIL.PngImagePlugin", "PIL.JpegImagePlugin", "PIL.ImageOps"],
     "text": ["charset_normalizer"],
@@ -97,7 +99,7 @@ def convert(
         Unreadable: It cannot be converted. The message contains the reason.
     """
     options: dict[str, dict[str, Any]] = {
-        **{format: {"comments": comments} for format in ("docx", "pptx", "xlsx", "ods")},
+        **{format: {"comments": comments} for format in ("docx", "pptx", "xlsx", "ods", "rtf")},
         **{format: {"base": base} for format in ("html", "feed")},
         "image": {"picture": picture},
         "zip": {"password": password},

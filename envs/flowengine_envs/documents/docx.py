@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import Any
 
-from flowengine_envs.documents import charts, diagrams, html, mail
+from flowengine_envs.documents import charts, diagrams, html, mail, rtf
 from flowengine_envs.documents.archives import parse_xml, readable, title_of
 from flowengine_envs.documents.comments import WordComments, leave_out
 from flowengine_envs.documents.document import ConversionLimits, Damaged, Table, Unreadable
@@ -188,6 +188,8 @@ class Word:
         format = detect(data, name, media_type).format
         if format == "html":
             html.convert(data, self._out, encoding_of(data, media_type))
+        elif format == "rtf":
+            rtf.convert(data, self._out)
         elif format == "eml":
             mail.write_body(mail.parsed(data), self._out)
         elif format == "text":

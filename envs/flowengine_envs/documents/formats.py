@@ -24,6 +24,7 @@ SUFFIXES: Mapping[str, str] = {
     ".xlsb": "xlsb",
     ".ods": "ods",
     ".ots": "ods",
+    ".rtf": "rtf",
     ".epub": "epub",
     ".zip": "zip",
     ".html": "html",
@@ -59,6 +60,7 @@ _SIGNATURES = (
     (b"\xff\xd8\xff", "image"),
     (b"GIF87a", "image"),
     (b"GIF89a", "image"),
+    (b"{\\rtf", "rtf"),
 )
 _OTHERS = (
     (b"\x1f\x8b", "a gzip archive"),
@@ -78,7 +80,7 @@ _OTHERS = (
     (b"MM\0*", "an image (TIFF)"),
     (b"SQLite format 3\0", "an SQLite database"),
 )
-_MARKUP = ((b"%!PS", "PostScript"), (b"{\\rtf", "RTF"))
+_MARKUP = ((b"%!PS", "PostScript"),)
 _MIMETYPES = {
     "application/epub+zip": "epub",
     "application/vnd.oasis.opendocument.spreadsheet": "ods",

@@ -394,7 +394,8 @@ def test_word_files_inserted_for_word_to_read_are_read() -> None:
     page = b"<title>x</title><h1>Terms</h1><p>pay <b>now</b></p>"
     insert(document, "a.html", "text/html", page)
     insert(document, "b.txt", "text/plain", b"# plain\n*text*")
-    insert(document, "c.rtf", "application/rtf", b"{\\rtf1 x}")
+    insert(document, "c.rtf", "application/rtf", b"{\\rtf1 {\\b rich}}")
+    insert(document, "e.pdf", "application/pdf", b"%PDF-1.4")
     saved_page = (
         b'MIME-Version: 1.0\r\nContent-Type: multipart/related; boundary="b"\r\n\r\n--b\r\n'
         b"Content-Type: text/html; charset=iso-8859-1\r\n"
@@ -405,7 +406,7 @@ def test_word_files_inserted_for_word_to_read_are_read() -> None:
 
     found = read(document)
     assert found.markdown == (
-        "from Word\n\n# Terms\n\npay **now**\n\n\\# plain\n\n*text*\n\ncaf\u00e9 *au lait*"
+        "from Word\n\n# Terms\n\npay **now**\n\n\\# plain\n\n*text*\n\n**rich**\n\ncaf\u00e9 *au lait*"
     )
     assert found.title == ""
     assert len(found.notes) == 2
