@@ -37,6 +37,10 @@ class CompoundFile:
         """Return the first of some streams that exists, empty if there is none."""
         return next((path for path in paths if path.lower() in self._by_name), "")
 
+    def size(self, path: str) -> int:
+        """Return the size of a stream that exists."""
+        return int(self._file.get_size(self._by_name[path.lower()]))
+
     def read(self, path: str) -> bytes:
         """Return the content of a stream.
 

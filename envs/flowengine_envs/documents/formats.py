@@ -36,6 +36,7 @@ SUFFIXES: Mapping[str, str] = {
     ".eml": "eml",
     ".mht": "eml",
     ".mhtml": "eml",
+    ".msg": "msg",
     ".csv": "csv",
     ".tsv": "csv",
     ".png": "image",
@@ -85,7 +86,7 @@ _MIMETYPES = {
     "application/epub+zip": "epub",
     "application/vnd.oasis.opendocument.spreadsheet": "ods",
 }
-_COMPOUND = {"Workbook": "xls", "Book": "xls"}
+_COMPOUND = {"Workbook": "xls", "Book": "xls", "__properties_version1.0": "msg"}
 """Stream of a compound file → its format."""
 _OTHER_COMPOUND = {
     "WordDocument": "Word before 2007",

@@ -406,7 +406,8 @@ def test_word_files_inserted_for_word_to_read_are_read() -> None:
 
     found = read(document)
     assert found.markdown == (
-        "from Word\n\n# Terms\n\npay **now**\n\n\\# plain\n\n*text*\n\n**rich**\n\ncaf\u00e9 *au lait*"
+        "from Word\n\n# Terms\n\npay **now**\n\n\\# plain\n\n*text*\n\n**rich**\n\n"
+        "caf\u00e9 *au lait*"
     )
     assert found.title == ""
     assert len(found.notes) == 2
