@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 import zipfile
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any
 
 from flowengine_envs.documents.archives import relationships
-from flowengine_envs.documents.markdown import TextSpan, inline, target
-from flowengine_envs.documents.sheet_marks import mark_columns, mark_row
+from flowengine_envs.documents.sheet_dates import elapsed, is_clock
+from flowengine_envs.documents.sheet_marks import linked, mark_columns, mark_row
 from flowengine_envs.documents.sheet_values import text_of
 
 _MOST_ROWS = 1_048_576
 _MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 _BUILT_IN = 164
 """Number of the first number format that a workbook defines itself."""
-_LITERALS = re.compile(r'"[^"]*"?|\\.|\[[^\]]*\]|[_*].')
 _LINK = re.compile(r'HYPERLINK\(\s*"((?:[^"]|"")+)"\s*[,)]', re.IGNORECASE)
-_LONGEST_DURATION = 366
-"""Days. A larger value is a point in time, even if its format shows only the time of day."""
 _MOST_LINKS = 100_000
 
 
@@ -94,10 +89,10 @@ class SheetCells:
             written = parser.parse_formula(element)
             value, link = getattr(written, "text", written), ""
             self._note("formulas that were never calculated are shown as such")
-        elif cell["data_type"] == "d" and _is_clock(format):
-            value = _elapsed(element.findtext(f"{_MAIN}v"), value)
+        elif cell["data_type"] == "d" and is_clock(format):
+            value = elapsed(element.findtext(f"{_MAIN}v"), value)
         text = text_of(value, format)
-        cell["value"] = _linked(text, link) if link else text
+        cell["value"] = linked(text, link) if link else text
         return cell
 
     def _format(self, style: int) -> str:
@@ -134,7 +129,7 @@ class SheetCells:
             for number in self._rows if many else numbers:
                 row = self._rows.get(number, []) if number in numbers else []
                 for at in range(first - 1, min(last, len(row))):
-                    row[at] = _linked(row[at], address)
+                    row[at] = linked(row[at], address)
                 left -= 1
             if left < 0:
                 self._note(f"links left out after {_MOST_LINKS:,}")
@@ -156,29 +151,7 @@ def _is_hidden(properties: dict[str, Any], size: str) -> bool:
     return properties.get("hidden") in {"1", "true"} or properties.get(size) in {"0", "0.0"}
 
 
-@lru_cache(1_000)
-def _is_clock(format: str) -> bool:
-    """Return whether a format shows the time of day, without a date."""
-    signs = set(_LITERALS.sub("", format).lower())
-    return not signs.isdisjoint("hs") and signs.isdisjoint("dy")
-
-
-def _elapsed(written: str | None, value: Any) -> Any:
-    """Return a value of a time of day, or of more than a day as a duration."""
-    try:
-        days = float(written or "")
-    except ValueError:
-        return value
-    is_duration = days < 0 or 1 <= days < _LONGEST_DURATION
-    return datetime.timedelta(days=days) if is_duration else value
-
-
 def _link_of(formula: str) -> str:
     """Return the address of a formula with `HYPERLINK`, if it is written in the formula."""
     found = _LINK.match(formula)
     return found[1].replace('""', '"') if found else ""
-
-
-def _linked(text: str, address: str) -> str:
-    where = target(address) if text.strip() else ""
-    return inline([TextSpan(text, link=where)], "\n") if where else text

@@ -1,8 +1,10 @@
-"""Marks of the hidden rows and columns of a sheet."""
+"""Links of cells, and marks of hidden rows and columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+
+from flowengine_envs.documents.markdown import TextSpan, inline, target
 
 _HIDDEN = "<!-- hidden -->"
 _MOST_RANGES = 1_000
@@ -34,3 +36,9 @@ def mark_columns(
             head.extend([""] * (at + 1 - len(head)))
             head[at] = f"{_HIDDEN} {head[at]}".strip()
             note("hidden columns are marked")
+
+
+def linked(text: str, address: str) -> str:
+    """Return the text of a cell with a link, if there is a text and the address is safe."""
+    where = target(address) if text.strip() else ""
+    return inline([TextSpan(text, link=where)], "\n") if where else text

@@ -1,9 +1,9 @@
-"""Excel workbooks in binary formats: XLS, before 2007, and XLSB.
+"""Excel workbooks in the binary format XLSB.
 
 The library holds a sheet as a rectangle around its first and last cell. The size of these
 rectangles is therefore read first, from the positions of the cells.
 
-Sources: [MS-XLS] 2.4 and [MS-XLSB] 2.1.4, 2.4 (records).
+Source: [MS-XLSB] 2.1.4 and 2.4 (records).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flowengine_envs.documents.archives import open_archive, read_entry
-from flowengine_envs.documents.compound_files import CompoundFile
 from flowengine_envs.documents.document import (
     ConversionLimits,
     Damaged,
@@ -25,19 +24,9 @@ from flowengine_envs.documents.document import (
 from flowengine_envs.documents.markdown import Writer
 from flowengine_envs.documents.sheet_values import text_of
 
-STREAMS = ("Workbook", "Book")
-"""Names of the stream with the workbook in an XLS file."""
 _BYTES = 32
 """Memory of a cell."""
 _SHEET = re.compile(r"xl[/\\]worksheets[/\\](?!_rels[/\\]).+", re.IGNORECASE)
-_HEAD = struct.Struct("<HH")
-_PLACE = struct.Struct("<HH")
-_BEGINNING = 0x0809
-_ENCRYPTED = 0x002F
-_LOCKED = "it is an encrypted workbook, which cannot be opened here"
-_DIMENSIONS = 0x0200
-_CELLS = frozenset((0x0006, 0x0203, 0x0204, 0x0205, 0x027E, 0x00FD, 0x00BD, 0x00D6))
-_MOST_ROWS, _MOST_COLUMNS = 0x10000, 0x100
 _ROW = 0
 _CELLS_OF_ROW = range(1, 12)
 _NUMBER = struct.Struct("<I")
@@ -55,10 +44,7 @@ def convert(data: bytes, out: Writer) -> None:
         PasswordRequired: It is encrypted.
         LimitReached: Its sheets would become too large.
     """
-    if out.document.format == "xlsb":
-        _check_size(_areas_of_archive(data, out.limits), out.limits)
-    else:
-        _check_size(_areas_of_stream(data), out.limits)
+    _check_size(_areas_of_archive(data, out.limits), out.limits)
     from python_calamine import CalamineWorkbook, PasswordError, SheetTypeEnum, SheetVisibleEnum
 
     try:
@@ -70,7 +56,7 @@ def convert(data: bytes, out: Writer) -> None:
             if sheet.typ == SheetTypeEnum.WorkSheet:
                 out.table(_rows(book.get_sheet_by_index(number - 1)))
     except PasswordError:
-        raise PasswordRequired(_LOCKED) from None
+        raise PasswordRequired("it is an encrypted workbook, which cannot be opened here") from None
     except BaseException as error:
         if type(error).__name__ == "PanicException":  # of the library, which is no `Exception`
             raise Damaged(f"the workbook cannot be opened: {error}") from None
@@ -88,33 +74,6 @@ def _check_size(areas: Iterator[int], limits: ConversionLimits) -> None:
     size = _BYTES * sum(areas)
     if size > limits.unpacked:
         raise LimitReached("unpacked", limits.unpacked, f"its sheets unpack to {size:,} bytes")
-
-
-def _areas_of_stream(data: bytes) -> Iterator[int]:
-    """Yield how many cells the sheets of an XLS file span."""
-    file = CompoundFile(data)
-    stream = file.read(file.find(*STREAMS) or STREAMS[0])
-    span = _Span()
-    at, end = 0, len(stream) - 4
-    while at <= end:
-        kind, length = _HEAD.unpack_from(stream, at)
-        at += 4
-        if kind == _ENCRYPTED:
-            raise PasswordRequired(_LOCKED)
-        if kind == _BEGINNING:
-            yield span.area
-            span = _Span()
-        elif kind == _DIMENSIONS and length >= 12:
-            _, rows, _, columns = struct.unpack_from("<IIHH", stream.ljust(at + 12, b"\0"), at)
-            if rows > _MOST_ROWS or columns > _MOST_COLUMNS:
-                raise Damaged(f"a sheet claims to have {rows:,} rows and {columns:,} columns")
-        elif kind in _CELLS and at + length <= len(stream) and length >= 4:
-            row, column = _PLACE.unpack_from(stream, at)
-            span.add(row, column)
-            if kind == 0x00BD:  # several numbers, the column of the last one is at the end
-                span.add(row, int.from_bytes(stream[at + length - 2 : at + length], "little"))
-        at += length
-    yield span.area
 
 
 def _areas_of_archive(data: bytes, limits: ConversionLimits) -> Iterator[int]:

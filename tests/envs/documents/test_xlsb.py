@@ -1,73 +1,15 @@
-"""Excel workbooks in binary formats."""
+"""Excel workbooks in the binary format XLSB."""
 
 from __future__ import annotations
 
 import io
 import struct
 import zipfile
-from pathlib import Path
 
 import pytest
 
 from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import (
-    ConversionLimits,
-    Damaged,
-    LimitReached,
-    PasswordRequired,
-)
-
-XLS = Path(__file__).with_name("files") / "libreoffice.xls"
-
-
-def test_values_and_hidden_sheets_of_xls() -> None:
-    found = convert(XLS.read_bytes(), "a.xls")
-
-    assert found.markdown == (
-        "<!-- sheet 1 -->\n\n## Prices\n\n"
-        "| item | n | rate | price | date | when | dur | ok | f |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
-        "| bolt | 3 | 0.25 | 1234.5 | 2024-01-31 | 2024-01-31 06:05:00 | 30:05 | TRUE | 6 |\n"
-        "| link |  |  |  |  |  |  |  |  |\n| merged |  |  |  |  |  |  |  |  |\n\n"
-        "<!-- sheet 2 (hidden) -->\n\n## Secret\n\n| x |\n| --- |\n\n<!-- sheet 3 -->\n\n## Empty"
-    )
-    assert (found.format, found.notes) == ("xls", [])
-
-
-def changed(old: bytes, new: bytes) -> bytes:
-    data = XLS.read_bytes()
-    assert old in data
-    return data.replace(old, new)
-
-
-DIMENSIONS = struct.pack("<HHIIHHH", 0x200, 14, 1, 8, 1, 10, 0)
-FIRST = struct.pack("<HHHH", 0xFD, 10, 1, 1)
-
-
-def far_cell(row: int, column: int) -> bytes:
-    """Return a workbook whose first cell is moved there."""
-    return changed(FIRST, struct.pack("<HHHH", 0xFD, 10, row, column))
-
-
-@pytest.mark.parametrize(
-    ("data", "error", "reason"),
-    [
-        (changed(DIMENSIONS, struct.pack("<HHIIHHH", 0x200, 14, 0, 2**32 - 1, 0, 9, 0)),
-         Damaged, "a sheet claims to have 4,294,967,295 rows"),
-        (far_cell(65_535, 255),
-         LimitReached, "its sheets unpack to .* the limit 'unpacked' is 268,435,456"),
-        (changed(DIMENSIONS, struct.pack("<HH", 0x2F, 14) + bytes(14)),
-         PasswordRequired, "an encrypted workbook"),
-        (XLS.read_bytes()[:3_000], Damaged, "cannot be"),
-        (XLS.read_bytes()[:512] + bytes(4_000), Damaged, "cannot be"),
-    ],
-    ids=["dimensions", "far cell", "encrypted", "cut", "empty"],
-)  # fmt: skip
-def test_sizes_are_known_before_sheets_are_read(
-    data: bytes, error: type[Exception], reason: str
-) -> None:
-    with pytest.raises(error, match=reason):
-        convert(data, "a.xls")
+from flowengine_envs.documents.document import ConversionLimits, Damaged, LimitReached
 
 
 def record(kind: int, content: bytes = b"") -> bytes:
