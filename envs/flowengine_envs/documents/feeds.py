@@ -1,6 +1,6 @@
 """News feeds in RSS and Atom, item by item.
 
-Sources: RSS 0.9x, 1.0 and 2.0; RFC 4287 (Atom).
+Sources: RSS 0.9x, 1.0 and 2.0, and RFC 4287 (Atom).
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def _repeated(element: Any, what: str) -> int:
 
 
 def _text_of_cell(cell: Any) -> str:
-    """Return the text of a cell. Its value is preferred where it says more than the text shown."""
+    """Return the text of a cell, from its value where the displayed text may be rounded."""
     shown = "\n".join(map(_text_of_paragraph, cell.iterchildren(f"{_TEXT}p"))).strip()
     kind = cell.get(f"{_OFFICE}value-type", "")
     if kind in {"date", "boolean"}:

@@ -62,6 +62,9 @@ class DrawnText(NamedTuple):
 
 def is_right_to_left(texts: Iterable[str]) -> bool:
     """Return whether most letters of texts are written from right to left."""
+    texts = [*texts]
+    if not any(map(_RIGHT_TO_LEFT.search, texts)):
+        return False
     balance = 0
     for text in texts:
         if _RIGHT_TO_LEFT.search(text):

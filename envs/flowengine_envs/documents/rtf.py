@@ -1,6 +1,6 @@
 """Rich Text Format, in reading order, including mails in HTML that Outlook converted to it.
 
-Sources: Rich Text Format (RTF) Specification 1.9.1; [MS-OXRTFEX].
+Sources: Rich Text Format (RTF) Specification 1.9.1 and [MS-OXRTFEX].
 """
 
 from __future__ import annotations

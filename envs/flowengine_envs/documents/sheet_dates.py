@@ -22,7 +22,7 @@ def is_clock(format: str) -> bool:
 
 
 def elapsed(days: str | float | None, value: Any) -> Any:
-    """Return a time of day as it is, and more than a day, or less than none, as a duration.
+    """Return a duration for more than a day or a negative number, and other values unchanged.
 
     Args:
         days: The number of days.

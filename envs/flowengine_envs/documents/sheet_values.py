@@ -33,7 +33,7 @@ _LITERALS = re.compile(r'"[^"]*"?|\\.|\[\$[^\]]*\]|[_*].')
 
 
 class NumberFormat(NamedTuple):
-    """What one section of a number format shows around and of a number."""
+    """How one section of a number format shows a number."""
 
     prefix: str = ""
     suffix: str = ""
@@ -100,7 +100,7 @@ def _number(value: float, format: str) -> str:
 
 @lru_cache(1_000)
 def _sections(format: str) -> tuple[NumberFormat | None, ...]:
-    """Return the sections of a format. None is one whose numbers are left as they are."""
+    """Return the sections of a format, None for a section that leaves numbers unchanged."""
     if len(format) > _LONGEST_FORMAT:
         return (None,)
     texts = [match[0].removesuffix(";") for match in _SECTIONS.finditer(format)]
