@@ -14,10 +14,12 @@ HEAVY = {
     "litellm",
     "mcp",
     "networkx",
+    "olefile",
     "openai",
     "playwright",
     "pypdf",
     "pypdfium2",
+    "python_calamine",
     "starlette",
     "temporalio",
 }

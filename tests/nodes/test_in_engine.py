@@ -21,9 +21,11 @@ HEAVY = {
     "litellm",
     "mcp",
     "networkx",
+    "olefile",
     "playwright",
     "pypdf",
     "pypdfium2",
+    "python_calamine",
     "starlette",
     "temporalio",
 }

@@ -6,8 +6,8 @@ import io
 import posixpath
 import re
 import zipfile
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from flowengine_envs.documents.document import ConversionLimits, Damaged, LimitReached
@@ -39,14 +39,26 @@ def open_archive(data: bytes, limits: ConversionLimits) -> zipfile.ZipFile:
     return archive
 
 
-def read_entry(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return the bytes of an entry.
+def unpacked_size(data: bytes) -> int:
+    """Return the size to which a ZIP file unpacks, 0 for other files."""
+    if not data.startswith(b"PK"):
+        return 0
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return sum(entry.file_size for entry in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):
+        return 0
+
+
+def read_entry(archive: zipfile.ZipFile, entry: str | zipfile.ZipInfo) -> bytes:
+    """Return the bytes of an entry, given by its name, which several entries may share.
 
     Raises:
         Damaged: It is missing or invalid.
     """
+    name = entry if isinstance(entry, str) else entry.filename
     try:
-        return archive.read(name)
+        return archive.read(entry)
     except KeyError:
         raise Damaged(f"the archive has no '{name}'") from None
     except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, NotImplementedError) as error:
@@ -112,6 +124,31 @@ def _is_lost(relationship: Any, folder: str, known: Collection[str]) -> bool:
         return False
     path = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/").lower()
     return path not in known and unquote(path) not in known
+
+
+class Relationship(NamedTuple):
+    """A relationship of a part of an office file."""
+
+    id: str
+    kind: str
+    """The last word of its type: `comments`, `hyperlink`, …"""
+    target: str
+    """The path of a part in the archive, or an address."""
+    is_external: bool
+
+
+def relationships(archive: zipfile.ZipFile, part: str) -> Iterator[Relationship]:
+    """Yield the relationships of a part."""
+    folder, name = posixpath.split(part)
+    path = posixpath.join(folder, "_rels", f"{name}.rels")
+    if path not in archive.NameToInfo:
+        return
+    for item in parse_xml(read_entry(archive, path)).iterchildren("{*}Relationship"):
+        target, is_external = item.get("Target", ""), item.get("TargetMode", "") == "External"
+        if not is_external:
+            target = posixpath.normpath(posixpath.join("/", folder, target))[1:]
+        kind = item.get("Type", "").rpartition("/")[2]
+        yield Relationship(item.get("Id", ""), kind, target, is_external)
 
 
 def title_of(package: Any) -> str:

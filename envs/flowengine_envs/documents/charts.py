@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from flowengine_envs.documents.markdown import Writer
-from flowengine_envs.documents.xlsx import text_of
+from flowengine_envs.documents.sheet_values import text_of
 
 _CHART = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
 _TEXT = "{http://schemas.openxmlformats.org/drawingml/2006/main}t"

@@ -24,11 +24,18 @@ MODULES = {
     "docx": "docx",
     "pptx": "pptx",
     "xlsx": "xlsx",
+    "xls": "xls",
+    "xlsb": "xlsb",
+    "ods": "ods",
     "html": "html",
     "epub": "epub",
     "csv": "delimited",
     "ipynb": "notebook",
+    "rtf": "rtf",
     "eml": "mail",
+    "msg": "msg",
+    "feed": "feeds",
+    "zip": "zip_files",
     "image": "picture",
     "text": "text",
 }
@@ -38,9 +45,15 @@ _LIBRARIES = {
     "docx": ["docx"],
     "pptx": ["pptx"],
     "xlsx": ["openpyxl"],
+    "xls": ["openpyxl", "olefile"],
+    "xlsb": ["python_calamine"],
+    "ods": ["lxml.etree"],
     "html": ["lxml.etree"],
     "epub": ["lxml.etree"],
     "eml": ["flowengine_envs.documents.html", "lxml.etree"],
+    "rtf": ["flowengine_envs.documents.html", "lxml.etree"],
+    "msg": ["flowengine_envs.documents.html", "lxml.etree", "olefile"],
+    "feed": ["flowengine_envs.documents.html", "lxml.etree"],
     "image": ["PIL.PngImagePlugin", "PIL.JpegImagePlugin", "PIL.ImageOps"],
     "text": ["charset_normalizer"],
 }
@@ -87,33 +100,67 @@ def convert(
     Raises:
         Unreadable: It cannot be converted. The message contains the reason.
     """
-    limits = limits or ConversionLimits()
-    if not data:
-        raise Damaged("the file is empty")
-    if len(data) > limits.bytes:
-        raise LimitReached("bytes", limits.bytes, f"the file has {len(data):,} bytes")
-    if (brought := _by_added(data, name, added or {}, limits)) is not None:
-        return brought
-    detected = detect(data, name, media_type)
-    digest = hashlib.sha256(data).hexdigest()
-    document = Document(detected.format, size=len(data), sha256=digest)
-    out = Writer(document, limits)
-    if detected.note:
-        out.note(detected.note)
-    own: dict[str, dict[str, Any]] = {
-        **{format: {"comments": comments} for format in ("docx", "pptx", "xlsx")},
-        "html": {"base": base},
+    options: dict[str, dict[str, Any]] = {
+        **{format: {"comments": comments} for format in ("docx", "pptx", "xlsx", "ods", "rtf")},
+        **{format: {"base": base} for format in ("html", "feed")},
         "image": {"picture": picture},
+        "zip": {"password": password},
         "pdf": {
             **{"password": password, "comments": comments},
             **{"first": first, "seconds": seconds, "picture": picture},
         },
     }
-    options = own.get(detected.format, {})
+    limits = limits or ConversionLimits()
+    return _written(data, name, media_type, limits, added or {}, options).document
+
+
+def _written(
+    data: bytes,
+    name: str,
+    media_type: str,
+    limits: ConversionLimits,
+    added: Mapping[str, Converter],
+    all_options: Mapping[str, Mapping[str, Any]],
+    depth: int = 0,
+) -> Writer:
+    """Convert a file. Its converter receives the options of its format.
+
+    Args:
+        data: Its bytes.
+        name: Its name.
+        media_type: The type declared by a server.
+        limits: The limits.
+        added: Converters that are tried first.
+        all_options: Format → options of its converter.
+        depth: How many archives enclose it.
+
+    Raises:
+        Unreadable: It cannot be converted.
+    """
+    if not data:
+        raise Damaged("the file is empty")
+    if len(data) > limits.bytes:
+        raise LimitReached("bytes", limits.bytes, f"the file has {len(data):,} bytes")
+    if (brought := _by_added(data, name, added, limits)) is not None:
+        return brought
+    detected = detect(data, name, media_type)
+    digest = hashlib.sha256(data).hexdigest()
+    out = Writer(Document(detected.format, size=len(data), sha256=digest), limits)
+    if detected.note:
+        out.note(detected.note)
+    options = dict(all_options.get(detected.format, {}))
     if detected.format in _DECLARED:
         options["declared"] = encoding_of(data, media_type)
+    if detected.format == "zip":
+
+        def read(data: bytes, name: str, limits: ConversionLimits) -> Writer:
+            pdf = {**all_options["pdf"], "first": 1, "seconds": 0.0, "picture": False}
+            inner = {**all_options, "image": {}, "pdf": pdf}
+            return _written(data, name, "", limits, added, inner, depth + 1)
+
+        options |= {"read": read, "depth": depth}
     _fill(out, data, options)
-    return document
+    return out
 
 
 def _fill(out: Writer, data: bytes, options: Mapping[str, Any]) -> None:
@@ -140,7 +187,7 @@ def _fill(out: Writer, data: bytes, options: Mapping[str, Any]) -> None:
 
 def _by_added(
     data: bytes, name: str, added: Mapping[str, Converter], limits: ConversionLimits
-) -> Document | None:
+) -> Writer | None:
     """Return the result of the first added converter that accepts a file."""
     for label, convert in added.items():
         try:
@@ -151,12 +198,11 @@ def _by_added(
             raise Damaged(f"converter {label}: {type(error).__name__}: {error}") from error
         if markdown is not None:
             digest = hashlib.sha256(data).hexdigest()
-            document = Document(label, size=len(data), sha256=digest)
-            out = Writer(document, limits)
+            out = Writer(Document(label, size=len(data), sha256=digest), limits)
             with suppress(Full):
                 out.block(str(markdown))
             out.finish()
-            return document
+            return out
     return None
 
 

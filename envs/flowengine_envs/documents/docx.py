@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import Any
 
-from flowengine_envs.documents import charts, diagrams, html, mail
+from flowengine_envs.documents import charts, diagrams, html, mail, rtf
 from flowengine_envs.documents.archives import parse_xml, readable, title_of
 from flowengine_envs.documents.comments import WordComments, leave_out
 from flowengine_envs.documents.document import ConversionLimits, Damaged, Table, Unreadable
@@ -23,6 +23,7 @@ from flowengine_envs.documents.markdown import (
     target,
 )
 from flowengine_envs.documents.text import decode, lines
+from flowengine_envs.documents.word_fields import Fields, link_of
 from flowengine_envs.documents.word_formulas import MATH, latex
 from flowengine_envs.documents.word_styles import Numbering, Styles, is_on
 
@@ -118,6 +119,8 @@ class Word:
         self._related = {name: rel.target_part for name, rel in related.items()}
         self._hidden = 0
         """Number of runs with hidden text."""
+        self._fields = Fields()
+        self._fields.prepare(part.element)
         self._styles = Styles(self._xml("styles"))
         self._numbering = Numbering(self._xml("numbering"))
         self._boxes: list[Any] = []
@@ -134,7 +137,12 @@ class Word:
 
     def _xml(self, name: str) -> Any:
         part = self._related.get(name)
-        return None if part is None else parse_xml(part.blob)
+        return None if part is None else self._parsed(part)
+
+    def _parsed(self, part: Any) -> Any:
+        root = parse_xml(part.blob)
+        self._fields.prepare(root)
+        return root
 
     def convert(self) -> None:
         """Convert the body, then the other parts."""
@@ -180,6 +188,8 @@ class Word:
         format = detect(data, name, media_type).format
         if format == "html":
             html.convert(data, self._out, encoding_of(data, media_type))
+        elif format == "rtf":
+            rtf.convert(data, self._out)
         elif format == "eml":
             mail.write_body(mail.parsed(data), self._out)
         elif format == "text":
@@ -205,9 +215,9 @@ class Word:
         if style.heading:
             self._out.heading(style.heading, f"{number} {text}" if text else "")
         elif place is not None and _MARKDOWN_NUMBER.fullmatch(number):
-            self._out.item(place.level, text, f"{number[:-1]}.")
+            self._out.item(self._numbering.depth(place), text, f"{number[:-1]}.")
         elif place is not None:
-            self._out.item(place.level, f"{number} {text}".strip())
+            self._out.item(self._numbering.depth(place), f"{number} {text}".strip())
         elif style.is_code and text and not any(span.link for span in spans):
             self._out.code("".join(span.text for span in spans))
         elif style.is_quote and text:
@@ -232,6 +242,8 @@ class Word:
                 yield from self._run(child, link)
             elif child.tag == f"{W}hyperlink":
                 yield from self._spans(child, self._address(child) or link)
+            elif child.tag == f"{W}fldSimple":
+                yield from self._spans(child, link_of(child.get(f"{W}instr", "")) or link)
             elif child.tag in _TRANSPARENT:
                 yield from self._spans(child, link)
             elif child.tag == f"{W}sdt":
@@ -250,14 +262,18 @@ class Word:
         elif element.tag == f"{W}commentRangeEnd":
             self._comments.end(element.get(f"{W}id", ""))
 
-    def _run(self, run: Any, link: str) -> Iterator[TextSpan]:
+    def _run(self, run: Any, around: str) -> Iterator[TextSpan]:
         look = run.find(f"{W}rPr")
-        if self._styles.is_hidden(run, look):
+        is_hidden = self._styles.is_hidden(run, look)
+        if is_hidden:
             self._hidden += bool("".join(text.text or "" for text in run.iter(f"{W}t")).strip())
-            return
         bold, italic, strike = (is_on(look, name) for name in ("b", "i", "strike"))
         code, script = self._styles.is_code(look), _script(look)
         for child in run:
+            self._fields.take(child)
+            if is_hidden or (self._fields.is_code and child.tag != f"{W}fldChar"):
+                continue
+            link = self._fields.link or around
             name = child.tag.removeprefix(W) if isinstance(child.tag, str) else ""
             if name == "t" and child.text:
                 self._comments.take(child.text)
@@ -370,7 +386,7 @@ class Word:
                 for rel in self._part.rels.values()
                 if not rel.is_external and rel.reltype.endswith(f"/{kind}")
             ]
-            for text, tables in _unique(self._margin(parse_xml(part.blob)) for part in parts):
+            for text, tables in _unique(self._margin(self._parsed(part)) for part in parts):
                 if text or tables:
                     self._out.paragraph(f"Page {kind}: {text}".strip())
                 for rows in tables:

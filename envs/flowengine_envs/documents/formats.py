@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
+from flowengine_envs.documents.compound_files import SIGNATURE, CompoundFile
 from flowengine_envs.documents.document import Damaged, PasswordRequired, UnsupportedFormat
 from flowengine_envs.documents.text import declared_in, decode
 
@@ -18,14 +19,24 @@ SUFFIXES: Mapping[str, str] = {
     **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), "docx"),
     **dict.fromkeys((".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"), "pptx"),
     **dict.fromkeys((".xlsx", ".xlsm", ".xltx", ".xltm"), "xlsx"),
+    ".xls": "xls",
+    ".xlt": "xls",
+    ".xlsb": "xlsb",
+    ".ods": "ods",
+    ".ots": "ods",
+    ".rtf": "rtf",
     ".epub": "epub",
+    ".zip": "zip",
     ".html": "html",
     ".htm": "html",
     ".xhtml": "html",
+    ".rss": "feed",
+    ".atom": "feed",
     ".ipynb": "ipynb",
     ".eml": "eml",
     ".mht": "eml",
     ".mhtml": "eml",
+    ".msg": "msg",
     ".csv": "csv",
     ".tsv": "csv",
     ".png": "image",
@@ -43,12 +54,14 @@ _TYPES = {
     "text/tab-separated-values": "csv",
     **dict.fromkeys(("message/rfc822", "multipart/related", "application/x-mimearchive"), "eml"),
     "application/x-ipynb+json": "ipynb",
+    **dict.fromkeys(("application/rss+xml", "application/atom+xml"), "feed"),
 }
 _SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image"),
     (b"\xff\xd8\xff", "image"),
     (b"GIF87a", "image"),
     (b"GIF89a", "image"),
+    (b"{\\rtf", "rtf"),
 )
 _OTHERS = (
     (b"\x1f\x8b", "a gzip archive"),
@@ -68,12 +81,16 @@ _OTHERS = (
     (b"MM\0*", "an image (TIFF)"),
     (b"SQLite format 3\0", "an SQLite database"),
 )
-_MARKUP = ((b"%!PS", "PostScript"), (b"{\\rtf", "RTF"))
-_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-_OLD_OFFICE = {
-    ".doc": "Word before 2007",
-    ".xls": "Excel before 2007",
-    ".ppt": "PowerPoint before 2007",
+_MARKUP = ((b"%!PS", "PostScript"),)
+_MIMETYPES = {
+    "application/epub+zip": "epub",
+    "application/vnd.oasis.opendocument.spreadsheet": "ods",
+}
+_COMPOUND = {"Workbook": "xls", "Book": "xls", "__properties_version1.0": "msg"}
+"""Stream of a compound file → its format."""
+_OTHER_COMPOUND = {
+    "WordDocument": "Word before 2007",
+    "PowerPoint Document": "PowerPoint before 2007",
 }
 _MAIN_PARTS = (
     (re.compile(rb"wordprocessingml\.(document|template)\.main|ms-word\.\w+\.\w+\.main"), "docx"),
@@ -91,13 +108,18 @@ _MAIN_PARTS = (
         ),
         "xlsx",
     ),
+    (re.compile(rb"ms-excel\.sheet\.binary"), "xlsb"),
 )
 """Content types of the main part of office files."""
-_BINARY_WORKBOOK = b"ms-excel.sheet.binary"
 _LONGEST_TYPES = 1024 * 1024
 _OFFICE = {"word/": "docx", "ppt/": "pptx", "xl/": "xlsx"}
+_PROLOG = rb"(?>\s*(?:<\?.*?\?>|<!--.*?-->))*\s*"
 _HTML = re.compile(
-    rb"^\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b",
+    rb"^" + _PROLOG + rb"<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+)
+_FEED = re.compile(
+    rb"^" + _PROLOG + rb"(?:<!doctype[^>\[]*(?:\[.*?\]\s*)?>\s*)?"
+    rb"<(?:rss\b|(?:\w+:)?feed\b[^>]*\bxmlns|rdf:RDF\b[^>]*purl\.org/rss/)",
     re.IGNORECASE | re.DOTALL,
 )
 _MAIL = re.compile(
@@ -131,17 +153,17 @@ def detect(data: bytes, name: str = "", media_type: str = "") -> DetectedFormat:
     """
     suffix = PurePath(name).suffix.lower()
     claimed = SUFFIXES.get(suffix, "")
-    detected = _by_content(data, suffix)
+    detected = _by_content(data)
     if detected == "text":
         declared = _TYPES.get(media_type.partition(";")[0].strip().lower(), "")
-        named = claimed if claimed in {"html", "csv", "eml", "ipynb"} else ""
+        named = claimed if claimed in {"html", "csv", "eml", "ipynb", "feed"} else ""
         detected = _text_format(data) or declared or named or "text"
     if claimed and claimed != detected:
         return DetectedFormat(detected, f"its name suggests {claimed}, but it is {detected}")
     return DetectedFormat(detected)
 
 
-def _by_content(data: bytes, suffix: str) -> str:
+def _by_content(data: bytes) -> str:
     """Return the format of a binary file, or `text`."""
     if b"%PDF-" in data[:1024]:
         return "pdf"
@@ -152,12 +174,21 @@ def _by_content(data: bytes, suffix: str) -> str:
         return "image"
     if data[:4] in {b"PK\x03\x04", b"PK\x05\x06"}:
         return _archive(data)
-    if data.startswith(_OLE):
-        if "EncryptedPackage".encode("utf-16-le") in data:
-            raise PasswordRequired("it is an encrypted Office file, which cannot be opened here")
-        raise _unsupported(_OLD_OFFICE.get(suffix, "an Office file from before 2007"))
+    if data.startswith(SIGNATURE):
+        return _compound(data)
     _refuse(data)
     return "text"
+
+
+def _compound(data: bytes) -> str:
+    file = CompoundFile(data)
+    if file.find("EncryptedPackage"):
+        raise PasswordRequired("it is an encrypted Office file, which cannot be opened here")
+    for stream, format in _COMPOUND.items():
+        if file.find(stream):
+            return format
+    other = next((what for stream, what in _OTHER_COMPOUND.items() if file.find(stream)), "")
+    raise _unsupported(other or "a compound file of an unknown format")
 
 
 def _refuse(data: bytes) -> None:
@@ -180,14 +211,14 @@ def _archive(data: bytes) -> str:
             if "mimetype" in entries:
                 with archive.open("mimetype") as file:
                     mimetype = file.read(100).strip().decode("ascii", "replace")
-                if mimetype == "application/epub+zip":
-                    return "epub"
+                if format := _MIMETYPES.get(mimetype.removesuffix("-template")):
+                    return format
                 raise _unsupported(mimetype)
             if "[Content_Types].xml" in entries:
                 return _office(archive, entries)
     except _BROKEN as error:
         raise Damaged(f"it is an archive that cannot be opened: {error}") from None
-    raise _unsupported("a ZIP archive")
+    return "zip"
 
 
 def _office(archive: zipfile.ZipFile, entries: Sequence[str]) -> str:
@@ -197,12 +228,10 @@ def _office(archive: zipfile.ZipFile, entries: Sequence[str]) -> str:
     for pattern, format in _MAIN_PARTS:
         if pattern.search(types):
             return format
-    if _BINARY_WORKBOOK in types:
-        raise _unsupported("a binary Excel workbook (xlsb)")
     for folder, format in _OFFICE.items():
         if any(entry.startswith(folder) for entry in entries):
             return format
-    raise _unsupported("a ZIP archive")
+    raise _unsupported("an Office file of another program")
 
 
 def _reads_as_text(data: bytes) -> bool:
@@ -223,6 +252,8 @@ def _text_format(data: bytes) -> str:
     start = start.removeprefix(b"\xef\xbb\xbf")
     if _HTML.match(start):
         return "html"
+    if _FEED.match(start):
+        return "feed"
     if start.lstrip().startswith(b"{") and b'"nbformat"' in data and b'"cells"' in data:
         return "ipynb"
     head = start.replace(b"\r\n", b"\n").split(b"\n\n", 1)[0].split(b"\n")

@@ -14,6 +14,8 @@ from urllib.parse import urljoin
 
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.flat_html import paragraphs
+from flowengine_envs.documents.html_forms import FormFields
+from flowengine_envs.documents.html_lists import HtmlList
 from flowengine_envs.documents.html_main import put_first
 from flowengine_envs.documents.html_tables import TableText, spans_of
 from flowengine_envs.documents.markdown import (
@@ -32,7 +34,7 @@ from flowengine_envs.documents.text import declared_in, decode
 _DROPPED = frozenset(
     {
         *("script", "style", "template", "noscript", "head", "object", "embed", "canvas", "audio"),
-        *("video", "iframe", "rp"),
+        *("video", "iframe", "rp", "datalist"),
     }
 )
 _BLOCKS = frozenset(
@@ -67,8 +69,6 @@ _LOOKS = {
 _LISTS = frozenset({"ul", "ol", "dl", "menu", "dir"})
 _AROUND = {"q": '""', "rt": "()"}
 """Characters that browsers show around a text, or above another one."""
-_UNSHOWN = frozenset({"hidden", "password", "image", "file"})
-_TICKS = frozenset({"checkbox", "radio"})
 _SCRIPTS = {"sup": "^", "sub": "_"}
 _HIDDEN = re.compile(
     r"display\s*:\s*none|visibility\s*:\s*hidden|opacity\s*:\s*0(?:\.0+)?(?![.\d])"
@@ -169,8 +169,8 @@ class HtmlPage:
         self._marks: list[list[str]] = []
         """For each enclosing list item and quote: the beginning of its next line, and of further
         lines."""
-        self._lists: list[int | None] = []
-        """For each enclosing list: the number of its next item, or None."""
+        self._lists: list[HtmlList] = []
+        self._fields = FormFields()
         self._preformatted = 0
         self._heading: Any = None
         """The enclosing heading, if blocks do not end it."""
@@ -273,16 +273,16 @@ class HtmlPage:
             self._text.append(TextSpan("\n"))
         elif tag == "img":
             self._image(element)
-        elif tag == "input":
-            self._add(_shown_of(element))
+        elif tag in {"input", "select"}:
+            self._add(self._fields.text(element))
         elif tag in {"q", "rt"}:
             self._add(_AROUND[tag][0])
 
     def _begin_block(self, tag: str, element: Any) -> None:
         if tag in _LISTS:
-            self._lists.append(_first(element) if tag == "ol" else None)
+            self._lists.append(HtmlList(element))
         elif tag == "li":
-            self._marks.append(self._item())
+            self._marks.append(self._lists[-1].marks(element) if self._lists else ["- ", "  "])
         elif tag == "blockquote":
             self._marks.append(["> ", "> "])
         elif tag == "dt":
@@ -292,8 +292,8 @@ class HtmlPage:
             self._language = _language(element)
         elif tag == "hr":
             self._write("---")
-        elif tag == "optgroup":
-            self._add(element.get("label"))
+        elif tag in {"option", "optgroup"}:
+            self._add(self._fields.text(element))
         elif tag == "table":
             layout = element in self._layouts and self._outer is None
             self._tables.append(None if layout else TableText())
@@ -356,14 +356,6 @@ class HtmlPage:
         shown = image(alt, "" if embedded else self._address(source))
         link = self._links[-1] if self._links else ""
         self._text.append(shown._replace(link=link))
-
-    def _item(self) -> list[str]:
-        number = self._lists[-1] if self._lists else None
-        if number is None:
-            return ["- ", "  "]
-        self._lists[-1] = number + 1
-        mark = f"{number}. "
-        return [mark, " " * len(mark)]
 
     def _flush(self, heading: int = 0) -> None:
         """Write the collected text as a block."""
@@ -429,14 +421,6 @@ def _has_data(table: Any) -> bool:
     return len(rows) > 1 and len(cells) >= 2 * len(rows) and with_tables * 4 <= len(cells)
 
 
-def _shown_of(field: Any) -> str:
-    """Return the visible text of a form field."""
-    kind = field.get("type", "text").lower()
-    if kind in _TICKS:
-        return " [x] " if "checked" in field.attrib else " [ ] "
-    return "" if kind in _UNSHOWN else f" {field.get('value') or field.get('placeholder') or ''} "
-
-
 def _is_short(heading: Any) -> bool:
     """Return whether a heading does not exceed the maximum length."""
     length = 0
@@ -450,8 +434,3 @@ def _is_short(heading: Any) -> bool:
 def _language(element: Any) -> str:
     language = _LANGUAGE.search(element.get("class", ""))
     return language[1] if language else ""
-
-
-def _first(element: Any) -> int:
-    start = element.get("start", "1")
-    return int(start) if start.isascii() and start.isdigit() and len(start) < 9 else 1

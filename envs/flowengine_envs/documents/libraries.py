@@ -11,7 +11,10 @@ import flowengine
 import flowengine_envs
 
 _OWN = [Path(str(package.__file__)).parent for package in (flowengine_envs, flowengine)]
-_NEEDED = ("PIL", "charset_normalizer", "docx", "lxml", "openpyxl", "pptx", "pypdf", "pypdfium2")
+_NEEDED = (
+    *("PIL", "charset_normalizer", "docx", "lxml", "olefile", "openpyxl", "pptx", "pypdf"),
+    *("pypdfium2", "python_calamine"),
+)
 
 
 def missing() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import email.policy
+from collections.abc import Iterable
 from email.errors import MessageError
 from email.message import EmailMessage
 from typing import Any
@@ -12,7 +13,7 @@ from flowengine_envs.documents import html
 from flowengine_envs.documents.markdown import Writer, plain
 from flowengine_envs.documents.text import decode, lines
 
-_HEADERS = ("From", "To", "Cc", "Date", "Subject")
+_HEADERS = ("From", "To", "Cc", "Date")
 
 
 def convert(data: bytes, out: Writer) -> None:
@@ -23,15 +24,33 @@ def convert(data: bytes, out: Writer) -> None:
         out: Receives the text.
     """
     message = parsed(data)
-    out.document.title = _header(message, "Subject")
-    out.heading(1, out.document.title)
-    headers = [(name, _header(message, name)) for name in _HEADERS[:-1]]
-    out.block("  \n".join(f"{name}: {value}" for name, value in headers if value))
+    write_head(
+        out, _header(message, "Subject"), [(name, _header(message, name)) for name in _HEADERS]
+    )
     write_body(message, out)
     for part in _attachments(message):
-        name = part.get_filename() or "without a name"
         size = len(part.get_payload(decode=True) or b"")
-        out.item(0, f"Attachment: {name} ({part.get_content_type()}, {size:,} bytes)")
+        write_attachment(out, part.get_filename() or "", part.get_content_type(), size)
+
+
+def write_head(out: Writer, subject: str, headers: Iterable[tuple[str, str]]) -> None:
+    """Write the subject of a message as its title, and its headers."""
+    out.document.title = " ".join(subject.split())
+    out.heading(1, out.document.title)
+    lines = ((name, " ".join(value.split())) for name, value in headers)
+    out.block("  \n".join(f"{name}: {value}" for name, value in lines if value))
+
+
+def write_attachment(out: Writer, name: str, media_type: str, size: int) -> None:
+    """Write the name of an attachment."""
+    about = ", ".join(filter(None, (media_type, f"{size:,} bytes" if size else "")))
+    named = " ".join(name.split()) or "without a name"
+    out.item(0, f"Attachment: {named}" + (f" ({about})" if about else ""))
+
+
+def write_text(out: Writer, text: str) -> None:
+    """Write plain text."""
+    out.block("\n".join(plain(line) for line in lines(text).strip("\n").split("\n")))
 
 
 def parsed(data: bytes) -> EmailMessage:
@@ -46,7 +65,7 @@ def write_body(message: EmailMessage, out: Writer) -> None:
     if body is not None and body.get_content_type() == "text/html":
         html.convert_text(text, out)
     else:
-        out.block("\n".join(plain(line) for line in lines(text).strip("\n").split("\n")))
+        write_text(out, text)
 
 
 def _header(message: EmailMessage, name: str) -> str:

@@ -184,6 +184,8 @@ class Writer:
     def __init__(self, document: Document, limits: ConversionLimits) -> None:
         self.document = document
         self.limits = limits
+        self.unpacked = 0
+        """Bytes that the archives in an archive unpack to."""
         self._blocks: list[str] = []
         self._length = 0
         self._list: list[tuple[int, str]] = []
@@ -196,6 +198,16 @@ class Writer:
     def length(self) -> int:
         """Characters written so far."""
         return self._length
+
+    @property
+    def characters_left(self) -> int:
+        """Number of further characters that the text may have."""
+        return max(self.limits.characters - self._length - len("\n\n"), 0)
+
+    @property
+    def cells_left(self) -> int:
+        """Number of further cells that tables may have."""
+        return self.limits.cells - self._cells
 
     def block(self, text: str, *, tight: bool = False) -> None:
         """Write a block.
@@ -293,6 +305,21 @@ class Writer:
         start = self._length + (2 if self._blocks else 0)
         self.document.parts.append(DocumentPart(kind, number, name, start))
         self.block(line_of_part(kind, number, remark))
+
+    def include(self, document: Document, name: str) -> None:
+        """Write the content of another file.
+
+        Args:
+            document: The file, converted with the characters and cells that are left.
+            name: Its name, for its notes.
+        """
+        self._list.clear()
+        self.block(document.markdown)
+        self.document.tables += document.tables
+        self._cells += sum(len(row) for table in document.tables for row in table)
+        for note in document.notes:
+            self.note(f"{name}: {note}")
+        self.document.truncated = self.document.truncated or document.truncated
 
     def note(self, text: str) -> None:
         """Add a note about the document for the reader."""

@@ -21,6 +21,7 @@ from flowengine_envs.documents.document import (
 )
 from flowengine_envs.documents.markdown import Writer, line_of_part
 from flowengine_envs.documents.pdf_annotations import Annotations
+from flowengine_envs.documents.pdf_directions import LETTERS
 from flowengine_envs.documents.pdf_grids import read_lines, words_apart
 from flowengine_envs.documents.pdf_order import (
     PdfLine,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
 
 _LIGATURES = {
+    **LETTERS,
     **{0xFB00 + at: text for at, text in enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"))},
     0xFFFE: "",
     0x09: " ",
@@ -247,11 +249,12 @@ class _Pages:
         """
         marks = MarkedTexts()
         with words_apart(page):
-            text = page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
-        marks.texts = {mark: text.translate(_LIGATURES) for mark, text in marks.texts.items()}
-        known = self._tags.structure(page, marks)
+            page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
+        lines, texts = marks.read()
+        texts = {mark: text.translate(_LIGATURES) for mark, text in texts.items()}
+        known = self._tags.structure(page, texts)
         if known.tables:
-            return [PdfLine(line) for line in text.splitlines()], known
+            return [PdfLine(line) for line in lines], known
         return read_lines(page, lambda: self._pdfium.words(number)), known
 
     def _decoded(self, number: int) -> list[PdfLine]:

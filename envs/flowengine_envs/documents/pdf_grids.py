@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine_envs.documents.pdf_directions import is_right_to_left, joined, lines_of
 from flowengine_envs.documents.pdf_order import PdfLine, width_of
 from flowengine_envs.documents.pdf_spacing import apart, spaced, with_gaps
 from flowengine_envs.documents.pdf_tables import Word, find_tables, looks_like_number
@@ -174,10 +175,12 @@ class _Grid:
         columns, rows = len(self._across) - 1, len(self._down) - 1
         return columns > 1 and rows > 1 and columns * rows <= _MOST_CELLS
 
-    def rows(self, pieces: Iterable[tuple[int, _Piece]]) -> tuple[list[list[str]], set[int]]:
+    def rows(
+        self, pieces: Iterable[tuple[int, _Piece]], on_right_to_left_page: bool
+    ) -> tuple[list[list[str]], set[int]]:
         """Return the rows of a table and the numbers of its texts, or nothing for other grids."""
-        texts: dict[tuple[int, int, int], str] = {}
-        """Row, line in it, column → text."""
+        texts: dict[tuple[int, int, int], list[_Piece]] = {}
+        """Row, line in it, column → its texts."""
         taken: set[int] = set()
         last: tuple[int, int, int] | None = None
         own = [*pieces]
@@ -196,12 +199,17 @@ class _Grid:
             if cell is None:
                 continue
             gap = "" if cell == last and number - 1 in taken else " "
-            texts[cell] = texts.get(cell, "") + gap + piece.text
+            texts.setdefault(cell, []).extend((piece._replace(text=gap), piece))
             last = cell
             taken.add(number)
-        cells = {cell: " ".join(text.split()) for cell, text in texts.items()}
-        is_filled = self._is_filled({(row, column) for row, _, column in cells})
-        return (self._filled(cells), taken) if is_filled else ([], set())
+        cells = {
+            cell: " ".join(" ".join(lines_of(each, on_right_to_left_page)).split())
+            for cell, each in texts.items()
+        }
+        if not self._is_filled({(row, column) for row, _, column in cells}):
+            return [], set()
+        rows = self._filled(cells)
+        return [row[::-1] for row in rows] if on_right_to_left_page else rows, taken
 
     def _lined(self, pieces: Iterable[_Piece], split: Container[_Cell]) -> dict[int, list[float]]:
         """Return the baselines inside rows that hold several rows, found by columns of numbers.
@@ -333,11 +341,13 @@ def _lines(
     pieces: Sequence[_Piece], grids: Iterable[_Grid], words: Sequence[Word]
 ) -> list[PdfLine]:
     """Return the lines of texts, with each table at the place of its first text."""
+    is_reversed = is_right_to_left(piece.text for piece in pieces)
     table: dict[int, int] = {}
     """Number of a text → the first text of its table."""
     tables: dict[int, PdfLine] = {}
     for grid in grids:
-        rows, taken = grid.rows((at, piece) for at, piece in enumerate(pieces) if at not in table)
+        own = ((at, piece) for at, piece in enumerate(pieces) if at not in table)
+        rows, taken = grid.rows(own, is_reversed)
         if rows:
             tables[min(taken)] = grid.line(rows, _size(pieces[at] for at in taken))
             table |= dict.fromkeys(taken, min(taken))
@@ -346,7 +356,7 @@ def _lines(
     bold = {piece.y for piece in shown if piece.bold} - {
         piece.y for piece in shown if not piece.bold
     }
-    for aligned in find_tables(words, bold):
+    for aligned in find_tables(words, bold, is_reversed):
         taken = {
             at
             for at, piece in enumerate(pieces)
@@ -368,7 +378,7 @@ def _lines(
 
     def end() -> None:
         if open_line:
-            lines.append(_line(open_line))
+            lines.append(_line(open_line, is_reversed))
             open_line.clear()
 
     for at, piece in enumerate(pieces):
@@ -392,14 +402,14 @@ def _size(pieces: Iterable[_Piece]) -> float:
     return max(pieces, key=lambda piece: len(piece.text)).size or 1.0
 
 
-def _line(pieces: Sequence[_Piece]) -> PdfLine:
+def _line(pieces: Sequence[_Piece], on_right_to_left_page: bool) -> PdfLine:
     """Return a line of texts that were drawn consecutively."""
     shown = [piece for piece in pieces if piece.text.strip()] or [*pieces]
     first, last = shown[0], shown[-1]
     size = _size(shown)
     if any(not piece.size for piece in shown):
         size = 0.0
-    text = "".join(piece.text for piece in pieces)
+    text = joined(pieces, on_right_to_left_page)
     end = max(last.x + width_of(last.text, last.size), first.x)
     is_bold = all(piece.bold for piece in shown)
     return PdfLine(text, first.x, first.y, size, end, bold=is_bold)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 _MARKS = re.compile(r"[•◦▪‣●○■*\u2013-]|\(?\w{1,4}[.)]")
 """Marks before the items of a list."""
 _NUMBER = re.compile(r"[-+(]?[$€£]?\s?\d[\d.,\s]*\S{0,3}$")
+_RIGHT_TO_LEFT = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 _LEADER = re.compile(r"(?:\. ?){4}")
 _FEWEST_ROWS = 3
 _MOST_LINES = 600
@@ -98,12 +99,15 @@ def looks_like_mark(text: str) -> bool:
     return _MARKS.fullmatch(text) is not None
 
 
-def find_tables(words: Iterable[Word], bold: Collection[float] = ()) -> Iterator[AlignedTable]:
+def find_tables(
+    words: Iterable[Word], bold: Collection[float] = (), is_reversed: bool = False
+) -> Iterator[AlignedTable]:
     """Yield the tables of a page.
 
     Args:
         words: Its words that are in no other table.
         bold: The baselines of lines in bold type, which may be headings between tables.
+        is_reversed: Whether the page is read from right to left.
     """
     lines = _lines(words)
     if len(lines) > _MOST_LINES:
@@ -111,7 +115,8 @@ def find_tables(words: Iterable[Word], bold: Collection[float] = ()) -> Iterator
     is_bold = [any(abs(line.y - y) < 1 for y in bold) for line in lines]
     for start, end in _groups(lines, is_bold):
         if table := _table(lines[start:end], lines[max(start - 1, 0) : start]):
-            yield table
+            rows = [row[::-1] for row in table.rows] if is_reversed else table.rows
+            yield table._replace(rows=rows)
 
 
 def _lines(words: Iterable[Word]) -> list[_Line]:
@@ -281,11 +286,17 @@ def _tight_step(lines: Sequence[_Line]) -> float:
 
 def _by_column(line: _Line, columns: Sequence[tuple[float, float]], gap: float) -> dict[int, str]:
     """Return the texts of a line by the column that has most of each, or is nearest."""
-    texts: dict[int, list[str]] = {}
+    texts: dict[int, list[Word]] = {}
     for part in (part for cell in line.cells for part in _parts(cell, columns, gap)):
         column = texts.setdefault(_column(part[0].start, part[-1].end, columns), [])
-        column += [word.text for word in part]
-    return {column: " ".join(words) for column, words in texts.items()}
+        column += part
+    return {column: _text(words) for column, words in texts.items()}
+
+
+def _text(words: Sequence[Word]) -> str:
+    """Return the text of words from left to right. Those of Hebrew or Arabic begin at the right."""
+    is_reversed = any(_RIGHT_TO_LEFT.search(word.text) for word in words)
+    return " ".join(word.text for word in (words[::-1] if is_reversed else words))
 
 
 def _parts(cell: _Cell, columns: Sequence[tuple[float, float]], gap: float) -> Iterator[list[Word]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine_envs.documents.pdf_directions import DrawnText, is_right_to_left, lines_of
 from flowengine_envs.documents.pdf_tables import TableRow, key_of
 
 if TYPE_CHECKING:
@@ -38,8 +39,17 @@ class MarkedTexts:
     """Collects the marked texts of a page while its text is extracted."""
 
     def __init__(self) -> None:
-        self.texts: dict[int, str] = {}
+        self._all: list[DrawnText] = []
+        self._marked: dict[int, list[DrawnText]] = {}
         self._open: list[int | None] = []
+
+    def read(self) -> tuple[list[str], dict[int, str]]:
+        """Return the lines of the page, and the text of each mark."""
+        is_reversed = is_right_to_left(each.text for each in self._all)
+        texts = {
+            mark: "\n".join(lines_of(each, is_reversed)) for mark, each in self._marked.items()
+        }
+        return lines_of(self._all, is_reversed), texts
 
     def operator(self, operator: bytes, operands: Any, *_: object) -> None:
         """Handle an operator of the page that begins or ends a mark."""
@@ -51,11 +61,16 @@ class MarkedTexts:
         elif operator == b"EMC" and self._open:
             self._open.pop()
 
-    def text(self, text: str, *_: object) -> None:
+    def text(
+        self, text: str, around: Sequence[float], own: Sequence[float], _font: object, size: float
+    ) -> None:
         """Add a piece of the text of the page."""
+        x = own[4] * around[0] + own[5] * around[2] + around[4]
+        drawn = DrawnText(text, x, abs(size * own[3] * around[3]))
+        self._all.append(drawn)
         mark = self._open[-1] if self._open else None
-        if mark is not None and (mark in self.texts or len(self.texts) < _MOST_MARKS):
-            self.texts[mark] = self.texts.get(mark, "") + text
+        if mark is not None and (mark in self._marked or len(self._marked) < _MOST_MARKS):
+            self._marked.setdefault(mark, []).append(drawn)
 
 
 class Tags:
@@ -80,23 +95,23 @@ class Tags:
         """Whether there are any tags."""
         return bool(self._parents)
 
-    def structure(self, page: PageObject, marks: MarkedTexts) -> Structure:
+    def structure(self, page: PageObject, texts: Mapping[int, str]) -> Structure:
         """Return the structure of the text of a page.
 
         Args:
             page: The page.
-            marks: Its marked texts, in drawing order.
+            texts: The texts of its marks, in drawing order.
         """
         try:
-            return self._structure(page, marks)
+            return self._structure(page, texts)
         except Exception:  # of the library, so it is plain text without tags
             return Structure([], [])
 
-    def _structure(self, page: PageObject, marks: MarkedTexts) -> Structure:
+    def _structure(self, page: PageObject, marked: Mapping[int, str]) -> Structure:
         elements = object_of(self._parents.get(int(page.get("/StructParents", -1)))) or []
         headings: dict[int, tuple[str, int]] = {}
         tables: dict[int, dict[int, tuple[Any, dict[int, str]]]] = {}
-        for mark, text in marks.texts.items():
+        for mark, text in marked.items():
             if not 0 <= mark < len(elements):
                 continue
             roles: dict[str, Any] = {}

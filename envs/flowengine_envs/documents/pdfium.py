@@ -146,11 +146,12 @@ def _words(text: Any) -> Iterator[Word]:
         shown = "".join(chr(text.get_unicode(at)) for at in range(min(count, _MOST_CHARACTERS)))
     for word in _WORD.finditer(shown):
         first, last = word.span()
-        left, low, _, high = text.get_charbox(first, loose=True)
-        right = text.get_charbox(last - 1, loose=True)[2]
+        left, low, right, high = text.get_charbox(first, loose=True)
+        other_left, _, other_right, _ = text.get_charbox(last - 1, loose=True)
         if not FPDFText_GetCharOrigin(text, first, x, y):
             raise ValueError("a position is unknown")
-        yield Word(word[0], left, right, y.value, (high - low) * _SIZE)
+        start, end = min(left, other_left), max(right, other_right)  # Hebrew begins at the right
+        yield Word(word[0], start, end, y.value, (high - low) * _SIZE)
 
 
 def has_unknown_fonts(page: PageObject, even_for_pypdf: bool = False) -> bool:

@@ -37,7 +37,7 @@ from flowengine_envs.network.file_names import unused
 from flowengine_envs.network.http import HttpClient
 from flowengine_envs.network.rules import Rules
 
-_NOT_KEPT = frozenset({"html", "text"})
+_NOT_KEPT = frozenset({"html", "text", "feed"})
 """Formats of pages. Downloads in other formats are kept as files."""
 _BEGINNING = 1.0
 """Processor seconds for the first pages of a PDF that is read page by page."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from flowengine_envs.documents.archives import parse_xml, read_entry
+from flowengine_envs.documents.archives import parse_xml, read_entry, relationships
 from flowengine_envs.documents.comments import Remarks
 
 if TYPE_CHECKING:
@@ -57,14 +56,9 @@ class SheetComments:
 
     def _related(self, sheet: str, kind: str) -> Iterator[Any]:
         """Yield the roots of a sheet's comment parts of one kind."""
-        folder, name = posixpath.split(sheet)
-        relations = posixpath.join(folder, "_rels", f"{name}.rels")
-        if relations not in self._names:
-            return
-        for relation in parse_xml(read_entry(self._archive, relations)):
-            to = posixpath.normpath(posixpath.join("/", folder, relation.get("Target", "")))[1:]
-            if relation.get("Type", "").rpartition("/")[2] == kind and to in self._names:
-                yield parse_xml(read_entry(self._archive, to))
+        for relation in relationships(self._archive, sheet):
+            if relation.kind == kind and relation.target in self._names:
+                yield parse_xml(read_entry(self._archive, relation.target))
 
 
 def _notes(root: Any) -> Iterator[tuple[str, str, Any]]:

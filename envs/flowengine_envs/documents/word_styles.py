@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _LONGEST_CHAIN = 20
+_NO_INDENTS: Mapping[str, int] = {}
+_STEP = 60
+"""Twentieths of a point by which a nested list is at least indented."""
 _CODE = {"code", "source code", "verbatim char", "html preformatted", "html code", "macro text"}
 _OFF = {"0", "false", "off", "none"}
 _BULLETS = {"bullet", "none"}
 _NUMBER = re.compile("%([1-9])")
+_TWIPS = re.compile(r"-?\d{1,6}")
+_SIDES = {"left": "left", "start": "left", "hanging": "hanging", "firstLine": "first"}
 _ROMAN = (
     ("", "m", "mm", "mmm"),
     ("", "c", "cc", "ccc", "cd", "d", "dc", "dcc", "dccc", "cm"),
@@ -28,10 +34,17 @@ class Style(NamedTuple):
     is_code: bool = False
     list: str = ""
     """The list that the style belongs to."""
-    level: int = 0
+    level: int | None = None
+    """The level in that list, None if the list names the style instead."""
     is_hidden: bool = False
     is_title: bool = False
     """Whether it is the style of the document's title."""
+    id: str = ""
+    """The style that names the list."""
+    indents: Mapping[str, int] = _NO_INDENTS
+    """The indents of the style, or of the styles down to the one that names the list."""
+    base_indents: Mapping[str, int] = _NO_INDENTS
+    """The indents that the list replaces."""
 
 
 class ListPosition(NamedTuple):
@@ -39,6 +52,8 @@ class ListPosition(NamedTuple):
 
     list: str
     level: int
+    indent: int | None = None
+    """The place of the mark, in twentieths of a point from the margin, None if it is unknown."""
 
 
 class Styles:
@@ -55,8 +70,9 @@ class Styles:
 
     def of(self, paragraph: Any) -> Style:
         """Return the style of a paragraph, with the paragraph's own settings applied."""
-        properties = paragraph.find(f"{W}pPr")
-        if properties is None:
+        # Properties come first. A search would take long in a paragraph of many runs without any.
+        properties = next(paragraph.iterchildren(), None)
+        if properties is None or properties.tag != f"{W}pPr":
             return Style()
         style = self._known_style(_value(properties, "pStyle"))
         outline = _value(properties, "outlineLvl")
@@ -84,8 +100,9 @@ class Styles:
 
     def _read(self, id: str) -> Style:
         """Return a style. Properties that it omits come from the styles that it is based on."""
-        heading, is_quote, is_code, list_, level = 0, False, False, "", 0
-        is_title = False
+        heading, is_quote, is_code, is_title = 0, False, False, False
+        list_, level, named = "", None, ""
+        indents, base_indents = dict[str, int](), dict[str, int]()
         hides: bool | None = None
         for _ in range(_LONGEST_CHAIN):
             style = self._styles.get(id)
@@ -97,11 +114,23 @@ class Styles:
             is_quote = is_quote or name in {"quote", "intense quote", "block text"}
             is_code = is_code or name in _CODE
             hides = _hides(style.find(f"{W}rPr")) if hides is None else hides
+            (base_indents if list_ else indents).update(
+                {
+                    side: value
+                    for side, value in _indents(style).items()
+                    if side not in indents and side not in base_indents
+                }
+            )
             numbered = style.find(f"{W}pPr/{W}numPr")
             if numbered is not None and not list_:
-                list_, level = _value(numbered, "numId"), _number(_value(numbered, "ilvl"))
+                list_, named = _value(numbered, "numId"), id
+                written = _value(numbered, "ilvl")
+                level = _number(written) if written else None
             id = _value(style, "basedOn")
-        return Style(heading, is_quote, is_code, list_, level, bool(hides), is_title)
+        return Style(
+            *(heading, is_quote, is_code, list_, level, bool(hides), is_title),
+            *(named, indents, base_indents),
+        )
 
 
 class ListLevel(NamedTuple):
@@ -114,6 +143,9 @@ class ListLevel(NamedTuple):
     start: int = 1
     is_legal: bool = False
     """Whether the numbers of all levels are shown in digits."""
+    style: str = ""
+    """The style whose paragraphs are on this level."""
+    indents: Mapping[str, int] = _NO_INDENTS
 
 
 class Numbering:
@@ -134,6 +166,8 @@ class Numbering:
         self._restarts: dict[str, dict[int, int]] = {}
         """List → its levels that restart at its first item there, with their first numbers."""
         self._counts: dict[str, dict[int, int]] = {}
+        self._enclosing: list[ListPosition] = []
+        """The item read last, after the items that it is nested in."""
         if root is not None:
             self._read(root)
 
@@ -145,6 +179,14 @@ class Numbering:
             }
             for each in root.iterchildren(f"{W}abstractNum")
         }
+        named = {
+            name: abstract[each.get(f"{W}abstractNumId", "")]
+            for each in root.iterchildren(f"{W}abstractNum")
+            if (name := _value(each, "styleLink"))
+        }
+        for each in root.iterchildren(f"{W}abstractNum"):
+            if name := _value(each, "numStyleLink"):
+                abstract[each.get(f"{W}abstractNumId", "")] = named.get(name, {})
         for each in root.iterchildren(f"{W}num"):
             id, described = each.get(f"{W}numId", ""), _value(each, "abstractNumId")
             levels, restarts = dict(abstract.get(described, {})), dict[int, int]()
@@ -160,11 +202,31 @@ class Numbering:
 
     def place(self, paragraph: Any, style: Style) -> ListPosition | None:
         """Return the position of a paragraph in a list, if it is in one."""
-        numbered = paragraph.find(f"{W}pPr/{W}numPr")
-        if numbered is None:
-            return ListPosition(style.list, style.level) if style.list not in {"", "0"} else None
-        id = _value(numbered, "numId") or style.list
-        return ListPosition(id, _number(_value(numbered, "ilvl"))) if id not in {"", "0"} else None
+        properties = paragraph.find(f"{W}pPr")
+        own = None if properties is None else properties.find(f"{W}numPr")
+        id = style.list if own is None else _value(own, "numId") or style.list
+        if id in {"", "0"}:
+            return None
+        levels = self._levels.get(id, {})
+        level = style.level if own is None else _number(_value(own, "ilvl"))
+        if level is None:
+            level = next((at for at, each in levels.items() if each.style == style.id), 0)
+        described = levels[level].indents if level in levels else _NO_INDENTS
+        by_style = {**style.base_indents, **style.indents}
+        # A list replaces the indents of a style, unless the style itself names the list.
+        indents = {**by_style, **described, **(style.indents if own is None else {})}
+        return ListPosition(id, level, _mark_at(indents | _indents(paragraph)))
+
+    def depth(self, place: ListPosition) -> int:
+        """Return in how many items the next item is nested.
+
+        The levels of one list decide. Items of different lists are nested by their indent, because
+        each of these lists may have its items on its first level.
+        """
+        while self._enclosing and not _encloses(self._enclosing[-1], place):
+            self._enclosing.pop()
+        self._enclosing.append(place)
+        return len(self._enclosing) - 1
 
     def mark(self, place: ListPosition) -> str:
         """Count the next item at a position, and return its number, empty for a bullet."""
@@ -198,7 +260,34 @@ def _level(level: Any) -> ListLevel:
         f"%{at + 1}." if text is None else text.get(f"{W}val", ""),
         _number(_value(level, "start") or "1"),
         level.find(f"{W}isLgl") is not None,
+        _value(level, "pStyle"),
+        _indents(level),
     )
+
+
+def _encloses(outer: ListPosition, inner: ListPosition) -> bool:
+    """Return whether an item is nested in the one before it."""
+    if outer.list == inner.list or outer.indent is None or inner.indent is None:
+        return outer.level < inner.level
+    step = inner.indent - outer.indent
+    return step >= _STEP or (outer.level < inner.level and step > -_STEP)
+
+
+def _indents(element: Any) -> dict[str, int]:
+    """Return the indents that the properties of a paragraph, style or level set."""
+    given = element.find(f"{W}pPr/{W}ind")
+    indents: dict[str, int] = {}
+    for name, value in () if given is None else given.attrib.items():
+        side = _SIDES.get(name.removeprefix(W))
+        if side and _TWIPS.fullmatch(value):
+            indents[side] = int(value)
+    return indents
+
+
+def _mark_at(indents: Mapping[str, int]) -> int | None:
+    if not indents:
+        return None
+    return indents.get("left", 0) + indents.get("first", 0) - indents.get("hanging", 0)
 
 
 def numbered(count: int, format: str) -> str:

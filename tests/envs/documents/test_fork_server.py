@@ -178,8 +178,8 @@ def test_after_a_fault_there_is_another_server(reader: Documents, what: str, tol
 def test_a_file_that_cannot_be_read_is_no_fault_of_the_server(reader: Documents) -> None:
     looked(reader)
     first = workers(reader)
-    with pytest.raises(StepError, match="ZIP archive"):
-        reader.read(b"PK\x05\x06" + bytes(18), "a.zip")
+    with pytest.raises(StepError, match="7-Zip archive"):
+        reader.read(b"7z\xbc\xaf\x27\x1c" + bytes(20), "a.7z")
     looked(reader)
 
     assert workers(reader) == first

@@ -11,6 +11,7 @@ import pytest
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.documents.document import Damaged, PasswordRequired, UnsupportedFormat
 from flowengine_envs.documents.formats import detect
+from tests.envs.documents.written_compound import compound
 
 FILES = Path(__file__).with_name("files")
 MAIL = b"From: a@example.org\nTo: b@example.org\nSubject: s\n\ntext\n"
@@ -65,23 +66,17 @@ def archive(**entries: str) -> bytes:
 @pytest.mark.parametrize(
     ("data", "name", "told"),
     [
-        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "a.doc", "Word before 2007"),
-        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "a.xls", "Excel before 2007"),
-        (archive(readme="x"), "a.zip", "a ZIP archive"),
-        (archive(mimetype="application/vnd.oasis.opendocument.text"), "a.odt", "opendocument"),
         (
-            archive(
-                **{
-                    "[Content_Types].xml": "vnd.ms-excel.sheet.binary.macroEnabled.main",
-                    "xl/workbook.bin": "",
-                }
-            ),
-            "a.xlsb",
-            "a binary Excel workbook (xlsb), which cannot be read. Supported are pdf, docx, ",
+            compound({"WordDocument": b"x", "ObjectPool/Workbook": b"x"}),
+            "a.doc",
+            "Word before 2007",
         ),
+        (compound({"PowerPoint Document": b"x"}), "a.ppt", "PowerPoint before 2007"),
+        (compound({"Contents": b"x"}), "a.pub", "a compound file of an unknown format"),
+        (archive(**{"[Content_Types].xml": "x", "visio/a": ""}), "a.vsdx", "an Office file of"),
+        (archive(mimetype="application/vnd.oasis.opendocument.text"), "a.odt", "opendocument"),
         (b"MZ" + bytes(200), "a.exe", "a Windows program"),
         (b"ID3\x04" + bytes(200), "a.mp3", "audio"),
-        (b"{\\rtf1 hello}", "a.rtf", "RTF"),
         (b"%!PS-Adobe-3.0\n", "a.ps", "PostScript"),
         (bytes(range(256)) * 8, "a.bin", "binary data"),
     ],
@@ -91,17 +86,20 @@ def test_other_formats_are_refused_by_name(data: bytes, name: str, told: str) ->
         detect(data, name)
 
     assert told in str(caught.value)
-    assert "Supported are pdf, docx, pptx, xlsx, epub, html" in str(caught.value)
+    assert (
+        "Supported are pdf, docx, pptx, xlsx, xls, xlsb, ods, rtf, epub, zip, html, feed, "
+        in str(caught.value)
+    )
 
 
 def test_encrypted_office_files_say_so() -> None:
-    data = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "EncryptedPackage".encode("utf-16-le")
-
     with pytest.raises(PasswordRequired):
-        detect(data, "a.docx")
+        detect(compound({"EncryptionInfo": b"x", "EncryptedPackage": b"x"}), "a.docx")
 
 
-@pytest.mark.parametrize("data", [b"", b"PK\x03\x04" + bytes(20)])
+@pytest.mark.parametrize(
+    "data", [b"", b"PK\x03\x04" + bytes(20), b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)]
+)
 def test_what_is_broken_is_damaged(data: bytes) -> None:
     with pytest.raises(Damaged):
         convert(data, "a.docx")

@@ -234,6 +234,52 @@ def test_what_stands_above_or_below_the_line_is_told(html: str, markdown: str) -
     assert read(f"<p>{html}").markdown == markdown
 
 
+@pytest.mark.parametrize(
+    ("page", "markdown"),
+    [
+        ("<ol><li value=4>a<li>b<li value=1>c<li>d</ol>", "4. a\n5. b\n1. c\n2. d"),
+        ("<ol reversed><li>a<li>b<li>c</ol>", "3. a\n2. b\n1. c"),
+        ("<ol reversed start=10><li>a<li value=7>b<li>c</ol>", "10. a\n7. b\n6. c"),
+        ("<ol reversed><li>a<ol><li>x<li>y</ol><li>b</ol>", "2. a\n   1. x\n   2. y\n1. b"),
+        ("<ol reversed><li>a<li value=0>b<li>c</ol>", "3. a\n0. b\n- -1. c"),
+        ("<ol start=-1><li>a<li>b<li>c</ol>", "- -1. a\n0. b\n1. c"),
+        ("<ol start=' +7x'><li>a</ol><ol start=x><li value=''>b</ol>", "7. a\n\n1. b"),
+        ("<ol start=99><li>a<p>b<li>c</ol>", "99. a\n\n    b\n100. c"),
+        ("<ul><li value=4>a</ul>", "- a"),
+        ("<ol type=a start=3><li>x<li type=I>y<li value=30>z</ol>", "- c. x\n- IV. y\n30. z"),
+        ("<ol style='list-style: lower-roman inside'><li>x<p>y</ol>", "- i. x\n\n  y"),
+        ("<li>alone", "- alone"),
+    ],
+)  # fmt: skip
+def test_items_have_the_numbers_that_a_browser_shows(page: str, markdown: str) -> None:
+    assert read(page).markdown == markdown
+
+
+@pytest.mark.parametrize(
+    ("page", "markdown"),
+    [
+        ("<option>a<option selected>b", "[ ] a\n\n[x] b"),
+        ("<option>a<option>b", "[x] a\n\n[ ] b"),
+        ("<option disabled>a<option>b", "[ ] a\n\n[x] b"),
+        ("<option selected>a<option selected>b", "[ ] a\n\n[x] b"),
+        ("<option value=''><option label=c>", "[ ] c"),
+        ("<optgroup label=G disabled><option>a</optgroup><option>b", "G\n\n[ ] a\n\n[x] b"),
+    ],
+)
+def test_the_chosen_option_is_marked(page: str, markdown: str) -> None:
+    assert read(f"<select>{page}</select>").markdown == markdown
+
+
+def test_several_options_may_be_chosen_and_proposals_are_not_shown() -> None:
+    page = (
+        "<select multiple><option selected>a<option>b<option selected>c</select>"
+        "<select size=2><option>d</select>"
+        "<input list=l value=e><datalist id=l><option>unseen</datalist>"
+    )
+
+    assert read(page).markdown == "[x] a\n\n[ ] b\n\n[x] c\n\n[ ] d\n\ne"
+
+
 def test_deep_nesting_keeps_the_text() -> None:
     document = read("<div>" * 10_000 + "<p>deep</p><p>text</p>" + "</div>" * 10_000)
 

@@ -30,6 +30,7 @@ from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.test_limits import page_with, repeated
+from tests.envs.documents.test_xlsb import xlsb
 from tests.envs.enough import enough
 from tests.envs.opening import opened
 from tests.execution_environment.toy import until
@@ -37,7 +38,8 @@ from tests.execution_environment.toy import until
 FILES = Path(__file__).with_name("files")
 OF_EACH_FORMAT = [
     "pandoc.docx", "pandoc.pptx", "gnumeric.xlsx", "pandoc.epub", "groff.pdf", "crane.png",
-    "pandoc.html", "pandoc.ipynb", "ships.csv", "talk.md",
+    "pandoc.html", "pandoc.ipynb", "ships.csv", "talk.md", "libreoffice.xls",
+    "libreoffice.ods",
 ]  # fmt: skip
 
 
@@ -74,8 +76,8 @@ def test_it_is_the_same_as_in_the_own_process(
 
 @pytest.mark.wherever("place")
 def test_what_cannot_be_read_says_why_and_what_is_read_next_is_read(reader: Documents) -> None:
-    with pytest.raises(UnreadableDocument, match=r"^a\.zip: it is a ZIP archive") as caught:
-        reader.read(b"PK\x05\x06" + bytes(18), "a.zip")
+    with pytest.raises(UnreadableDocument, match=r"^a\.7z: it is a 7-Zip archive") as caught:
+        reader.read(b"7z\xbc\xaf\x27\x1c" + bytes(20), "a.7z")
     assert caught.value.name == "UnsupportedFormat"
     locked = (FILES / "locked.pdf").read_bytes()
     with pytest.raises(UnreadableDocument) as caught:
@@ -144,9 +146,11 @@ def test_memory_is_limited(place: type[Sandbox], tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     with opened(DocumentsProvider(), place, workspace, limits=limits) as resource:
-        with pytest.raises(LimitExceeded, match=r"limits\.memory is 200 MiB") as caught:
-            resource.read(many_paragraphs(), "a.docx")
-        assert caught.value.data["limit"] == "memory"
+        wide = xlsb((0, [(0, "a")]), (79_999, [(99, "b")]))
+        for name, data in (("a.docx", many_paragraphs()), ("a.xlsb", wide)):
+            with pytest.raises(LimitExceeded, match=r"limits\.memory is 200 MiB") as caught:
+                resource.read(data, name)
+            assert caught.value.data["limit"] == "memory"
         assert resource.read(b"fine", "a.txt").markdown == "fine"
 
 

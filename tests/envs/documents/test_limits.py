@@ -114,6 +114,7 @@ CHANGED = [
     *("pandoc.docx", "pandoc.pptx", "gnumeric.xlsx", "pandoc.epub", "weasyprint.pdf"),
     "chromium.pdf",
     *("locked.pdf", "pandoc.html", "pandoc.ipynb", "crane.png"),
+    *("libreoffice.xls", "libreoffice.ods", "libreoffice.rtf", "rtl_chromium.pdf"),
 ]
 
 

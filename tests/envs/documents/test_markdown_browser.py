@@ -119,11 +119,11 @@ def test_a_failed_visit_changes_nothing(browser: RequestsMarkdownBrowser, folder
     browser.visit_page("long.txt")
     browser.page_down()
     (folder / "bad.pdf").write_bytes(b"%PDF-1.7 broken")
-    (folder / "a.zip").write_bytes(b"PK\x05\x06" + bytes(18))
+    (folder / "a.7z").write_bytes(b"7z\xbc\xaf\x27\x1c" + bytes(20))
     for address, error in [
         ("absent.pdf", UnreadableDocument),
         ("bad.pdf", UnreadableDocument),
-        ("a.zip", UnreadableDocument),
+        ("a.7z", UnreadableDocument),
         ("/etc/passwd", UnreadableDocument),
         ("../outside", UnreadableDocument),
         ("http://10.0.0.1/", UrlRefused),

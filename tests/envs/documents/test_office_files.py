@@ -74,7 +74,7 @@ def test_word_blocks_come_in_the_order_of_the_document() -> None:
 
     assert read(document).markdown == (
         "# Top\n\n# One\n\nbefore\n\n| a | b\\|c |\n| --- | --- |\n| d | e<br>f |\n\nafter\n\n"
-        "1. n1\n2. n2\n- b1\n- b2\n\n> said\n\nplain **bold**"
+        "1. n1\n2. n2\n- b1\n    - b2\n\n> said\n\nplain **bold**"
     )
 
 
@@ -394,7 +394,8 @@ def test_word_files_inserted_for_word_to_read_are_read() -> None:
     page = b"<title>x</title><h1>Terms</h1><p>pay <b>now</b></p>"
     insert(document, "a.html", "text/html", page)
     insert(document, "b.txt", "text/plain", b"# plain\n*text*")
-    insert(document, "c.rtf", "application/rtf", b"{\\rtf1 x}")
+    insert(document, "c.rtf", "application/rtf", b"{\\rtf1 {\\b rich}}")
+    insert(document, "e.pdf", "application/pdf", b"%PDF-1.4")
     saved_page = (
         b'MIME-Version: 1.0\r\nContent-Type: multipart/related; boundary="b"\r\n\r\n--b\r\n'
         b"Content-Type: text/html; charset=iso-8859-1\r\n"
@@ -405,7 +406,8 @@ def test_word_files_inserted_for_word_to_read_are_read() -> None:
 
     found = read(document)
     assert found.markdown == (
-        "from Word\n\n# Terms\n\npay **now**\n\n\\# plain\n\n*text*\n\ncaf\u00e9 *au lait*"
+        "from Word\n\n# Terms\n\npay **now**\n\n\\# plain\n\n*text*\n\n**rich**\n\n"
+        "caf\u00e9 *au lait*"
     )
     assert found.title == ""
     assert len(found.notes) == 2

@@ -226,7 +226,7 @@ def test_errors_cannot_pose_as_the_project(site: Site, tmp_path: Path) -> None:
     """Errors quote names, headers and text of the document they refer to."""
     archive = {"Content-Type": "application/zip"}
     named = {**archive, "Content-Disposition": f'attachment; filename="{EVIL}.zip"'}
-    site.pages["/zip"] = (200, named, b"PK\x05\x06" + bytes(18))
+    site.pages["/zip"] = (200, named, b"7z\xbc\xaf\x27\x1c" + bytes(20))
     site.pages["/moved"] = (302, {"Location": f"http://10.0.0.1/{EVIL}"}, b"")
     site.pages["/packed"] = (200, {"Content-Encoding": EVIL}, b"x")
     book = {"cells": [], "nbformat": EVIL, "metadata": 3}

@@ -186,7 +186,7 @@ def test_slides_with_diagrams_formulas_and_footers() -> None:
         ("<p><ruby>sea<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>", "sea(kan)"),
         ("<p>He said <q>no</q>.", 'He said "no".'),
         ("<menu><li>open<li>close</menu>", "- open\n- close"),
-        ("<select><optgroup label=Ports><option>Porto</select>", "Ports\n\nPorto"),
+        ("<select><optgroup label=Ports><option>Porto</select>", "Ports\n\n[x] Porto"),
         ("<p>a<marquee>b</marquee>c", "a\n\nb\n\nc"),
     ],
 )

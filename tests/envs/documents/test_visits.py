@@ -21,6 +21,7 @@ from flowengine_envs.documents.visits import destination, looks_like_host
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.test_downloads import HEAD, HTML, forever, moved, raw
+from tests.envs.documents.written_compound import compound
 from tests.envs.network.ways_out import Site, serving
 from tests.envs.opening import opened
 
@@ -166,7 +167,7 @@ def test_a_folder_is_a_list_of_links_that_can_be_visited(reader: Documents) -> N
 
 
 def test_what_cannot_be_read_is_kept(reader: Documents, site: Site) -> None:
-    site.pages["/old.doc"] = (200, {}, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600))
+    site.pages["/old.doc"] = (200, {}, compound({"WordDocument": b"x"}))
     with pytest.raises(
         UnreadableDocument, match=r"Word before 2007.*kept as 'downloads/old"
     ) as caught:
