@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.order",
     "tests.budget",
     "tests.rest",
+    "tests.shared",
     "tests.time_limit",
 ]
 

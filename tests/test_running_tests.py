@@ -13,7 +13,7 @@ from tests.endurance import SLICES, is_chosen
 from tests.order import TOGETHER, arranged
 
 TESTS = Path(__file__).parent
-PLUGINS = ("endurance", "budget", "rest", "time_limit")
+PLUGINS = ("endurance", "budget", "rest", "shared", "time_limit")
 CONFTEST = f"pytest_plugins = {[f'tests.{name}' for name in PLUGINS]}\n"
 MANY = """\
 import pytest
@@ -60,6 +60,31 @@ def test_uses(shared):
 
 def test_ends(shared):
     pass
+"""
+
+
+LOSING = """\
+import pytest
+
+class Box:
+    healthy = True
+
+    def list(self):
+        raise OSError("its processes have ended")
+
+made = []
+
+@pytest.fixture(scope="module")
+def box():
+    made.append(Box())
+    yield made[-1]
+
+def test_losing(box):
+    box.healthy = False
+
+def test_next(box):
+    assert box.healthy
+    assert len(made) == 2
 """
 
 
@@ -217,6 +242,18 @@ def test_a_shared_process_is_not_charged_to_the_test_that_waits_for_it(project: 
     shared = re.search(r"over budget: shared: (\d+) processor seconds", done.stdout)
     assert shared is not None
     assert int(shared[1]) >= 1
+
+
+@pytest.mark.endurance
+def test_a_shared_resource_that_was_lost_is_made_anew_and_the_loss_is_told_once(
+    project: Project,
+) -> None:
+    (project.tests / "test_losing.py").write_text(LOSING)
+    done = project()
+
+    assert "2 passed, 1 error" in done.stdout
+    assert "lost during this test: box: its processes have ended" in done.stdout
+    assert "ERROR tests/test_losing.py::test_losing" in done.stdout
 
 
 @pytest.mark.endurance

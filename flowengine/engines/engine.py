@@ -414,18 +414,21 @@ class Engine(Operator):
             result = await self._driving.drive_async(self._driving.loaded(result.execution))
         return result
 
-    async def take_async(self, execution: str) -> ExecutionResult | None:
+    async def take_async(
+        self, execution: str, on_taken: Callable[[], None] = lambda: None
+    ) -> ExecutionResult | None:
         """Resume an execution that is due, as one of several workers, on the running event loop.
 
         Executions to which it sends messages are not driven here: `due` returns them.
 
         Args:
             execution: Its full id.
+            on_taken: Called when no other process can take it, and before anything is done.
 
         Returns:
-            The state of the execution. None: another process drives it.
+            The state of the execution. None: another process drives it, or has done so.
         """
-        return await self._driving.take(execution)
+        return await self._driving.take(execution, on_taken)
 
     def hear(self) -> None:
         """Take messages of other processes to the executions that are driven here.

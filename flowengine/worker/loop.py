@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,7 +57,8 @@ class Worker:
         backlog: What is due and what runs.
         is_ready: Whether it accepts work.
         taken: How many executions it has taken.
-        refused: How many of them this process could not run.
+        failed: How many of them have failed here.
+        refused: How many executions this process could not run.
         by_reports: Whether the operating system reports writes to the store. Otherwise they are
             noticed within a second.
     """
@@ -72,7 +74,7 @@ class Worker:
     ) -> None:
         self.backlog = Backlog(at_once, per_flow)
         self.by_reports = self.is_ready = False
-        self.taken = self.refused = 0
+        self.taken = self.failed = self.refused = 0
         self._engine = engine
         self._tell = tell
         self._tell_start = tell_start
@@ -158,13 +160,10 @@ class Worker:
     async def _take(self, due: Due) -> None:
         """Run one execution until it ends or has to wait."""
         try:
-            if not self._engine.due(due.execution):
-                return  # another worker was faster
-            self.taken += 1
-            self._tell(TakenExecution(due))
-            result = await self._engine.take_async(due.execution)
+            result = await self._engine.take_async(due.execution, partial(self._note_taken, due))
             self._pauses.pop(due.execution, None)
             if result is not None:
+                self.failed += result.status == "failed"
                 self._tell(TakenExecution(due, result))
         except Exception as error:  # also of a plug-in: the others go on
             self.refused += 1
@@ -177,6 +176,10 @@ class Worker:
             if not self.backlog:
                 self._is_stale = True
             self._wake.set()
+
+    def _note_taken(self, due: Due) -> None:
+        self.taken += 1
+        self._tell(TakenExecution(due))
 
     def _is_paused(self, due: Due, now: float) -> bool:
         pause = self._pauses.get(due.execution)

@@ -49,6 +49,7 @@ def measured(worker: Worker, engine: Engine) -> list[Measure]:
             for status, count in engine.open_executions().items()
         ),
         Measure("taken_total", "Executions that it has taken.", worker.taken, is_total=True),
+        Measure("failed_total", "Those that have failed.", worker.failed, is_total=True),
         Measure(
             "refused_total", "Executions that it could not run.", worker.refused, is_total=True
         ),

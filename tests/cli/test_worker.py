@@ -17,6 +17,7 @@ from flowengine.worker import wakeups
 from tests.cli.conftest import CommandLine
 
 ASKING = "flowengine: 1\nid: asking\nsteps: [{id: ask, approval: {title: Go?}}]\n"
+FAILING = "flowengine: 1\nid: failing\nsteps: [{id: it, fail: {type: Bad, message: no}}]\n"
 LONG = """
 flowengine: 1
 id: long
@@ -43,9 +44,11 @@ def test_each_thing_taken_is_a_line_and_sigterm_ends_it_in_order(flowengine: Com
     file = flowengine.write("asking.yaml", ASKING)
     flowengine("run", file, "--id", "it", code=4)
     flowengine("approve", "--all", "--no-resume")
+    failing = flowengine.write("failing.yaml", FAILING)
+    flowengine("run", failing, "--id", "bad", "--no-resume")
     words = ["worker", "--log-format", "json", "--drain", "1m", "--http", "0"]
     with flowengine.spawn(*words) as worker:
-        lines = read(worker, 3)
+        lines = read(worker, 5)
         address = lines[0]["address"]
         while "flowengine_worker_running 0\n" not in (metrics := ask(address, "/metrics"))[1]:
             assert worker.poll() is None
@@ -56,17 +59,24 @@ def test_each_thing_taken_is_a_line_and_sigterm_ends_it_in_order(flowengine: Com
         lines += [json.loads(line) for line in worker.stderr]
 
     assert worker.returncode == 0
-    events = ["http", "started", "taken", "draining", "stopped"]
-    assert [line["event"] for line in lines] == events
-    assert lines[2].keys() == {"at", "event", "execution", "flow", "why"}
-    assert (lines[2]["execution"], lines[2]["flow"], lines[2]["why"]) == ("it", "asking", "message")
+    failed = next(line for line in lines if line["event"] == "failed")
+    taken = {line["execution"]: line for line in lines if line["event"] == "taken"}
+    assert [line["event"] for line in lines if line["event"] not in {"taken", "failed"}] == [
+        "http", "started", "draining", "stopped",
+    ]  # fmt: skip
+    assert taken.keys() == {"it", "bad"}
+    assert taken["it"].keys() == {"at", "event", "execution", "flow", "why"}
+    assert (taken["it"]["flow"], taken["it"]["why"]) == ("asking", "message")
+    assert lines.index(taken["bad"]) < lines.index(failed)
+    assert (failed["execution"], failed["error"]) == ("bad", "Bad: no")
     assert answers == [(200, "ok\n"), (200, "ready\n")]
     assert refused == [405, 404]
     assert metrics[0] == 200
     assert (
-        "# TYPE flowengine_worker_taken_total counter\nflowengine_worker_taken_total 1\n"
+        "# TYPE flowengine_worker_taken_total counter\nflowengine_worker_taken_total 2\n"
         in metrics[1]
     )
+    assert "\nflowengine_worker_failed_total 1\n" in metrics[1]
     assert "\nflowengine_worker_open_waiting 0\n" in metrics[1]
     assert flowengine("--json", "show", "it").json()["status"] == "succeeded"
 

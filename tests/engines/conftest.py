@@ -8,9 +8,10 @@ import pytest
 
 from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.execution_environment import register_provider, unregister_provider
-from tests.engines.temporal_server import RunningWorker, free_port, temporal_server
+from tests.engines.temporal_server import RunningWorker, free_port, listens, temporal_server
 from tests.engines.world import Clock
 from tests.execution_environment.toy import Toy
+from tests.shared import shared_while
 
 
 @pytest.fixture
@@ -43,7 +44,9 @@ class Temporal(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Temporal]:
+def temporal(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Temporal]:
     """A server that the tests of this process share."""
     names = (
         "shared",
@@ -65,6 +68,7 @@ def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Temporal]:
     )
     page = free_port()
     with temporal_server(*names, page=page) as addresses:
+        shared_while(request, lambda: listens(addresses))
         objects = str(tmp_path_factory.mktemp("objects"))
         yield Temporal(addresses, objects, f"http://127.0.0.1:{page}")
 

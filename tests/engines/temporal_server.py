@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Self
+from urllib.parse import urlsplit
 
 from tests.command_line import Done
 
@@ -43,6 +44,13 @@ def temporal_server(
     finally:
         process.kill()  # it has nothing to save
         process.wait(SECONDS)
+
+
+def listens(addresses: str) -> bool:
+    """Return whether a server accepts connections."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", urlsplit(addresses).port or 0)):
+        return True
+    return False
 
 
 def free_port() -> int:

@@ -37,6 +37,7 @@ from flowengine_envs.sandboxes.docker.daemon import connect
 from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.docker_host import host
 from flowengine_envs.sandboxes.mounts import check
+from flowengine_envs.sandboxes.processes import OWN_PROCESSES
 from tests.envs.containers import skip_without_docker
 from tests.envs.images import image_of
 from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
@@ -103,7 +104,7 @@ def test_limits_are_those_of_the_container(bash: Bash) -> None:
 
     assert rights["NanoCpus"] == 500_000_000
     assert rights["Memory"] == rights["MemorySwap"] == 256 * 2**20
-    assert rights["PidsLimit"] == 64
+    assert rights["PidsLimit"] == 64 + OWN_PROCESSES
 
 
 def test_labels_say_whose_it_is(bash: Bash) -> None:

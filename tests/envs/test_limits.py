@@ -12,7 +12,7 @@ import yaml
 
 from flowengine import Engine
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable, LimitExceeded
+from flowengine.sdk import EnvironmentUnavailable, LimitExceeded
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.kinds.bash import Bash, BashProvider
 from flowengine_envs.kinds.docker.provider import DockerProvider
@@ -115,26 +115,6 @@ def test_a_bound_of_time_that_the_spec_sets_is_named(
 
     assert "it took longer than 0.5 s (limits.time)" in str(result.error)
     assert told == "it took longer than 0.5 s (limits.time) and was stopped\n"
-
-
-MEMFD = """
-import os
-fd = os.memfd_create("hidden")
-while True:
-    os.write(fd, bytes(1 << 20))
-"""
-
-
-@pytest.mark.endurance
-def test_memory_that_is_in_no_process_is_named_too(sandbox: type[Sandbox], tmp_path: Path) -> None:
-    """Such memory belongs to no process. The kernel may kill the supervisor, which is reported."""
-    with opened(Python(), sandbox, tmp_path, limits={"memory": "128MiB"}) as python:
-        try:
-            said = str(python.run(MEMFD).error)
-        except EnvironmentLost as lost:
-            said = lost.message
-
-    assert "out of memory: limits.memory is 128 MiB" in said
 
 
 def test_the_end_of_a_child_for_want_of_memory_is_told(limited: Bash) -> None:

@@ -1,10 +1,10 @@
-"""The supervisor's own children: keepers, and strangers left by a killed keeper."""
+"""The supervisor's own children: keepers and others, and strangers left by a killed keeper."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Container
+from collections.abc import Callable, Container
 from contextlib import suppress
 
 from flowengine_envs.inside.killing import kill_below
@@ -15,11 +15,18 @@ class Children:
     """Reaps children as they end, and kills strangers.
 
     Args:
-        keepers: Processes that are not strangers.
+        own: Returns the processes that are not strangers.
+        ended: Called with each child that has ended.
     """
 
-    def __init__(self, loop: EventLoop, keepers: Container[int]) -> None:
-        self._keepers = keepers
+    def __init__(
+        self,
+        loop: EventLoop,
+        own: Callable[[], Container[int]],
+        ended: Callable[[int], None],
+    ) -> None:
+        self._own = own
+        self._ended = ended
         self._source, sink = os.pipe()
         for fd in (self._source, sink):
             os.set_blocking(fd, False)
@@ -37,10 +44,11 @@ class Children:
                 if not pid:
                     break
                 orphaned = orphaned or status != 0
+                self._ended(pid)
         if orphaned:
-            end_strangers(self._keepers)
+            end_strangers(self._own())
 
 
-def end_strangers(keepers: Container[int]) -> None:
-    """Kill children of this process that are not keepers, because their keeper was killed."""
-    kill_below(os.getpid(), without=keepers)
+def end_strangers(own: Container[int]) -> None:
+    """Kill the other children of this process, because their keeper was killed."""
+    kill_below(os.getpid(), without=own)

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from flowengine_envs.inside import fork_servers, system
 from flowengine_envs.inside.fork_servers import ForkServer, close_all_but, high, standing
+from flowengine_envs.inside.killed_first import KilledFirst, kill_program_first
 from flowengine_envs.inside.killing import kill_below
 from flowengine_envs.inside.loop import EventLoop, Outbox, close_quietly
 from flowengine_envs.link import parts
@@ -67,15 +68,18 @@ class Keeper:
     """The supervisor's side of a keeper.
 
     Args:
+        killed_first: Makes the kernel kill it before the supervisor.
         entrances: Lets it join the control groups of programs.
     """
 
-    def __init__(self, loop: EventLoop, entrances: system.Entrances) -> None:
+    def __init__(
+        self, loop: EventLoop, killed_first: KilledFirst, entrances: system.Entrances
+    ) -> None:
         self._loop = loop
         self._data = b""
         self._socket, theirs = socket.socketpair()
         try:
-            self.pid = os.fork()
+            self.pid = killed_first.fork()
         except OSError:
             self._socket.close()
             theirs.close()
@@ -304,6 +308,7 @@ def _start(request: Mapping[str, Any], fds: Mapping[int, int], limits: Mapping[s
     finally:
         for fd in more:
             close_quietly(fd)
+    kill_program_first(program.pid)
     program.returncode = 0  # The keeper waits for it together with all others.
     return program.pid
 

@@ -39,6 +39,11 @@ def own_process_numbers() -> None:
     _apart = True
 
 
+def has_own_processes() -> bool:
+    """Return whether all visible processes belong to this sandbox."""
+    return _apart
+
+
 def signal_below(root: int, number: int) -> None:
     """Send a signal to the descendants of a process.
 

@@ -9,7 +9,7 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from flowengine_envs.inside import system
@@ -22,9 +22,14 @@ _PATIENCE = 10.0
 
 
 class MappedFiles:
-    """Usage of removed files that are mapped."""
+    """Usage of removed files that are mapped.
 
-    def __init__(self, loop: EventLoop) -> None:
+    Args:
+        fork: Forks the child.
+    """
+
+    def __init__(self, loop: EventLoop, fork: Callable[[], int]) -> None:
+        self._fork = fork
         self._loop = loop
         self._source = -1
         self._began = 0.0
@@ -54,7 +59,7 @@ class MappedFiles:
         self._source, sink = os.pipe()
         self._began = time.monotonic()
         try:
-            self.child = os.fork()
+            self.child = self._fork()
         except OSError:  # The process limit is reached.
             os.close(self._source)
         else:

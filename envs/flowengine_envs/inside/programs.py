@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple, Optional
 
-from flowengine_envs.inside import keepers
+from flowengine_envs.inside import keepers, left_memory
 from flowengine_envs.inside.children import end_strangers
 from flowengine_envs.inside.keepers import Keeper, Launch
+from flowengine_envs.inside.killed_first import KilledFirst, Reserve
 from flowengine_envs.inside.killing import kill_below, signal_below
 from flowengine_envs.inside.loop import EventLoop, ScheduledCall
-from flowengine_envs.inside.system import Entrances, KilledFirst
+from flowengine_envs.inside.system import Entrances
 
 _SPARE = 2
 """Number of idle keepers that are kept."""
@@ -35,7 +36,7 @@ class ProgramStarter:
     """Starts programs.
 
     Args:
-        killed_first: Makes the kernel kill programs first when memory is at its limit.
+        killed_first: Makes the kernel kill its forks first when memory is at its limit.
         entrances: Lets them join their control groups.
     """
 
@@ -43,6 +44,7 @@ class ProgramStarter:
         self.loop = loop
         self._killed_first = killed_first
         self._entrances = entrances
+        self.reserve = Reserve(loop, killed_first)
         self.keepers: dict[int, Keeper] = {}
         """All keepers, by process id."""
         self._free: list[Keeper] = []
@@ -51,7 +53,7 @@ class ProgramStarter:
     def own(self) -> set[int]:
         """The processes that belong to no program."""
         servers = {keeper.server for keeper in self.keepers.values() if keeper.server}
-        return {*self.keepers, *servers}
+        return {*self.keepers, *servers, *self.reserve.pids}
 
     def start(
         self, task: Launch, fds: Mapping[int, int], ended: Callable[[ProgramEnd], None]
@@ -71,8 +73,7 @@ class ProgramStarter:
         """Return a free keeper, and whether it is new."""
         if self._free:
             return self._free.pop(), False
-        with self._killed_first.born():
-            keeper = Keeper(self.loop, self._entrances)
+        keeper = Keeper(self.loop, self._killed_first, self._entrances)
         self.keepers[keeper.pid] = keeper
         return keeper, True
 
@@ -187,7 +188,7 @@ class SupervisedProgram:
         """Handle the death of the keeper, whose processes are now strangers."""
         self._programs.forget(keeper)
         self._keeper = None
-        end_strangers(self._programs.keepers)  # They must end before the program's end is reported.
+        end_strangers(self._programs.own)  # They must end before the program's end is reported.
         if again and self._fds:  # It was killed before it received this program.
             self._begin()
         else:
@@ -203,7 +204,7 @@ class SupervisedProgram:
     def _end(self, ended: ProgramEnd) -> None:
         if self.ended is None:
             self.ended = ended
-            self._ended(ended)
+            self._tell(ended)
 
     def _kill_rest(self, ended: ProgramEnd) -> None:
         """Kill the processes that the program has left, and report its end once they are reaped.
@@ -220,7 +221,12 @@ class SupervisedProgram:
         if self._reaping is not None and self.ended is not None:
             self._reaping.cancel()
             self._reaping = None
-            self._ended(self.ended)
+            self._tell(self.ended)
+
+    def _tell(self, ended: ProgramEnd) -> None:
+        if signal.SIGKILL in {ended.signal, (ended.exit_code or 0) - 128}:  # or a child was killed
+            left_memory.free()
+        self._ended(ended)
 
 
 def _decode(status: int) -> ProgramEnd:

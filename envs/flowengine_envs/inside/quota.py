@@ -37,6 +37,7 @@ class Quota:
         busy: Returns whether a call runs.
         stop: Ends the running calls.
         own: Returns the processes that no call has started.
+        fork: Forks the process that inspects programs.
     """
 
     def __init__(
@@ -45,12 +46,13 @@ class Quota:
         busy: Callable[[], bool],
         stop: Callable[[], None],
         own: Callable[[], Collection[int]],
+        fork: Callable[[], int] = os.fork,
     ) -> None:
         self._loop = loop
         self._busy = busy
         self._stop = stop
         self._own = own
-        self._mapped = MappedFiles(loop)
+        self._mapped = MappedFiles(loop, fork)
         self._places: Sequence[Workspace] = ()
         self._quota = 0
         self._pace: Optional[Pace] = None  # noqa: UP045

@@ -42,6 +42,7 @@ from flowengine_envs.inside.children import Children
 from flowengine_envs.inside.commands import CommandTask, RunningCommand, Say
 from flowengine_envs.inside.file_requests import FileRequests
 from flowengine_envs.inside.forwarding import Forwarding
+from flowengine_envs.inside.killed_first import KilledFirst
 from flowengine_envs.inside.loop import EventLoop, Outbox
 from flowengine_envs.inside.output import OutputLimits
 from flowengine_envs.inside.programs import ProgramStarter
@@ -62,7 +63,7 @@ def main(number: int) -> None:
     Args:
         number: Descriptor of the key and the requests. Answers go to descriptor 1.
     """
-    killed_first, entrances = system.KilledFirst(), system.Entrances()
+    killed_first, entrances = KilledFirst(), system.Entrances()
     system.become_unreadable()
     system.adopt_orphans()
     source = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 100)
@@ -101,7 +102,7 @@ class SupervisorServer:
         source: Stream of incoming frames.
         sink: Stream of outgoing frames.
         key: The key of both directions.
-        killed_first: Makes the kernel kill programs first when memory is at its limit.
+        killed_first: Makes the kernel kill its forks first when memory is at its limit.
         entrances: Lets programs join their control groups.
     """
 
@@ -110,7 +111,7 @@ class SupervisorServer:
         source: int,
         sink: int,
         key: bytes,
-        killed_first: system.KilledFirst,
+        killed_first: KilledFirst,
         entrances: system.Entrances,
     ) -> None:
         self._loop = EventLoop()
@@ -126,7 +127,9 @@ class SupervisorServer:
         self._output = ""
         self._commands: dict[int, RunningCommand] = {}
         self._worker: Optional[PythonWorker] = None  # noqa: UP045
-        self._quota = Quota(self._loop, self._is_busy, self._stop_full, self._own)
+        self._quota = Quota(
+            self._loop, self._is_busy, self._stop_full, self._own, killed_first.fork
+        )
         self._requests: dict[str, Callable[[int, dict[str, Any], bytes], None]] = {
             "hello": self._hello,
             "ping": self._ping,
@@ -147,7 +150,7 @@ class SupervisorServer:
 
     def serve(self) -> None:
         """Handle requests until the engine ends."""
-        Children(self._loop, self._programs.keepers)
+        Children(self._loop, lambda: self._programs.own, self._programs.reserve.ended)
         # The kernel does not deliver signals from inside to the first process of a namespace unless
         # it has a handler. The engine does not need them, because it closes the input.
         handler = signal.SIG_DFL if os.getpid() == 1 else lambda *_: self._loop.stop()

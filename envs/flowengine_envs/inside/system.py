@@ -7,7 +7,6 @@ import fcntl
 import os
 import signal
 from collections.abc import Container, Iterator
-from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from flowengine_envs.link.words import ENTRANCES
@@ -49,34 +48,6 @@ def gain_no_privileges() -> None:
 def die_with_parent(number: signal.Signals) -> None:
     """Request a signal for when the parent ends."""
     _prctl(_SET_PDEATHSIG, int(number))
-
-
-class KilledFirst:
-    """Makes the kernel kill children of this process first when memory is at its limit.
-
-    It must be created before `become_unreadable`, which closes the file to this process, too. If
-    the file is not writable, as in a namespace of root's, the kernel treats all processes alike.
-    """
-
-    def __init__(self) -> None:
-        self._file = -1
-        self._own = b"0"
-        with suppress(OSError):
-            low = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
-            self._file = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 100)
-            os.close(low)
-            self._own = os.read(self._file, 16)
-
-    @contextmanager
-    def born(self) -> Iterator[None]:
-        """Fork such a child in this block. It inherits this process's temporary score."""
-        with suppress(OSError):
-            os.pwrite(self._file, b"1000", 0)
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                os.pwrite(self._file, self._own, 0)
 
 
 class Entrances:
@@ -125,14 +96,14 @@ def processes() -> Iterator[LivingProcess]:
                 yield entry
 
 
-def children() -> list[int]:
-    """Return the children of this process, including zombies."""
-    own = os.getpid()
+def children(parent: int = 0) -> list[int]:
+    """Return the children of a process, including zombies. 0: this process."""
+    parent = parent or os.getpid()
     try:
-        with open(f"/proc/self/task/{own}/children", "rb") as file:
+        with open(f"/proc/{parent}/task/{parent}/children", "rb") as file:
             return [int(pid) for pid in file.read().split()]
     except OSError:  # The kernel was built without this file.
-        return [each.pid for each in processes() if each.parent == own]
+        return [each.pid for each in processes() if each.parent == parent]
 
 
 def descendants(root: int, without: Container[int] = ()) -> list[LivingProcess]:

@@ -14,7 +14,6 @@ from typing import ClassVar
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE, Axis, Capabilities, Program, Request, Spec
 from flowengine.sdk.scratch import make_scratch, remove_scratch
-from flowengine_envs.link.call_limits import MEMORY
 from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.processes import PATH, ProcessSandbox, defaults, has, held_by_group
 
@@ -104,11 +103,3 @@ class HostSandbox(ProcessSandbox):
         fds: Sequence[int],
     ) -> Program:
         return await self._spawn(argv, {"PATH": PATH, **env}, self.workdir, group, fds)
-
-    def resource_limits(self) -> Mapping[str, int]:
-        """Return the limits that the system enforces per process."""
-        limits = self.request.limits
-        held = {"CORE": 0, "DATA": limits.memory or MEMORY}
-        if limits.disk is not None:
-            held["FSIZE"] = limits.disk
-        return held

@@ -223,7 +223,7 @@ class Namespace(OwnNetwork, ProcessSandbox):
 
     def _folders(self) -> list[str]:
         """Return the options for writable directories."""
-        # Both are in memory. When it is full, the kernel may kill the supervisor.
+        # Both are in memory. When it is full, the kernel kills the programs.
         memory = self.request.limits.memory or MEMORY
         scratch = min(self.request.limits.disk or SCRATCH, memory // 2)
         options = ["--size", str(scratch), "--perms", "1777", "--tmpfs", "/tmp"]
@@ -242,16 +242,10 @@ class Namespace(OwnNetwork, ProcessSandbox):
 
     def resource_limits(self) -> Mapping[str, int]:
         """Return the limits that the system enforces per process, or per user inside."""
-        limits = self.request.limits
-        by_group = held_by_group()
-        held = {"CORE": 0}
-        if "memory" not in by_group:
-            held["DATA"] = limits.memory or MEMORY
-        if "processes" not in by_group and _processes_held():
-            held["NPROC"] = limits.processes or PROCESSES
-        if limits.disk is not None:
-            held["FSIZE"] = limits.disk
-        return held
+        held = super().resource_limits()
+        if "processes" in held_by_group() or not _processes_held():
+            return held
+        return {**held, "NPROC": self.request.limits.processes or PROCESSES}
 
 
 async def _is_ready(source: int) -> bool:

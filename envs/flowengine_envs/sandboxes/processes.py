@@ -17,7 +17,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Search path inside: the system's, independent of the environment of this process."""
 _CPUS = 0.75
 """The default share of few CPUs that a sandbox receives. Of more than four, all but one."""
-OWN = 6
+OWN_PROCESSES = 9
 """Processes that a sandbox needs in addition to the limit."""
 _OWN_MEMORY = 1024**3
 """Bytes for the supervisor, separate from the memory of the programs that it starts."""
@@ -45,7 +45,7 @@ class ProcessSandbox(Sandbox):
             groups = (self._group, self._own_group)
             self.request.trace(groups=[folder for group in groups for folder in group.folders])
             limits = self.request.limits
-            processes = (limits.processes or PROCESSES) + OWN
+            processes = (limits.processes or PROCESSES) + OWN_PROCESSES
             try:
                 self._group.make(
                     cgroups.GroupLimits(limits.memory or MEMORY, processes, limits.cpus or cpus())
@@ -81,6 +81,16 @@ class ProcessSandbox(Sandbox):
         """Remove the control groups of a dead owner."""
         groups = leftover.facts.get("groups") or []
         await cgroups.remove([str(folder) for folder in groups])
+
+    def resource_limits(self) -> Mapping[str, int]:
+        """Return the limits that the system enforces per process."""
+        limits = self.request.limits
+        held = {"CORE": 0}
+        if "memory" not in held_by_group():
+            held["DATA"] = limits.memory or MEMORY
+        if limits.disk is not None:
+            held["FSIZE"] = limits.disk
+        return held
 
     def memory_kills(self) -> int:
         """Return how many processes were killed because memory was at its limit."""

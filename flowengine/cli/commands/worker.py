@@ -154,9 +154,12 @@ async def _work(arguments: Namespace, log: WorkerLog) -> None:
 
 
 def _tell(log: WorkerLog, taken: TakenExecution, trace: str | None) -> None:
-    """Write the line about an execution that was taken, or cannot be run here."""
-    due, error = taken.due, taken.error
-    if taken.result is not None:
+    """Write the line about an execution that was taken, has failed, or cannot be run here."""
+    due, error, result = taken.due, taken.error, taken.result
+    if result is not None:
+        if result.status == "failed" and result.error is not None:
+            failure = f"{result.error['type']}: {result.error['message']}"
+            log("failed", execution=due.execution, flow=due.flow, error=failure, trace=trace)
         return
     if error is not None:
         why = error.with_hint if isinstance(error, FlowEngineError) else str(error)

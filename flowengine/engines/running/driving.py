@@ -17,7 +17,7 @@ from flowengine.engines.running.driver import Driver
 from flowengine.errors import Conflict, NotFound, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
@@ -180,11 +180,14 @@ class Driving:
                 await local.drive(other)
         return result_of(execution if rests else self._host.stored(execution.id, 0))
 
-    async def take(self, execution: str) -> ExecutionResult | None:
+    async def take(
+        self, execution: str, on_taken: Callable[[], None] = lambda: None
+    ) -> ExecutionResult | None:
         """Drive one execution, and leave those to which it sends messages to the next look.
 
         Args:
             execution: Full id.
+            on_taken: Called when no other process can take it, and before anything is done.
 
         Returns:
             The state of the execution. None: another process has taken it, or this one is draining.
@@ -196,9 +199,19 @@ class Driving:
             found = self.loaded(execution)
         except Conflict:
             return None
+        if not self._can_continue(found):
+            self._host.keeper.release(found.leases)
+            return None  # another process has taken it in the meantime, and has released it
+        on_taken()
         await local.drive(found)
         self._host.woken.clear()  # they are due
         return result_of(found)
+
+    def _can_continue(self, execution: Execution) -> bool:
+        """Return whether an execution that was loaded has anything to do but wait."""
+        is_running = "running" in {execution.stored_status, execution.state["status"]}
+        has_work = is_running or execution.queue or execution.commands
+        return bool(has_work or self._host.store.inbox(execution.id))
 
     def hear(self) -> None:
         """Read the messages to the executions driven here, and deliver those of dead processes."""

@@ -16,6 +16,7 @@ from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
 from flowengine_envs.mcp.session import McpSession
 from tests.alive import alive
+from tests.shared import shared_while
 
 HERE = Path(__file__).parent
 NASTY = [sys.executable, str(HERE / "nasty_server.py")]
@@ -23,12 +24,13 @@ Open = Callable[..., McpSession]
 
 
 @pytest.fixture(scope="session")
-def address() -> Iterator[str]:
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
     """The address of a server on a free port. Tests must not add tools to it."""
     server = subprocess.Popen(
         [sys.executable, str(HERE / "sdk_server.py"), "http"], stdout=subprocess.PIPE, text=True
     )
     assert server.stdout is not None
+    shared_while(request, lambda: server.poll() is None)
     yield f"http://127.0.0.1:{int(server.stdout.readline())}/mcp"
     server.terminate()
     server.wait()

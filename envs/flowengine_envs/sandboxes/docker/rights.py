@@ -22,12 +22,15 @@ _PERIOD = 100_000
 """Scheduling period for CPU time, in microseconds."""
 
 
-def rights(request: Request, mounts: Sequence[tuple[str, Path, bool]]) -> dict[str, Any]:
+def rights(
+    request: Request, mounts: Sequence[tuple[str, Path, bool]], own_processes: int
+) -> dict[str, Any]:
     """Return the container settings that limit its rights.
 
     Args:
         request: The request to open the environment.
         mounts: The mounts: path inside, directory, and whether it is writable.
+        own_processes: Processes that it needs in addition to the limit.
 
     Returns:
         The daemon's host configuration.
@@ -36,7 +39,7 @@ def rights(request: Request, mounts: Sequence[tuple[str, Path, bool]]) -> dict[s
 
     limits = request.limits
     memory = limits.memory or MEMORY
-    # Files in memory must leave room: when memory is full, the kernel may kill the supervisor.
+    # Files in memory must leave room: when memory is full, the kernel kills the programs.
     scratch = min(limits.disk or SCRATCH, memory // 4)
     lasting = any(inside == HOME for inside, _, _ in mounts)
     owner = f"uid={user()},gid={group()}"
@@ -55,7 +58,7 @@ def rights(request: Request, mounts: Sequence[tuple[str, Path, bool]]) -> dict[s
         "shm_size": min(SHARED, memory // 8),
         "mem_limit": memory,
         "memswap_limit": memory,
-        "pids_limit": limits.processes or PROCESSES,
+        "pids_limit": (limits.processes or PROCESSES) + own_processes,
         **_processors(limits.cpus),
         "ulimits": [Ulimit(name="core", soft=0, hard=0)],
         "device_requests": _gpus(DeviceRequest, gpus) if gpus else None,

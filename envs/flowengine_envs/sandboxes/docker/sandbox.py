@@ -31,6 +31,7 @@ from flowengine.sdk.environments import (
     Spec,
 )
 from flowengine_envs.link.call_limits import MEMORY, PROCESSES
+from flowengine_envs.link.words import RESERVE
 from flowengine_envs.network.egress import INSIDE, Egress
 from flowengine_envs.sandboxes.cgroups import group_of, memory_kills, refused_processes
 from flowengine_envs.sandboxes.docker.accounts import Lists
@@ -48,7 +49,7 @@ from flowengine_envs.sandboxes.docker.rights import (
 )
 from flowengine_envs.sandboxes.mounts import Mount, check_all, mounts, warn_of_new
 from flowengine_envs.sandboxes.own_network import OwnNetwork
-from flowengine_envs.sandboxes.processes import cpus
+from flowengine_envs.sandboxes.processes import OWN_PROCESSES, cpus
 from flowengine_envs.workspaces.own_folder import OWN
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ installs one for SIGINT, which is removed here.
 
 _LOG = 4096
 """Bytes kept of the first process's output."""
+_RESERVE = 6 * 1024 * 1024
+"""Bytes that a supervisor needs when its programs have used up the memory."""
 _LAST_WORDS = 1.0
 """Seconds within which its last output must arrive."""
 
@@ -307,7 +310,7 @@ class Docker(OwnNetwork):
         if self._egress.folder is not None:
             mounts.append((INSIDE, self._egress.folder, False))
         return {
-            **rights(self.request, mounts),
+            **rights(self.request, mounts, OWN_PROCESSES if self._command is None else 0),
             "auto_remove": self._command is None,
             "network_mode": shared or network(self.request.spec),
             "extra_hosts": None if shared else self._egress.hosts,
@@ -376,6 +379,11 @@ class Docker(OwnNetwork):
         body = json.dumps({"Detach": False, "Tty": False}).encode()
         streams, stdin = await attached(f"/exec/{made}/start", body)
         return ContainerProgram(self._client, made, streams, stdin)
+
+    async def start_supervisor(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
+        """Start a supervisor. It shares the memory limit of its programs, so it has a reserve."""
+        reserve = min(_RESERVE, (self.request.limits.memory or MEMORY) // 16)
+        return await self.start(argv, env={**env, RESERVE: str(reserve)})
 
     async def last_words(self) -> str:
         """Return the last output of the first process, if it has ended."""
