@@ -25,6 +25,7 @@ from flowengine.agents.models.port import (
     ModelReply,
     ModelRequest,
 )
+from flowengine.agents.models.provider_schemas import answer_form, arguments_form
 from flowengine.agents.models.registry import in_folder, resolve
 from flowengine.agents.models.usage import message_tokens, tools_tokens
 from flowengine.sdk import Need, Plain, StepContext, StepError
@@ -225,9 +226,13 @@ def tools_bytes(request: ModelRequest) -> int:
     """Return the maximum tokens of the tools and of the answer's schema."""
     if not request.tools and request.returns is None:
         return 0
-    tools = [[tool.name, tool.description, tool.parameters] for tool in request.tools]
+    tools = [[tool.name, tool.description, *arguments_form(tool.schema)] for tool in request.tools]
     around = _AROUND_MESSAGE * len(tools)
-    return _AS_TEXT + around + _bytes(_json([tools, request.returns]))
+    size = _AS_TEXT + around + _bytes(_json(tools))
+    if request.returns is None:
+        return size
+    forms = (request.returns, answer_form(plain(request.returns)).schema)
+    return size + max(_bytes(_json(form)) for form in forms)
 
 
 def _json(data: Any) -> str:

@@ -33,9 +33,12 @@ from flowengine.sdk.python_functions.schema_forms import (
 Kind = Literal["typed_dict", "dataclass", "enum", "model"]
 _ENUMS = frozenset({"Enum", "IntEnum", "StrEnum"})
 _MIXED_IN = frozenset({"str", "int", "float"})
-_RENAMING = frozenset({"alias", "validation_alias", "alias_generator", "alias_priority"})
+_RENAMING = frozenset(
+    {"alias", "validation_alias", "serialization_alias", "alias_generator", "alias_priority"}
+)
 """Settings of fields and models that change the names of fields."""
 _HOOK = "__get_pydantic"
+_SERIALIZERS = frozenset({"field_serializer", "model_serializer"})
 _OTHER_BASES = frozenset({"Generic", "Protocol", "ABC", "object"})
 """Base classes without fields."""
 
@@ -120,7 +123,7 @@ def _fields(
     for name, annotation, default in _declared(node):
         schema, required = _field(kind, node, (annotation, default), module, reader, hint)
         fields.put(name, schema, required)
-        fields.renamed |= kind == "model" and _is_renamed(annotation, default)
+        fields.renamed |= _is_renamed(annotation, default)
     return fields
 
 
@@ -236,9 +239,12 @@ def _is_dataclass(node: ast.ClassDef, module: Module) -> bool:
 
 
 def _has_hook(node: ast.ClassDef) -> bool:
-    """Return whether code of a class determines its schema."""
-    methods = (item.name for item in node.body if isinstance(item, ast.FunctionDef))
-    return any(name.startswith(_HOOK) for name in methods)
+    """Return whether code of a class determines its schema, or the form of its values."""
+    methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
+    decorators = {last_name(mark) for method in methods for mark in method.decorator_list}
+    return any(method.name.startswith(_HOOK) for method in methods) or bool(
+        decorators & _SERIALIZERS
+    )
 
 
 def _settings(

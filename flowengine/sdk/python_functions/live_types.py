@@ -12,7 +12,8 @@ import enum
 import inspect
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -228,6 +229,30 @@ class LiveTypes:
             [only] = adopted.pop("allOf")
             adopted = {**only, **adopted}
         return adopted
+
+
+def computed_fields(types: Iterable[Any]) -> set[str]:
+    """Return the names of the computed fields of models in types."""
+    from pydantic import TypeAdapter
+
+    names = set[str]()
+    for type in types:
+        with suppress(Exception):  # a type without a schema has no computed fields, either
+            adapter = TypeAdapter(type)
+            written, read = (adapter.json_schema(mode=m) for m in ("serialization", "validation"))
+            names |= _names_in(written) - _names_in(read)
+    return names
+
+
+def _names_in(schema: Schema) -> set[str]:
+    names = set(schema.get("properties", ()))
+
+    def look(part: Schema) -> Schema:
+        names.update(_names_in(part))
+        return part
+
+    each_part(schema, look)
+    return names
 
 
 def plain_default(value: Any) -> Any:

@@ -6,6 +6,7 @@ means "anything".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -126,7 +127,7 @@ def union(schemas: Sequence[Schema]) -> Schema:
     return {"anyOf": choices} if len(choices) > 1 else dict(choices[0])
 
 
-def with_distinct_members(schema: Schema) -> Schema:
+def with_distinct_members(schema: Schema, computed: Callable[[], Iterable[str]]) -> Schema:
     """Return a schema in which a value of a union of classes has no keys that its class lacks.
 
     Otherwise a wrong value would fit any member without required fields. Results of functions can
@@ -134,8 +135,10 @@ def with_distinct_members(schema: Schema) -> Schema:
 
     Args:
         schema: A self-contained schema.
+        computed: Returns the names of computed fields. Values of the classes can contain them.
     """
     definitions = schema.get("$defs", {})
+    closing: Schema = {}
 
     def has_fields(part: Any) -> bool:
         whole = definitions.get(_referred(part), part) if isinstance(part, dict) else {}
@@ -146,7 +149,11 @@ def with_distinct_members(schema: Schema) -> Schema:
         forms = part.get("anyOf", ())
         if sum(map(has_fields, forms)) < 2:
             return part
-        closing: Schema = {"unevaluatedProperties": False}
+        if not closing:
+            closing["unevaluatedProperties"] = False
+            if names := sorted(computed()):
+                pattern = f"^({'|'.join(map(re.escape, names))})$"
+                closing["patternProperties"] = {pattern: True}
         return {**part, "anyOf": [{**f, **closing} if has_fields(f) else f for f in forms]}
 
     return closed(schema)

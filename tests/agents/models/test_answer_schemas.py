@@ -13,12 +13,13 @@ from hypothesis import given
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from flowengine.agents.model_calls import tools_bytes
 from flowengine.agents.models import ReplyPart, ToolOffer
 from flowengine.agents.models.provider_schemas import WrappedText, answer_form, unwrapped
 from flowengine.agents.text_calls.example_values import example_of
 from flowengine.sdk.python_functions.live_types import schema_of
 from flowengine.validation import shared
-from tests.agents.models.asking import Heard
+from tests.agents.models.asking import Heard, request
 from tests.agents.models.test_requests import ask, body
 from tests.agents.models.wire import Wire, replied, streamed
 from tests.agents.test_tool_schemas import CITY, EITHER, SCHEMAS
@@ -129,6 +130,7 @@ def test_any_type_is_an_answer_that_a_provider_takes(
     sent = wire.requests[-1].body["response_format"]["json_schema"]
     assert [*faults(sent["schema"], strict=sent["strict"])] == []
     assert sent["strict"] == strict
+    assert tools_bytes(request(tools=(), returns=schema)) >= len(json.dumps(sent["schema"]))
     assert shared(schema).check(json.loads(reply.message["content"]), "it") == value
     pieces = [{"content": text[place : place + 3]} for place in range(0, len(text), 3)]
     wire.answer(streamed(*pieces))
@@ -199,9 +201,12 @@ def test_arguments_with_alternatives_are_offered_with_all_properties_at_the_top(
         "$defs": definitions,
     }
 
-    sent = body(wire, tools=(ToolOffer("weather", "The weather.", schema),))
+    weather = ToolOffer("weather", "The weather.", schema)
+
+    sent = body(wire, tools=(weather,))
 
     [offered] = [tool["function"] for tool in sent["tools"]]
+    assert tools_bytes(request(tools=(weather,))) >= len(json.dumps(offered))
     parameters = offered["parameters"]
     assert [*faults(parameters, strict=False)] == []
     assert [*parameters["properties"]] == ["unit", "city", "lat"]
