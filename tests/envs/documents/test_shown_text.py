@@ -91,8 +91,8 @@ def run(text: str) -> str:
             "outer\n\ninner",
         ),
     ],
-    ids=["direction", "override", "tab", "symbol", "ruby", "newer", "moved", "art", "tick", "choice",
-         "box"],
+    ids=["direction", "override", "tab", "symbol", "ruby", "newer", "moved", "art", "tick",
+         "choice", "box"],
 )  # fmt: skip
 def test_word(inner: str, shown: str) -> None:
     assert word(inner) == shown
