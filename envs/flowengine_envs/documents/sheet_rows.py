@@ -39,11 +39,12 @@ class SheetRows:
         if len(self._links) < _MOST_LINKS:
             self._links.append(link)
 
-    def marked(self, note: Callable[[str], None]) -> list[list[str]]:
+    def marked(self, note: Callable[[str], None], most: int) -> list[list[str]]:
         """Return the rows, with links and with marks of hidden rows and columns.
 
         Args:
             note: Takes notes for the reader.
+            most: The number of cells that they may have. The row that exceeds it is the last one.
         """
         self._put_links()
         rows = []
@@ -54,6 +55,9 @@ class SheetRows:
             if number in self.hidden_rows:
                 mark_row(texts, note)
             rows.append(texts)
+            most -= len(texts)
+            if most < 0:
+                break
         mark_columns(rows, self.hidden_columns, note)
         return rows
 

@@ -44,7 +44,7 @@ def convert(data: bytes, out: Writer) -> None:
         if sheet.kind == _WORKSHEET:
             cells = _Cells(book)
             cells.read(sheet.start, out.cells_left)
-            out.table(cells.rows.marked(out.note))
+            out.table(cells.rows.marked(out.note, out.cells_left))
 
 
 class _Sheet(NamedTuple):
