@@ -85,7 +85,7 @@ class SharedStrings:
             part = self._take(min(count, left) * width)
             text += part.decode("utf-16-le" if width == 2 else "latin-1", "replace")
             count -= len(part) // width
-            if count:  # goes on in the next record, which begins with its own flags
+            if count:  # continued in the next record, which begins with its own flags
                 self._piece, self._at = self._piece + 1, 1
                 flags = self._pieces[self._piece][0]
         self._skip(4 * runs + added)
