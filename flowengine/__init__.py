@@ -12,7 +12,9 @@ Everything is imported on first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from flowengine.lazy_names import lazy_names
 
 __version__ = "0.1.0"
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from flowengine.client.client import AsyncClient, Client
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow, check, load
-    from flowengine.engines.infos import Difference, ExecutionInfo, Reason, WaitInfo
+    from flowengine.engines.infos import Answering, Difference, ExecutionInfo, Reason, WaitInfo
     from flowengine.engines.results import Decision, ExecutionResult, Sent, Update
     from flowengine.errors import (
         Conflict,
@@ -35,11 +37,21 @@ if TYPE_CHECKING:
         UsageError,
     )
     from flowengine.flow.building import Flow, Step, cel, step
-    from flowengine.metachain import MetaChain, Runner, get_chat_completion, handle_tool_calls
+    from flowengine.metachain import (
+        AgentRunFailed,
+        MetaChain,
+        Runner,
+        StreamPart,
+        get_chat_completion,
+        handle_tool_calls,
+    )
     from flowengine.sdk import StepContext, StepError, quick
+    from flowengine.tool_environment import tool
 
 __all__ = [
     "Agent",
+    "AgentRunFailed",
+    "Answering",
     "AsyncClient",
     "Client",
     "Conflict",
@@ -67,6 +79,7 @@ __all__ = [
     "StepContext",
     "StepError",
     "StoreError",
+    "StreamPart",
     "Update",
     "UsageError",
     "WaitInfo",
@@ -78,34 +91,36 @@ __all__ = [
     "load",
     "quick",
     "step",
+    "tool",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Agent", "LoggerManager", "Response", "Result", "function_to_json"), "agents"),
-    **dict.fromkeys(("AsyncClient", "Client"), "client.client"),
-    "Engine": "engines.engine",
     **dict.fromkeys(
-        ("MetaChain", "Runner", "get_chat_completion", "handle_tool_calls"), "metachain"
+        ("Agent", "LoggerManager", "Response", "Result", "function_to_json"), ".agents"
     ),
-    "LoadedFlow": "engines.flows",
-    "check": "engines.flows",
-    "load": "engines.flows",
-    **dict.fromkeys(("Flow", "Step", "cel", "step"), "flow.building"),
-    **dict.fromkeys(("StepContext", "StepError", "quick"), "sdk"),
-    **dict.fromkeys(("Decision", "ExecutionResult", "Sent", "Update"), "engines.results"),
-    **dict.fromkeys(("Difference", "ExecutionInfo", "Reason", "WaitInfo"), "engines.infos"),
+    **dict.fromkeys(("AsyncClient", "Client"), ".client.client"),
+    "Engine": ".engines.engine",
+    **dict.fromkeys(
+        (
+            "AgentRunFailed",
+            "MetaChain",
+            "Runner",
+            "StreamPart",
+            "get_chat_completion",
+            "handle_tool_calls",
+        ),
+        ".metachain",
+    ),
+    "LoadedFlow": ".engines.flows",
+    "check": ".engines.flows",
+    "load": ".engines.flows",
+    **dict.fromkeys(("Flow", "Step", "cel", "step"), ".flow.building"),
+    **dict.fromkeys(("StepContext", "StepError", "quick"), ".sdk"),
+    "tool": ".tool_environment",
+    **dict.fromkeys(("Decision", "ExecutionResult", "Sent", "Update"), ".engines.results"),
+    **dict.fromkeys(
+        ("Answering", "Difference", "ExecutionInfo", "Reason", "WaitInfo"), ".engines.infos"
+    ),
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'flowengine' has no attribute {name!r}")
-    from importlib import import_module
-
-    module = import_module(f"flowengine.{_HOMES.get(name, 'errors')}")
-    value = globals()[name] = getattr(module, name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES, ".errors")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from flowengine.argument_checks import known_words
 from flowengine.errors import UsageError
 
 ROLES = ("viewer", "starter", "approver", "operator", "admin")
@@ -52,10 +53,12 @@ def read_access(path: str, value: Any) -> tuple[AccessEntry, ...]:
 def _entry(place: str, entry: dict[Any, Any]) -> AccessEntry:
     unknown = [key for key in entry if key not in _KEYS]
     if unknown:
-        raise UsageError(f"{place}: unknown key '{unknown[0]}'", hint=f"known: {', '.join(_KEYS)}")
+        raise UsageError(
+            f"{place}: unknown key '{unknown[0]}'", hint=known_words(str(unknown[0]), _KEYS)
+        )
     role, content = entry.get("role"), entry.get("content", False)
     if role not in ROLES:
-        raise UsageError(f"{place}: role is {role!r}", hint=f"write one of: {', '.join(ROLES)}")
+        raise UsageError(f"{place}: role is {role!r}", hint=known_words(str(role), ROLES))
     if not isinstance(content, bool):
         raise UsageError(f"{place}: content is {content!r}", hint="write true or false")
     who = _names(place, "who", entry.get("who"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from flowengine.errors import InputError, UsageError
 
@@ -36,7 +36,7 @@ def check_keywords(what: str, given: Mapping[str, object], known: Iterable[str])
     names = sorted(known)
     for name in given:
         if name not in names:
-            raise TypeError(f"{what} has no {name!r}; {_hint(name, names)}")
+            raise TypeError(f"{what} has no {name!r}; {known_words(name, names)}")
 
 
 def check_one_of(name: str, value: str | None, known: Iterable[str]) -> None:
@@ -47,7 +47,7 @@ def check_one_of(name: str, value: str | None, known: Iterable[str]) -> None:
     """
     words = list(known)
     if value is not None and value not in words:
-        raise UsageError(f"{name} is {value!r}", hint=_hint(str(value), words))
+        raise UsageError(f"{name} is {value!r}", hint=known_words(str(value), words))
 
 
 def milliseconds(name: str, value: float | str) -> int:
@@ -56,16 +56,19 @@ def milliseconds(name: str, value: float | str) -> int:
     Raises:
         UsageError: It has another form.
     """
-    from flowengine.kernel.notation.times import parse_duration
+    from flowengine.kernel.notation.times import TooLong, parse_duration
 
     try:
         return parse_duration(value) if isinstance(value, str) else int(value * 1000)
+    except TooLong as error:
+        raise UsageError(f"{name}: {error}") from None
     except (ValueError, TypeError, OverflowError):
         hint = "give seconds, or a duration such as 30d"
         raise UsageError(f"{name} is {value!r}", hint=hint) from None
 
 
-def _hint(word: str, known: list[str]) -> str:
+def known_words(word: str, known: Sequence[str]) -> str:
+    """Return the hint for an unknown word: the one that was probably meant, or all."""
     from flowengine.sdk.near_words import did_you_mean
 
     return did_you_mean(word, known) or f"it is one of: {', '.join(known)}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from flowengine.argument_checks import known_words
 from flowengine.errors import UsageError
 
 SCHEMES = ("standard", "github", "stripe", "slack", "hmac")
@@ -69,7 +70,9 @@ def read_hooks(path: str, value: Any) -> tuple[HookEntry, ...]:
 def _entry(place: str, entry: dict[Any, Any]) -> HookEntry:
     unknown = [key for key in entry if key not in _KEYS]
     if unknown:
-        raise UsageError(f"{place}: unknown key '{unknown[0]}'", hint=f"known: {', '.join(_KEYS)}")
+        raise UsageError(
+            f"{place}: unknown key '{unknown[0]}'", hint=known_words(str(unknown[0]), _KEYS)
+        )
     missing = [key for key in _NEEDED if not entry.get(key)]
     if missing:
         raise UsageError(f"{place}: '{missing[0]}' is missing", hint=_EXAMPLE)

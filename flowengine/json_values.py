@@ -7,11 +7,11 @@ from typing import Any
 from flowengine.errors import InputError
 
 
-def read_json(text: str, what: str, field: str) -> Any:
-    """Read JSON without `NaN` and infinities.
+def read_json(received: str | bytes, what: str, field: str) -> Any:
+    """Read JSON, as `received_json` does.
 
     Args:
-        text: JSON.
+        received: JSON.
         what: Its description in messages.
         field: Its name.
 
@@ -21,18 +21,14 @@ def read_json(text: str, what: str, field: str) -> Any:
     Raises:
         InputError: It is not JSON.
     """
-    import json
-
-    def refuse(word: str) -> None:
-        raise ValueError(f"{word} is not a number")
+    from flowengine.sdk.received import received_json
 
     try:
-        return json.loads(text, parse_constant=refuse)
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise InputError(f"{what} is not JSON: {error.msg} ({place})", field=field) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{what} is not JSON: {error}", field=field) from None
+        return received_json(received)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{what} is not UTF-8: {error}", field=field) from None
+    except ValueError as error:
+        raise InputError(f"{what} cannot be read as JSON: {error}", field=field) from None
 
 
 def plain(value: object) -> str:

@@ -1,10 +1,10 @@
 """Masking: replaces the values of secrets in texts, bytes and files by `***`.
 
-A value may occur verbatim, line by line, escaped for JSON or HTML, URL encoded, in base64 (also as
-part of a longer encoded text, such as `user:password`), or in hexadecimal digits. Encoded values
-may be wrapped: whitespace in base64 and hexadecimal digits is ignored. Parsers change the case of
-letters, as in host names, encode only some characters of a URL, and write hosts in ASCII
-(Punycode).
+A value may occur verbatim, line by line, escaped for JSON, HTML or URLs, in base64 (also as part of
+a longer encoded text, such as `user:password`), or in hexadecimal digits. Encoded values may be
+wrapped: whitespace in base64 and hexadecimal digits is ignored. Programs differ in the characters
+that they escape, so escapes are decoded before the search. Parsers change the case of letters, as
+in host names, normalize Unicode, and write hosts in ASCII (Punycode).
 
 Where output was cut before it could be masked, the halves of a value on both sides of the cut are
 replaced as well: see `LEFT_OUT`.
@@ -15,11 +15,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import IO
 
+from flowengine.escapes import ESCAPES
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.named_tuples import NamedTuple
 
@@ -41,7 +42,6 @@ _SPACE = b" \t\r\n\f\v:"
 _ESCAPES = (b"\\r", b"\\n", b"\\t")
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _PERCENT = re.compile(rb"%[0-9A-Fa-f]{2}")
-_HALF_ESCAPE = re.compile(rb"%[0-9A-Fa-f]?\Z")
 _HOST = re.compile(r"[\w.-]+")
 _BLOCK = 4 * 1024 * 1024
 """Bytes of a file that are searched together."""
@@ -69,10 +69,10 @@ class _Known(NamedTuple):
 
     def spans(self, data: bytes) -> list[tuple[int, int]]:
         """Return the positions of values in bytes, in order, without overlaps."""
-        ranges = [span for form in self.exact for span in _each(data, form)]
-        ranges += self._in_any_case(data)
-        if self.small and b"%" in data:
-            ranges += _unquoted(data, self._in_any_case)
+        ranges = self._verbatim(data)
+        for escapes in ESCAPES:
+            if escapes.sign in data:
+                ranges += escapes.found(data, self._verbatim)
         if self.short is not None:
             ranges += [match.span() for match in self.short.finditer(data)]
         # The gaps are located only after a match, which is rare.
@@ -85,13 +85,14 @@ class _Known(NamedTuple):
 
     def open_end(self, data: bytes) -> int:
         """Return the start of the longest end of the bytes that may be the beginning of a value."""
-        starts = [_open_end(data, form, len(form) - 1) for form in self.exact]
-        if self.small:
-            starts.append(self._open_end_in_any_case(data))
-        if self.small and b"%" in data:
-            whole = _HALF_ESCAPE.sub(b"", data)
-            ends = _unquoted(whole, lambda each: [(self._open_end_in_any_case(each), len(each))])
-            starts.append(min((start for start, _ in ends), default=len(whole)))
+        starts = [self._open_end_verbatim(data)]
+        for escapes in ESCAPES:
+            if escapes.sign in data:
+                whole = escapes.half.sub(b"", data)
+                ends = escapes.found(
+                    whole, lambda each: [(self._open_end_verbatim(each), len(each))]
+                )
+                starts += [start for start, _ in ends]
         starts += [_open_end(data, word, len(word)) for word in self.words]  # more bytes may follow
         compact = _GAP.sub(b"", data.removesuffix(b"\\")).translate(_STANDARD)
         small = compact.lower() if self.hexadecimal else b""
@@ -102,13 +103,16 @@ class _Known(NamedTuple):
             starts += [place for place, _ in _with_gaps(data, [(start, len(compact))])]
         return min(starts, default=len(data))
 
-    def _open_end_in_any_case(self, data: bytes) -> int:
-        lowered = data.lower()
-        return min(_open_end(lowered, form, len(form) - 1) for form in self.small)
-
-    def _in_any_case(self, data: bytes) -> list[tuple[int, int]]:
+    def _open_end_verbatim(self, data: bytes) -> int:
+        starts = [_open_end(data, form, len(form) - 1) for form in self.exact]
         lowered = data.lower() if self.small else b""
-        return [span for form in self.small for span in _each(lowered, form)]
+        starts += [_open_end(lowered, form, len(form) - 1) for form in self.small]
+        return min(starts, default=len(data))
+
+    def _verbatim(self, data: bytes) -> list[tuple[int, int]]:
+        spans = [span for form in self.exact for span in _each(data, form)]
+        lowered = data.lower() if self.small else b""
+        return spans + [span for form in self.small for span in _each(lowered, form)]
 
     def _encoded(self, compact: bytes) -> list[tuple[int, int]]:
         """Return the positions of encoded values in bytes without gaps."""
@@ -316,17 +320,6 @@ def _with_gaps(data: bytes, spans: list[tuple[int, int]]) -> Iterator[tuple[int,
         yield first, last + 1
 
 
-def _unquoted(
-    data: bytes, find: Callable[[bytes], list[tuple[int, int]]]
-) -> Iterator[tuple[int, int]]:
-    """Yield the matches in decoded URL-encoded bytes, as positions in the original bytes."""
-    escapes = [each.start() - 2 * count for count, each in enumerate(_PERCENT.finditer(data))]
-    if escapes:
-        decoded = _PERCENT.sub(lambda match: bytes.fromhex(match[0][1:].decode()), data)
-        for start, end in find(decoded):
-            yield start + 2 * bisect_left(escapes, start), end + 2 * bisect_left(escapes, end)
-
-
 def _replaced(data: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
     pieces: list[bytes] = []
     done = 0
@@ -376,7 +369,23 @@ def _known(values: Iterable[str]) -> _Known:
 def _texts(secret: str) -> list[str]:
     """Return a value, and its lines that are masked separately."""
     lines = (line.strip() for line in secret.splitlines())
-    return [secret, secret.strip(), *(line for line in lines if len(line) >= _SHORT_LINE)]
+    texts = [secret, secret.strip(), *(line for line in lines if len(line) >= _SHORT_LINE)]
+    return [spelling for text in texts for spelling in _spellings(text)]
+
+
+def _spellings(text: str) -> list[str]:
+    """Return a text, and how it reads in other capitalization and normal forms of Unicode.
+
+    The search itself ignores only the case of letters in ASCII.
+    """
+    if text.isascii() or len(text) < _ANY_CASE:
+        return [text]
+    from unicodedata import normalize
+
+    simple = "".join(each.upper() if len(each.upper()) == 1 else each for each in text)
+    cases = (text, text.lower(), text.upper(), simple, text.title(), text.casefold())
+    forms = [normalize(form, case) for form in ("NFC", "NFD") for case in cases]
+    return list(dict.fromkeys([*cases, *forms]))
 
 
 def _written(text: str) -> Iterator[str]:
@@ -392,7 +401,6 @@ def _written(text: str) -> Iterator[str]:
         yield quoted
         yield _PERCENT.sub(lambda match: match[0].lower(), quoted.encode()).decode()
     if not text.isascii() and _HOST.fullmatch(text):
-        yield text.lower()
         with suppress(UnicodeError):  # it cannot be a host name
             yield text.encode("idna").decode()
 

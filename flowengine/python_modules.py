@@ -19,14 +19,18 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
 from flowengine.digests import digest_of
+from flowengine.errors import UsageError
 from flowengine.named_tuples import NamedTuple
 
+MAIN = "__main__"
+"""The module of the running program. Functions in it are named so only if no other process can
+import the program."""
 _PREFIX = "_flow_"
 _OWN_NAMES = re.compile(rf"\b{_PREFIX}[0-9a-f]{{16}}\.")
 _lock = threading.Lock()
@@ -70,6 +74,41 @@ def import_module_of(function: str, folder: str | None) -> ModuleType:
         if error.name is None or not f"{full_name}.".startswith(f"{error.name}."):
             raise  # the module exists, but a module that it imports does not
         raise FunctionNotFound(f"there is no module '{module_name}'") from None
+
+
+def name_of_program() -> str | None:
+    """Return the name under which other processes import the running program.
+
+    None: it is in no file, such as a notebook, or in one whose name is not that of a module.
+    """
+    main = sys.modules[MAIN]
+    if main.__spec__ is not None:  # run with python -m package.module
+        return str(main.__spec__.name)
+    file = getattr(main, "__file__", None) or ""
+    stem = os.path.basename(file).removesuffix(".py")
+    is_module = os.path.exists(file) and stem.isidentifier() and not file.startswith("<")
+    return stem if is_module else None
+
+
+def check_importable(functions: Iterable[str]) -> None:
+    """Refuse functions of a program that no other process can import.
+
+    Args:
+        functions: `package.module:function`, each.
+
+    Raises:
+        UsageError: The message names the first of them.
+    """
+    own = next((name for name in functions if name.startswith(f"{MAIN}:")), None)
+    if own is None:
+        return
+    file = getattr(sys.modules[MAIN], "__file__", None) or "<"
+    place = "is in no file" if file.startswith("<") else f"is {os.path.basename(file)}"
+    raise UsageError(
+        f"the program of {own.partition(':')[2]}() {place}, which no other process can import",
+        hint="put the functions of the steps into a module: a .py file with a plain name, which a "
+        "notebook writes with %%writefile and imports. Or run the flow in memory: Engine(None)",
+    )
 
 
 class ModuleSource(NamedTuple):

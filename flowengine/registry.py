@@ -15,6 +15,7 @@ from flowengine.built_in_kinds import BUILT_IN, ENVIRONMENTS, NODES, SANDBOXES
 from flowengine.errors import FlowEngineError
 from flowengine.named_tuples import NamedTuple
 from flowengine.sdk import CommandEnvironment, StepKind
+from flowengine.sdk.exception_text import describe
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
@@ -111,6 +112,20 @@ def summary(teller: str, output: Any) -> str | None:
     try:
         return kind(teller).tell(output)
     except Exception:  # an output can always be shown unchanged
+        return None
+
+
+def told_failure(teller: str, kind_name: str, output: Any) -> str | None:
+    """Return why a call has failed whose step succeeded, or None if it has not.
+
+    Args:
+        teller: As for `summary`.
+        kind_name: The step kind of the call.
+        output: The output of the step.
+    """
+    try:
+        return kind(teller).tell_failure(kind_name, output)
+    except Exception:
         return None
 
 
@@ -254,8 +269,7 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
     except ModuleNotFoundError as error:
         raise _missing(what, point, error) from error
     except Exception as error:  # a third-party package, whose modules may raise any exception
-        reason = f"{type(error).__name__}: {error}"
-        raise UnknownKind(f"{what} '{name}' cannot be imported: {reason}") from error
+        raise UnknownKind(f"{what} '{name}' cannot be imported: {describe(error)}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
         raise UnknownKind(f"{what} '{name}': {point.value} is not a {_path(base)}")
     _classes[group, name] = point, loaded

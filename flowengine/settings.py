@@ -25,6 +25,7 @@ import re
 import stat
 from typing import TYPE_CHECKING, Any, Literal
 
+from flowengine.argument_checks import known_words
 from flowengine.configuration_folders import user_folder
 from flowengine.errors import NotFound, UsageError
 from flowengine.named_tuples import NamedTuple
@@ -185,7 +186,7 @@ def _read(path: str) -> Settings:
         # unless its key resembles a setting.
         quoted = len(unknown) < len(data) or nearest(str(unknown[0]), _KEYS) is not None
         what = f"there is no setting '{unknown[0]}'" if quoted else "its keys are not settings"
-        raise UsageError(f"{path}: {what}", hint=f"known: {', '.join(_KEYS)}")
+        raise UsageError(f"{path}: {what}", hint=known_words(str(unknown[0]), [*_KEYS]))
     return Settings(
         _durability(path, data.get("durability")),
         _groups(path, data.get("groups")),

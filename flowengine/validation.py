@@ -61,7 +61,6 @@ _MUST = {
     "exclusiveMinimum": "be greater than {limit}",
     "exclusiveMaximum": "be less than {limit}",
     "multipleOf": "be a multiple of {multiple_of}",
-    "format": "be of the format {format}",
     "pattern": "match {pattern}",
 }
 _SIZES = {
@@ -168,7 +167,7 @@ class Validator:
             try:
                 self._full = jsonschema_rs.Draft202012Validator(
                     self._schema,
-                    formats={"path": self._exists, "date-time": _is_time},
+                    formats={"path": self._exists, **_FORMATS},
                     validate_formats=True,
                     offline=True,
                 )
@@ -196,6 +195,32 @@ def _is_time(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_iso_time(text: str) -> bool:
+    """Return whether a text is a time in ISO 8601, whose offset is optional, as in Python."""
+    from datetime import datetime
+
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_iso_clock_time(text: str) -> bool:
+    """Return whether a text is a time of day in ISO 8601, whose offset is optional."""
+    from datetime import time
+
+    try:
+        time.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+_FORMATS = {"date-time": _is_time, "iso-date-time": _is_iso_time, "iso-time": _is_iso_clock_time}
+"""Formats of times. `date-time` is a point in time. The values of Python's types may be local."""
 
 
 def shared(schema: Any, folder: str | None = None) -> Validator:
@@ -365,8 +390,8 @@ def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> tuple[str, st
 
 def _reason(name: str, kind: dict[str, Any], error: jsonschema_rs.ValidationError) -> str:
     shown = _shown(error.instance)
-    if name == "format" and kind["format"] == "path":
-        return f"names {shown}, but there is no such file or directory"
+    if name == "format":
+        return _no_such_format(kind["format"], str(error.instance), shown)
     if name in _MUST:
         return f"must {_MUST[name].format(**kind)}, not {shown}"
     if name in _SIZES:
@@ -397,6 +422,18 @@ def _reason(name: str, kind: dict[str, Any], error: jsonschema_rs.ValidationErro
     message = error.message
     short = message if len(message) <= 2 * _SHOWN else f"{message[: 2 * _SHOWN]}…"
     return f"is wrong: {short}"
+
+
+def _no_such_format(format: str, text: str, shown: str) -> str:
+    if format == "path":
+        return f"names {shown}, but there is no such file or directory"
+    if format == "date-time":
+        from flowengine.kernel.notation.times import lacks_offset
+
+        if lacks_offset(text):
+            return f"must be a date-time with an offset, as in {text}Z or {text}+01:00, not {shown}"
+        return f"must be a date-time such as 2026-11-25T09:14:02Z, not {shown}"
+    return f"must be of the format {format}, not {shown}"
 
 
 def _no_form(

@@ -5,7 +5,9 @@ Everything is imported when it is first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from flowengine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Agent, Response, Result
@@ -25,18 +27,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Agent", "Response", "Result"), "agent"),
-    **dict.fromkeys(("case_not_resolved", "case_resolved"), "termination"),
-    **dict.fromkeys(("LogEvent", "LoggerManager"), "loggers"),
-    "function_to_json": "function_schemas",
+    **dict.fromkeys(("Agent", "Response", "Result"), ".agent"),
+    **dict.fromkeys(("case_not_resolved", "case_resolved"), ".termination"),
+    **dict.fromkeys(("LogEvent", "LoggerManager"), ".loggers"),
+    "function_to_json": ".function_schemas",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'flowengine.agents' has no attribute {name!r}")
-    from importlib import import_module
-
-    module = import_module(f"flowengine.agents.{_HOMES[name]}")
-    value = globals()[name] = getattr(module, name)
-    return value
+__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
 from flowengine.agents.agent_tools import AgentAsTool, AgentWithTools, is_tool
 from flowengine.agents.first_messages import VARIABLE
@@ -20,6 +20,8 @@ from flowengine.agents.turn_limit import TURNS, turn_limit
 from flowengine.argument_checks import check_keywords
 from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
+from flowengine.sdk.exception_text import describe
+from flowengine.sdk.python_functions.schema_forms import is_plain
 
 Termination = Literal[
     "", "resolved", "not_resolved", "max_turns", "budget", "no_progress", "tools_not_executed"
@@ -171,9 +173,10 @@ class Agent(AgentWithTools):
         if self.returns is None or isinstance(self.returns, dict):
             return self.returns
         from flowengine.sdk.python_functions.live_types import schema_of
+        from flowengine.sdk.python_functions.schema_forms import with_distinct_members
 
         try:
-            return schema_of(self.returns)
+            return with_distinct_members(schema_of(self.returns))
         except Exception as error:
             raise UsageError(
                 f"agent {self.name!r}: returns={self.returns!r} has no JSON Schema: {error}",
@@ -209,16 +212,29 @@ class Agent(AgentWithTools):
         """
         if self.returns is None or isinstance(self.returns, dict):
             return value
-        from pydantic import TypeAdapter
-        from pydantic import ValidationError as Invalid
-
         try:
-            return TypeAdapter(self.returns).validate_python(value)
-        except Invalid as error:
+            return typed_answer(self.returns, value)
+        except ValueError as error:
             raise ValidationError(
                 f"the answer of agent {self.name!r} fits the schema of its type, but not the "
                 f"type: {error}"
             ) from error
+
+
+def typed_answer(type: Any, value: Any) -> Any:
+    """Return an answer as an instance of a type.
+
+    Raises:
+        ValueError: The type refuses it. The message lists every fault.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    from flowengine.sdk.validation_messages import faults
+
+    try:
+        return TypeAdapter(type).validate_python(value)
+    except ValidationError as error:
+        raise ValueError(faults(error)) from error
 
 
 def instructions_of(
@@ -245,7 +261,7 @@ def instructions_of(
             text = instructions(dict(context_variables)) if takes else instructions()
         except Exception as error:
             raise ValidationError(
-                f"the instructions of agent {name!r} raised {type(error).__name__}: {error}",
+                f"the instructions of agent {name!r} raised {describe(error)}",
                 retryable=False,
             ) from error
     if not isinstance(text, str):
@@ -277,6 +293,8 @@ class Result(BaseModel):
 class Response(BaseModel):
     """The response of a run. If the run waits, its progress so far.
 
+    As JSON, it has the name of the agent, and the context variables without live objects.
+
     Attributes:
         messages: The new messages, as plain dicts. While some calls of the last reply wait, they
             include the results of the others.
@@ -304,3 +322,11 @@ class Response(BaseModel):
     usage: dict[str, Any] = Field(default_factory=dict)
     execution: str = ""
     waits: list[dict[str, Any]] = Field(default_factory=list)
+
+    @field_serializer("agent", when_used="json")
+    def _name_of(self, agent: Agent | None) -> str | None:
+        return None if agent is None else agent.name
+
+    @field_serializer("context_variables", when_used="json")
+    def _data_of(self, variables: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in variables.items() if is_plain(value)}

@@ -58,6 +58,14 @@ class References(Protocol):
             signature: Parameters and description of the function.
         """
 
+    def type(self, type: Any, key: str) -> Plain:
+        """Return the value of `returns_type` for a type, or None if it cannot be named.
+
+        Args:
+            type: The type.
+            key: Name of the type within the run.
+        """
+
     def instructions(self, function: Any, key: str, more: str) -> Plain:
         """Return the value of `instructions.python` for a function.
 
@@ -142,6 +150,12 @@ class _OfFile:
     def tool(self, function: Any, preview: Any, key: str, signature: Signature) -> dict[str, Plain]:
         found = {"python": self.flow.reference(function)}
         return found | ({} if preview is None else {"preview": self.flow.reference(preview)})
+
+    def type(self, type: Any, key: str) -> Plain:
+        try:
+            return self.flow.reference(type)
+        except UsageError:
+            return None  # such as `list[City]`, which has no name
 
     def instructions(self, function: Any, key: str, more: str) -> Plain:
         if more:
@@ -242,6 +256,7 @@ class _Writer:
             "handoffs": handoffs,
             "tool_handoffs": [target for target in led_to if target not in handoffs],
             "returns": literal_text(agent.answer_schema()),
+            "returns_type": self._returns_type(agent),
             "finish": "tools" if len(tools) < len(agent.tools) else None,
             "retry": agent.retry,
             "settings": literal_text(agent.settings),
@@ -279,6 +294,11 @@ class _Writer:
             return {"text": literal_text("\n\n".join(filter(None, (text, more))))}
         key = f"{self.ids[agent.name]}.instructions"
         return {"python": self.references.instructions(text, key, more)}
+
+    def _returns_type(self, agent: Agent) -> Plain:
+        if agent.returns is None or isinstance(agent.returns, Mapping):
+            return None
+        return self.references.type(agent.returns, f"{self.ids[agent.name]}.returns")
 
     def _offered(self, agent: Agent) -> dict[str, Plain]:
         """Return the environments for tools that name none, as name → name in the flow."""

@@ -183,18 +183,19 @@ class AgentWithTools(BaseModel):
         servers: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         name: str = "mcp",
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] = (),
+        include: str | Sequence[str] | None = None,
+        exclude: str | Sequence[str] = (),
         effect: str | None = None,
         **config: Any,
     ) -> Self:
         """Add the tools of one or several MCP servers, named `name.tool`.
 
         Args:
-            servers: Several servers: name → configuration of one.
+            servers: Several servers: name → configuration of one, which may have `include` and
+                `exclude` of its own.
             name: Name of the server.
             include: Names or globs of the tools to offer. Default: all.
-            exclude: Names or globs of the tools to withhold.
+            exclude: Names or globs of the tools to withhold, in addition to those of `servers`.
             effect: Side effects of its tools: `pure`, `idempotent` or `once`. Default: `once`.
             **config: Configuration of one server. For a command: `command`, `args`, `env`, `cwd`,
                 and for its sandbox `provider`, `policy`, `mounts` (name in `environments` →
@@ -208,7 +209,7 @@ class AgentWithTools(BaseModel):
 
         Raises:
             UsageError: No server is configured, or both `servers` and the configuration of one are
-                given.
+                given. Or one of `servers` has an `include`, and so does the call.
         """
         if (servers is None) == (not config):
             raise UsageError(
@@ -216,13 +217,20 @@ class AgentWithTools(BaseModel):
                 hint="use_mcp(command=[…]), use_mcp(url=…) or use_mcp({'name': {'url': …}})",
             )
         table = servers if servers is not None else {name: config}
-        chosen = {"exclude": [*exclude], **({} if include is None else {"include": [*include]})}
-        return self._add(
-            *(
-                ReadyTool(value, {"mcp": {**server, **chosen}, "effect": effect})
-                for value, server in table.items()
-            )
-        )
+        ready: list[ReadyTool] = []
+        for called, entry in table.items():
+            chosen = entry.get("include", include)
+            if include is not None and "include" in entry:
+                raise UsageError(
+                    f"agent {self.name!r}: the entry of the server {called!r} has an 'include', "
+                    "and so does the call of use_mcp",
+                    hint="keep one of them",
+                )
+            server = {**entry, "exclude": [*_globs(entry.get("exclude")), *_globs(exclude)]}
+            if chosen is not None:
+                server["include"] = _globs(chosen)
+            ready.append(ReadyTool(called, {"mcp": server, "effect": effect}))
+        return self._add(*ready)
 
     def use_tools(self, *tools: Any) -> Self:
         """Add tools.
@@ -357,6 +365,13 @@ def tool_option(function: Any, name: str) -> Any:
     """Return an option of a function, set by `@tool` or by an attribute."""
     options = tool_options(function)
     return getattr(function, name, None) if options is None else options.get(name)
+
+
+def _globs(names: Any) -> list[Any]:
+    """Return names or globs of tools as a list. A text is one of them."""
+    if names is None:
+        return []
+    return [*names] if isinstance(names, list | tuple | set | frozenset) else [names]
 
 
 def _marked_methods(obj: Any) -> list[Callable[..., Any]]:

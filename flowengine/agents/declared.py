@@ -99,10 +99,13 @@ def generate(
         body["inputs"][_ENVIRONMENTS] = {"type": "object"}
     if whole:
         body["outputs"]["output"] = {"value": _WHOLE}
+        if writer.person is not None:
+            writer.marks[writer.person] = replace(writer.marks[writer.person], session=True)
     else:
         body["inputs"][_CONTEXT] = {"type": "object", "default": {}}
     return GeneratedFlow(
-        id=f"{'chats' if chat else 'agents'}.{first.name}",
+        # A session may continue with another agent, as the same subflow.
+        id="session" if whole and chat else f"{'chats' if chat else 'agents'}.{first.name}",
         body=body,
         home=first.home,
         loc=first.loc,
@@ -196,7 +199,9 @@ def _spec(
     if "title" in entry:
         constants["called"] = _title(agent, name)
     if "python" in entry["instructions"]:
-        constants["instructions"] = _function(agent)
+        constants["instructions"] = _named(agent, "instructions", "python")
+    if "returns_type" in entry:
+        constants["returns_type"] = _named(agent, "returns_type")
     return AgentSpec(
         name=name,
         description=plain_text(entry.get("description", "")),
@@ -220,12 +225,14 @@ def _title(agent: Declared, called: str) -> str:
     return str(plain_text(agent.content.get("title", called)))
 
 
-def _function(agent: Declared) -> Plain:
-    """Return the function that returns the instructions of an agent."""
-    named = agent.content["instructions"]["python"]
+def _named(agent: Declared, *path: str) -> Plain:
+    """Return the location of a function or type of the program that an agent names at a path."""
+    named: Any = agent.content
+    for key in path:
+        named = named[key]
     if not isinstance(named, str):
         return named  # a flow made from Python objects declares more about it
-    return {**agent.home.function(named, (*agent.loc, "instructions", "python"))}
+    return {**agent.home.function(named, (*agent.loc, *path))}
 
 
 def _call_limit(agent: Declared) -> tuple[str, int] | None:
@@ -370,7 +377,7 @@ def _check_tool(
     """Reject tools whose commands a model must not choose, and names with another meaning."""
     if tool.by_default_on_host:
         message = f"{tool.name!r} runs commands, and a model would decide about them on the host"
-        hint = "say where it runs: 'shell: {argv: …, in: NAME}', an environment; or 'in: host'"
+        hint = "declare where it runs: 'shell: {argv: […], in: NAME}', or 'in: host' for this host"
         agent.home.refuse("E407", message, loc, hint)
     if tool.has_unread_parameters:
         message = f"the parameters of {tool.name!r} are in no source that can be read"

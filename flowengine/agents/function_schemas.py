@@ -9,6 +9,7 @@ from typing import Any
 from flowengine import registry
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk.python_functions.live_signature import name_of, read_function
+from flowengine.sdk.python_functions.schema_forms import with_distinct_members
 from flowengine.sdk.python_functions.signature import Signature
 
 LONGEST_NAME = 64
@@ -69,7 +70,9 @@ def read_tool(
             "a lambda has no name that a model could call", hint="define it with 'def'"
         )
     check_name(name)
-    return name, read_function(function, environments=environments, is_environment=_is_environment)
+    signature = read_function(function, environments=environments, is_environment=_is_environment)
+    args = None if signature.args is None else with_distinct_members(signature.args)
+    return name, signature._replace(args=args)
 
 
 def check_name(name: str) -> None:

@@ -3,7 +3,7 @@
     dispatch ─► the tool's step, or `told`, which runs nothing, or `refused` ─► answer
 
 The model receives the outcome of every call, including errors. The group outputs the messages, the
-changes of the context, and the agent to hand off to.
+changes of the context, the agent to hand off to, and the value for clients.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from flowengine.agents.agent_spec import AgentSpec
 from flowengine.agents.tool_steps import ToolStep, offered
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
+from flowengine.sdk.untrusted import FAILED
 
 _FIRST_HANDOFF = (
     "${{ join.output.handoff == '' ? join.output : string(state.turns) in state.handed"
@@ -31,11 +32,17 @@ _ANSWERED: Plain = {
     "messages": "${{ call.messages }}",
     "context": {},
     "handoff": "${{ call.handoff }}",
+    "value": None,
 }
 """The output of a call that the turn itself has answered."""
 _HEAD = "'role': 'tool', 'tool_call_id': call.id, 'name': call.name"
 _TEXT = "type(result) == string ? result : json(result)"
-_WRONG = "'Error: ' + error.type + ': ' + error.message"
+_FAILED = json.dumps(FAILED)
+_WRONG = (
+    "'Error: ' + error.type + ': ' + (has(error.source)"
+    f" ? {_FAILED} + marked(error.message, error.source) : error.message)"
+)
+"""The error of a tool, whose message may quote third parties."""
 _BY_OTHERS = "marked(result, call.name)"
 _WRONG_BY_OTHERS = (
     "'Error: ' + error.type + ': ' + (error.type in"
@@ -186,7 +193,8 @@ def _message(content: str) -> Plain:
     """Return the output of a call that only produces a message for the model."""
     images = _REJECTED if content in (_WRONG, _WRONG_BY_OTHERS) else "[]"
     messages = f"${{{{ [{{{_HEAD}, 'content': {content}}}] + ({images}) }}}}"
-    return {"messages": messages, "context": {}, "handoff": ""}
+    value = "${{ result }}" if content in (_TEXT, _BY_OTHERS) else None
+    return {"messages": messages, "context": {}, "handoff": "", "value": value}
 
 
 # A result supplied by a person has not been through the adapter.
@@ -205,6 +213,8 @@ _ENVELOPE: Plain = {
     f" : [{{{_HEAD}, 'content': {_PEOPLE} + ({_TEXT})}}] }}}}",
     "context": f"${{{{ {_MADE} ? result.envelope.context : {{}} }}}}",
     "handoff": f"${{{{ {_MADE} ? result.envelope.handoff : '' }}}}",
+    "value": f"${{{{ {_MADE} ? (has(result.envelope.value) ? result.envelope.value"
+    " : result.envelope.content) : result }}",
 }
 """The output of a call whose result went through the adapter. Concatenating lists requires the
 expression library, so it is avoided for the usual call without further messages."""

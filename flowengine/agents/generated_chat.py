@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from flowengine.agents.generated_checks import HELD
 from flowengine.agents.generated_state import NOTHING
 from flowengine.agents.termination import NO_END
 from flowengine.agents.tool_steps import ASK
@@ -21,9 +22,13 @@ FAILED = f"There is no answer. {RETRY} asks again, or say something else."
 STATE: Mapping[str, Plain] = {
     "failed": {"type": "string", "default": ""},
     "held": {"type": "string", "default": ""},
+    "answers": {"type": "string", "default": ""},
 }
 """`failed`: why the last turn has no answer, empty if it has one. `held`: a message that has to
-pass checks."""
+pass checks. `answers`: the agent that will answer it, while the checks of the first agent see it.
+"""
+PASSED = "passed"
+"""Preferred id of the step after these checks."""
 _AGAIN = (
     f"state.failed != '' && (output == {RETRY!r} || state.asked >= 0"
     " && state.asked < size(state.messages) && state.messages[state.asked].content == output)"
@@ -32,13 +37,16 @@ _AGAIN = (
 """
 
 
-def step(id: str, ways: Sequence[Plain], checking: Sequence[str]) -> tuple[Plain, Mark]:
+def step(
+    id: str, ways: Sequence[Plain], checking: Sequence[str], more: Mapping[str, Plain] = {}
+) -> tuple[Plain, Mark]:
     """Return the step that shows an answer to a person and takes the next message, and its mark.
 
     Args:
         id: Id of the step.
         ways: The edges to the active agent.
         checking: The agents that check a message before it joins the conversation.
+        more: Further state to set.
     """
     held = f" || state.active in {json.dumps(checking)}" if checking else ""
     question = (
@@ -58,6 +66,7 @@ def step(id: str, ways: Sequence[Plain], checking: Sequence[str]) -> tuple[Plain
             "asked": f"${{{{ output == '' || {_AGAIN} ? state.asked : size(state.messages) }}}}",
             "failed": "",
             **({"held": "${{ output }}"} if checking else {}),
+            **more,
             "begun": "${{ state.turns }}",
             "end": f"${{{{ output == '' ? {ended} : {NOTHING} }}}}",
             "text": "${{ output == '' ? state.text : '' }}",
@@ -67,6 +76,23 @@ def step(id: str, ways: Sequence[Plain], checking: Sequence[str]) -> tuple[Plain
         "next": {"first": [{"when": "${{ state.end.outcome != '' }}", "to": "end"}, *ways]},
     }
     return made, Mark(chat=True, says="asks a person", ways=["nothing more", *("" for _ in ways)])
+
+
+def passed(id: str, ways: Sequence[Plain], checking: Sequence[str]) -> Plain:
+    """Return the step between the checks of the first agent and the agent that answers.
+
+    Args:
+        id: Id of the step.
+        ways: The edges to the agent that answers.
+        checking: The other agents that check a message before it joins the conversation.
+    """
+    joins = f"state.answers in {json.dumps(checking)} ? [] : {HELD}"
+    return {
+        "id": id,
+        "join": {"need": "each"},
+        "set": {"messages": f"${{{{ {joins} }}}}"},
+        "next": {"first": [*ways]},
+    }
 
 
 def failed(person: str, agent: str, more: Mapping[str, Plain] = {}) -> Plain:

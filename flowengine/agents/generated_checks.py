@@ -27,7 +27,7 @@ GIVEN: Mapping[str, str] = {
     "answer": "${{ state.end.value }}",
 }
 """Arguments that a check can take."""
-_HELD = "state.asked >= size(state.messages) ? [{'role': 'user', 'content': state.held}] : []"
+HELD = "state.asked >= size(state.messages) ? [{'role': 'user', 'content': state.held}] : []"
 """The message under check, unless it is part of the conversation already."""
 _AS_TEXT = "${{ type(state.end.value) == string ? state.end.value : json(state.end.value) }}"
 
@@ -55,6 +55,8 @@ class Around:
     """The condition that no turn is left."""
     spent: Plain
     """The handler of an exhausted budget."""
+    begins: str = ""
+    """The step after the checks of a prompt, if it is not the agent's turn."""
     refused: str = "end"
     """The step after a failed check that ends the work. In a chat, it is the question to the
     person."""
@@ -85,7 +87,7 @@ def steps(checks: Sequence[AgentCheck], around: Around) -> tuple[list[Plain], di
     """
     results: list[Plain] = []
     marks: dict[str, Mark] = {}
-    for when, then in (("before", around.agent), ("after", around.end)):
+    for when, then in (("before", around.begins or around.agent), ("after", around.end)):
         chain = [check for check in checks if check.when == when]
         ids = [_id(around.agent, agent) for agent in chain]
         for check, id, to in zip(chain, ids, [*ids[1:], then], strict=False):
@@ -119,7 +121,7 @@ def _step(check: AgentCheck, id: str, to: str, around: Around) -> Plain:
     if not before and to == around.end:
         step["set"] = {"text": _AS_TEXT}
     elif to == around.agent and around.holds:
-        step["set"] = {"messages": f"${{{{ {_HELD} }}}}"}
+        step["set"] = {"messages": f"${{{{ {HELD} }}}}"}
     return step
 
 
@@ -128,7 +130,7 @@ def _before(check: AgentCheck, to: str, around: Around) -> list[Plain]:
     if not check.tells:
         return [_ends(around, _reason(check, "what was asked"))]
     text = "'A check of what was asked says: ' + error.type + ': ' + error.message"
-    held = f"({_HELD}) + " if around.holds else ""
+    held = f"({HELD}) + " if around.holds else ""
     return [{"set": {"messages": _message(text, held)}, "next": to}]
 
 

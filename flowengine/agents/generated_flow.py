@@ -89,6 +89,9 @@ class FlowWriter:
         """Ids of all steps other than those of tools."""
         self.person = self._unique(generated_chat.PERSON) if chat else None
         """The step that asks a person."""
+        guarded = chat and len(self.agents) > 1 and self._begin(agents[0]) != agents[0].name
+        self.passed = self._unique(generated_chat.PASSED) if guarded else ""
+        """The step after the checks of the first agent, which see every message of a chat."""
         self.over = f"state.turns - state.begun >= {agents[0].max_turns}"
         offered = [tool.name for agent in agents for tool in agent.tools]
         served = [tool.served for agent in agents for tool in agent.tools if tool.served]
@@ -103,6 +106,7 @@ class FlowWriter:
         steps = [self._offer(), *(step for parts in own.values() for step in parts)]
         steps += [self._offer_again()] if self.servers else []
         steps += [] if self.person is None else [self._ask_person(self.person)]
+        steps += [self._pass_on()] if self.passed else []
         turns = self.agents[0].max_turns
         why = f"'its {turns} turns are used up: give it more with max_turns'"
         reason = self._if_ended("state.end.reason", "state.spent.reason", "''", why)
@@ -115,7 +119,7 @@ class FlowWriter:
                 "_instructions": {"type": "object"},
             },
             "state": {
-                **generated_state.declared(self.agents[0].name, bool(self.servers)),
+                **generated_state.declared(self.agents[0].name, bool(self.servers or self.person)),
                 **(generated_chat.STATE if self.person is not None else {}),
             },
             "outputs": {
@@ -190,14 +194,17 @@ class FlowWriter:
             parts[agent.name] = wanted(steps, [t.name for t in agent.tools if t.served is None])
         return parts
 
-    def _to_active(self, begin: Callable[[AgentSpec], str]) -> list[Plain]:
+    def _to_active(
+        self, begin: Callable[[AgentSpec], str], active: str = "state.active"
+    ) -> list[Plain]:
         """Return the edges to the active agent.
 
         Args:
             begin: Returns the first step of an agent.
+            active: An expression for its name.
         """
         ways: list[Plain] = [
-            {"when": f"${{{{ state.active == {json.dumps(agent.name)} }}}}", "to": begin(agent)}
+            {"when": f"${{{{ {active} == {json.dumps(agent.name)} }}}}", "to": begin(agent)}
             for agent in self.agents[1:]
         ]
         return [*ways, {"else": begin(self.agents[0])}]
@@ -212,9 +219,26 @@ class FlowWriter:
 
     def _ask_person(self, id: str) -> Plain:
         checking = [agent.name for agent in self.agents if self._begin(agent) != agent.name]
-        step, mark = generated_chat.step(id, self._to_active(self._begin), checking)
+        ways, more = self._to_active(self._begin), {}
+        if self.passed:
+            ways = [{"else": self._begin(self.agents[0])}]
+            checking = [agent.name for agent in self.agents]
+            more = {"answers": "${{ state.active }}"}
+        step, mark = generated_chat.step(id, ways, checking, more)
         self.marks[id] = mark
         return step
+
+    def _pass_on(self) -> Plain:
+        """Return the step from the checks of the first agent to the agent that answers."""
+        first, *others = self.agents
+        checking = [agent.name for agent in others if self._begin(agent) != agent.name]
+
+        def begin(agent: AgentSpec) -> str:
+            return first.name if agent is first else self._begin(agent)
+
+        ways = self._to_active(begin, "state.answers")
+        self.marks[self.passed] = Mark(plumbing=True, ways=[""] * len(ways))
+        return generated_chat.passed(self.passed, ways, checking)
 
     def _begin(self, agent: AgentSpec) -> str:
         """Return the first step of an agent: its first check of the prompt, or its turn."""
@@ -247,7 +271,8 @@ class FlowWriter:
             yield from steps
         if agent.checks:
             refused = self.person or "end"
-            around = Around(agent.name, self._end(agent), self.over, self._spent(), refused)
+            begins = self.passed if agent is self.agents[0] else ""
+            around = Around(agent.name, self._end(agent), self.over, self._spent(), begins, refused)
             steps, marks = generated_checks.steps(agent.checks, around)
             self.marks |= marks
             yield from steps
@@ -288,6 +313,8 @@ class FlowWriter:
             "next": {"first": ways},
         }
         reduces = [] if agent.context is None else [generated_reductions.handler(agent.name)]
+        if self.passed:
+            step["set"]["answers"] = ""  # a handoff to the first agent stays with it
         if checked:
             step["set"]["text"] = ""  # output no text that has not passed the checks
         step["on_error"] = [self._spent(), *reduces, *self._fallbacks(agent)]

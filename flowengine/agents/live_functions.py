@@ -14,6 +14,22 @@ LIVE = "_agent_functions"
 """Name of the execution's resource that contains them: key → function."""
 
 
+def converter(context: StepContext, named: Mapping[str, Plain]) -> Callable[[Plain], object] | None:
+    """Return the function that converts an answer to a type, or None in another program.
+
+    There, answers are only checked against the schema of the type.
+
+    Args:
+        context: Provides the resources of the program.
+        named: Where the type is, as for `function_of`.
+    """
+    if "name" not in named and named["live"] not in context.resources.get(LIVE, {}):
+        return None
+    from flowengine.agents.agent import typed_answer
+
+    return lambda value: typed_answer(function_of(context, named), value)
+
+
 def function_of(
     context: StepContext | PreviewContext, named: Mapping[str, Plain]
 ) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ from flowengine.agents.models.wire_names import WireNames
 from flowengine.agents.tool_steps import allowed
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain, ToolError
+from flowengine.sdk.argument_schemas import without_arguments
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.offered_tools import OfferedTool
 from flowengine.validation import Validator
@@ -139,10 +140,6 @@ def _of_server(
         if not fitting and strict:
             raise ToolError(f"{_nothing_fits(server, pattern, names)}", retryable=False)
         steps |= {name: step for name in fitting if name not in steps}
-    for name in steps:
-        if names.count(name) > 1:
-            message = f"the server {server!r} lists two tools {name!r}: neither can be called"
-            raise ToolError(message, retryable=False)
     taken: dict[str, Plain] = {}
     for entry in known:
         if entry.name not in steps:
@@ -175,6 +172,8 @@ def _offered_tool(entry: OfferedTool, step: Plain, bound: Sequence[str]) -> dict
         ValueError: It cannot be offered.
         FlowEngineError: Likewise.
     """
+    if entry.fault:
+        raise ValueError(entry.fault)
     return {
         "description": description_of(entry.description),
         "parameters": parameters_of(entry.schema, bound),
@@ -211,11 +210,10 @@ def parameters_of(schema: Any, bound: Sequence[str] = ()) -> dict[str, Plain]:
     properties = schema.get("properties", {})
     if not isinstance(properties, dict):
         raise ValueError("'properties' in the schema of its arguments is not a map")
-    shown = {name: value for name, value in properties.items() if name not in bound}
-    whole: dict[str, Plain] = _cleaned({**schema, "type": "object", "properties": shown})
-    required = schema.get("required")
-    if isinstance(required, list):
-        whole["required"] = [name for name in required if name not in bound]
+    given = {**schema, "type": "object", "properties": properties}
+    whole: dict[str, Plain] = _cleaned(without_arguments(given, bound))
+    if "required" not in schema:
+        del whole["required"]
     Validator(whole)
     return whole
 

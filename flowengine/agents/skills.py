@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowengine.sdk.generated_flows import Declared, Loc
+from flowengine.sdk.received import received_text
 
 SKILL = "SKILL.md"
 LARGEST = 4 * 1024 * 1024
@@ -91,7 +92,7 @@ def skill_in(files: Mapping[str, bytes], folder: str) -> Skill:
     """
     data = files[SKILL]
     try:
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+        text = received_text(data).replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise Malformed(line, "it is not text in UTF-8", "save it as UTF-8") from None

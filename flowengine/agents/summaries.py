@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 from flowengine.agents.text_calls.records import object_in
@@ -10,6 +11,15 @@ from flowengine.sdk import Plain
 
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
 """Created once, because `show` prints thousands of calls."""
+
+
+_BY_PEOPLE = re.compile(
+    r"(?:\[(?:Before the call was made, a person changed|Who approved the call says).*?\]\n\n)+",
+    re.DOTALL,
+)
+"""Notes of approvers before the result of a call."""
+_EXIT_CODE = re.compile(r"^\[(?:[\w ]+, )?exit code (-?\d+)[\],]")
+"""The last line of the result of code or a command."""
 
 
 def summary(output: Plain) -> str | None:
@@ -26,7 +36,34 @@ def summary(output: Plain) -> str | None:
     if "left_out" in output:
         return f"leaves out {output['left_out']} messages, about {output['tokens']:,} tokens stay"
     messages = output.get("messages")
-    return without_marks(_text(messages[0].get("content"))) if messages else None
+    if not messages:
+        return None
+    text = _text(messages[0].get("content"))
+    return without_marks(_without_notes(text))
+
+
+def failure(kind: str, output: Plain) -> str | None:
+    """Return why code or a command of a model has failed, or None if it has not.
+
+    Args:
+        kind: The step kind of the call.
+        output: The output of a call. The exit code is in the last line of its text, where no output
+            can pose as it.
+    """
+    if kind != "std" or not isinstance(output, Mapping) or not output.get("messages"):
+        return None
+    before, _, last = (summary(output) or "").rstrip().rpartition("\n")
+    code = _EXIT_CODE.search(last)
+    if code is None or code[1] == "0":
+        return None
+    line = before.rstrip().rpartition("\n")[2].strip()
+    return f"exit code {code[1]}" + (f": {line}" if line and not line.startswith("[") else "")
+
+
+def _without_notes(text: str) -> str:
+    """Return the result of a call without the notes of its approvers."""
+    notes = _BY_PEOPLE.match(text)
+    return text[notes.end() :] if notes else text
 
 
 def without_marks(text: str) -> str:

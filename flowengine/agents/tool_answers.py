@@ -2,7 +2,7 @@
 
 A tool can return text, data, bytes, an image, a `Result` or an agent. The journal stores an
 envelope of plain data: the content of the tool's message, further messages, changes of the context,
-and the agent to hand off to.
+the agent to hand off to, and the value itself, unless it is the text of the content.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LIMIT = 10_000
 """Maximum characters of a result shown to the model."""
+_LARGEST_VALUE = 64 * 1024
+"""Maximum bytes of a value that is stored beside the text. A larger one is a file."""
 
 
 def envelope(
@@ -62,12 +64,34 @@ def envelope(
             _image_message(urls, "From the person who approved the call:"),
         ]
     people = "\n\n".join(_said_by_people(context))
-    content = _cut(context, content, room)
+    whole, content = content, _cut(context, content, room)
+    if people or content is not whole or not isinstance(value, str):
+        made["value"] = _kept(context, value)
     if to is None and has_text(result):
         content = _framed(content, task)
     parts = [_cut(context, people, room), content]
     made["content"] = "\n\n".join(filter(None, parts))
     return {"envelope": made}
+
+
+def _kept(context: StepContext, value: Any) -> Plain:
+    """Return a value as plain data, or the reference to a file with it if it is large."""
+    if isinstance(value, str | bytes | bytearray):
+        text, name, data = as_text(value), "result.txt", as_text(value)
+    else:
+        text, name = as_text(value), "result.json"
+        try:
+            data = json.loads(text)
+        except ValueError:
+            data = text
+    if len(text) <= _LARGEST_VALUE and len(text.encode(errors="replace")) <= _LARGEST_VALUE:
+        return data
+    return {**context.execution.artifacts.put(context.mask(text).encode(errors="replace"), name)}
+
+
+def value_of(made: Mapping[str, Plain]) -> Plain:
+    """Return the return value of a tool from its envelope, as plain data without marks."""
+    return all_unmarked(made.get("value", made["content"]))
 
 
 def _framed(text: str, task: Mapping[str, Plain]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from flowengine.agents import generated_calls, termination
 from flowengine.agents.context_window import RequestSize, left_out, size_of
+from flowengine.agents.live_functions import converter
 from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.errors import ContextWindowExceeded
 from flowengine.agents.models.known_messages import KnownConversations, RequestMessages
@@ -28,6 +29,7 @@ from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Need, Plain, StepContext
 from flowengine.sdk.read_only import plain
+from flowengine.sdk.received import received_json
 from flowengine.validation import Validator
 
 HANDOFF = "transfer_to_"
@@ -83,6 +85,8 @@ class AgentTurn:
         self.answers = self.number >= agent["max_turns"] and agent["last"] == "answer"
         """Whether the model must answer, because no turn follows."""
         self.tools = {offered.offer.name: offered for offered in self._offered()}
+        self.convert: Callable[[Plain], object] | None = None
+        """Converts an answer to the type that the agent returns, or raises."""
 
     async def ask(self, context: StepContext) -> ModelReply:
         """Call the model. If the attempt is followed, pass the reply on in parts.
@@ -365,19 +369,40 @@ class _Reading:
             self.end = self._answer(self.text)
 
     def _answer(self, value: Plain) -> AgentEnd:
-        """Return the end by an answer. One that violates its schema is returned to the model."""
+        """Return the end by an answer. One that does not fit is returned to the model."""
+        answer, reason = self._fitting(value)
+        if reason is None:
+            return self._answered(answer)
+        self._idle(f"its answer does not fit: {reason}", self._wrong_form(reason))
+        return self.end
+
+    def _wrong_form(self, reason: str) -> str:
+        """Return the message about an answer that does not fit."""
         schema = self.turn.agent["returns"]
         if schema is None:
-            return self._answered(value)
-        try:
-            answer = json.loads(_bare(str(value)))
-            return self._answered(Validator(plain(schema)).check(answer, "the answer"))
-        except ValueError as error:
-            reason = f"it is not JSON: {error}"
-        except FlowEngineError as error:
-            reason = error.message
-        self._idle(f"its answer does not fit: {reason}", _wrong_form(reason, plain(schema)))
-        return self.end
+            return f"Your answer does not fit: {reason}. Answer again."
+        form = json.dumps(plain(schema), ensure_ascii=False)
+        return (
+            f"Your answer does not fit: {reason}. Answer with nothing but JSON of this form: {form}"
+        )
+
+    def _fitting(self, value: Plain) -> tuple[Plain, str | None]:
+        """Return an answer as data, and why it does not fit, if it does not."""
+        schema = self.turn.agent["returns"]
+        if schema is not None:
+            try:
+                answer = received_json(_bare(str(value)))
+                value = Validator(plain(schema)).check(answer, "the answer")
+            except ValueError as error:
+                return value, f"it is not JSON: {error}"
+            except FlowEngineError as error:
+                return value, error.message
+        if self.turn.convert is not None:
+            try:
+                self.turn.convert(value)
+            except Exception as error:  # a validator of the program
+                return value, str(error) or type(error).__name__
+        return value, None
 
     def _answered(self, value: Plain) -> AgentEnd:
         """Return the end by an answer. One forced in the last turn does not count as resolved."""
@@ -409,11 +434,6 @@ def _bare(text: str) -> str:
     return text
 
 
-def _wrong_form(reason: str, schema: Plain) -> str:
-    form = json.dumps(schema, ensure_ascii=False)
-    return f"Your answer does not fit: {reason}. Answer with nothing but JSON of this form: {form}"
-
-
 async def take_turn(
     context: StepContext,
     task: Mapping[str, Plain],
@@ -433,7 +453,9 @@ async def take_turn(
     """
     turn = turn_of(context, task, input)
     reply = await (turn.ask(context) if ask is None else ask(turn))
-    return turn.output(reply)
+    if turn.convert is None:
+        return turn.output(reply)
+    return await context.on_thread(lambda: turn.output(reply))
 
 
 def turn_of(
@@ -449,6 +471,9 @@ def turn_of(
     settings = input.get("settings") or {}
     instructions, saves = str(input["instructions"]), context.fallback
     conversation = f"{context.execution.id} {context.address.rpartition('/')[0]}"
-    return AgentTurn(
+    turn = AgentTurn(
         task["agent"], context.state, instructions, settings, saves=saves, conversation=conversation
     )
+    if "returns_type" in turn.agent:
+        turn.convert = converter(context, turn.agent["returns_type"])
+    return turn

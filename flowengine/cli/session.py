@@ -98,7 +98,9 @@ class CliSession:
         return shlex.join(["flowengine", *store, *words])
 
     def make_pasted(self, view: Any) -> None:
-        """Replace the command line in a view, if any, with one that works when pasted here."""
+        """Replace the command lines in a view, if any, with ones that work when pasted here."""
+        for choice, command in view.get("commands", {}).items():
+            view["commands"][choice] = self.pasted(command)
         if not view.get("command"):
             return
         if self.is_served and not works_there(view["command"]):

@@ -74,7 +74,7 @@ def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, st
 
 def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
     """Return the pending approvals and questions: id → title."""
-    from flowengine.cli.views.approvals import KINDS
+    from flowengine.engines.results import LISTED
 
     with_session = _session(parsed_args)
     if with_session is None:
@@ -82,7 +82,7 @@ def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
     with with_session as session:
         return {
             session.short_wait(item["id"]): first_line(item.get("title", ""))
-            for item in session.engine.waits(kinds=KINDS).items
+            for item in session.engine.waits(kinds=LISTED).items
         }
 
 

@@ -241,6 +241,17 @@ class Client:
             lines.break_off()
             time.sleep(_FOLLOW_SECONDS)
 
+    def download(self, execution: str, sha256: str) -> Iterator[bytes]:
+        """Yield the content of a file that an execution keeps. See `Engine.download`."""
+        path = requests.kept_file(self.find(execution), sha256)
+        try:
+            with self._http.stream("GET", path) as response:
+                if not _is_file(response):
+                    _refuse_file(response, _Bounded(response).all(response.iter_bytes()))
+                yield from response.iter_bytes()
+        except httpx2.TransportError as error:
+            raise _unreachable(self.url, error) from None
+
     def _send(self, request: ApiRequest[_Result]) -> _Result:
         while True:
             result = request.result(self._answer(request))
@@ -409,6 +420,18 @@ class AsyncClient:
             lines.break_off()
             await asyncio.sleep(_FOLLOW_SECONDS)
 
+    async def download(self, execution: str, sha256: str) -> AsyncIterator[bytes]:
+        """Yield the content of a file that an execution keeps. See `Client.download`."""
+        path = requests.kept_file(await self.find(execution), sha256)
+        try:
+            async with self._http.stream("GET", path) as response:
+                if not _is_file(response):
+                    _refuse_file(response, await _all(response))
+                async for part in response.aiter_bytes():
+                    yield part
+        except httpx2.TransportError as error:
+            raise _unreachable(self.url, error) from None
+
     async def _send(self, request: ApiRequest[_Result]) -> _Result:
         while True:
             result = request.result(await self._answer(request))
@@ -504,6 +527,19 @@ def _streams(response: httpx2.Response) -> bool:
     kind = response.headers.get("content-type", "").partition(";")[0].strip()
     is_plain = response.headers.get("content-encoding", "identity").lower() == "identity"
     return response.status_code == 200 and kind == STREAMED["accept"] and is_plain
+
+
+def _is_file(response: httpx2.Response) -> bool:
+    """Return whether an answer is the content of a file."""
+    is_plain = response.headers.get("content-encoding", "identity").lower() == "identity"
+    is_attached = response.headers.get("content-disposition", "").startswith("attachment")
+    return response.status_code == 200 and is_attached and is_plain
+
+
+def _refuse_file(response: httpx2.Response, content: bytes) -> NoReturn:
+    """Raise the error that an answer describes instead of a file."""
+    _read(response, content)
+    raise StoreError("the server's answer is not a file", hint=_OURS)
 
 
 def _refuse_stream(response: httpx2.Response, content: bytes) -> NoReturn:

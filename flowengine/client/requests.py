@@ -20,6 +20,7 @@ from flowengine.engines.results import (
 )
 from flowengine.errors import Conflict, InputError, NotFound, StoreError, UsageError
 from flowengine.kernel.notation.times import format_time, parse_time
+from flowengine.sdk.received import received_text
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -40,6 +41,8 @@ _Result = TypeVar("_Result")
 _BRIEF = {"brief": True}
 _LONGEST_WHY = 1000
 _LONGEST_FLOW = 1024 * 1024
+_MOST_BYTES = 4
+"""Of a character, in any encoding."""
 
 
 class UploadedFile(NamedTuple):
@@ -174,12 +177,14 @@ def deploy(flow: str | PathLike[str]) -> ApiRequest[DeployedInfo]:
         return _deployed(answer)
 
     try:
-        with open(flow, encoding="utf-8-sig") as file:
-            text = file.read(_LONGEST_FLOW + 1)
+        with open(flow, "rb") as file:
+            data = file.read(_MOST_BYTES * _LONGEST_FLOW + 1)
+        is_long = len(data) > _MOST_BYTES * _LONGEST_FLOW
+        text = "" if is_long else received_text(data)
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8"
         raise NotFound(f"cannot read {os.fspath(flow)}: {why}") from None
-    if len(text) > _LONGEST_FLOW:
+    if is_long or len(text) > _LONGEST_FLOW:
         raise InputError(f"{os.fspath(flow)} has more than {_LONGEST_FLOW} characters")
     return ApiRequest("POST", "/v1/flows", read, {"text": text, "name": os.fspath(flow)[-200:]})
 
@@ -374,6 +379,11 @@ def diff(left: str, right: str) -> ApiRequest[Difference]:
 def stream_of(execution: str) -> str:
     """Return the path of the events of an execution."""
     return f"/v1/executions/{_part(execution)}/events"
+
+
+def kept_file(execution: str, sha256: str) -> str:
+    """Return the path of a file that an execution keeps."""
+    return f"{_at(execution)}/artifacts/{_part(sha256)}"
 
 
 def part_of_journal(execution: str, from_seq: int) -> ApiRequest[list[dict[str, Any]]]:

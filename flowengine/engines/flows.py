@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from flowengine.flow.source.diagnostics import Diagnostic
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
+    _Graph = MultiDiGraph[str]  # generic for type checkers only
+
+_FILE_TOOLS = frozenset({"read_file", "write_file", "edit_file", "glob", "search_files"})
+"""Tools of `std` that work in the working directory unless they have an environment of files."""
 _AT_LAST = " (if no sandbox starts)"
 
 
@@ -86,6 +90,24 @@ class LoadedFlow(NamedTuple):
         return names
 
     @property
+    def host_files(self) -> dict[str, list[str | None]]:
+        """Return the steps that use files of this host without a sandbox → their paths.
+
+        An environment names its path, or an expression determines it (None). Built-in file tools
+        without an environment use the working directory (`.`).
+        """
+        from flowengine.kernel.graph import environment_uses
+
+        steps: dict[str, list[str | None]] = {}
+        for step in self.compiled["steps"]:
+            paths = environment_uses.host_paths(environment_uses.of_step(step))
+            if step.get("kind") == "std" and step["task"]["tool"] in _FILE_TOOLS:
+                paths += [] if step.get("environments") else ["."]
+            if paths:
+                steps.setdefault(step["id"], []).extend(paths)
+        return steps
+
+    @property
     def reducers(self) -> list[str]:
         """Return the Python functions used as state reducers, as `module:function`, each once."""
         flows = [self.compiled, *self.compiled.get("flows", ())]
@@ -97,14 +119,18 @@ class LoadedFlow(NamedTuple):
         )
 
     @property
-    def modules(self) -> list[str]:
-        """Return the Python modules of its functions, each once.
+    def functions(self) -> list[str]:
+        """Return the Python functions of its steps and reducers, as `module:function`.
 
         A store keeps their names only: they are imported from this host when steps need them.
         """
         steps = ((step.get("task"), step.get("preview")) for step in self.compiled["steps"])
-        named = [*self.reducers, *(name for parts in steps for name in _functions(parts))]
-        return list(dict.fromkeys(name.partition(":")[0] for name in named))
+        return [*self.reducers, *(name for parts in steps for name in _functions(parts))]
+
+    @property
+    def modules(self) -> list[str]:
+        """Return the Python modules of its functions, each once."""
+        return list(dict.fromkeys(name.partition(":")[0] for name in self.functions))
 
     @property
     def on_host(self) -> str:
@@ -120,7 +146,7 @@ class LoadedFlow(NamedTuple):
         written = (f"what agent {name} writes ({', '.join(tools)})" for name, tools in agents)
         return ", ".join([*steps, *servers, *written])
 
-    def to_networkx(self) -> MultiDiGraph[str]:
+    def to_networkx(self) -> _Graph:
         """Return the compiled graph as a new `networkx.MultiDiGraph`, for analysis and export.
 
         A node is a step, named by its id, or `FLOW:ID` in a subflow. Each scope (the flow, a group,

@@ -42,7 +42,8 @@ class WaitInfo(TypedDict, total=False):
     execution: str
     flow: str
     kind: str
-    """`approval`, `ask`, `signal`, `timer`, `state` or `question`."""
+    """`approval`, `ask`, `signal`, `timer`, `state`, `question`, or `session`: the next
+    message of a session of agents in Python."""
     address: str
     step: str
     chat: bool
@@ -279,6 +280,9 @@ class Reason(Again, total=False):
     due: str
     wait: str
     """Public id, if it is a wait."""
+    commands: dict[str, str]
+    """Choice → the command line that makes it, for a step that may have taken effect. Those that do
+    not run it again come first."""
     nobody: str
     """Why no user may decide it: its groups have no members, or it excludes all of them."""
     timers: list[dict[str, str]]
@@ -401,6 +405,9 @@ class UpgradeInfo(TypedDict):
     obstacles: list[ObstacleInfo]
     write: dict[str, Any]
     """All entries that the mapping needs for it."""
+    fork: str | None
+    """If no mapping helps: the address of the last step from which a fork can start with the other
+    version, where there is one."""
 
 
 class GrantGiven(TypedDict, total=False):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from flowengine.argument_checks import milliseconds
 from flowengine.engines.deciding import Decider
-from flowengine.errors import Conflict, UsageError
+from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.journal.ports.directory import every_item
 from flowengine.store_folder import remote_store
 
@@ -238,10 +239,13 @@ class Operator(Decider):
     def prune(self, *, older_than: float | str = 0.0, status: Iterable[str] = ()) -> Pruned:
         """Delete executions that have ended, with all data that only they refer to.
 
+        Sessions of agents that have waited for the next message for as long are cancelled and
+        deleted, too.
+
         Args:
             older_than: Only executions that ended at least this long ago: seconds, or a duration
                 such as `30d`.
-            status: Only executions with one of these statuses. Empty: all.
+            status: Only ended executions with one of these statuses. Empty: all, and sessions.
 
         Returns:
             How much was deleted.
@@ -255,9 +259,22 @@ class Operator(Decider):
         before = self._host.clock.now() - milliseconds("older_than", older_than)
         if isinstance(status, str):
             raise UsageError(f"status is {status!r}, not a list", hint=f"write [{status!r}]")
-        pruned = self._host.store.prune(before, tuple(status) or ENDED)
+        statuses = tuple(status)
+        ended = [] if statuses else self._end_sessions(before)
+        pruned = self._host.store.prune(before, statuses or ENDED, ended)
         self._host.flows.forget()
         return pruned
+
+    def _end_sessions(self, before: int) -> list[str]:
+        """Cancel the sessions that have waited since a time, and return their executions."""
+        wanted = partial(self.waits, kinds=["session"], before=before, limit=500)
+        idle = [wait["execution"] for wait in every_item(lambda after: wanted(after=after))]
+        ended = []
+        for execution in idle:
+            with suppress(Conflict, NotFound):  # another process was first
+                if self.cancel(execution, reason="the session was idle").ended:
+                    ended.append(execution)
+        return ended
 
     def open_environments(self, execution: str | None = None) -> list[dict[str, Any]]:
         """Describe the environments that processes have open or have left open, oldest first.

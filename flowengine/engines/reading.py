@@ -16,6 +16,7 @@ STATUSES = (
     *("stalled", "quarantined", "succeeded", "failed", "cancelled"),
 )
 """All statuses of an execution: `flowengine.engines.infos.Status`."""
+_PART = 1 << 20
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
@@ -78,6 +79,20 @@ class StoreReader:
     def find(self, beginning: str) -> str:
         """Return the id of the only execution whose id has this prefix."""
         return self._host.store.find_execution(beginning)
+
+    def download(self, execution: str, sha256: str) -> Iterator[bytes]:
+        """Yield the content of a file that an execution keeps.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+            sha256: The digest of the file, from the value that names it.
+
+        Raises:
+            NotFound: The execution keeps no such file.
+        """
+        with self.store.open_artifact(sha256, self.find(execution)) as file:
+            while part := file.read(_PART):
+                yield part
 
     def result(self, execution: str) -> ExecutionResult:
         """Return the state of an execution, without driving it.
@@ -440,7 +455,7 @@ class StoreReader:
             assignee: `user:NAME`: waits that the user may answer, by name or group.
             batch: The `batch` of the waits.
             status: `pending`, `closed` or `all`.
-            kinds: See `WaitInfo.kind`. Empty: all.
+            kinds: See `WaitInfo.kind`. Empty: all of `execution`, otherwise all but `session`.
             since: Opened at this time or later, in milliseconds since 1970.
             before: Opened at this time or earlier.
             in_turn: Those that are due first come first, then those that are never due, oldest

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from flowengine.journal.records import ENDED as ENDED  # noqa: PLC0414 - for those who see only the engine
 from flowengine.named_tuples import NamedTuple
 
+LISTED = ("approval", "ask", "question")
+"""Kinds of waits in lists of what people have to decide. A session waits for its program."""
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 

@@ -12,7 +12,9 @@ directly. Everything is imported and started when it is first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from flowengine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from flowengine.execution_environment.bookkeeping.capacity import Capacity
@@ -40,25 +42,25 @@ if TYPE_CHECKING:
     from flowengine.execution_environment.termination import release_on_termination
 
 _HOMES = {
-    "ApprovalPending": "errors",
-    "TimeBounds": "resources.opening",
-    "Capacity": "bookkeeping.capacity",
-    "TimerClock": "clock",
-    "EnvironmentManager": "environment_manager",
-    "Event": "observation.events",
-    "Fault": "errors",
-    "Handle": "bookkeeping.instances",
-    "NotReleased": "lifecycle.scope_release",
-    "ReleaseReport": "lifecycle.scope_release",
-    "SpecInvalid": "errors",
-    "SystemTimerClock": "clock",
-    "UnknownEnvironment": "errors",
-    "manager": "environment_manager",
-    "register_provider": "specs.providers",
-    "register_sandbox": "specs.providers",
-    "release_on_termination": "termination",
-    "unregister_provider": "specs.providers",
-    "unregister_sandbox": "specs.providers",
+    "ApprovalPending": ".errors",
+    "TimeBounds": ".resources.opening",
+    "Capacity": ".bookkeeping.capacity",
+    "TimerClock": ".clock",
+    "EnvironmentManager": ".environment_manager",
+    "Event": ".observation.events",
+    "Fault": ".errors",
+    "Handle": ".bookkeeping.instances",
+    "NotReleased": ".lifecycle.scope_release",
+    "ReleaseReport": ".lifecycle.scope_release",
+    "SpecInvalid": ".errors",
+    "SystemTimerClock": ".clock",
+    "UnknownEnvironment": ".errors",
+    "manager": ".environment_manager",
+    "register_provider": ".specs.providers",
+    "register_sandbox": ".specs.providers",
+    "release_on_termination": ".termination",
+    "unregister_provider": ".specs.providers",
+    "unregister_sandbox": ".specs.providers",
 }
 
 __all__ = [
@@ -83,12 +85,4 @@ __all__ = [
     "unregister_sandbox",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'flowengine.execution_environment' has no attribute {name!r}")
-    from importlib import import_module
-
-    module = import_module(f"flowengine.execution_environment.{_HOMES[name]}")
-    value = globals()[name] = getattr(module, name)
-    return value
+__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES)

@@ -181,7 +181,7 @@ class EnvironmentManager:
             Rejected: The approval was denied.
             Refused: A policy denies it.
         """
-        refuse_in_loop(None, "async_ensure()")
+        refuse_in_loop(None, "await async_ensure()")
         return self._now(self._acquire(spec, holder))
 
     async def async_ensure(self, spec: Given, *, holder: str | None = None) -> Handle:
@@ -212,7 +212,7 @@ class EnvironmentManager:
             SpecInvalid: Two have one name.
             EnvironmentFailure: One cannot be opened. Those before it were released.
         """
-        return self._blocking(self._ensure_all(specs, holder), "async_ensure_all()")
+        return self._blocking(self._ensure_all(specs, holder), "await async_ensure_all()")
 
     async def async_ensure_all(
         self, specs: Sequence[Given], *, holder: str | None = None
@@ -272,7 +272,7 @@ class EnvironmentManager:
             RuntimeError: An event loop runs in this thread. Await `async_release` instead.
             UnknownEnvironment: It never existed here.
         """
-        refuse_in_loop(None, "async_release()")
+        refuse_in_loop(None, "await async_release()")
         closing = self._give_back(handle)
         if closing is None:
             return ReleaseReport([], [])
@@ -302,7 +302,9 @@ class EnvironmentManager:
         Raises:
             RuntimeError: An event loop runs in this thread. Await `async_release_scope` instead.
         """
-        return self._blocking(self._scope_release.release(scope, owner_id), "async_release_scope()")
+        return self._blocking(
+            self._scope_release.release(scope, owner_id), "await async_release_scope()"
+        )
 
     async def async_release_scope(self, scope: Scope, owner_id: str = "") -> ReleaseReport:
         """Release an owner's environments like `release_scope`, in any event loop."""
@@ -324,7 +326,9 @@ class EnvironmentManager:
         Raises:
             RuntimeError: An event loop runs in this thread. Await `async_suspend_scope` instead.
         """
-        return self._blocking(self._scope_release.suspend(scope, owner_id), "async_suspend_scope()")
+        return self._blocking(
+            self._scope_release.suspend(scope, owner_id), "await async_suspend_scope()"
+        )
 
     async def async_suspend_scope(self, scope: Scope, owner_id: str = "") -> ReleaseReport:
         """Release an owner's environments like `suspend_scope`, in any event loop."""
@@ -341,7 +345,7 @@ class EnvironmentManager:
         Raises:
             RuntimeError: An event loop runs in this thread. Await `async_close` instead.
         """
-        report = self._blocking(self._close(), "async_close()")
+        report = self._blocking(self._close(), "await async_close()")
         self._books.events.flush(_FLUSH)
         return report
 
@@ -465,7 +469,7 @@ class EnvironmentManager:
         Raises:
             RuntimeError: An event loop runs in this thread. Await `async_reap` instead.
         """
-        return self._blocking(self._reap(), "async_reap()")
+        return self._blocking(self._reap(), "await async_reap()")
 
     async def async_reap(self) -> builtins.list[dict[str, Any]]:
         """Clean up leftovers like `reap`, in any event loop."""
@@ -547,7 +551,7 @@ class EnvironmentManager:
                 ),
             )
         ending = reaper.end_entry(entry, self._around, self._books)
-        return self._blocking(ending, "a thread without a loop")
+        return self._blocking(ending, "call it in a thread without a loop")
 
     def examine(self) -> builtins.list[dict[str, Any]]:
         """Probe every kind of environment in every sandbox, without opening one.
@@ -555,7 +559,7 @@ class EnvironmentManager:
         Returns:
             The abilities of this machine, as returned by `flowengine.execution_environment.doctor`.
         """
-        return self._blocking(examine(self._around), "a thread without a loop")
+        return self._blocking(examine(self._around), "call it in a thread without a loop")
 
     # Internals
 

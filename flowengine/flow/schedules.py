@@ -12,9 +12,24 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import re
 from itertools import islice
 
 _FIELDS = "minute, hour, day of month, month, day of week"
+_NICKNAMES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_VALUES = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 6, _DAYS))
+"""First value, last value and names of each field."""
+_SPAN = re.compile(r"(\w+)-(\w+)(?:/([0-9]+))?", re.ASCII)
 _TRIES = 200
 """Times to pass over. Two hours of minutes are the most that a change of clocks can repeat."""
 _SECOND = 1000
@@ -43,10 +58,7 @@ class Schedule:
         from flowengine.flow.expressions.clock import zone_of
         from flowengine.flow.expressions.paths import NoValue
 
-        fields = expression.split()
-        if len(fields) != 5:
-            raise NoSchedule(f"a schedule has five fields ({_FIELDS}), not {len(fields)}")
-        self._expression = " ".join(fields)
+        self._expression = _plain_fields(expression)
         self._at = CronSim
         try:
             self._zone = zone_of(timezone)
@@ -90,6 +102,48 @@ class Schedule:
         while (time := self.after(first)) <= now:
             first = time
         return first
+
+
+def _plain_fields(expression: str) -> str:
+    """Return the five fields of an expression, without a nickname and without ranges that wrap.
+
+    Raises:
+        NoSchedule: The nickname is unknown, or there are more or fewer fields.
+    """
+    fields = expression.upper().split()
+    if fields and fields[0].startswith("@"):
+        plain = _NICKNAMES.get(" ".join(fields).lower())
+        if plain is None:
+            raise NoSchedule(
+                f"{expression!r} is not one of {', '.join(_NICKNAMES)}. Write the fields of other "
+                "schedules, such as */5 * * * * for every five minutes"
+            )
+        return plain
+    if len(fields) != 5:
+        raise NoSchedule(f"a schedule has five fields ({_FIELDS}), not {len(fields)}")
+    return " ".join(
+        ",".join(_without_wrap(term, *values) for term in field.split(","))
+        for field, values in zip(fields, _VALUES, strict=True)
+    )
+
+
+def _without_wrap(term: str, first: int, last: int, names: tuple[str, ...]) -> str:
+    """Return a term of a field. A range, which may wrap, such as `22-2`, becomes a list."""
+    span = _SPAN.fullmatch(term)
+    if span is None:
+        return term
+    begin, end = (
+        names.index(value) + first if value in names else int(value) if value.isdecimal() else -1
+        for value in span.groups()[:2]
+    )
+    if names is _DAYS and begin == 7:
+        begin = 0
+    step = int(span[3] or 1)
+    if not first <= end <= last or not first <= begin <= last or not step:
+        return term
+    wraps = [*range(begin, last + 1), *range(first, end + 1)]
+    values = range(begin, end + 1) if begin <= end else wraps
+    return ",".join(map(str, values[::step]))
 
 
 def name_of(expression: str, timezone: str) -> str:

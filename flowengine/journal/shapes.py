@@ -34,7 +34,7 @@ _OUTCOME: Shape = {"unit": int, "attempt": int, "opened?": list, "log?": dict}
 _HANDED: Shape = {"wait": int, "by?": str, "to?": str, "comment?": (str, _NONE), "sent?": int}
 _ERROR: Shape = {
     "type": str, "message": str, "step?": str, "attempt?": int, "retryable?": bool,
-    "retry_after?": int, "cause?": (dict, _NONE),
+    "retry_after?": int, "source?": str, "cause?": (dict, _NONE),
 }  # fmt: skip
 _EVIDENCE: Shape = {"traceback?": list, "stdout?": str, "stderr?": str}
 _LOG: Shape = {"lines": list, "left_out?": int}
@@ -62,7 +62,7 @@ _ITEMS: dict[str, type] = {
 }  # fmt: skip
 """Lists of a wait → the type of their items."""
 _CHOICE: Shape = {"id": str, "label?": (str, _NONE), "counts_as?": (str, _NONE)}
-WAITS = frozenset({"approval", "ask", "signal", "timer", "state", "question"})
+WAITS = frozenset({"approval", "ask", "signal", "timer", "state", "question", "session"})
 
 EVENTS: dict[str, Shape] = {
     "started": {"inputs": dict, "execution": dict, "message?": dict, "budget?": dict},

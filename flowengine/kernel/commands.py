@@ -67,10 +67,10 @@ class OpenWait(NamedTuple):
     """Open a wait, or report a change of one with the same id. `record` is plain data for display.
 
     Keys: `id` (number in this execution), `kind` (`approval`, `ask`, `signal`, `timer`, `state`,
-    `question`), `address`, `step`, `since` (ms), and where they apply `title`, `body`, `subject`,
-    `edit`, `form`, `choices` (list of `{id, label, counts_as, comment}`), `assignees`, `exclude`,
-    `need`, `votes`, `batch`, `attachments`, `due` (ms), `on_expire`, `signals` (list of `{signal,
-    key}`), `chat` (it shows an answer), `environment` (name of the environment to open on
+    `question`, `session`), `address`, `step`, `since` (ms), and where they apply `title`, `body`,
+    `subject`, `edit`, `form`, `choices` (list of `{id, label, counts_as, comment}`), `assignees`,
+    `exclude`, `need`, `votes`, `batch`, `attachments`, `due` (ms), `on_expire`, `signals` (list of
+    `{signal, key}`), `chat` (it shows an answer), `environment` (name of the environment to open on
     approval). For a call also `tool`, `version`, `digest` of the call, `bound` (arguments fixed by
     the flow), `returns`, `rule`, `difference`, and the contents of `described`.
     """

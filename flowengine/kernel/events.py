@@ -26,6 +26,9 @@ class ErrorData(TypedDict, total=False):
     """Absent: the default of its type."""
     retry_after: int
     """Milliseconds to wait, as requested by the remote service."""
+    source: str
+    """Origin of text by third parties that the message may quote. A model is shown such a message
+    in a marked block."""
     cause: ErrorData | None
 
 

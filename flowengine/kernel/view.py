@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BOUNDS: frozenset[Why] = frozenset({"timeout", "deadline", "duration"})
 """Reasons of timers that limit running work."""
-DECIDABLE = frozenset({"approval", "ask", "question"})
+DECIDABLE = frozenset({"approval", "ask", "question", "session"})
 """Kinds of waits that a decision ends. Messages and timers end the others."""
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from flowengine.agents.agent import Response
 from flowengine.agents.generated_calls import calls_of
 from flowengine.engines.inspection.call_endings import shown_status
+from flowengine.engines.results import LISTED
+from flowengine.sdk.untrusted import all_unmarked, unmarked
 
 if TYPE_CHECKING:
-    from flowengine.agents.agent import Response
     from flowengine.engines.results import Update
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import ErrorData
@@ -19,8 +22,6 @@ if TYPE_CHECKING:
 
 TURN = "agent_turn"
 _FUNCTION = "agent_function"
-_DECIDED = frozenset({"approval", "ask", "question"})
-"""Kinds of waits that a human decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,9 @@ class StreamPart:
     """For `tool_call` and `tool_end`: the arguments of the tool."""
     result: str = ""
     """For `tool_result`: the result as sent to the model, within the limits of the tool."""
+    value: Any = None
+    """For `tool_result`: what the tool returned, as plain data. A value of more than 64 KiB is a
+    file: `{path, name, size, sha256}`. None if the call failed or was not made."""
     error: str = ""
     """Type and message of the error. Empty for a `tool_result`: the call succeeded."""
     to: str = ""
@@ -75,6 +79,13 @@ class StreamPart:
     attempt: int = 0
     output: Mapping[str, Any] | None = None
     """For `reply` and `tool_end`: the output of the step."""
+
+    @property
+    def shown(self) -> str:
+        """The result of a tool for clients: text as it is, data as JSON, without marks."""
+        if self.value is None or self.error:
+            return unmarked(self.result)
+        return self.value if isinstance(self.value, str) else json.dumps(self.value)
 
 
 class AgentEvents:
@@ -196,6 +207,7 @@ class AgentEvents:
             call=str(message.get("tool_call_id") or ""),
             tool=str(message.get("name") or ""),
             result=str(message["content"]),
+            value=all_unmarked(seen.output.get("value")),
             error=self._errors.pop(seen.address, ""),
         )
 
@@ -204,7 +216,7 @@ class AgentEvents:
             self._asked.pop(wait["id"], None)
             return
         fields = {key: value for key, value in wait.items() if key != "source"}
-        if wait["kind"] not in _DECIDED or self._asked.get(wait["id"]) == fields:
+        if wait["kind"] not in LISTED or self._asked.get(wait["id"]) == fields:
             return
         self._asked[wait["id"]] = fields
         item = _around(wait["address"])

@@ -64,7 +64,7 @@ def _blocking(
     def call(self: Runner, /, *args: _Args.args, **options: _Args.kwargs) -> Response:
         import asyncio
 
-        refuse_in_loop(None, f"{name}_async()")
+        refuse_in_loop(None, f"await {name}_async()")
         return asyncio.run(run(self, *args, **options))
 
     return _named(call, prepare, name)
@@ -96,7 +96,10 @@ def _streamed(
 def _iterated(
     prepare: _Prepare[_Args], name: str
 ) -> Callable[Concatenate[Runner, _Args], Generator[StreamPart, None, None]]:
-    """Return the blocking form of such a method, which in a running loop names the other."""
+    """Return the blocking form of such a method, which in a running loop names the other.
+
+    It refuses when it is called, not when its result is iterated over: `async for` could not.
+    """
     stream = _streamed(prepare, f"{name}_async")
 
     def call(
@@ -104,8 +107,8 @@ def _iterated(
     ) -> Generator[StreamPart, None, None]:
         from flowengine.metachain.streaming import iterated_on_thread
 
-        refuse_in_loop(None, f"{name}_async()")
-        yield from iterated_on_thread(stream(self, *args, **options))
+        refuse_in_loop(None, f"use 'async for part in {name}_async(…)'")
+        return iterated_on_thread(stream(self, *args, **options))
 
     return _named(call, prepare, name)
 

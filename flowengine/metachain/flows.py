@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +16,7 @@ from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.references import folder_of, reference
 from flowengine.flow.models.types import in_generated
 from flowengine.flow.source.diagnostics import Loc, Position
-from flowengine.python_modules import import_function
+from flowengine.python_modules import MAIN, import_function
 from flowengine.sdk import Plain
 from flowengine.sdk.literal_text import literal_text
 from flowengine.sdk.python_functions.signature import Signature
@@ -83,8 +84,13 @@ def described(
         flow = load(dumps([declared.sections, top, runs]))
     except FlowFileError as error:  # the agents are not in a file
         first, *more = [diagnostic for diagnostic in error.diagnostics if not diagnostic.is_warning]
-        problems = "; ".join([f"{item.file}: {item.message}" for item in (first, *more)])
-        raise UsageError(problems, hint=first.hint) from error
+        if not more:
+            raise UsageError(f"{first.file}: {first.message}", hint=first.hint) from error
+        problems = [
+            f"{item.file}: {item.message}" + (f" ({item.hint})" if item.hint else "")
+            for item in (first, *more)
+        ]
+        raise UsageError("; ".join(problems)) from error
     return AgentsFlow(flow, declared.agents, references.live)
 
 
@@ -175,6 +181,10 @@ class _References:
             "description": literal_text(signature.description) or None,
         }
 
+    def type(self, type: Any, key: str) -> dict[str, Plain]:
+        """Return the reference to a type."""
+        return self._named(type, key)
+
     def instructions(self, function: Any, key: str, more: str) -> dict[str, Plain]:
         """Return the reference to a function that returns instructions."""
         return {**self._named(function, key), "then": more}
@@ -192,8 +202,15 @@ def _refer(function: Any) -> tuple[str, str] | None:
     try:
         name = reference(function)
         module = function.__module__
-        folder = folder_of(module, function.__code__.co_filename)
+        folder = folder_of(module, _file_of(function))
         value = import_function(name, folder)
     except Exception:
         return None  # a lambda, a method, or not from a file, and therefore live
-    return (name, folder) if value is function else None
+    return (name, folder) if value is function and not name.startswith(f"{MAIN}:") else None
+
+
+def _file_of(value: Any) -> str:
+    """Return the file that defines a function or a class."""
+    if isinstance(value, type):
+        return str(sys.modules[value.__module__].__file__)
+    return str(value.__code__.co_filename)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.agents.agent import Agent, Response
 from flowengine.agents.generated_calls import calls_of
 from flowengine.agents.kept_images import with_data
+from flowengine.agents.termination import CASE_TOOLS, ended_by_word, is_case_tool
 from flowengine.agents.usage_totals import UsageTotals, usage_of
 from flowengine.engines.host import KeptFiles
 from flowengine.engines.inspection.subflows import Subflow, subflows
@@ -110,7 +111,7 @@ def response(
     ended: Any = "no_progress" if run["no_progress"] else result.outputs["outcome"]
     history = _history(engine, result.execution, run["messages"])
     agent = agents.get(run["agent"])
-    return Response(
+    reply = Response(
         messages=history[given:],
         history=history,
         agent=agent,
@@ -121,6 +122,8 @@ def response(
         execution=result.execution,
         usage=_usage(engine, result.execution),
     )
+    _end_with_answer(reply)
+    return reply
 
 
 def _so_far(
@@ -164,6 +167,26 @@ def _answer(reply: Response, conversation: Conversation) -> None:
         reply.result = reply.agent.answer(reply.result)
     if end["no_progress"]:
         reply.termination = "no_progress"
+    _end_with_answer(reply)
+
+
+def _end_with_answer(reply: Response) -> None:
+    """Reduce the last message to the answer, if the model named the end of its work beside it."""
+    last = reply.history[-1] if reply.messages else {}
+    content = last.get("content")
+    if (
+        last.get("role") != "assistant"
+        or not isinstance(content, str)
+        or reply.termination not in CASE_TOOLS.values()
+        or reply.agent is None
+        or not any(map(is_case_tool, reply.agent.functions))
+    ):
+        return
+    end = ended_by_word(content)
+    if end is not None:
+        reply.history[-1] = reply.messages[-1] = {**last, "content": end.reason}
+        if reply.result == content:  # the last text of a case that was not resolved
+            reply.result = end.reason
 
 
 def _history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[dict[str, Any]]:

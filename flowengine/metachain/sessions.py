@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from flowengine.engines.starting.beginning import exists
-from flowengine.errors import UsageError
+from flowengine.errors import Conflict, UsageError
 from flowengine.metachain.flows import STEP
 from flowengine.metachain.responses import conversations, next_message
 from flowengine.metachain.work import SESSION, Work
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from flowengine.metachain.options import RunOptions
 
 _LONGEST = 60
+_PAUSE = 0.05
+"""Seconds between two looks at an answer that another process drives."""
 
 
 class SessionWork(Work):
@@ -52,26 +55,49 @@ class SessionWork(Work):
         their new flow.
 
         Raises:
+            Conflict: The session answers another message. This one was not sent.
             UsageError: The session waits for a decision, has ended, or cannot be continued by these
                 agents.
         """
-        if not exists(engine._host, self.id):
-            return await super()._started(engine)
-        result = engine.result(self.id)
         message = self.inputs["messages"][0]["content"]
-        if not result.ended and not result.waits:
-            result = await engine.resume_async(self.id, runtime_resources=self.resources)
-            if _newest(engine, self.id) == message:
-                return result  # the message repeats the one that had no answer yet
+        try:
+            if not exists(engine._host, self.id):
+                result = await super()._started(engine)
+                if engine.show(self.id)["inputs"]["messages"][0]["content"] == message:
+                    return result  # no other run has started it at the same time
+            result = engine.result(self.id)
+            if not result.ended and not result.waits:
+                result = await engine.resume_async(self.id, runtime_resources=self.resources)
+                if _newest(engine, self.id) == message:
+                    return result  # the message repeats the one that had no answer yet
+            await self._send(engine, result, message)
+        except Conflict as error:
+            raise Conflict(
+                f"the session {self.labels[SESSION]!r} answers another message, so this one was "
+                "not sent",
+                hint="send it again after that answer",
+            ) from error
+        return await self._answered(engine)
+
+    async def _send(self, engine: Engine, result: ExecutionResult, message: str) -> None:
+        """Send the message to the session, which waits for it."""
         self._check_open(result)
         self._check_variables(engine)
+        self._check_agent(engine)
         if engine.store.execution(self.id).hash != self.flow.form:
             [moved] = await engine.upgrade_async(self.flow, self.id)
             self._check_moved(moved)
             result = engine.result(self.id)
         wait, form = next_message(result.waits), {"answer": message}
         engine.decide(str(wait), "answer", form=form, resume=False)
-        return await engine.resume_async(self.id, runtime_resources=self.resources)
+
+    async def _answered(self, engine: Engine) -> ExecutionResult:
+        """Return the state after the answer, which a worker of the store may be driving."""
+        while True:
+            try:
+                return await engine.resume_async(self.id, runtime_resources=self.resources)
+            except Conflict:
+                await asyncio.sleep(_PAUSE)
 
     def _check_open(self, result: ExecutionResult) -> None:
         if result.ended:
@@ -85,6 +111,17 @@ class SessionWork(Work):
                 f"the session {self.labels[SESSION]!r} waits: "
                 f"{wait.get('title') or wait.get('kind')}",
                 hint=f"decide, then call resume({self.id!r}, agent); after that say more",
+            )
+
+    def _check_agent(self, engine: Engine) -> None:
+        """Reject agents without the one that answers in the session."""
+        active = conversations(engine, self.id)[STEP].active
+        if active not in self.described.agents:
+            raise UsageError(
+                f"the agent {active!r} answers in the session {self.labels[SESSION]!r}, and is not "
+                "among the agents of this run",
+                hint="pass it, or an agent that hands off to it: run(response.agent, …), or in "
+                "agents=[…]",
             )
 
     def _check_variables(self, engine: Engine) -> None:

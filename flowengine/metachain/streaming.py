@@ -70,7 +70,7 @@ def _arrived(backlog: UpdateBacklog, events: AgentEvents) -> Iterator[StreamPart
         for part in events.of(update):
             if part.kind in _LOGGED_ONLY or (part.kind == "tool_call" and not part.call):
                 continue
-            fields = ("arguments", "result", "error", "to", "wait")
+            fields = ("arguments", "result", "value", "error", "to", "wait")
             shown = {name: getattr(part, name) for name in fields if getattr(part, name)}
             yield replace(part, **mask_known(shown)) if shown else part
 

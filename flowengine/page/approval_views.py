@@ -10,10 +10,11 @@ from pydantic import ValidationError
 
 from flowengine.errors import FlowEngineError, InputError, NotAllowed
 from flowengine.page.fields import MORE
-from flowengine.page.files import files_in, with_file_names
+from flowengine.page.files import with_file_names
 from flowengine.page.forms import entered, fields_of, files_with, value_at
 from flowengine.page.readable import LONGEST_TEXT
 from flowengine.page.view import LIMIT, PageView, checked_query
+from flowengine.sdk.file_names import files_in
 from flowengine.sdk.visible_text import shortened
 from flowengine.server import approvals
 from flowengine.server.calls import ApiCall

@@ -11,6 +11,7 @@ from flowengine.errors import FlowEngineError, FlowFileError, InputError
 from flowengine.page.fields import as_sent
 from flowengine.page.view import PageView, checked
 from flowengine.sdk.file_names import clean_name
+from flowengine.sdk.received import received_text
 from flowengine.sdk.sizes import size_text
 from flowengine.server import flows
 from flowengine.server.application import LARGEST_BODY
@@ -42,7 +43,7 @@ def text_of_file(call: ApiCall, files: Sequence[SentFile]) -> dict[str, str]:
     if path.stat().st_size > LARGEST_BODY:
         raise InputError(f"{name!r} has more than {size_text(LARGEST_BODY)}", field="text")
     try:
-        return {"text": path.read_text("utf-8-sig"), "name": name, _CHECKED: ""}
+        return {"text": received_text(path.read_bytes()), "name": name, _CHECKED: ""}
     except UnicodeDecodeError:
         raise InputError(f"{name!r} is not a text in UTF-8", field="text") from None
 

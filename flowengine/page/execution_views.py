@@ -15,11 +15,11 @@ from flowengine.errors import NotFound
 from flowengine.page.approval_views import why_not
 from flowengine.page.conversations import PAGE as TURNS
 from flowengine.page.conversations import ConversationView, conversations, has_agents
-from flowengine.page.files import files_in
 from flowengine.page.flow_views import address_again
 from flowengine.page.pictures import graph
 from flowengine.page.timeline import timeline
 from flowengine.page.view import PageView, checked_query
+from flowengine.sdk.file_names import files_in
 from flowengine.server import approvals, events, executions
 from flowengine.server.calls import ApiCall
 from flowengine.server.models import EventsQuery, ShowQuery, WaitsQuery

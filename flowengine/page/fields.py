@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from flowengine.flow.expressions.types import items_of, resolve
 from flowengine.json_values import plain
-from flowengine.page.files import FILES, files_of, files_sent, is_file
+from flowengine.page.files import FILES, files_of, files_sent
 from flowengine.page.readable import LONGEST_TEXT
 from flowengine.sdk.visible_text import printable_lines
+from flowengine.server.sent_values import is_file
 from flowengine.typed_text import by_type
 
 Schema = Mapping[str, Any]

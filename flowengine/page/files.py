@@ -7,12 +7,11 @@ then names them, so that a form that is refused, or sent twice, has them still.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import InputError
-from flowengine.sdk.file_names import clean_name
+from flowengine.sdk.file_names import SHA256, clean_name
 from flowengine.server.models import UploadQuery
 from flowengine.server.uploads import upload
 
@@ -22,36 +21,10 @@ if TYPE_CHECKING:
 
 FILES = ("file", "files")
 """Kinds of fields: for one file, and for several."""
-FORMAT = "file"
-"""`format` of the schema of a file."""
 _SENT = ".file"
 """End of the name of a field in which a browser sends files."""
 _FILE = {"path", "name", "size", "sha256"}
 _NAMED = _FILE - {"path"}
-_SHA256 = re.compile("[0-9a-f]{64}")
-
-
-def files_in(value: Any) -> list[dict[str, Any]]:
-    """Return the kept files that a value names, each once."""
-    files: dict[str, dict[str, Any]] = {}
-    parts = [value]
-    for part in parts:
-        if isinstance(part, dict):
-            if part.keys() >= _FILE and _SHA256.fullmatch(str(part["sha256"])):
-                files.setdefault(part["sha256"], part)
-            parts += part.values()
-        elif isinstance(part, list):
-            parts += part
-    return list(files.values())
-
-
-def is_file(schema: Any) -> bool:
-    """Return whether values of a schema are files: by its format, or by the parts of a file."""
-    if not isinstance(schema, Mapping):
-        return False
-    properties = schema.get("properties")
-    parts = properties.keys() if isinstance(properties, Mapping) else ()
-    return schema.get("format") == FORMAT or {"name", "sha256"} <= {*parts}
 
 
 def kept_files(call: ApiCall, files: Sequence[SentFile]) -> dict[str, str]:
@@ -98,7 +71,7 @@ def files_of(text: str) -> list[dict[str, Any]]:
         return []
     try:
         names = json.loads(text)
-        if all(item.keys() == _NAMED and _SHA256.fullmatch(item["sha256"]) for item in names):
+        if all(item.keys() == _NAMED and SHA256.fullmatch(item["sha256"]) for item in names):
             return list(names)
     except (ValueError, TypeError, AttributeError, RecursionError):
         pass

@@ -16,7 +16,8 @@ from flowengine.page.fields import (
     leaves,
     texts_of,
 )
-from flowengine.page.files import FILES, FORMAT, files_of
+from flowengine.page.files import FILES, files_of
+from flowengine.server.sent_values import FORMAT
 from flowengine.typed_text import editable_schema, edited_field
 
 GIVES_RESULT = ("respond", "result")

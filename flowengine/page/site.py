@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cache
@@ -37,6 +36,7 @@ from flowengine.page.repeated_forms import form_fields, once
 from flowengine.page.sent_forms import Form, SentFile, read_form
 from flowengine.page.view import PageView
 from flowengine.sdk.threads import on_thread
+from flowengine.server.acts import Act
 from flowengine.server.application import address_of
 from flowengine.server.calls import FLOWS
 from flowengine.server.identity import OIDC, session_cookie
@@ -292,9 +292,10 @@ class Site:
         except RequestRefused as error:
             await self._application.note(request, None, error.status, error.message)
             return self._sign_in_page(_local(following), error)
-        records = self._application.records
-        secret = await on_thread(lambda: records.begin_session(principal.token, _now()))
-        await self._application.note(request, principal, 303, None)
+        application, path, address = self._application, request.url.path, address_of(request)
+        async with application.recorded(principal, request.method, path, address) as act:
+            act.status = 303
+            secret = await on_thread(lambda: application.identity.begin_session(principal))
         response = RedirectResponse(_local(following), 303)
         _set_session(response, request, secret)
         return response
@@ -321,19 +322,26 @@ class Site:
                 following = request.url.path if page.method == "GET" else "/approvals"
                 return RedirectResponse(f"/sign-in?next={quote(following)}", 303)
             principal, session = found
+            application, path, address = self._application, request.url.path, address_of(request)
             try:
-                return await self._answer(page, request, principal, session)
+                if page.method == "GET":
+                    return await self._answer(page, request, principal, session, Act())
+                async with application.recorded(principal, page.method, path, address) as act:
+                    return await self._answer(page, request, principal, session, act)
             except FlowEngineError as error:
-                if page.method != "GET" or status_of(error) == 403:
-                    await self._application.note(
-                        request, principal, status_of(error), error.message
-                    )
+                if page.method == "GET" and status_of(error) == 403:
+                    await application.note(request, principal, 403, error.message)
                 return self.problem(request, error)
 
         return handle
 
     async def _answer(
-        self, page: PageRoute, request: Request, principal: Principal, session: SignedInSession
+        self,
+        page: PageRoute,
+        request: Request,
+        principal: Principal,
+        session: SignedInSession,
+        act: Act,
     ) -> Response:
         form = Form(dict(request.query_params), [])
         if page.method == "POST":
@@ -358,8 +366,7 @@ class Site:
             await form.discard()
         if page.method == "POST":
             error = view.context.get("error")
-            why = None if error is None else str(error.message)
-            await self._application.note(request, principal, view.status, why)
+            act.status, act.why = view.status, None if error is None else str(error.message)
             for item in view.noted:
                 await self._application.note(
                     request, principal, item.status, item.why, path=item.path
@@ -487,7 +494,3 @@ def _next(request: Request) -> str:
 def _local(path: str) -> str:
     """Return a path of this server, or the first view."""
     return path if _LOCAL_PATH.fullmatch(path) else "/approvals"
-
-
-def _now() -> int:
-    return int(time.time() * 1000)

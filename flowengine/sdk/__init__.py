@@ -21,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from flowengine.lazy_names import lazy_names
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -138,9 +140,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ErrorData": "kernel.events",
-    "Plain": "kernel.graph.compiled",
-    "printable": "sdk.visible_text",
+    "ErrorData": "flowengine.kernel.events",
+    "Plain": "flowengine.kernel.graph.compiled",
+    "printable": ".visible_text",
     **dict.fromkeys(
         (
             "Artifacts",
@@ -152,11 +154,11 @@ _HOMES = {
             "Processes",
             "StepContext",
         ),
-        "sdk.context",
+        ".context",
     ),
     **dict.fromkeys(
         ("Declarations", "Declared", "DeclaredTool", "GeneratedFlow", "Given", "Mark"),
-        "sdk.generated_flows",
+        ".generated_flows",
     ),
     **dict.fromkeys(
         (
@@ -170,7 +172,7 @@ _HOMES = {
             "Synonym",
             "Tool",
         ),
-        "sdk.step_kind",
+        ".step_kind",
     ),
 }
 
@@ -178,18 +180,7 @@ _HOMES = {
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'flowengine.sdk' has no attribute {name!r}")
-    from importlib import import_module
-
-    module = import_module(f"flowengine.{_HOMES.get(name, 'sdk.errors')}")
-    value = globals()[name] = getattr(module, name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES, ".errors")
 
 
 def quick(function: _Function) -> _Function:

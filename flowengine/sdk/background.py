@@ -56,7 +56,7 @@ class Background:
 
         Args:
             work: The coroutine.
-            instead: Name of the coroutine function to call if a loop is running.
+            instead: What to do instead if a loop is running, for the message.
 
         Returns:
             The coroutine's result.
@@ -152,7 +152,7 @@ def refuse_in_loop(work: Coroutine[Any, Any, Any] | None, instead: str) -> None:
 
     Args:
         work: The coroutine that would be awaited. It is closed.
-        instead: The name of the coroutine function to call.
+        instead: What to do instead, for the message.
 
     Raises:
         RuntimeError: The thread runs an event loop.
@@ -162,7 +162,7 @@ def refuse_in_loop(work: Coroutine[Any, Any, Any] | None, instead: str) -> None:
     if work is not None:
         work.close()
     raise RuntimeError(
-        f"an event loop is running in this thread, and this would block it: await {instead}"
+        f"an event loop is running in this thread, and this would block it: {instead}"
     )
 
 

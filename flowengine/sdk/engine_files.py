@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from flowengine.configuration_folders import MACHINE_FOLDER, user_folder
@@ -29,6 +30,8 @@ _HEADER = b"SQLite format 3\0"
 _ID_AT = 68
 """Where the header of a database has its `application_id` (https://sqlite.org/fileformat.html)."""
 _STORED = frozenset(STORED)
+_WORKSPACES = "environments"
+"""The directory of environments, in those of stores and workers in the state directory."""
 
 
 def is_own_name(name: str, folder: int) -> bool:
@@ -92,8 +95,19 @@ def is_in_use(status: os.stat_result) -> bool:
 
 
 def is_own_path(path: str) -> bool:
-    """Return whether a path leads into an engine directory of a project."""
-    return DEFAULT in (part.casefold() for part in os.path.realpath(path).split(os.sep))
+    """Return whether a path leads into an engine directory, except to files of an environment."""
+    real = os.path.realpath(path)
+    if DEFAULT in (part.casefold() for part in real.split(os.sep)):
+        return True
+    return any(
+        inside is not None and _WORKSPACES not in inside
+        for inside in (_parts_below(folder, real) for folder in _own_folders())
+    )
+
+
+def own_folder_above(path: Path) -> str | None:
+    """Return the engine's directory in which a path without links is, or None."""
+    return next((own for own in _own_folders() if _parts_below(own, str(path)) is not None), None)
 
 
 def configuration_near(path: Path) -> Path | None:
@@ -131,8 +145,23 @@ def is_store(start: bytes) -> bool:
     return start.startswith(_HEADER) and id == APPLICATION_ID
 
 
+def _own_folders() -> tuple[str, ...]:
+    return user_folder(), state_folder(), MACHINE_FOLDER
+
+
+def _parts_below(folder: str, real: str) -> list[str] | None:
+    """Return the parts of a path without links below a directory, or None if it is elsewhere."""
+    inside = os.path.relpath(real, _real(folder)).split(os.sep)
+    return None if inside[0] == os.pardir else inside
+
+
+@lru_cache(maxsize=8)
+def _real(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
 def _folders_of_user() -> Iterator[tuple[int, int]]:
-    for path in (user_folder(), state_folder(), MACHINE_FOLDER):
+    for path in _own_folders():
         with suppress(OSError):
             status = os.stat(path)
             yield status.st_dev, status.st_ino

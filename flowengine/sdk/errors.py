@@ -41,6 +41,8 @@ class StepError(Exception):
         self.name = type or self.type
         self.retryable = retryable
         self.retry_after = retry_after
+        self.source: str | None = None
+        """Origin of text by third parties that the message may quote, if it is for a model."""
         self.environment: str | None = None
         """Id of the spec of the unavailable environment, if the manager reported one."""
 

@@ -1,13 +1,17 @@
-"""Names for files that third parties have named."""
+"""Names for files that third parties have named, and the kept files that values name."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from pathlib import PurePosixPath
+from typing import Any
 
 LONGEST = 255
 """Maximum bytes of a file name in common file systems."""
 _SUFFIX_BYTES = 20
+SHA256 = re.compile("[0-9a-f]{64}")
+_KEPT = {"name", "size", "sha256"}
 
 
 def clean_name(name: str, longest: int = LONGEST, *, otherwise: str = "file") -> str:
@@ -37,3 +41,17 @@ def _shown(character: str) -> str:
     if category == "Zs":
         return " "
     return "" if category[0] in {"C", "Z"} else character
+
+
+def files_in(value: Any) -> list[dict[str, Any]]:
+    """Return the kept files that a value names, each once. Their names are untrusted."""
+    files: dict[str, dict[str, Any]] = {}
+    parts = [value]
+    for part in parts:
+        if isinstance(part, dict):
+            if part.keys() >= _KEPT and SHA256.fullmatch(str(part["sha256"])):
+                files.setdefault(part["sha256"], part)
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
+    return list(files.values())

@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.notation.times import TooLong, parse_duration
 
 REFERENCE = re.compile(r"secret:([A-Za-z_][A-Za-z0-9_]*)\Z")
 """`secret:NAME`: text that stands for a secret."""
@@ -52,7 +52,10 @@ def parse_size(value: Any) -> Any:
     match = _SIZE.match(value)
     if match is None:
         raise PydanticCustomError("size", "is not a valid size; write for example 512MiB or 2GB")
-    return int(float(match[1]) * _UNITS[match[2]])
+    size = float(match[1]) * _UNITS[match[2]]
+    if size == float("inf"):
+        raise PydanticCustomError("size", "is too large for a size")
+    return int(size)
 
 
 def parse_seconds(value: Any) -> Any:
@@ -71,6 +74,8 @@ def parse_seconds(value: Any) -> Any:
         return value
     try:
         return parse_duration(value) / 1000
+    except TooLong:
+        raise PydanticCustomError("duration", "is longer than a hundred years") from None
     except ValueError:
         raise PydanticCustomError(
             "duration", "is not a valid duration; write for example 90s, 15m or 1h30m"

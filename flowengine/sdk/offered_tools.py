@@ -21,6 +21,8 @@ class OfferedTool(NamedTuple):
     digest: str
     """Digest of description and schema. The name is not included, because the name in a call may
     have a prefix."""
+    fault: str = ""
+    """Why the tool cannot be used, if so."""
 
     @classmethod
     def of(cls, listed: Mapping[str, Plain]) -> Self:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from flowengine.sdk.exception_text import describe
+
 SECONDS = 2.0
 """Maximum time for a preview, in seconds."""
 LONGEST = 20_000
@@ -94,13 +96,7 @@ def _shown(preview: Any, mask: Callable[[Any], Any]) -> Shown:
 
 def _failed(error: BaseException, mask: Callable[[Any], Any]) -> Shown:
     """Return the information shown to an approver if a preview raised an error."""
-    try:
-        message = str(error)
-    except Exception:  # the exception is foreign code, and so are its methods
-        message = ""
-    text = _storable(
-        mask(f"{type(error).__name__}: {message}" if message else type(error).__name__)
-    )
+    text = _storable(mask(describe(error)))
     return Shown(note=f"no preview: it failed with {text}"[:LONGEST_NOTE])
 
 

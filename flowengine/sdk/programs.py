@@ -10,7 +10,9 @@ The classes belong to the built-in environments and are loaded on first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from flowengine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from flowengine_envs.kinds.configurations import Programs
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CommandResult", "Programs", "StepFiles", "Supervised", "SupervisedProvider"]
 
-_MODULES = {
+_HOMES = {
     "CommandResult": "flowengine_envs.kinds.results",
     "Programs": "flowengine_envs.kinds.configurations",
     "StepFiles": "flowengine_envs.kinds.steps",
@@ -28,10 +30,4 @@ _MODULES = {
     "SupervisedProvider": "flowengine_envs.kinds.supervised",
 }
 
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES)

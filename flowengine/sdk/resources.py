@@ -137,7 +137,7 @@ def blocking(
 
     def call(self: _Kind, /, *args: _Args.args, **kwargs: _Args.kwargs) -> _Result:
         self.check_open()
-        refuse_in_loop(None, f"async_{name}()")
+        refuse_in_loop(None, f"await async_{name}()")
         return background().run(self._call(lambda: verb(self, *args, **kwargs)))
 
     return _named(call, verb, name)

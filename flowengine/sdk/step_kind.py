@@ -202,6 +202,9 @@ class StepKind:
     arguments and `configuration` if the configuration has more than constants. An environment with
     the name of an argument replaces that argument and is found in `context.resources`."""
 
+    object_remedy: ClassVar[str] = ""
+    """How to receive an object of the program whose name is that of an argument, for an error. `{}`
+    stands for the name. Empty: objects never replace arguments."""
     may_start_agents: ClassVar[bool] = False
     """Whether its code may run agents in this process (`MetaChain`). The policies of the flow then
     also apply to the calls of these agents."""
@@ -485,6 +488,18 @@ class StepKind:
 
         Returns:
             Text, not yet sanitized for a terminal, or None to show the output unchanged.
+        """
+        return None
+
+    @classmethod
+    def tell_failure(cls, kind: str, output: Plain) -> str | None:
+        """Return why a call has failed whose step succeeded, in one line, or None if it has not.
+
+        A model receives failures of what it runs, such as an exit code, as results.
+
+        Args:
+            kind: The step kind of the call.
+            output: As for `tell`.
         """
         return None
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from flowengine.sdk.coroutines import close_unbegun
+from flowengine.sdk.exception_text import describe
 from flowengine.sdk.threads import on_thread
 
 
@@ -113,12 +114,3 @@ async def within(seconds: float | None, work: asyncio.Future[Any]) -> bool:
     if not work.done():
         await asyncio.wait([work], timeout=seconds)
     return work.done()
-
-
-def describe(error: BaseException) -> str:
-    """Return the type and message of an exception, without a traceback."""
-    try:
-        text = str(error)
-    except Exception:  # a user's code can fail here, too
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -6,9 +6,11 @@ import asyncio
 import hashlib
 import logging
 import re
+import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_origin
 
@@ -26,6 +28,7 @@ from flowengine.arriving_replies import WANTED_SECONDS
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageError
 from flowengine.json_values import read_json
 from flowengine.sdk.threads import on_thread
+from flowengine.server.acts import Act, recorded
 from flowengine.server.calls import FLOWS, ApiCall
 from flowengine.server.changes import StoreChanges
 from flowengine.server.guard import Hosts, RequestGuard
@@ -164,22 +167,52 @@ class Application:
         """Return the answer to a request. Changes and refusals are recorded."""
         principal: Principal | None = None
         why: str | None = None
+        changes = route.method != "GET" and not route.is_open
+        is_recorded = False
         try:
             if route.need == "signed":
+                is_recorded = True  # once its signature is checked
                 response = await self._take(route, request)
             else:
                 if route.need != "public":
                     principal = await self._principal(request, route)
-                response = await self._answer(route, request, principal)
+                is_recorded = changes and principal is not None
+                if is_recorded:
+                    assert principal is not None
+                    path, address = request.url.path, address_of(request)
+                    async with self.recorded(principal, request.method, path, address) as act:
+                        response = await self._answer(route, request, principal)
+                        act.status = response.status_code
+                else:
+                    response = await self._answer(route, request, principal)
         except FlowEngineError as error:
             response, why = problem_response(error), error.message
+            if route.need == "signed" and isinstance(error, RequestRefused):
+                is_recorded = False
         except Exception:
             _log.exception("%s %s failed", request.method, request.url.path)
             response, why = _failure(), "the server failed"
-        changes = route.method != "GET" and not route.is_open
-        if changes or response.status_code in {401, 403, 429}:
+        if not is_recorded and (changes or response.status_code in {401, 403, 429}):
             await self.note(request, principal, response.status_code, why)
         return response
+
+    @asynccontextmanager
+    async def recorded(
+        self, principal: Principal, method: str, path: str, address: str
+    ) -> AsyncIterator[Act]:
+        """Record a change of a user before it takes effect, and afterwards how it ended.
+
+        See `flowengine.server.acts.recorded`.
+        """
+        made = recorded(self.records, method, path, principal.user, principal.token, address)
+        act = await on_thread(made.__enter__)
+        try:
+            yield act
+        except BaseException as error:
+            ended = type(error), error, error.__traceback__
+            await on_thread(lambda: made.__exit__(*ended))
+            raise
+        await on_thread(lambda: made.__exit__(None, None, None))
 
     def arriving_replies(self, execution: str) -> ReplyReader | None:
         """Return a reader of replies. The caller has checked the right to content."""
@@ -302,31 +335,31 @@ class Application:
         address: str,
         why: str | None = None,
     ) -> None:
-        """Record a change or a refusal by its parts, for other protocols."""
-        await on_thread(
-            lambda: self.records.audit(
-                _now(),
-                method,
-                path,
-                status,
-                user=None if principal is None else principal.user,
-                token=None if principal is None else principal.token,
-                address=address,
-                why=why,
+        """Record a refusal, or a part of a change, by its parts."""
+        records = self.records
+        named = (None, None) if principal is None else (principal.user, principal.token)
+
+        def write() -> None:
+            user, token = named
+            records.audit(
+                _now(), method, path, status, user=user, token=token, address=address, why=why
             )
-        )
+
+        try:
+            await on_thread(write)
+        except (sqlite3.Error, OSError) as error:  # what was refused stays refused
+            _log.error("the audit record in %s cannot be written: %s", records.folder, error)
 
     async def _take(self, route: Route, request: Request) -> Response:
         """Return the answer to a delivery of another service.
 
         Raises:
-            RequestRefused: Its signature is not valid, or its address has failed too often.
+            RequestRefused: Its signature is not valid.
         """
-        address = address_of(request)
-        self.identity.check_address(address)
         headers = {name.lower(): value for name, value in request.headers.items()}
         body = await request.body()
-        delivery = Delivery(self._engine, request.path_params["name"], headers, body)
+        name, address = request.path_params["name"], address_of(request)
+        delivery = Delivery(self._engine, name, headers, body, self.records, address)
         try:
             async with self._places:
                 reply = await on_thread(lambda: route.answer(delivery))
@@ -408,7 +441,10 @@ class Application:
                     name = request.path_params["sha256"]
                     return FileResponse(answer, filename=name, media_type=_FILE)
                 return _json(route.status, as_json(answer))
-            request_digest = hashlib.sha256(f"{request.url.path}\n".encode() + raw).digest()
+            # Another credential of the user may have other rights, so it is another request.
+            rights = repr((principal.access, principal.scope))
+            named = f"{request.url.path}\n{rights}\n".encode()
+            request_digest = hashlib.sha256(named + raw).digest()
             return await on_thread(lambda: self._once(route, call, key, request_digest))
 
     async def _upload(self, route: Route, request: Request, call: ApiCall) -> Response:
@@ -450,10 +486,7 @@ class Application:
 
     def note_connection(self, address: str, status: int, why: str) -> None:
         """Record that the protocol refused a connection or a head, which has no path yet."""
-        now = _now()
-        noting = asyncio.ensure_future(
-            on_thread(lambda: self.records.audit(now, "", "", status, address=address, why=why))
-        )
+        noting = asyncio.ensure_future(self.note_act(None, "", "", status, address, why))
         self._noting.add(noting)
         noting.add_done_callback(self._noting.discard)
 
@@ -552,10 +585,8 @@ def _body(route: Route, request: Request, raw: bytes) -> Any:
             415, f"the body is {media_type or 'of no declared type'}", hint=f"send {_MEDIA_TYPE}"
         )
     try:
-        data = read_json(raw.decode("utf-8"), "the body", "") if raw else {}
+        data = read_json(raw, "the body", "") if raw else {}
         return route.body.model_validate(data)
-    except UnicodeDecodeError as error:
-        raise InputError(f"the body is not UTF-8: {error}") from None
     except ValidationError as error:
         message, field = _first(error, "field")
         raise InputError(message, field=field) from None

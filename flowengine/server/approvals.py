@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from flowengine.engines.results import LISTED
 from flowengine.errors import FlowEngineError
 from flowengine.kernel.notation.times import format_time
-from flowengine.server.calls import ApiCall, flow_of_wait, refuse_paths, shown_wait, visible_page
+from flowengine.server.calls import ApiCall, flow_of_wait, shown_wait, visible_page
 from flowengine.server.problems import problem_of, status_of
 from flowengine.server.rights import Right
-from flowengine.server.uploads import attached, with_files
-
-_DECIDABLE = ("approval", "ask", "question")
+from flowengine.server.sent_values import sent_values, uploads_of
+from flowengine.server.uploads import attached
 
 
 def list_approvals(call: ApiCall) -> Any:
@@ -27,14 +27,18 @@ def list_approvals(call: ApiCall) -> Any:
             batch=query.batch,
             status=query.status,
             in_turn=query.in_turn,
-            kinds=query.kind or _DECIDABLE,
+            kinds=query.kind or LISTED,
             limit=limit,
             after=after,
         )
 
-    page = visible_page(
-        read, lambda wait: call.may(Right.SEE, wait["flow"]), query.limit, query.after
-    )
+    def is_shown(wait: Any) -> bool:
+        decides = query.assignee != "me" or wait["status"] != "pending"
+        return call.may(Right.SEE, wait["flow"]) and (
+            decides or call.may(Right.DECIDE, wait["flow"])
+        )
+
+    page = visible_page(read, is_shown, query.limit, query.after)
     return {**page, "items": [shown_wait(call, wait) for wait in page["items"]]}
 
 
@@ -83,15 +87,17 @@ def delegate(call: ApiCall) -> Any:
 
 def _decide(call: ApiCall, id: str, body: Any) -> dict[str, Any]:
     wait: Any = call.engine.wait(id)
-    refuse_paths((wait.get("form") or {}).get("properties", {}), body.form, "form field")
-    refuse_paths((wait.get("edit_schema") or {}).get("properties", {}), body.edit, "field")
-    refuse_paths({"value": wait.get("returns")}, {"value": body.value}, "result's")
+    uploads = uploads_of(call)
     answer: dict[str, Any] = {"resume": False}
-    for name in ("form", "edit", "comment"):
-        if getattr(body, name) is not None:
-            answer[name] = with_files(call, getattr(body, name))
+    for name, schema, what in (("form", "form", "form field"), ("edit", "edit_schema", "field")):
+        if (given := getattr(body, name)) is not None:
+            root = wait.get(schema) or {}
+            answer[name] = sent_values(uploads, root.get("properties", {}), given, what, root)
+    if body.comment is not None:
+        answer["comment"] = body.comment
     if "value" in body.model_fields_set:
-        answer["value"] = with_files(call, body.value)
+        schemas, given = {"value": wait.get("returns")}, {"value": body.value}
+        answer |= sent_values(uploads, schemas, given, "result's")
     if body.grant is not None:
         answer["grant"] = body.grant.model_dump(exclude_none=True)
     uploaded = [image for image in body.images if not image.startswith("data:")]

@@ -213,47 +213,10 @@ def moment(text: str) -> int:
     """
     try:
         return parse_time(text)
-    except ValueError:
-        raise InputError(
-            f"{text!r} is not a valid time", field="since", hint="write 2026-11-20T09:00:00Z"
-        ) from None
+    except ValueError as error:
+        raise InputError(str(error), field="since") from None
 
 
 def labels_of(texts: Iterable[str]) -> dict[str, str]:
     """Return labels that are given as `NAME=VALUE`."""
     return {name: value for name, _, value in (text.partition("=") for text in texts)}
-
-
-def refuse_paths(schemas: Mapping[str, Any], given: Any, what: str) -> None:
-    """Refuse values for fields that are paths of files: they would be opened on the server.
-
-    Args:
-        schemas: Field → JSON Schema.
-        given: Field → value.
-        what: The kind of field, for messages.
-
-    Raises:
-        InputError: A value is given for such a field.
-    """
-    if not isinstance(given, Mapping):
-        return
-    for name in given:
-        if names_path(schemas.get(name)):
-            raise InputError(
-                f"{what} '{name}' is a path on the server's machine, which the API does not accept",
-                field=name,
-                hint="start it with the command line on that machine",
-            )
-
-
-def names_path(schema: Any) -> bool:
-    """Return whether a JSON Schema has `format: path` anywhere."""
-    parts = [schema]
-    for part in parts:
-        if isinstance(part, Mapping):
-            if part.get("format") == "path":
-                return True
-            parts += part.values()
-        elif isinstance(part, list):
-            parts += part
-    return False

@@ -15,13 +15,12 @@ from flowengine.server.calls import (
     flow_of_execution,
     labels_of,
     moment,
-    refuse_paths,
     shown_wait,
     visible_page,
 )
 from flowengine.server.redaction import reason_without_content, without_content
 from flowengine.server.rights import Right
-from flowengine.server.uploads import with_files
+from flowengine.server.sent_values import Uploads, sent_values, uploads_of
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
@@ -52,8 +51,8 @@ def start_execution(call: ApiCall) -> Any:
     """Record a new execution. The process that drives the store's executions begins it."""
     body = call.body
     flow = _flow(call, body.flow, Right.START)
-    refuse_paths(flow.inputs, body.inputs, "input")
-    id, inputs = body.id or call.seed, with_files(call, body.inputs)
+    inputs = sent_values(uploads_of(call), flow.inputs, body.inputs, "input")
+    id = body.id or call.seed
     return {"execution": call.engine.start(flow, inputs, id=id, labels=body.labels)}
 
 
@@ -114,13 +113,13 @@ def fork(call: ApiCall) -> Any:
     body, old = call.body, call.path["execution"]
     changed = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
     flow = changed or call.engine.flow_of(old)
-    refuse_paths(_schemas(flow.compiled, "state"), body.set, "state")
+    given = sent_values(uploads_of(call), _schemas(flow.compiled, "state"), body.set, "state")
     if body.id is None and call.seed is not None and _exists(call, call.seed):
         return {"execution": call.seed}  # by this request, before the server was killed
     result = call.engine.fork(
         old,
         from_step=body.from_step,
-        set=with_files(call, body.set),
+        set=given,
         flow=changed,
         id=body.id or call.seed,
         labels=body.labels,
@@ -141,11 +140,18 @@ def upgrade(call: ApiCall) -> Any:
     """Move an open execution to another version of its flow, or report what would happen."""
     body = call.body
     flow = _flow(call, body.flow, Right.OPERATE)
-    values = body.mapping.get("values")
-    for section in ("inputs", "state") if isinstance(values, Mapping) else ():
-        refuse_paths(_schemas(flow.compiled, section), values.get(section), section)
+    mapping = body.mapping
+    if isinstance(values := mapping.get("values"), Mapping):
+        given = {
+            section: sent_values(
+                uploads_of(call), _schemas(flow.compiled, section), values[section], section
+            )
+            for section in ("inputs", "state")
+            if section in values
+        }
+        mapping = {**mapping, "values": {**values, **given}}
     [info] = call.engine.upgrade(
-        flow, call.path["execution"], mapping=body.mapping, check=body.check, resume=False
+        flow, call.path["execution"], mapping=mapping, check=body.check, resume=False
     )
     if not call.may(Right.CONTENT, call.flow):
         return {**info, "obstacles": [], "write": {}}  # they may quote values
@@ -189,8 +195,8 @@ def resume(call: ApiCall) -> Any:
 def send_signal(call: ApiCall) -> Any:
     """Send a signal to an execution."""
     id = call.path["execution"]
-    _check_data(call.engine.flow_of(id).compiled, call.path["name"], call.body.data)
-    data = with_files(call, call.body.data)
+    flow = call.engine.flow_of(id).compiled
+    data = _data(uploads_of(call), flow, call.path["name"], call.body.data)
     sent = call.engine.signal(
         call.path["name"], data, execution=id, id=call.body.id or call.seed, resume=False
     )
@@ -208,17 +214,17 @@ def send_keyed_signal(call: ApiCall) -> Any:
             call.need(Right.START, start.flow)
     else:
         call.need(Right.OPERATE, record.flow)
-    check_keyed_data(call.engine, name, body.key, body.data)
-    data = with_files(call, body.data)
+    data = keyed_data(call.engine, uploads_of(call), name, body.key, body.data)
     sent = call.engine.signal(name, data, key=body.key, id=body.id or call.seed, resume=False)
     return _sent(sent)
 
 
-def check_keyed_data(engine: Engine, name: str, key: str, data: Any) -> None:
-    """Refuse paths in the data of a signal, in all flows that it may go to.
+def keyed_data(engine: Engine, uploads: Uploads, name: str, key: str, data: Any) -> Any:
+    """Return the data of a signal, with files as all flows receive them that it may go to.
 
     Raises:
-        InputError: It has one.
+        InputError: It names a path of this machine.
+        NotFound: The sender has not uploaded one of its files.
     """
     store = engine.store
     try:
@@ -226,15 +232,16 @@ def check_keyed_data(engine: Engine, name: str, key: str, data: Any) -> None:
     except NotFound:
         hashes = [start.hash for start in store.starts(name)]
     for hash in hashes:
-        _check_data(engine.kept_flow(hash).compiled, name, data)
+        data = _data(uploads, engine.kept_flow(hash).compiled, name, data)
+    return data
 
 
-def _check_data(compiled: Any, name: str, data: Any) -> None:
-    """Refuse paths in the data of a signal."""
+def _data(uploads: Uploads, compiled: Any, name: str, data: Any) -> Any:
+    """Return the data of a signal, with files as a flow receives them."""
     for flow in (compiled, *compiled.get("flows", ())):
-        declared = flow.get("signals", {}).get(name, {}).get("data")
-        if isinstance(declared, dict):
-            refuse_paths({"data": declared}, {"data": data}, "signal's")
+        declared = flow.get("signals", {}).get(name, {}).get("data", True)
+        data = sent_values(uploads, {"data": declared}, {"data": data}, "signal's")["data"]
+    return data
 
 
 def _sent(sent: Any) -> dict[str, Any]:

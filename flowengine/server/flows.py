@@ -8,9 +8,10 @@ from typing import Any
 
 from flowengine.deploy_rules import DeployRules
 from flowengine.engines.flows import load_text
-from flowengine.errors import FlowFileError, NotAllowed
+from flowengine.errors import NotAllowed
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import ApiCall, deployed_flow, moment
+from flowengine.server.flow_checks import check_text
 from flowengine.server.rights import Right
 
 _MOST_TIMES = 1000
@@ -60,28 +61,28 @@ def show_definition(call: ApiCall) -> Any:
 
 def check_flow(call: ApiCall) -> Any:
     """Check a flow that is given as text. Nothing of the server's machine is read."""
-    rules = call.engine.settings.deploys or DeployRules()
-    try:
-        flow = _loaded(call, rules)
-    except FlowFileError as error:
-        problems = [diagnostic.as_dict() for diagnostic in error.diagnostics]
-        return {
-            "errors": [item for item in problems if not item["code"].startswith("W")],
-            "warnings": [item for item in problems if item["code"].startswith("W")],
-            "flow": None,
-        }
-    return {"errors": [], "warnings": flow.warnings, "flow": flow.id}
+    return _checked(call, call.engine.settings.deploys or DeployRules())
 
 
 def deploy(call: ApiCall) -> Any:
     """Deploy a flow that is given as text, within the limits of the host's settings."""
     rules = _rules(call)
-    flow = _loaded(call, rules)
+    _checked(call, rules)  # whatever takes too long ends there
+    flow = load_text(call.body.text, **_place(call, rules))
     if flow.on_host and not rules.host:
         raise NotAllowed(
             f"flow '{flow.id}' runs programs on the host: {flow.on_host}",
             hint="use a sandbox, or allow it in the host's settings.yaml: deploys: {host: true}",
         )
+    for step, paths in flow.host_files.items():
+        for path in paths:
+            if not rules.allows(path):
+                named = "a file that an expression names" if path is None else repr(path)
+                raise NotAllowed(
+                    f"flow '{flow.id}' uses files of the host: step '{step}' uses {named}",
+                    hint="use an environment without 'path', or allow its directory in the host's "
+                    "settings.yaml, with `folders: [/srv/data]` in 'deploys'",
+                )
     return {**_flow_item(call, call.engine.deploy(flow)), "warnings": flow.warnings}
 
 
@@ -162,14 +163,15 @@ def backfill(call: ApiCall) -> Any:
     }
 
 
-def _loaded(call: ApiCall, rules: DeployRules) -> Any:
-    """Return the flow in the body.
+def _checked(call: ApiCall, rules: DeployRules) -> Any:
+    """Return the result of checking the flow in the body, in a process with limits."""
+    return check_text(call.body.text, **_place(call, rules), user=call.principal.user)
 
-    Raises:
-        FlowFileError: It has errors.
-    """
+
+def _place(call: ApiCall, rules: DeployRules) -> dict[str, Any]:
+    """Return how the flow in the body is loaded."""
     folder = os.path.join(call.records.folder, "modules")  # contains none
-    return load_text(call.body.text, name=call.body.name, folder=folder, modules=rules.modules)
+    return {"name": call.body.name, "folder": folder, "modules": rules.modules}
 
 
 def _flow(call: ApiCall, right: Right) -> str:

@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from flowengine.errors import InputError
-from flowengine.server.executions import check_keyed_data
+from flowengine.sdk.received import received_json, received_text
+from flowengine.server.acts import recorded
+from flowengine.server.executions import keyed_data
 from flowengine.server.host_secrets import host_secret
 from flowengine.server.problems import RequestRefused
+from flowengine.server.sent_values import no_uploads
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.hook_rules import HookEntry
+    from flowengine.server.records import ServerRecords
 
 TOLERANCE = 300
 """Seconds that the time in a signature may differ from ours."""
@@ -35,6 +39,9 @@ class Delivery(NamedTuple):
     """By name in lower case."""
     body: bytes
     """As it was sent: that is what is signed."""
+    records: ServerRecords
+    address: str
+    """Of the sender."""
 
 
 class Signed(NamedTuple):
@@ -45,7 +52,7 @@ class Signed(NamedTuple):
     signatures: list[bytes]
     """One of them must be right. More than one while a secret is replaced."""
     id: str
-    """Id of the delivery. Empty: it has none in its headers."""
+    """Id of the delivery. Empty: it is in the body."""
     at: str | None = None
     """When it was signed, in seconds since 1970. None: the scheme has no time."""
 
@@ -57,19 +64,33 @@ def receive(delivery: Delivery) -> Any:
     )
     id = verified(hook, delivery.headers, delivery.body, time.time())
     assert hook is not None
+    path, user = f"/v1/hooks/{hook.name}", f"hook:{hook.name}"
+    with recorded(delivery.records, "POST", path, user, None, delivery.address) as act:
+        act.status = 202
+        return _signal(delivery, hook, id)
+
+
+def _signal(delivery: Delivery, hook: HookEntry, id: str) -> dict[str, Any]:
+    """Send the signal of a signed delivery.
+
+    Args:
+        delivery: The delivery.
+        hook: Its hook.
+        id: Its id. Empty: it is in the body.
+    """
     data = _data(delivery)
     if hook.scheme == "slack" and data.get("type") == "url_verification":
         return {"challenge": data.get("challenge")}
     key = _at(data, hook.key)
     engine = delivery.engine.acting_as(f"hook:{hook.name}", via="hook")
-    check_keyed_data(engine, hook.signal, key, data)
     message = id or str(data.get("event_id") or data.get("id") or "") or _digest(delivery.body)
+    data = keyed_data(engine, no_uploads, hook.signal, key, data)
     sent = engine.signal(hook.signal, data, key=key, id=f"{hook.name} {message}", resume=False)
     return {"execution": sent.execution, "id": sent.id, "first": sent.first, "began": sent.began}
 
 
 def verified(hook: HookEntry | None, headers: Mapping[str, str], body: bytes, now: float) -> str:
-    """Check the signature of a delivery, and return the delivery's id, if its headers have one.
+    """Check the signature of a delivery, and return the delivery's id, unless it is in the body.
 
     Args:
         hook: The hook. None: there is none of this name, which is refused in the same way.
@@ -120,9 +141,9 @@ def _standard(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
 
 
 def _github(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
-    """GitHub: `X-Hub-Signature-256: sha256=HEX`."""
+    """GitHub: `X-Hub-Signature-256: sha256=HEX`. The id in `X-GitHub-Delivery` is not signed."""
     signature = bytes.fromhex(headers["x-hub-signature-256"].removeprefix("sha256="))
-    return Signed(body, [signature], headers.get("x-github-delivery", ""))
+    return Signed(body, [signature], _digest(body))
 
 
 def _stripe(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
@@ -162,12 +183,12 @@ def _data(delivery: Delivery) -> dict[str, Any]:
     """
     media_type = delivery.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
-        text = delivery.body.decode()
+        text = received_text(delivery.body)
         if media_type == "application/x-www-form-urlencoded":
             fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=1000))
             text = fields["payload"] if fields.keys() == {"payload"} else json.dumps(fields)
-        data = json.loads(text)
-    except (ValueError, RecursionError):
+        data = received_json(text, lenient=True)
+    except ValueError:
         data = None
     if not isinstance(data, dict):
         raise InputError("the delivery is neither a JSON object nor a form")

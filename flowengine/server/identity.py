@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flowengine.settings import Settings
 
 FAILURES = 20
-"""Failed attempts of an address within `WINDOW` after which it is refused."""
+"""Failed attempts of an address within `WINDOW`. Further ones are answered with 429."""
 WINDOW = 60.0
 _MOST_ADDRESSES = 10_000
 PROXY = "(proxy)"
@@ -49,6 +49,8 @@ class Identity:
         self._settings = settings
         self._owner = owner
         self._local = local
+        self._local_session = f"{LOCAL} {hashlib.sha256(local.encode()).hexdigest()[:16]}"
+        """The credential of this user's sessions, which end when the token is replaced."""
         rules = None if settings.sign_in is None else settings.sign_in.oidc
         self._provider = None if rules is None else OidcProvider(rules)
         self.code_flow: CodeFlow | None = None
@@ -77,7 +79,6 @@ class Identity:
         users, secrets = headers.get(rules.user_header, []), headers.get(rules.secret_header, [])
         if not users and not secrets:
             return None
-        self.check_address(address)
         right = host_secret("the proxy", rules.secret)
         given = secrets[0] if len(secrets) == 1 else ""
         if not hmac.compare_digest(given.encode(), right) or len(users) > 1:
@@ -97,6 +98,11 @@ class Identity:
             PROXY, hmac.new(self._local.encode(), message, hashlib.sha256).hexdigest()
         )
 
+    def begin_session(self, principal: Principal) -> str:
+        """Begin a session of a user in a browser, and return its secret, for the cookie."""
+        token = self._local_session if principal.token == LOCAL else principal.token
+        return self._records.begin_session(token, int(time.time() * 1000))
+
     def of_session(self, secret: str) -> tuple[Principal, SignedInSession] | None:
         """Return the user of a browser's session, unless it or its token has ended.
 
@@ -107,7 +113,7 @@ class Identity:
         session = self._records.find_session(secret, now)
         if session is None:
             return None
-        if session.token == LOCAL:
+        if session.token == self._local_session:
             return self.local(), session
         if session.token == OIDC:
             user = self._records.find_signed_in(secret)
@@ -125,10 +131,8 @@ class Identity:
             address: The address of the client.
 
         Raises:
-            RequestRefused: The credential is missing or not valid, or the address has failed too
-                often.
+            RequestRefused: The credential is missing or not valid.
         """
-        self.check_address(address)
         scheme, _, text = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not text:
             raise RequestRefused(
@@ -180,7 +184,6 @@ class Identity:
         Raises:
             RequestRefused: The sign-in is not valid.
         """
-        self.check_address(address)
         try:
             named, following = self._flow().finish(given, browser)
         except RequestRefused as error:
@@ -195,19 +198,6 @@ class Identity:
         if self.code_flow is None:
             raise RequestRefused(404, "this server has no sign-in with a provider")
         return self.code_flow
-
-    def check_address(self, address: str) -> None:
-        """Check that an address has not failed too often.
-
-        Raises:
-            RequestRefused: It has.
-        """
-        recent = self._recent(address)
-        if len(recent) >= FAILURES:
-            wait = max(1, int(recent[0] + WINDOW - time.monotonic()) + 1)
-            raise RequestRefused(
-                429, "too many invalid credentials", headers={"retry-after": str(wait)}
-            )
 
     def _principal(self, text: str) -> Principal | None:
         if hmac.compare_digest(text.encode(), self._local.encode()):
@@ -228,8 +218,21 @@ class Identity:
         return [at for at in self._failed.get(address, ()) if at > since]
 
     def note_failure(self, address: str) -> None:
-        """Note that a credential or a signature from an address was not valid."""
-        self._failed[address] = [*self._recent(address), time.monotonic()]
+        """Count a credential or a signature of an address that was not valid.
+
+        Only these are refused after many: others behind the same address, and pages that a browser
+        was made to request, must not lock out valid credentials.
+
+        Raises:
+            RequestRefused: There were too many.
+        """
+        recent = self._recent(address)
+        if len(recent) >= FAILURES:
+            wait = max(1, int(recent[0] + WINDOW - time.monotonic()) + 1)
+            raise RequestRefused(
+                429, "too many invalid credentials", headers={"retry-after": str(wait)}
+            )
+        self._failed[address] = [*recent, time.monotonic()]
         self._failed.move_to_end(address)
         while len(self._failed) > _MOST_ADDRESSES:
             self._failed.popitem(last=False)

@@ -35,6 +35,9 @@ _LARGEST = 512 * 1024
 _LONGEST_TOKEN = 16 * 1024
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _UNREADABLE = "the OpenID provider cannot be read"
+_EMAIL = "email"
+"""The claim that providers let users choose. `email_verified` says whether it is theirs (OpenID
+Connect Core 1.0, section 5.1)."""
 _INVALID = "the token of the provider is not valid"
 
 
@@ -128,6 +131,8 @@ class OidcProvider:
         user, groups = claims.get(self._rules.user_claim), claims.get(self._rules.groups_claim, [])
         if not isinstance(user, str) or not isinstance(groups, list):
             user, groups = "", []
+        if self._rules.user_claim == _EMAIL and claims.get(f"{_EMAIL}_verified") is not True:
+            raise RequestRefused(401, f"{_INVALID}: its email address is not verified")
         if USER_NAME.fullmatch(user) is None:
             raise RequestRefused(401, f"{_INVALID}: it names no valid user")
         return TokenUser(user, tuple(group for group in groups if isinstance(group, str)))

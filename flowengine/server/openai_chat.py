@@ -270,7 +270,8 @@ class _Turn:
             "id": part.call,
             "name": part.tool,
             "arguments": self._called.get(part.call, ""),
-            "output": part.result,
+            "output": part.shown,
+            "value": part.value,
         }
 
     def _piece(self, address: str, text: str) -> Iterator[str]:

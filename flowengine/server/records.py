@@ -344,14 +344,14 @@ class ServerRecords:
         token: str | None = None,
         address: str | None = None,
         why: str | None = None,
-    ) -> None:
-        """Add an entry to the audit record.
+    ) -> int:
+        """Add an entry to the audit record, and return its number, 0 if there is none.
 
         Requests without a valid credential are recorded up to a number for each address and minute,
         so that a flood of them cannot fill the record.
         """
         if user is None and not self._records_stranger(address or "", at // 60_000):
-            return
+            return 0
         number = self._write(
             "INSERT INTO audit (at, user, token, address, method, path, status, why)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -359,6 +359,12 @@ class ServerRecords:
         )
         if number % 1000 == 0:
             self._write("DELETE FROM audit WHERE number <= ?", (number - AUDITED,))
+        return number
+
+    def end_act(self, number: int, status: int, why: str | None) -> None:
+        """Note in an entry of the audit record how the change ended."""
+        values = (status, why and why[:500], number)
+        self._write("UPDATE audit SET status = ?, why = ? WHERE number = ?", values)
 
     def _records_stranger(self, address: str, minute: int) -> bool:
         with self._lock:

@@ -20,7 +20,7 @@ _WAIT = (
     *("id", "execution", "flow", "kind", "address", "step", "since", "due", "assignees", "exclude"),
     *("need", "batch", "claim", "claimed_by", "delegate", "status", "how", "timers"),
 )
-_REASON = ("address", "since", "due", "wait", "timers", "command")
+_REASON = ("address", "since", "due", "wait", "timers", "command", "commands")
 _ENVIRONMENT = (
     *(
         "id",

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.results import ENDED
+from flowengine.kernel.view import DECIDABLE
 from flowengine.server.routes import find_route
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from flowengine.server.calls import ApiCall
     from flowengine.server.rights import Principal
 
-DECIDED = ("approval", "ask", "question")
-"""Kinds of waits that a person decides."""
 EXECUTION = "/v1/executions/{execution}"
 _HELD = ("stalled", "quarantined")
 _FIRST_PAUSE = 0.01
@@ -74,7 +73,7 @@ async def settled(
 def open_questions(view: Mapping[str, Any], decided: Collection[str] = ()) -> list[Any]:
     """Return the open waits of an execution that a person decides."""
     waits = view.get("waits") or ()
-    return [wait for wait in waits if wait["kind"] in DECIDED and wait["id"] not in decided]
+    return [wait for wait in waits if wait["kind"] in DECIDABLE and wait["id"] not in decided]
 
 
 def _status(call: ApiCall) -> str:

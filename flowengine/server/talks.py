@@ -13,9 +13,8 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.errors import FlowEngineError, InputError
+from flowengine.errors import InputError
 from flowengine.server.agent_parts import AgentParts, agent_parts
-from flowengine.server.problems import status_of
 from flowengine.server.routes import find_route
 from flowengine.server.settling import EXECUTION
 from flowengine.server.streams import LISTEN_SECONDS
@@ -158,17 +157,10 @@ class Talk:
 
     async def _change(self, path: str, ids: Mapping[str, str], body: Mapping[str, Any]) -> None:
         """Make a change by a route of the table, and record it or its refusal."""
-        application, status, why = self._application, 200, None
-        via = self._via
-        try:
-            await application.ask(self._principal, "POST", path, ids=ids, body=body, via=via)
-        except FlowEngineError as error:
-            status, why = status_of(error), error.message
-            raise
-        finally:
-            await application.note_act(
-                self._principal, via.upper(), path.format(**ids), status, self._address, why
-            )
+        application, principal, via = self._application, self._principal, self._via
+        named = path.format(**ids)
+        async with application.recorded(principal, via.upper(), named, self._address):
+            await application.ask(principal, "POST", path, ids=ids, body=body, via=via)
 
 
 def id_of(question: StreamPart) -> str:

@@ -45,6 +45,8 @@ MOST_OF_USER = 20
 """Open connections of one user."""
 MOST_FOLLOWED = 200
 """Executions of a task that one connection follows: the newest ones."""
+_CHECKED_EVERY = 5.0
+"""Seconds after which the credential of a client that only follows is checked again."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _ID = Annotated[str, Field(min_length=1, max_length=200)]
 _EVENTS, _APPROVALS = f"{EXECUTION}/events", "/v1/approvals"
@@ -115,6 +117,8 @@ class _Client:
         """Id of a call, and its execution or None → its execution and the address of its step."""
         self._ended: set[str] = set()
         self._address = address_of(socket)
+        self._checked = 0.0
+        """When the credential was checked last, by the monotonic clock."""
 
     async def serve(self) -> None:
         """Answer until the client leaves, or must show its credential again."""
@@ -124,7 +128,7 @@ class _Client:
         except FlowEngineError as error:
             await self._refuse(error)
             return
-        self._principal = principal
+        self._principal, self._checked = principal, time.monotonic()
         self._open[principal.user] += 1
         try:
             if self._open[principal.user] > MOST_OF_USER:
@@ -142,7 +146,7 @@ class _Client:
         """Send messages and receive those of the client, until one of both ends."""
         tasks = {
             asyncio.ensure_future(self._follow(asked)),
-            asyncio.ensure_future(self._receive()),
+            asyncio.ensure_future(self._receive(asked)),
         }
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -177,12 +181,22 @@ class _Client:
         return asked
 
     async def _identified(self, asked: _Open) -> Principal:
+        principal = await self._named(asked)
+        self._application.count(principal)
+        return principal
+
+    async def _named(self, asked: _Open) -> Principal:
         application, socket = self._application, self._socket
         principal = await application.named_by_proxy(socket)
-        if principal is None:
-            principal = await application.identify(socket, f"Bearer {asked.token}")
-        application.count(principal)
-        return principal
+        return principal or await application.identify(socket, f"Bearer {asked.token}")
+
+    async def _check(self, asked: _Open) -> None:
+        """Check that the credential is still valid, and note the rights that it has now.
+
+        Raises:
+            RequestRefused: It is not.
+        """
+        self._principal, self._checked = await self._named(asked), time.monotonic()
 
     # To the client
 
@@ -192,6 +206,8 @@ class _Client:
         until = time.monotonic() + LONGEST_SECONDS
         while time.monotonic() < until and not application.is_closing:
             changes = application.changes.number
+            if time.monotonic() - self._checked > _CHECKED_EVERY:
+                await self._check(asked)
             for execution in await self._followed(asked):
                 if execution not in self._ended:
                     pause = _FIRST_PAUSE if await self._send_new(execution) else pause
@@ -256,12 +272,17 @@ class _Client:
 
     # From the client
 
-    async def _receive(self) -> None:
-        """Answer the messages of the client, one after another."""
+    async def _receive(self, asked: _Open) -> None:
+        """Answer the messages of the client, one after another.
+
+        Raises:
+            RequestRefused: The credential is no longer valid.
+        """
         while True:
             received = await self._socket.receive()
             if received["type"] == "websocket.disconnect":
                 return
+            await self._check(asked)
             await self._send(json.dumps(await self._answer(received.get("text"))))
 
     async def _answer(self, text: str | None) -> dict[str, Any]:
@@ -297,17 +318,10 @@ class _Client:
             return
         if (body := decision.answer_to(wait)) is None:
             raise InputError("the decision is none of the choices, or removes an argument")
-        path, status, why = f"{_APPROVALS}/{{approval}}/decision", 200, None
-        ids = {"approval": wait["id"]}
-        try:
+        path, ids = f"{_APPROVALS}/{{approval}}/decision", {"approval": wait["id"]}
+        named = path.format(**ids)
+        async with application.recorded(principal, VIA.upper(), named, self._address):
             await application.ask(principal, "POST", path, ids=ids, body=body, via=VIA)
-        except FlowEngineError as error:
-            status, why = status_of(error), error.message
-            raise
-        finally:
-            await application.note_act(
-                principal, VIA.upper(), path.format(**ids), status, self._address, why
-            )
 
 
 def _refusal(error: FlowEngineError) -> dict[str, Any]:

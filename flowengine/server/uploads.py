@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
@@ -28,7 +28,6 @@ from flowengine.upload_rules import UploadRules
 if TYPE_CHECKING:
     from flowengine.server.calls import ApiCall
 
-_FILE = frozenset({"name", "size", "sha256"})
 _PIECE = 1024 * 1024
 _ABANDONED_SECONDS = 24 * 3600
 _RIGHTS = (Right.START, Right.DECIDE, Right.OPERATE)
@@ -100,22 +99,6 @@ def upload(call: ApiCall) -> Any:
     kept = StoredUpload(*call.engine.store.hold_artifact(path, name))
     call.records.end_upload(user, kept, now)
     return kept._asdict()
-
-
-def with_files(call: ApiCall, value: Any) -> Any:
-    """Return a value with each `{name, size, sha256}` replaced by the file that a flow receives.
-
-    Raises:
-        NotFound: The user has not uploaded one of the files.
-    """
-    if isinstance(value, Mapping):
-        if value.keys() - {"path"} == _FILE and isinstance(value["sha256"], str):
-            kept = call.records.upload(call.principal.user, value["sha256"])
-            return {"path": str(call.engine.store.fetch_artifact(kept.sha256)), **kept._asdict()}
-        return {key: with_files(call, part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [with_files(call, part) for part in value]
-    return value
 
 
 @contextmanager

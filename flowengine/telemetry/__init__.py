@@ -7,7 +7,9 @@ the step and the time at which it began. The spans that a running engine exports
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from flowengine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from flowengine.telemetry.export import export_traces
@@ -18,17 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["Span", "export_metrics", "export_traces", "recorded_spans"]
 
 _HOMES = {
-    "Span": "spans",
-    "export_metrics": "metrics",
-    "export_traces": "export",
-    "recorded_spans": "recorded",
+    "Span": ".spans",
+    "export_metrics": ".metrics",
+    "export_traces": ".export",
+    "recorded_spans": ".recorded",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import these only when they are used."""
-    from importlib import import_module
-
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES)

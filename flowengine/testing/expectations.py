@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.equality import same
 from flowengine.flow.cases.loading import as_data
 from flowengine.kernel.notation.addresses import around, is_part, steps_in, without_repetition
+from flowengine.kernel.view import DECIDABLE
+from flowengine.sdk.untrusted import all_unmarked
 from flowengine.testing.differences import differences, shown, ways_apart
 
 if TYPE_CHECKING:
@@ -64,12 +66,12 @@ def problems(case: Case, player: Player) -> Iterator[Problem]:
     state = player.execution.state
     expect = case.expect
     if expect.outputs is not None and state["outputs"] is not None:
-        yield from _named("outputs", expect.outputs, state["outputs"], case)
+        yield from _named("outputs", expect.outputs, all_unmarked(state["outputs"]), case)
     if expect.state is not None:
-        variables = {key: value[0] for key, value in state["vars"].items()}
+        variables = {key: all_unmarked(value[0]) for key, value in state["vars"].items()}
         yield from _named("state", expect.state, variables, case)
     if expect.error is not None and state["error"] is not None:
-        yield from _error(expect.error, dict(state["error"]))
+        yield from _error(expect.error, all_unmarked(dict(state["error"])))
     if expect.waits is not None:
         waits = [record["address"] for record in player.execution.waits.values()]
         if sorted(waits) != sorted(expect.waits):
@@ -102,7 +104,7 @@ def _status(case: Case, player: Player) -> Iterator[Problem]:
     for record in execution.waits.values():
         what = f"{record['kind']} '{record['address']}'"
         message += f"\nwaits for: {what}"
-        if record["kind"] in ("approval", "ask", "question"):
+        if record["kind"] in DECIDABLE:
             choices = "|".join(choice["id"] for choice in record.get("choices") or ()) or "..."
             message += f", add: approvals: {{{_short(record)}: {{choice: {choices}}}}}"
     for address in player.at_work():
@@ -133,7 +135,7 @@ def _named(
 ) -> Iterator[Problem]:
     """Compare the expected values by name, ignoring other names."""
     for name, value in wanted.items():
-        expected = as_data(value)
+        expected = all_unmarked(as_data(value))
         if name not in actual or not same(expected, actual[name]):
             lines = "\n".join(differences({name: expected}, {name: actual.get(name)}))
             yield Problem(f"{what}\n{lines}", (*case.expect.loc, what, name))

@@ -16,14 +16,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from flowengine.engines.flows import LoadedFlow
 from flowengine.kernel import Graph
 from flowengine.testing.invariants import check_over
 from flowengine.testing.simulator import Outside, Simulator, graph_of
-
-if TYPE_CHECKING:
-    from flowengine.engines.flows import LoadedFlow
 
 LIMIT = 1000
 """Default number of schedules."""

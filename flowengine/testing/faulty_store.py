@@ -390,8 +390,10 @@ class FaultyStore(JournalStore):
 
     # -- care
 
-    def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
-        pruned: Pruned = self._write("prune", before, statuses)
+    def prune(
+        self, before: int, statuses: Sequence[str] = ENDED, ids: Sequence[str] = ()
+    ) -> Pruned:
+        pruned: Pruned = self._write("prune", before, statuses, ids)
         return pruned
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.view import DECIDABLE
 from flowengine.testing.simulator import Happening, Outside, Simulator
 
 
@@ -30,7 +31,7 @@ def deciding(at: str, *choices: str | Mapping[str, Any]) -> Outside:
                 partial(simulator.decide, wait["address"], **decision),
             )
             for wait in simulator.waits()
-            if wait["kind"] in ("approval", "ask", "question") and at in _names(wait)
+            if wait["kind"] in DECIDABLE and at in _names(wait)
             for decision in decisions
         ]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from flowengine import registry
+from flowengine.agents.tool_answers import value_of
 from flowengine.sdk.read_only import ReadOnlyDict
 from flowengine.sdk.untrusted import all_unmarked
 from flowengine.testing.scripts import without_secrets
@@ -61,37 +61,17 @@ def adapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
 def unadapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
     """Return the result of a call that leads to a step's output, for a case.
 
-    The text for the model contains more: a mark that is new each time, and the approver's remarks.
-
     Args:
         flow: The flow.
         run: The kernel's command.
-        value: The output.
+        value: The output, whose text for the model has a mark that is new each time.
     """
     step = flow["steps"][run.step]
     if "adapter" not in step or not isinstance(value, dict) or "envelope" not in value:
         return value
-    shown = all_unmarked(value)
-    text = shown["envelope"]["content"]
-    remarks = adapted(flow, run, "")["envelope"]["content"]
-    if remarks:
-        text = text.removeprefix(f"{remarks}\n\n")
-    data = _data(text)
-    returns = step.get("task", {}).get("returns") or {}
-    is_text = returns.get("type") == "string" or not isinstance(data, dict | list)
-    made = [
-        (form, adapted(flow, run, form)) for form in ((text, data) if is_text else (data, text))
-    ]
-    same = [form for form, output in made if output == value]  # numbers have no mark, texts have
-    return [*same, *(form for form, output in made if all_unmarked(output) == shown), value][0]
-
-
-def _data(text: Any) -> Any:
-    """Return a text parsed as JSON, or the text if it is not JSON."""
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError):
-        return text
+    result = value_of(value["envelope"])
+    same = all_unmarked(adapted(flow, run, result)) == all_unmarked(value)
+    return result if same else value
 
 
 def _context(run: Run, folder: str) -> StepContext:

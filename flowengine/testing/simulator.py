@@ -17,8 +17,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
+from flowengine.engines.flows import LoadedFlow
 from flowengine.journal.encoding import pack, unpack
 from flowengine.kernel import ENDED, Graph, advance, new_state, running
 from flowengine.kernel.commands import Claim, Command, End, GiveBack, Observation, Run, Stop
@@ -27,9 +28,6 @@ from flowengine.kernel.graph.compiled import OPENING, Plain
 from flowengine.kernel.state.records import State
 from flowengine.testing.invariants import check_now
 from flowengine.testing.shared_locks import SharedLocks
-
-if TYPE_CHECKING:
-    from flowengine.engines.flows import LoadedFlow
 
 START = 1_000_000
 """Start time of a simulated execution (ms since 1970)."""
@@ -95,7 +93,7 @@ class Happening(NamedTuple):
     do: Callable[[], None]
 
 
-Outside = Callable[["Simulator"], "list[Happening]"]
+Outside = Callable[["Simulator"], list[Happening]]
 """The possible actions of users and other systems at a moment. See `flowengine.testing.outside`."""
 
 

@@ -18,7 +18,9 @@ Everything is imported when it is first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from flowengine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from flowengine.sdk.tool_calls import (
@@ -61,29 +63,31 @@ if TYPE_CHECKING:
     from flowengine.tool_environment.websocket_client import WebSocketClient
 
 _HOMES = {
-    "agent_functions": ("through",),
-    "authority": ("CallbackAuthority",),
-    "clients": ("Link", "MemoryClient"),
-    "context": ("AbortSignal", "Aborted", "ToolContext"),
-    "errors": (
-        "CallError",
-        "DecisionError",
-        "ToolEnvironmentClosed",
-        "RegistrationError",
-        "StateError",
-        "ToolEnvironmentError",
+    "through": ".agent_functions",
+    "CallbackAuthority": ".authority",
+    **dict.fromkeys(("Link", "MemoryClient"), ".clients"),
+    **dict.fromkeys(("AbortSignal", "Aborted", "ToolContext"), ".context"),
+    **dict.fromkeys(
+        (
+            "CallError",
+            "DecisionError",
+            "ToolEnvironmentClosed",
+            "RegistrationError",
+            "StateError",
+            "ToolEnvironmentError",
+        ),
+        ".errors",
     ),
-    "parts": ("CallBounds",),
-    "local_environment": ("LocalEnvironment",),
-    "mcp_tools": ("mcp_tools",),
-    "registry": ("InstanceRegistry", "ToolRegistry", "tool_registry"),
-    "shell_command": ("execute_command",),
-    "task_client": ("Client",),
-    "tool_messages": ("tool_message",),
-    "tools": ("Tool", "create_tool_instance", "tool"),
-    "websocket_client": ("WebSocketClient",),
+    "CallBounds": ".parts",
+    "LocalEnvironment": ".local_environment",
+    "mcp_tools": ".mcp_tools",
+    **dict.fromkeys(("InstanceRegistry", "ToolRegistry", "tool_registry"), ".registry"),
+    "execute_command": ".shell_command",
+    "Client": ".task_client",
+    "tool_message": ".tool_messages",
+    **dict.fromkeys(("Tool", "create_tool_instance", "tool"), ".tools"),
+    "WebSocketClient": ".websocket_client",
 }
-"""Module → names exported from it. The others come from `flowengine.sdk.tool_calls`."""
 
 __all__ = [
     "AbortSignal",
@@ -125,17 +129,4 @@ __all__ = [
     "tool_registry",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'flowengine.tool_environment' has no attribute {name!r}")
-    from importlib import import_module
-
-    homes = (f"flowengine.tool_environment.{home}" for home in _HOMES if name in _HOMES[home])
-    module = import_module(next(homes, "flowengine.sdk.tool_calls"))
-    value = globals()[name] = getattr(module, name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES, "flowengine.sdk.tool_calls")

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from flowengine.errors import InputError
+from flowengine.sdk.exception_text import describe
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from flowengine.sdk.user_code import (
     CodeOutcome,
     bounded,
     call,
-    describe,
     is_coroutine_function,
 )
 from flowengine.tool_environment.errors import RegistrationError

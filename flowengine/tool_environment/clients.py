@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 from flowengine.sdk.background import running_loop
-from flowengine.sdk.user_code import contained, describe, within
+from flowengine.sdk.exception_text import describe
+from flowengine.sdk.user_code import contained, within
 from flowengine.tool_environment.authority import check_callback
 from flowengine.tool_environment.errors import DecisionError, RegistrationError
 from flowengine.tool_environment.feed import Feed

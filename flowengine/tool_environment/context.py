@@ -68,7 +68,7 @@ class AbortSignal:
         Raises:
             RuntimeError: The thread runs an event loop, which this would block.
         """
-        refuse_in_loop(None, "async_wait()")
+        refuse_in_loop(None, "await async_wait()")
         wait([self._stopped], timeout)
         return self.aborted
 

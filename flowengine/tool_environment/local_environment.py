@@ -7,13 +7,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from flowengine.sdk.exception_text import describe
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
     BaseEnvironment,
     EnvironmentResponse,
     ToolCall,
 )
-from flowengine.sdk.user_code import contained, describe
+from flowengine.sdk.user_code import contained
 from flowengine.secrets import Secrets
 from flowengine.tool_environment.admission import admit, refusal, take, validated
 from flowengine.tool_environment.authority import Callback, CallbackAuthority, check_callback

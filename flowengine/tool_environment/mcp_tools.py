@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -34,8 +35,7 @@ class McpTool(Tool):
             self.parameters = parameters_of(listed.get("inputSchema") or {})
         except UNUSABLE as error:
             raise RegistrationError(
-                f"the tool {self.name!a:.100} of a server cannot be used: {fault_of(error)}; "
-                "make tools of the others only, or inform the server's authors"
+                f"the tool {self.name!a:.100} of a server cannot be used: {fault_of(error)}"
             ) from None
         self.digest = OfferedTool.of(listed).digest
         self.resources = {server: None}
@@ -64,9 +64,12 @@ def mcp_tools(server: str, listed: Iterable[Mapping[str, Any]]) -> list[McpTool]
         listed: The result of the session's `list_tools()`.
 
     Returns:
-        A tool for each entry, named `server.tool`.
-
-    Raises:
-        RegistrationError: The schema of a tool's arguments cannot be used.
+        A tool for each usable entry, named `server.tool`. Others are left out, with a warning.
     """
-    return [McpTool(server, each) for each in listed]
+    tools: list[McpTool] = []
+    for entry in listed:
+        try:
+            tools.append(McpTool(server, entry))
+        except RegistrationError as error:
+            logging.getLogger("flowengine.tools").warning("%s; it is left out", error)
+    return tools

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk import StepContext
+from flowengine.sdk.exception_text import describe
 from flowengine.sdk.previews import Shown, call_preview, computed
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolResult
-from flowengine.sdk.user_code import bounded, describe
+from flowengine.sdk.user_code import bounded
 from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.execution import execute, not_begun
 from flowengine.tool_environment.journal import Function, approval_of

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from flowengine.engines.attempts.serialization import copy
 from flowengine.errors import InputError
 from flowengine.sdk.coroutines import lasting
+from flowengine.sdk.exception_text import describe
 from flowengine.sdk.previews import Shown
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
-from flowengine.sdk.user_code import describe
 from flowengine.tool_environment.authority import (
     AUTO,
     CallbackAuthority,

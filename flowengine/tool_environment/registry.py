@@ -8,7 +8,8 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from flowengine.sdk.coroutines import lasting
-from flowengine.sdk.user_code import bounded, call, describe
+from flowengine.sdk.exception_text import describe
+from flowengine.sdk.user_code import bounded, call
 from flowengine.tool_environment.errors import RegistrationError
 from flowengine.tool_environment.tools import Tool, ToolDefinition, define, overrides
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from flowengine.engines.attempts.serialization import to_plain
 from flowengine.sdk import Artifacts, StepError, ToolError
+from flowengine.sdk.exception_text import describe, message_of
 from flowengine.sdk.text_ends import cut_text, ends_in_bytes, ends_in_characters, without_middle
 from flowengine.sdk.tool_calls import (
     EnvironmentResponse,
@@ -20,7 +21,6 @@ from flowengine.sdk.tool_calls import (
     ToolResult,
     media_type,
 )
-from flowengine.sdk.user_code import describe
 from flowengine.tool_environment.call import AdmittedCall
 
 LARGEST = 100_000
@@ -104,7 +104,7 @@ def _encoded(value: Any) -> str:
 def error_text(error: BaseException) -> str:
     """Return an exception for the model: its type and message, without a traceback."""
     if isinstance(error, StepError):
-        return f"{error.name or type(error).__name__}: {error.message}"
+        return f"{error.name or type(error).__name__}: {message_of(error, error.message)}"
     return cut_text(describe(error), LARGEST)
 
 

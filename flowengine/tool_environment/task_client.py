@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from os import PathLike
@@ -44,7 +44,7 @@ class Client:
     async def execute_task(
         self,
         *,
-        model: str | Model,
+        model: str | Model | Mapping[str, str],
         task: str,
         tools: Iterable[Any] = (execute_command,),
         on_tool_approval: Any = None,
@@ -55,7 +55,7 @@ class Client:
         """Run a task until the model has answered.
 
         Args:
-            model: `provider/model`, or a `Model`.
+            model: `provider/model`, a `Model`, or `{"id": "provider/model", "apiKey": key}`.
             task: The task.
             tools: The tools of the agent. Default: `execute_command`.
             on_tool_approval: Called with tool name, call id and arguments before each call. It
@@ -76,6 +76,8 @@ class Client:
         from flowengine.metachain import Runner
         from flowengine.tool_environment.agent_functions import through
 
+        if isinstance(model, Mapping):
+            model, api_key = _read(model, api_key)
         if not self.cwd.is_dir():
             raise UsageError(f"the working directory {self.cwd} does not exist")
         async with self._environment() as environment:
@@ -114,6 +116,25 @@ class Client:
         return LocalEnvironment(
             manager=self._manager, execution_id=task, environments={SHELL: shell}
         )
+
+
+def _read(model: Mapping[str, str], api_key: str | None) -> tuple[str, str | None]:
+    """Return the name and the key of a model from a mapping with both.
+
+    Raises:
+        UsageError: The mapping has other keys, or the key is given twice.
+    """
+    names = [*model]
+    unknown = [name for name in names if name not in ("id", "apiKey", "api_key")]
+    id, keys = model.get("id"), [model[name] for name in ("apiKey", "api_key") if name in model]
+    if not isinstance(id, str) or unknown or len(keys) > 1:
+        raise UsageError(
+            f"model is a mapping with the keys {names}",
+            hint="give {'id': 'provider/model', 'apiKey': key}, or the name and api_key=",
+        )
+    if keys and api_key is not None:
+        raise UsageError("the key of the model is given twice", hint="leave out api_key")
+    return id, keys[0] if keys else api_key
 
 
 class _WithKey:

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 from flowengine.agents.agent_tools import AgentAsTool, tool_options
 from flowengine.argument_checks import check_keywords
 from flowengine.sdk import Effect, ToolError
+from flowengine.sdk.exception_text import describe
 from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.live_signature import name_of
 from flowengine.sdk.tool_limits import largest_result
@@ -271,7 +272,7 @@ def _made(kind: type) -> Any:
         return kind()
     except Exception as error:
         raise RegistrationError(
-            f"tool class {kind.__name__} cannot be made without arguments: {error}",
+            f"tool class {kind.__name__} cannot be made without arguments: {describe(error)}",
             hint="register an instance of it instead",
         ) from None
 
@@ -282,7 +283,8 @@ def _copier(source: Any) -> Callable[[], Any]:
         pristine = copy.deepcopy(source)
     except Exception as error:
         raise RegistrationError(
-            f"tool {type(source).__name__}: the instance cannot be copied for each call: {error}",
+            f"tool {type(source).__name__}: the instance cannot be copied for each call: "
+            f"{describe(error)}",
             hint="register the class, and open what is live in 'init'",
         ) from None
     return lambda: copy.deepcopy(pristine)

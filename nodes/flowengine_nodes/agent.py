@@ -119,6 +119,13 @@ class Agent(StepKind):
 
         return summary(output)
 
+    @classmethod
+    def tell_failure(cls, kind: str, output: Plain) -> str | None:
+        """Return the exit code of failed code or of a failed command, with its last line."""
+        from flowengine.agents.summaries import failure
+
+        return failure(kind, output)
+
     def adapt(
         self, context: StepContext, task: Mapping[str, Plain], result: object, text: AsText
     ) -> Plain:
@@ -331,8 +338,8 @@ class Turn(StepKind):
         return await take_turn(context, task, await _with_instructions(context, task, input))
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
-        """Return whether a function supplies the instructions, which may need live objects."""
-        return "instructions" in task["agent"]
+        """Return whether functions or types of the program take part in a turn."""
+        return not {"instructions", "returns_type"}.isdisjoint(task["agent"])
 
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]

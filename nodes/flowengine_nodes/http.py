@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 from flowengine.sdk import (
@@ -26,7 +27,15 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.validation_messages import parser_reason
-from flowengine_nodes.http_bodies import KEY_HEADER, as_data, beginning, decoded, is_text
+from flowengine_nodes.http_bodies import (
+    ERROR_TEXT,
+    KEY_HEADER,
+    as_data,
+    beginning,
+    decoded,
+    is_json,
+    is_text,
+)
 
 if TYPE_CHECKING:
     from flowengine.sdk.web.redirects import WebRequest
@@ -54,7 +63,7 @@ class Http(StepKind):
     """Sends a request and returns `{status, headers, body}`."""
 
     foreign = True
-    constants = ("accept", "idempotency_header")
+    constants = ("accept", "idempotency_header", "response")
     secrets = ("url", "headers", "query", "auth")
     idempotent_if = (
         "the server must then answer a second request with the same Idempotency-Key as it "
@@ -139,6 +148,11 @@ class Http(StepKind):
                     ],
                     "examples": [[200, 404]],
                 },
+                "response": {
+                    "description": "How the body of the response is read: as JSON, as text, or "
+                    "kept as a file. Default: by its content type.",
+                    "enum": ["json", "text", "file"],
+                },
             },
             "required": ["url"],
             "additionalProperties": False,
@@ -164,7 +178,7 @@ class Http(StepKind):
 
         Args:
             context: The attempt.
-            task: `accept`, `idempotency_header`.
+            task: `accept`, `idempotency_header`, `response`.
             input: `method`, `url`, `headers`, `query`, `body`, `auth`.
 
         Returns:
@@ -178,11 +192,12 @@ class Http(StepKind):
         from flowengine.sdk.web.responses import BadAnswer, failure_reason
         from flowengine.sdk.web.urls import UrlRefused
 
-        url, request = _request(input, task.get("idempotency_header", KEY_HEADER), context)
+        form = task.get("response")
+        url, request = _request(input, task, context)
         place = f"{request.method} {_without_query(url)}"
         chain = [url]
         try:
-            answer = await _answer(chain, request, context, place)
+            answer = await _answer(chain, request, form, context, place)
         except TimeoutError as error:
             raise Timeout(f"{place}: {error}") from None
         except UrlRefused:
@@ -219,7 +234,7 @@ def _closed(*names: str) -> dict[str, Plain]:
 
 
 def _request(
-    input: Mapping[str, Any], key_header: str | bool | None, context: StepContext
+    input: Mapping[str, Any], task: Mapping[str, Any], context: StepContext
 ) -> tuple[Url, WebRequest]:
     """Return the address and the request that a step declares.
 
@@ -242,7 +257,7 @@ def _request(
     try:
         url = _url(input["url"], input.get("query") or {})
         body = request_body(input.get("body"), headers)
-        _add_key(method, headers, key_header, context)
+        _add_key(method, headers, task.get("idempotency_header", KEY_HEADER), context)
         _add_trace(headers, context)
         checked = httpx2.Headers(headers)
     except httpx2.InvalidURL as error:
@@ -256,7 +271,8 @@ def _request(
             raise ValidationError(f"the header {name} contains a line break")
     kept = {name: value for name, value in checked.items() if name in _KEPT_HEADERS}
     own = {name: value for name, value in checked.items() if name not in _KEPT_HEADERS}
-    return url, WebRequest({"user-agent": "flowengine", **kept}, own, _largest, method, body)
+    largest = partial(_largest, form=task.get("response"))
+    return url, WebRequest({"user-agent": "flowengine", **kept}, own, largest, method, body)
 
 
 def _url(text: str, query: Mapping[str, Any]) -> Url:
@@ -312,12 +328,18 @@ def _authorization(auth: Mapping[str, str]) -> str:
 # Response
 
 
-def _largest(head: ResponseHead) -> int:
-    return LARGEST_TEXT if is_text(head.headers.get("content-type", "")) else LARGEST_FILE
+def _form(head: ResponseHead, form: Any) -> str:
+    """Return how a body is read: as `json`, `text` or `file`."""
+    kind = head.headers.get("content-type", "")
+    return str(form) if form else "json" if is_json(kind) else "text" if is_text(kind) else "file"
+
+
+def _largest(head: ResponseHead, form: Any) -> int:
+    return LARGEST_FILE if _form(head, form) == "file" else LARGEST_TEXT
 
 
 async def _answer(
-    chain: list[Url], request: WebRequest, context: StepContext, place: str
+    chain: list[Url], request: WebRequest, form: Any, context: StepContext, place: str
 ) -> dict[str, Plain]:
     """Send a request, follow its redirects and read the response."""
     import tempfile
@@ -333,32 +355,40 @@ async def _answer(
                 async for piece in pieces:
                     file.write(piece)
             except TooLarge as error:
+                hint = "" if error.limit == LARGEST_FILE else "; keep it with 'response: file'"
                 raise HttpError(
-                    f"{place}: the answer has more than {size_text(error.limit)}",
+                    f"{place}: the answer has more than {size_text(error.limit)}{hint}",
                     data={"status": head.status},
                     retryable=False,
                 ) from None
         return {
             "status": head.status,
             "headers": dict(head.headers),
-            "body": await _body(file, head, chain[-1], context, place),
+            "body": await _body(file, head, _form(head, form), chain[-1], context, place),
         }
 
 
 async def _body(
-    file: IO[bytes], head: ResponseHead, url: Url, context: StepContext, place: str
+    file: IO[bytes], head: ResponseHead, form: str, url: Url, context: StepContext, place: str
 ) -> Plain:
     if file.tell() == 0:
         return None
+    if form == "file":
+        return await context.on_thread(lambda: _kept(file, url, context))
     file.seek(0)
-    kind = head.headers.get("content-type", "")
-    if is_text(kind):
-        return as_data(decoded(file.read(), kind), kind, head.status, place, context.mask)
-    return await context.on_thread(lambda: _kept(file, url, context))
+    text = decoded(file.read(), head.headers.get("content-type", ""))
+    if form == "text":
+        return text
+    try:
+        return as_data(text, head.status, place, context.mask)
+    except HttpError as error:
+        if isinstance(error.data, dict) and len(text) > ERROR_TEXT:
+            error.data["file"] = await context.on_thread(lambda: _kept(file, url, context))
+        raise
 
 
 def _kept(file: IO[bytes], url: Url, context: StepContext) -> Plain:
-    """Keep a body that is not text as a file, under its name in the URL."""
+    """Keep a body as a file, under its name in the URL."""
     import shutil
     from urllib.parse import unquote
 
@@ -369,6 +399,7 @@ def _kept(file: IO[bytes], url: Url, context: StepContext) -> Plain:
     with scratch_folder() as folder:
         kept = folder / "body"
         with kept.open("wb") as copy:
+            file.seek(0)
             shutil.copyfileobj(file, copy)
         return dict(context.execution.artifacts.put(kept, name))
 

@@ -1,16 +1,16 @@
-"""Bodies of responses: detection of text, decoding, and parsing of JSON."""
+"""Bodies of responses: detection of text and JSON, decoding, and parsing."""
 
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from collections.abc import Callable
 
 from flowengine.sdk import HttpError, Plain
+from flowengine.sdk.received import received_json, received_text
 
 KEY_HEADER = "Idempotency-Key"
-_ERROR_TEXT = 64 * 1024
+ERROR_TEXT = 64 * 1024
 """Maximum characters of a body that are kept in the data of an error."""
 
 _CHARSETS = ("utf", "iso8859", "cp", "windows", "ascii", "latin", "koi8", "big5", "gb", "euc",
@@ -40,34 +40,35 @@ def decoded(data: bytes, content_type: str) -> str:
 
     message = Message()
     message["Content-Type"] = content_type.replace("\r", "").replace("\n", "")
-    return data.decode(encoding(message.get_content_charset()), errors="replace")
+    return received_text(data, encoding(message.get_content_charset()), errors="replace")
 
 
-def as_data(
-    text: str, content_type: str, status: int, place: str, mask: Callable[[str], object]
-) -> Plain:
-    """Return the text of a body as data, parsed if it is JSON.
+def is_json(content_type: str) -> bool:
+    """Return whether a body of this type is JSON."""
+    return content_type.partition(";")[0].strip().lower().endswith("json")
+
+
+def as_data(text: str, status: int, place: str, mask: Callable[[str], object]) -> Plain:
+    """Return the data of a body of JSON.
 
     Args:
         text: The body.
-        content_type: The type sent by the server.
         status: The status of the response.
         place: Method and address, for the error.
         mask: Replaces secrets.
 
     Raises:
-        HttpError: The body is declared as JSON but invalid, in a successful response.
+        HttpError: The body of a successful response is not JSON. The error contains it.
     """
-    kind = content_type.partition(";")[0].strip().lower()
-    if not kind.endswith("json") or not text.strip():
+    if not text.strip():
         return text
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return received_json(text, lenient=True)
+    except ValueError as error:
         if status >= 400:  # the status is more useful than a broken error page
             return text
         raise HttpError(
-            f"{place}: the answer claims to be JSON but is not: {error}",
+            f"{place}: the body of the response cannot be read as JSON: {error}",
             data={"status": status, "body": beginning(text, mask)},
             retryable=False,
         ) from None
@@ -75,4 +76,4 @@ def as_data(
 
 def beginning(text: str, mask: Callable[[str], object]) -> str:
     """Return the beginning of a body, masked before cutting so that no part of a secret remains."""
-    return str(mask(text))[:_ERROR_TEXT]
+    return str(mask(text))[:ERROR_TEXT]

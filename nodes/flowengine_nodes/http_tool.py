@@ -26,7 +26,7 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         ValidationError: The arguments are not a valid request.
         HttpError: There is no response, or it is declared as JSON but invalid.
     """
-    from flowengine_nodes.http_bodies import KEY_HEADER, as_data, decoded, is_text
+    from flowengine_nodes.http_bodies import KEY_HEADER, as_data, decoded, is_json, is_text
     from flowengine_nodes.http_requests import request_body, with_query
 
     client = context.resources[PLACE]
@@ -44,9 +44,9 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         kept = await context.on_thread(lambda: _kept(context, answer.body, name))
     if context.for_model:
         return _answer_text(method, args["url"], answer, text if kept is None else kept)
-    data: Plain = kept
-    if text:
-        data = as_data(text, kind, answer.status, answer.url, context.mask)
+    data: Plain = text or kept
+    if text and is_json(kind):
+        data = as_data(text, answer.status, answer.url, context.mask)
     return {
         "status": answer.status,
         "headers": dict(answer.headers),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from flowengine.sdk import (
     CallSignature,
@@ -88,6 +88,10 @@ class Python(StepKind):
 
     constants = ("function",)
     takes_arguments = True
+    object_remedy: ClassVar[str] = (
+        "take it as runtime_resources['{}'], with a parameter 'runtime_resources', or give it "
+        "another name"
+    )
     may_start_agents = True
 
     def __init__(self) -> None:
@@ -122,9 +126,9 @@ class Python(StepKind):
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
         """Return the arguments and result of the function, read from its source."""
-        from flowengine.sdk.python_functions.signature import derive
+        from flowengine.sdk.python_functions.signature_sources import signature_of
 
-        derived = derive(configuration["function"], folder)
+        derived = signature_of(configuration["function"], folder)
         task = {"folder": folder, "quick": derived.quick}
         return CallSignature(
             derived.args,

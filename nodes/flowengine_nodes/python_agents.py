@@ -67,6 +67,10 @@ class AgentFunction(Python):
 
     places = ("generated",)
     constants = ("function",)
+    object_remedy: ClassVar[str] = (
+        "list it, so that the function receives it: Agent(environments=['{}']). Or give it another "
+        "name"
+    )
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:

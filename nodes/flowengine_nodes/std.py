@@ -126,13 +126,13 @@ class Std(StepKind):
         sources = _READS.get(tool)
         if not context.for_model or sources is None:
             return await self._call(context, tool, args)
-        from flowengine.sdk.untrusted import mark_error, marked
+        from flowengine.sdk.untrusted import marked, quotes
 
         source = next((str(args[name]) for name in sources if args.get(name)), tool)
         try:
             result = await self._call(context, tool, args)
         except StepError as error:
-            mark_error(error, source)
+            quotes(error, source)
             raise
         if isinstance(result, str):  # the tool has already marked it
             return result

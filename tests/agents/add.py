@@ -11,5 +11,6 @@ ADD = ToolOffer(
         "type": "object",
         "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
         "required": ["a", "b"],
+        "additionalProperties": False,
     },
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+from typing_extensions import TypedDict
 
 from flowengine.agents import Agent
 
@@ -10,6 +13,17 @@ second = Agent(name="second", model="scripted/test", instructions="You end it.")
 expert = Agent(
     name="expert", model="scripted/test", description="Knows sums.", instructions="You know."
 )
+
+
+def even(n: int) -> int:
+    """Refuse odd numbers."""
+    if n % 2:
+        raise ValueError("it is odd")
+    return n
+
+
+class Even(TypedDict):
+    n: Annotated[int, AfterValidator(even)]
 
 
 def add(a: int, b: int) -> int:

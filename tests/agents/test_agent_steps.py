@@ -11,6 +11,7 @@ from flowengine.agents.models import ModelRequest
 from flowengine.errors import FlowFileError
 from tests.agents.flows import HEAD, TOOLS, Case, call, flow, told
 from tests.agents.models.asking import written
+from tests.received import RECEIVED
 
 ADDER = """
 first:
@@ -443,6 +444,17 @@ def test_an_answer_as_json_is_no_call(tmp_path: Path) -> None:
     case = Case(tmp_path, flow(ADDER + returns), [{"text": answer}])
 
     assert case.run().outputs["answer"] == {"name": "add", "arguments": {"a": 1}}
+
+
+@pytest.mark.parametrize("name", ["nan", "more_bits", "large_float"])
+def test_an_answer_with_a_number_that_cannot_be_kept_goes_back(tmp_path: Path, name: str) -> None:
+    agent = ADDER + "  returns: {type: object, properties: {v: {}}}\n"
+    half = RECEIVED["half_a_pair"]
+    script = [{"text": RECEIVED[name].text}, {"text": f"\ufeff{half.text}"}]
+    case = Case(tmp_path, flow(agent), script)
+
+    assert case.run().outputs["answer"] == {"v": half.value}
+    assert RECEIVED[name].refusal in case.sent(1)[-1]["content"]
 
 
 @pytest.mark.parametrize("choice", ["none", "required", "add"])

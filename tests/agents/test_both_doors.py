@@ -21,6 +21,7 @@ from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.flow.compile import compile_file
 from flowengine.flow.models.agent import Agent as Declaration
+from flowengine.sdk.python_functions.live_types import schema_of
 from tests.agents import door_tools as tools
 from tests.agents.flows import call
 
@@ -130,6 +131,13 @@ DOORS: dict[str, Sequence[Door]] = {
             f"returns: {NUMBER}",
             lambda: {"returns": NUMBER},
             [{"text": "three"}, {"text": '{"n": 3}'}],
+        )
+    ],
+    "returns_type": [
+        Door(
+            f'returns: {schema_of(tools.Even)}\n    returns_type: "tests.agents.door_tools:Even"',
+            lambda: {"returns": tools.Even},
+            [{"text": '{"n": 3}'}, {"text": '{"n": 4}'}],
         )
     ],
     "max_turns": [

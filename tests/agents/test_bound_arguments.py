@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from flowengine import Engine
+from flowengine.errors import FlowFileError
+from flowengine.flow.compile import compile_text
 from tests.agents.flows import NAME, Case, call, flow
 from tests.stored_data import stored_in
 
@@ -36,6 +39,36 @@ DECLARED = {
     "mcp": "{mcp: {command: COMMAND}",
 }
 """The tool itself, without the flow's additions."""
+
+
+EITHER = """
+flowengine: 1
+id: f
+tools:
+  put:
+    shell: [sh, -c, "echo $0 $1", "${{ default(args.city, 'no city') }}", "${{ args.unit }}"]
+    args:
+      type: object
+      allOf: [{anyOf: [{properties: {city: {type: string}, unit: {}}, required: [city, unit]},
+                       {properties: {lat: {type: number}}, required: [lat]}]}]
+    bind: {unit: km}
+steps:
+  - {id: a, call: put, with: {city: Bonn}}
+  - {id: b, call: put, with: {lat: 5}}
+outputs: {a: "${{ steps.a.output }}", b: "${{ steps.b.output }}"}
+"""
+
+
+def test_arguments_in_alternatives_are_visible_checked_and_bound(tmp_path: Path) -> None:
+    path = tmp_path / "flow.yaml"
+    path.write_text(EITHER)
+    with Engine(None, workdir=tmp_path) as engine:
+        outputs = engine.run(path).outputs
+
+    assert outputs is not None
+    assert [outputs[name]["stdout"].strip() for name in "ab"] == ["Bonn km", "no city km"]
+    with pytest.raises(FlowFileError, match=r"'args\.town' is not declared"):
+        compile_text(EITHER.replace("args.city", "args.town"))
 
 
 class Echo(BaseHTTPRequestHandler):

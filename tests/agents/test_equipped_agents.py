@@ -336,6 +336,44 @@ def test_a_server_over_http_and_a_table_of_it_and_one_on_standard_streams(addres
     assert found == [{"result": 3}, {"result": 7}]
 
 
+@pytest.mark.parametrize(
+    ("use", "kept"),
+    [
+        ({"entry": {"exclude": ["delete_*"]}}, ["get", "list"]),
+        ({"entry": {"exclude": ("delete_*", "list")}}, ["get"]),
+        ({"entry": {"exclude": "delete_*"}}, ["get", "list"]),
+        ({"entry": {"exclude": None}}, ["delete_all", "get", "list"]),
+        ({"entry": {"exclude": ["list"]}, "exclude": ["delete_*"]}, ["get"]),
+        ({"entry": {"include": ["*"], "exclude": ["get"]}, "exclude": "list"}, ["delete_all"]),
+        ({"entry": {"exclude": ["delete_*"]}, "include": ["delete_all", "get"]}, ["get"]),
+        ({"entry": {"include": "get"}}, ["get"]),
+        ({"include": "g*", "entry": {}}, ["get"]),
+        ({"exclude": "delete_*", "entry": {}}, ["get", "list"]),
+    ],
+)
+def test_tools_of_a_server_are_withheld_wherever_that_is_said(
+    use: dict[str, Any], kept: list[str]
+) -> None:
+    """In the entry of the server, for all servers, or both: a tool must pass each of them."""
+    tools = Path("list.json").resolve()
+    listed = [
+        {"name": name, "inputSchema": {"type": "object"}} for name in ("get", "list", "delete_all")
+    ]
+    tools.write_text(json.dumps(listed))
+    entry = {"command": [sys.executable, str(SERVER), str(tools)], **use.pop("entry")}
+    model = ScriptedModel([{"calls": [call("box.delete_all")]}, {"text": "so"}])
+    with using(model):
+        MetaChain().run(agent().use_mcp({"box": entry}, **use), ASK)
+
+    assert offered(model) == [f"box.{name}" for name in kept]
+    assert tools.with_suffix(".called").exists() == ("delete_all" in kept)
+
+
+def test_what_a_server_shall_offer_is_said_once() -> None:
+    with pytest.raises(UsageError, match="entry of the server 'box' has an 'include'"):
+        agent().use_mcp({"box": {"url": "http://x", "include": ["a"]}}, include=["b"])
+
+
 def test_a_search_service_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY_OF_ADA", "s3cr3t-value")
     with serving() as service:

@@ -6,6 +6,7 @@ import functools
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from flowengine.errors import UsageError
 from flowengine.sdk.python_functions.live_signature import read_function
 from flowengine.sdk.python_functions.signature import derive
 from flowengine.sdk.resources import Resource
+from flowengine.validation import shared
 from tests.agents import functions
 
 ROOT = Path(__file__).parents[2]
@@ -289,6 +291,29 @@ def _differences(static: Any, live: Any, path: str) -> list[str]:
         for key in static
         for one in _differences(static[key], live.get(key, "nothing"), f"{path}.{key}")
     ]
+
+
+@dataclass
+class Flight:
+    price: float
+
+
+@dataclass
+class NoFlight:
+    reason: str = ""
+
+
+def test_a_wrong_member_of_a_union_is_no_other_one() -> None:
+    def book(flight: Flight | NoFlight, others: list[Flight | NoFlight] | None = None) -> None: ...
+
+    schema = shared(parameters(book))
+    cheap, none = {"price": "cheap"}, {"reason": "full"}
+
+    for fitting in ({"price": 5.0}, none, {}):
+        assert schema.misfits({"flight": fitting, "others": [fitting]}) == []
+    assert schema.misfits({"flight": cheap})
+    assert schema.misfits({"flight": none, "others": [cheap]})
+    assert not schema.misfits({"flight": none, "others": None})
 
 
 def test_what_source_leaves_open_is_a_type_that_only_the_program_knows() -> None:

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
 from flowengine import Engine
 from flowengine.agents import (
@@ -36,7 +36,6 @@ from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.metachain import AgentRunFailed, MetaChain, Runner
-from flowengine.sdk import ValidationError
 from flowengine.tool_environment import tool
 from tests import command_line
 from tests.agents.flows import without_marks
@@ -323,6 +322,35 @@ def test_objects_for_functions_may_be_given_for_a_run_alone(bench: Bench, tmp_pa
         MetaChain().run(agent, ASK, {"line": line}, runtime_resources={"line": line})
 
 
+def test_an_object_that_no_agent_lists_is_refused_before_the_run(bench: Bench) -> None:
+    """Otherwise a model would have to supply it, and the object would replace its argument."""
+
+    def look(q: str, line) -> str:  # type: ignore[no-untyped-def]
+        """Look."""
+        return q
+
+    def look_at(q: str, line: Bench) -> str:
+        """Look."""
+        return q
+
+    given: list[dict[str, Any]] = [
+        {"runtime_resources": {"line": object()}},
+        {"context_variables": {"line": object()}},
+    ]
+    first, second = Agent(name="A", functions=[look]), Agent(name="B")
+    second.functions = [first.as_tool()]
+    for agent in (first, second):
+        for how in given:
+            with pytest.raises(UsageError, match="an object 'line', and 'look' has a") as caught:
+                bench.run(agent, [{"text": "so"}], **how)
+            assert "Agent(environments=['line'])" in str(caught.value.hint)
+    with pytest.raises(UsageError, match="'line' of look_at cannot be an argument") as caught:
+        Agent(name="A", functions=[look_at])
+    assert "Agent(environments=['line'])" in str(caught.value.hint)
+    listed = Agent(name="A", functions=[look], environments=["line"])
+    bench.run(listed, [{"text": "so"}], runtime_resources={"line": object()})
+
+
 def test_calls_that_run_together_merge_in_their_order_and_clashes_are_told(bench: Bench) -> None:
     second_done = asyncio.Event()
 
@@ -476,6 +504,11 @@ def test_a_run_that_no_model_answers_fails_with_its_error(bench: Bench) -> None:
         ({"context_variables": [1]}, "context_variables is not a dict"),
         ({"policies": [{"denyy": "x"}]}, "policies[0].denyy: unknown key 'denyy' in a policy"),
         ({"budget": {"token": 3}}, "budget.token: unknown key 'token' in 'budget'"),
+        (
+            {"budget": {"token": 3, "cost": 1}},
+            "budget.token: unknown key 'token' in 'budget' (did you mean 'tokens'?); "
+            "budget.cost: unknown key 'cost' in 'budget' (did you mean 'cost_usd'?)",
+        ),
     ],
 )
 def test_runs_are_checked_before_anything_is_sent(
@@ -799,9 +832,76 @@ class Even(BaseModel):
         return n
 
 
-def test_what_only_the_type_knows_is_an_error(bench: Bench) -> None:
-    with pytest.raises(ValidationError, match=r"(?s)answer of agent 'A' .* it is odd"):
-        bench.run(Agent(name="A", returns=Even), [{"text": '{"n": 3}'}])
+class Span(BaseModel):
+    first: int
+    last: int
+
+    @model_validator(mode="after")
+    def ordered(self) -> Span:
+        if self.first > self.last:
+            raise ValueError("it ends before it begins")
+        return self
+
+
+@dataclass
+class Share:
+    percent: float
+
+    def __post_init__(self) -> None:
+        if self.percent > 100:
+            raise ValueError("it is more than all")
+
+
+class Nothing(BaseModel):
+    """There is none."""
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"] = "cat"
+    lives: int = 9
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"] = "dog"
+    tricks: list[str] = []
+
+
+def all_even(numbers: list[int]) -> list[int]:
+    if any(n % 2 for n in numbers):
+        raise ValueError("one is odd")
+    return numbers
+
+
+@pytest.mark.parametrize(
+    ("returns", "wrong", "reason", "right", "result"),
+    [
+        (Even, {"n": 3}, "'n' it is odd", {"n": 4}, Even(n=4)),
+        (Span, {"first": 2, "last": 1}, "it ends before", {"first": 1, "last": 2},
+         Span(first=1, last=2)),
+        (Share, {"percent": 120}, "more than all", {"percent": 20}, Share(20)),
+        (list[Even], [{"n": 2}, {"n": 3}], "'1.n' it is odd", [{"n": 2}], [Even(n=2)]),
+        (Annotated[list[int], AfterValidator(all_even)], [1], "one is odd", [2], [2]),
+        (Even | str, {"n": 3}, "it is odd", "none", "none"),
+        (City | Nothing, {"name": "Oslo", "people": "x"}, "'people' in it must be a whole number",
+         {}, Nothing()),
+        (Nothing | City | None, {"nam": "Oslo"}, "has no 'nam'", None, None),
+        (list[City | Nothing], [{"people": 1}], "is missing 'name'", [{}], [Nothing()]),
+        (Annotated[Cat | Dog, Field(discriminator="kind")], {"tricks": ["sit"]}, "kind",
+         {"kind": "dog"}, Dog()),
+        (Cat | Dog, {"trick": ["sit"]}, "has no 'trick'", {"tricks": []}, Dog()),
+    ],
+)  # fmt: skip
+def test_an_answer_that_the_type_refuses_goes_back_to_the_model(
+    returns: Any, wrong: Any, reason: str, right: Any, result: Any, bench: Bench
+) -> None:
+    script = [{"text": json.dumps(wrong)}, {"text": json.dumps(right)}]
+
+    found = bench.run(Agent(name="A", returns=returns), script)
+
+    assert (found.termination, found.result) == ("resolved", result)
+    told = bench.sent(1)[-1]["content"]
+    assert told.startswith("Your answer does not fit: ")
+    assert reason in told
 
 
 def test_an_answer_that_never_fits_is_no_progress(bench: Bench) -> None:

@@ -16,7 +16,7 @@ from flowengine.agents import Agent
 from flowengine.agents.models import using
 from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.errors import UsageError
+from flowengine.errors import Conflict, UsageError
 from flowengine.metachain import AgentRunFailed
 from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
 from flowengine.tool_environment import tool
@@ -243,3 +243,131 @@ def test_it_survives_a_crash_at_any_write(tmp_path: Path) -> None:
         assert found.history[-len(expected[2:]) :][-1] == expected[-1], (write, fault)
         if len(exchanges) == len(said):
             assert roles == [one["role"] for one in expected], (write, fault)
+
+
+def polite(prompt: str) -> None:
+    """Refuse rude words."""
+    if "idiot" in prompt:
+        raise ValueError("mind your words")
+
+
+def short(prompt: str) -> None:
+    """Refuse long messages."""
+    if len(prompt) > 30:
+        raise ValueError("be brief")
+
+
+def desk(*, mutual: bool = False, strict: bool = False) -> tuple[Agent, Agent]:
+    checks: list[Any] = [{"before": short}] if strict else []
+    billing = Agent(name="Billing", model="scripted/x", tools=[add], checks=checks)
+    triage = Agent(
+        name="Triage", model="scripted/x", handoffs=[billing], checks=[{"before": polite}]
+    )
+    if mutual:
+        billing.handoffs.append(triage)
+    return triage, billing
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+def test_the_agent_that_was_handed_off_to_may_be_passed_next(engine: Engine, mutual: bool) -> None:
+    script: list[Any] = [
+        {"calls": [call("transfer_to_Billing")]}, {"text": "Billing here"}, {"text": "3"},
+        *([{"calls": [call("transfer_to_Triage")]}, {"text": "Triage"}] if mutual else []),
+        {"text": "bye"},
+    ]  # fmt: skip
+    agent: Agent | None = desk(mutual=mutual)[0]
+    results = []
+    with using(ScriptedModel(script)):
+        for said in ("money", "1 + 2?", *(["back"] if mutual else []), "thanks"):
+            assert agent is not None
+            found = Runner(engine).run(agent, said, session="s")
+            agent = found.agent
+            results.append((found.result, agent.name if agent else ""))
+        if not mutual:  # the one that it began with still knows the other
+            assert len(Runner(engine).run(desk()[0], "idiot", session="s").history) == 8
+    ends = [("Triage", "Triage"), ("bye", "Triage")] if mutual else [("bye", "Billing")]
+    assert results == [("Billing here", "Billing"), ("3", "Billing"), *ends]
+
+
+def test_an_agent_that_does_not_know_the_one_that_answers_is_refused(engine: Engine) -> None:
+    with using(ScriptedModel([{"text": "hello"}])):
+        Runner(engine).run(clerk(), "hi", session="s")
+        with pytest.raises(UsageError, match="'Clerk' answers in the session 's'") as refused:
+            Runner(engine).run(desk()[1], "hi", session="s")
+    assert "agents=[…]" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_checks_of_the_first_agent_see_every_message(engine: Engine, strict: bool) -> None:
+    script: list[Any] = [
+        {"calls": [call("transfer_to_Billing")]}, {"text": "Billing here"}, {"text": "3"},
+        {"text": "Well."},
+    ]  # fmt: skip
+    triage, _ = desk(strict=strict)
+    seen: list[tuple[str, str, str]] = []
+    model = ScriptedModel(script)
+    with using(model):
+        for said in ("money", "you idiot", "1 + 2?", "and what is a very long question?"):
+            found = Runner(engine).run(triage, said, session="s")
+            seen.append((found.termination, found.reason, str(found.result)))
+    refused = "not_resolved", "polite refused what was asked: ValueError: mind your words", ""
+    too_long = "not_resolved", "short refused what was asked: ValueError: be brief", ""
+    assert seen == [
+        ("resolved", "", "Billing here"), refused, ("resolved", "", "3"),
+        too_long if strict else ("resolved", "", "Well."),
+    ]  # fmt: skip
+    told = [one["content"] for one in found.history if one["role"] == "user"]
+    assert told == ["money", "1 + 2?", *([] if strict else ["and what is a very long question?"])]
+
+
+def test_a_message_of_a_handoff_back_is_answered_by_the_first_agent(engine: Engine) -> None:
+    script: list[Any] = [
+        {"calls": [call("transfer_to_Billing")]}, {"text": "Billing here"},
+        {"calls": [call("transfer_to_Triage")]}, {"text": "Triage again"},
+    ]  # fmt: skip
+    with using(ScriptedModel(script)):
+        first = Runner(engine).run(desk(mutual=True)[0], "money", session="s")
+        second = Runner(engine).run(desk(mutual=True)[0], "something else", session="s")
+    assert [one.agent.name for one in (first, second) if one.agent] == ["Billing", "Triage"]
+    assert (second.result, second.termination) == ("Triage again", "resolved")
+
+
+def test_idle_sessions_are_no_approvals_and_prune_removes_them(engine: Engine) -> None:
+    asks = clerk(approvals={"add": "required"})
+    script: list[Any] = [{"text": "hi"}] * 20 + [{"calls": [call("add", a=1, b=2)]}]
+    with using(ScriptedModel(script)):
+        for user in range(20):
+            parts = list(Runner(engine).stream(clerk(), "hi", session=f"user {user}"))
+            assert "question" not in [part.kind for part in parts]
+        waiting = Runner(engine).run(asks, "1 + 2?", session="refund")
+    assert [wait["tool"] for wait in engine.waits().items] == ["add"]
+    assert len(engine.waits(kinds=["session"]).items) == 20
+    [own] = engine.waits(execution=parts[-1].execution).items
+    assert (own["kind"], own["chat"]) == ("session", True)
+    [reason] = engine.why(parts[-1].execution)
+    assert reason["what"] == "waiting for the next message of its session"
+
+    assert engine.prune(older_than="1h").executions == 0
+    assert engine.prune(status=["cancelled"]).executions == 0
+    assert engine.prune().executions == 20
+    assert [one["execution"] for one in engine.executions().items] == [waiting.execution]
+    with using(ScriptedModel([{"text": "again"}])):
+        assert len(Runner(engine).run(clerk(), "hi", session="user 0").history) == 2
+
+
+def test_of_several_messages_at_once_one_is_answered(engine: Engine) -> None:
+    async def at_once(*said: str) -> list[Any]:
+        runs = (Runner(engine).run_async(clerk(), one, session="s") for one in said)
+        return [*await asyncio.gather(*runs, return_exceptions=True)]
+
+    with using(ScriptedModel([{"text": "one"}, {"text": "two"}])):
+        for said, number in ((["a", "b"], 0), (["c", "d", "e"], 1)):
+            answered, *others = asyncio.run(at_once(*said))
+            assert (answered.result, len(answered.history)) == (
+                ("one", "two")[number],
+                2 + 2 * number,
+            )
+            for refused in others:
+                assert isinstance(refused, Conflict)
+                assert refused.message.endswith("answers another message, so this one was not sent")
+    assert [one["content"] for one in answered.history] == ["a", "one", "c", "two"]

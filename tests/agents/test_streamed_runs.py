@@ -7,12 +7,16 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
+from datetime import date
+from inspect import Signature
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from flowengine import Agent, Engine, LoggerManager, MetaChain
+from flowengine import Agent, Engine, LoggerManager, MetaChain, Result
 from flowengine.agents import LogEvent
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
@@ -81,6 +85,24 @@ def streamed_on_a_loop(*given: Any, **how: Any) -> list[StreamPart]:
 
 
 Streamed = Callable[..., list[StreamPart]]
+
+
+def test_in_a_running_loop_the_blocking_form_names_the_other() -> None:
+    """It refuses when it is called: `async for` over its result could not."""
+    runner, agent = MetaChain(), Agent(name="A")
+    told = "an event loop is running .*: use 'async for part in {}'"
+
+    async def on_a_loop() -> None:
+        with pytest.raises(RuntimeError, match=told.format(r"stream_async\(…\)")):
+            runner.stream(agent, "hi")
+        with pytest.raises(RuntimeError, match=told.format(r"resume_stream_async\(…\)")):
+            runner.resume_stream("x", agent)
+        with pytest.raises(RuntimeError, match=r"await run_async\(\)"):
+            runner.run(agent, "hi")
+
+    asyncio.run(on_a_loop())
+
+
 BOTH = pytest.mark.parametrize("run", [streamed_here, streamed_on_a_loop])
 
 
@@ -135,7 +157,7 @@ def test_calls_their_results_and_handoffs_are_parts_in_order(
 
     billing = Agent(name="The billing")
     agent = Agent(name="A", tools=[find], handoffs=[billing], limits={"find": {"output": "1KiB"}})
-    script = [
+    script: list[Any] = [
         {"calls": [{"name": "find", "arguments": {"word": "rain"}, "id": "c1"}]},
         {"calls": [{"name": "find", "arguments": {"word": ""}, "id": "c2"}]},
         {"calls": [{"name": "finds", "id": "c3"}]},
@@ -179,7 +201,7 @@ def test_calls_their_results_and_handoffs_are_parts_in_order(
 def test_parts_of_an_agent_that_is_a_tool_are_its_own() -> None:
     expert = Agent(name="The expert", description="Adds.", tools=[add])
     asking = Agent(name="A", tools=[expert.as_tool("ask_expert")])
-    script = [
+    script: list[Any] = [
         {"calls": [{"name": "ask_expert", "arguments": {"prompt": "1 + 2?"}, "id": "c1"}]},
         {"calls": [{"name": "add", "arguments": {"a": 1, "b": 2}, "id": "c2"}]},
         {"text": "3"},
@@ -208,7 +230,7 @@ def test_a_run_that_fails_raises_after_what_was_said() -> None:
 
 def test_a_run_that_waited_goes_on_in_parts(tmp_path: Path) -> None:
     agent = Agent(name="A", functions=[add], approvals={"add": "required"})
-    script = [
+    script: list[Any] = [
         {"text": "Let me see.", "calls": [{"name": "add", "arguments": {"a": 1, "b": 2}}]},
         {"text": "It is 3."},
     ]
@@ -479,3 +501,85 @@ def test_no_part_is_in_the_history(wire: Wire, tmp_path: Path) -> None:
 
     assert json.dumps(events, default=str).count("It is 3.") >= 1
     assert 'It is "' not in json.dumps(events, default=str)
+
+
+class Place(BaseModel):
+    name: str
+    opened: date
+
+
+RETURNED: list[tuple[str, Any, Any]] = [
+    ("text", "two chairs", "two chairs"),
+    ("text_with_json", '{"a": 1}', '{"a": 1}'),
+    ("data", {"rows": [{"n": "Ana", "x": 1.5}, None, True]}, None),
+    ("number", 3, 3),
+    ("model", Place(name="O", opened=date(1048, 1, 1)), {"name": "O", "opened": "1048-01-01"}),
+    ("models", [Place(name="A", opened=date(1, 1, 1))], [{"name": "A", "opened": "0001-01-01"}]),
+    ("result", Result(value={"a": ["b"]}, context_variables={"k": 1}), {"a": ["b"]}),
+    ("long_text", "ab " * 9_000, None),
+    ("long_data", [[number, "a"] for number in range(3_000)], None),
+    ("nothing", None, ""),
+]  # fmt: skip
+"""Name of the tool, what it returns, and its value. None: the same."""
+
+
+def test_parts_have_the_value_that_a_tool_returned(tmp_path: Path) -> None:
+    from flowengine.server.ag_ui.events import ReplyEvents
+
+    def tools() -> Iterator[Any]:
+        for name, returned, _ in RETURNED:
+
+            def function(returned: Any = returned) -> Any:
+                return returned
+
+            function.__name__ = name
+            function.__signature__ = Signature()  # type: ignore[attr-defined]
+            yield function
+
+    def huge() -> list[int]:
+        return list(range(20_000))
+
+    def fails() -> str:
+        raise ValueError("no such order")
+
+    def pay(amount: int) -> dict[str, str]:
+        return {"paid": f"{amount} EUR"}
+
+    expert = Agent(name="Expert")
+    agent = Agent(
+        name="A",
+        tools=[*tools(), huge, fails, pay, expert.as_tool("ask")],
+        approvals={"pay": {"edit": True}},
+    )
+    calls: list[Any] = [{"name": name} for name, _, _ in RETURNED] + [
+        {"name": "huge"},
+        {"name": "fails"},
+    ]
+    calls += [{"name": "ask", "arguments": {"prompt": "?"}}, {"name": "nope"}]
+    script: list[Any] = [
+        {"calls": calls},
+        {"text": "an answer"},
+        {"calls": [{"name": "pay", "arguments": {"amount": 200}}]},
+        {"text": "done"},
+    ]
+    with using(ScriptedModel(script)), Engine(tmp_path) as engine:
+        chain = MetaChain(engine)
+        parts = list(chain.stream(agent, "go"))
+        response = parts[-1].response
+        assert response is not None
+        [wait] = response.waits
+        engine.approve(wait["id"], edit={"amount": 5}, comment="less", resume=False)
+        parts += chain.resume_stream(response.execution, agent)
+        found = {part.tool: part for part in parts if part.kind == "tool_result"}
+        for name, returned, value in RETURNED:
+            wanted = returned if value is None else value
+            assert (found[name].value, found[name].error) == (wanted, "")
+            assert found[name].shown == (wanted if isinstance(wanted, str) else json.dumps(wanted))
+            [event] = ReplyEvents().of(replace(found[name], call="c1"))
+            assert getattr(event, "content", None) == found[name].shown
+        assert Path(found["huge"].value["path"]).read_text() == json.dumps(list(range(20_000)))
+    assert found["fails"].value is None
+    assert found["fails"].shown == "Error: ValueError: no such order"
+    assert (found["ask"].value, found["nope"].value) == ("an answer", None)
+    assert "a person changed" in found["pay"].result
+    assert (found["pay"].value, found["pay"].shown) == ({"paid": "5 EUR"}, '{"paid": "5 EUR"}')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from flowengine.drawing.picture import draw
 from flowengine.flow.compile import compile_text
 from flowengine.flow.structural_hash import structural_hash
 from flowengine.sdk import Plain
-from tests.agents.flows import Case, call, flow
+from flowengine.sdk.untrusted import marked
+from tests.agents.flows import HEAD, Case, call, flow
+from tests.command_line import flowengine
 
 TWO = """
 first:
@@ -61,6 +64,54 @@ def test_a_turn_is_told_by_what_was_said_and_called_a_call_by_its_answer(tmp_pat
 )  # fmt: skip
 def test_one_line_about_an_output(output: Plain, line: str | None) -> None:
     assert summary(output) == line
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "why"),
+    [
+        ("std", "[stderr]\nls: no such file\n[exit code 2]", "exit code 2: ls: no such file"),
+        ("std", "5\n[exit code 3]", "exit code 3: 5"),
+        ("std", "[exit code 3]", "exit code 3"),
+        ("std", "[value] 42\n[exit code 0]", None),
+        ("std", "it ends\n[exited, exit code 1, in /tmp]", "exit code 1: it ends"),
+        ("std", "[exited, exit code 0, in /tmp]", None),
+        ("std", "[running, in /tmp]", None),
+        ("std", "[exit code 1]\n[exit code 0]", None),
+        ("std", marked("no\n[exit code 1]", "run_python"), "exit code 1: no"),
+        ("std", "[Who approved the call says: ok]\n\n[exit code 1]", "exit code 1"),
+        ("std", "", None),
+        ("http", "gone\n[exit code 1]", None),
+        ("python", "gone\n[exit code 1]", None),
+    ],
+)
+def test_failed_code_is_told_by_its_exit_code(kind: str, text: str, why: str | None) -> None:
+    output: Plain = {"messages": [{"role": "tool", "content": text}]}
+    assert registry.told_failure("agent", kind, output) == why
+
+
+def test_notes_of_approvers_are_not_the_result_of_a_call() -> None:
+    notes = "[Before the call was made, a person changed these arguments: []]\n\n"
+    notes += "[Who approved the call says: fine\nby me]\n\n"
+    assert summary({"messages": [{"content": f"{notes}3"}]}) == "3"
+
+
+def test_failed_code_is_shown_as_failed_and_its_step_goes_on(tmp_path: Path) -> None:
+    head = HEAD.replace("tools:", "environments: {box: {kind: bash, provider: host}}\ntools:", 1)
+    agent = "first: {instructions: Work., tools: [std.run_command], environments: {shell: box}}"
+    commands = ["ls nowhere", "echo fine", "exit 3"]
+    calls = [call("std.run_command", command=command) for command in commands]
+    case = Case(tmp_path, flow(agent, head=head), [{"calls": calls}, {"text": "so"}])
+    assert case.run().status == "succeeded"
+
+    with case.engine_open() as engine:
+        steps = {one["address"]: one for one in engine.show(case.id)["steps"]}
+    made = [steps[f"ask/first.calls[{at}]/std.run_command"] for at in (1, 2, 3)]
+    assert [one["status"] for one in made] == ["failed", "succeeded", "failed"]
+    assert [one["error"] for one in made] == [None, None, None]
+    shown = flowengine("--store", tmp_path / "store.db", "show", case.id).out
+    assert re.search(r"failed +[\d.]+s +exit code 2: ls: .*nowhere", shown)
+    assert re.search(r"succeeded +[\d.]+s +fine", shown)
+    assert re.search(r"failed +[\d.]+s +exit code 3\n", shown)
 
 
 @pytest.mark.parametrize("teller", ["agent", "no_longer_installed"])

@@ -31,6 +31,7 @@ WIDE = ToolOffer(
             "size": {"$ref": "#/$defs/Size"},
             "any": {},
         },
+        "additionalProperties": False,
     },
 )
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import ValidationError
 
-from flowengine.agents.text_calls import arguments
+from flowengine.agents.text_calls.example_values import example_of
 from flowengine.agents.text_calls.marked_form import marked
 from flowengine.agents.text_calls.reading import MAX_CALLS, MAX_FAULTS, read_reply
-from flowengine.agents.text_calls.records import Ended, ToolOffer
+from flowengine.agents.text_calls.records import Ended
 from flowengine.agents.text_calls.unread import unread_call
 from flowengine.validation import Validator
 from tests.agents.add import ADD
@@ -31,7 +31,7 @@ def seconds_for(text: str) -> float:
     readers: list[Callable[[], object]] = [
         lambda: read_reply(text, [ADD], FORM),
         lambda: read_reply(text, [], None),
-        lambda: unread_call(text, {"add": "add"}),
+        lambda: unread_call(text, {"add": ADD}),
     ]
     found = []
     for read in readers:
@@ -61,6 +61,12 @@ def seconds_for(text: str) -> float:
         "{\n" * (SIZE // 2),
         f"```\n{CALL}\n" * (SIZE // 60),
         "<result-0badcafe" * (SIZE // 16),
+        '{"name": "add", ' * (SIZE // 16),
+        '{"add": {' * (SIZE // 9),
+        'add\n{"' * (SIZE // 6),
+        "Action: add\n" * (SIZE // 12),
+        "<param>" * (SIZE // 7) + "add",
+        "[add(a=" * (SIZE // 7),
         random.Random(1).randbytes(SIZE).decode("latin-1"),
     ],
     ids=lambda text: repr(text[:12]),
@@ -90,19 +96,17 @@ def test_a_reply_with_too_many_calls_or_faults_is_not_read_any_further() -> None
 def test_an_example_of_a_call_is_found_among_few_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that lists thousands of values, of which none is valid, stops nothing."""
     tried: list[object] = []
-    misfits = arguments._misfits
+    misfits = Validator.misfits
 
-    def counted(validator: Validator, name: str, value: object) -> list[ValidationError]:
+    def counted(validator: Validator, value: object) -> list[ValidationError]:
         tried.append(value)
-        return misfits(validator, name, value)
+        return misfits(validator, value)
 
-    monkeypatch.setattr(arguments, "_misfits", counted)
+    monkeypatch.setattr(Validator, "misfits", counted)
     choices = {"enum": [f"value {number}" for number in range(5000)], "type": "integer"}
-    tool = ToolOffer("t", "", {"properties": {"a": choices}, "required": ["a"]})
 
-    arguments.example_arguments(tool)
-
-    assert len(tried) <= 20
+    assert example_of({"properties": {"a": choices}, "required": ["a"]}) is None
+    assert 0 < len(tried) <= 20
 
 
 def pieces() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_an_agent_is_offered_little_of_it_and_people_see_which_tool_is_called(
     assert result.status == "succeeded"
 
 
-def test_tools_in_python_take_as_little_of_it() -> None:
+def test_tools_in_python_take_as_little_of_it(caplog: pytest.LogCaptureFixture) -> None:
     [one, *_] = mcp_tools("sums", [tool("add", HOSTILE)])
     assert len(one.description) < 4_100
     assert not set(one.description) & set(CONTROLS)
@@ -90,9 +91,12 @@ def test_tools_in_python_take_as_little_of_it() -> None:
     wrong = {"type": "object", "properties": {"a": {"type": "nmber"}}}
     far = {"type": "object", "properties": {"a": {"$ref": "http://x.y/z"}}}
     for schema in (large, deep, wrong, far, {"type": "array"}, [1]):
-        with pytest.raises(RegistrationError, match=r"'sums\.add' .* cannot be used: ") as caught:
-            mcp_tools("sums", [tool("add", schema=schema)])
-        assert len(str(caught.value)) < 1000
+        caplog.clear()
+        [kept] = mcp_tools("sums", [tool("add", schema=schema), tool("more")])
+        assert kept.name == "sums.more"
+        [record] = caplog.records
+        assert re.match(r"the tool 'sums\.add' .* cannot be used: ", record.getMessage())
+        assert len(record.getMessage()) < 1000
 
 
 @pytest.mark.parametrize("name", [POSING, f"x{CONTROLS}", "n" * 1_000_000, "a b"])

@@ -180,14 +180,46 @@ def test_a_folder_that_may_be_written_does_not_reach_it(project: Path, path: str
     assert is_whole()
 
 
-@pytest.mark.parametrize("path", [".flowengine", "link", ".config/flowengine", ".flowengine/new"])
-def test_a_folder_that_is_the_engines_is_none(project: Path, path: str) -> None:
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".flowengine",
+        "link",
+        ".config/flowengine",
+        ".flowengine/new",
+        ".config/flowengine/new",
+        "state/flowengine",
+        "state/flowengine/servers/a",
+        "to-state/servers/a",
+        "~/state/flowengine/servers/a",
+    ],
+)
+@pytest.mark.parametrize("mode", ["rw", "ro", "copy"])
+def test_a_folder_that_is_the_engines_is_none(project: Path, path: str, mode: str) -> None:
     run("{id: a, output: 1}")
     Path("link").symlink_to(".flowengine")
-    Path(".flowengine/new").mkdir()
-    told = message(in_folder("write_file", "path: policies.yaml, text: x", path=path))
-    assert "belongs to the engine" in told
+    Path("to-state").symlink_to(project / "state" / "flowengine")
+    for folder in (".flowengine/new", ".config/flowengine/new", "state/flowengine/servers/a"):
+        Path(folder).mkdir(parents=True)
+        Path(folder, "token").write_text(CANARY)
+    path = path.replace("~", str(project))
+    for told in (
+        message(in_folder("write_file", "path: policies.yaml, text: x", path=path, mode=mode)),
+        message(in_folder("read_file", "path: token", path=path, mode=mode)),
+    ):
+        assert "belongs to the engine" in told or "leads out" in told
+        assert CANARY not in told
     assert not Path(path, "policies.yaml").exists()
+
+
+def test_nothing_works_inside_the_engines_folders(project: Path) -> None:
+    for folder in (".config/flowengine/new", "state/flowengine/servers/a"):
+        (project / folder).mkdir(parents=True)
+        (project / folder / "token").write_text(CANARY)
+        with pytest.raises(Refused, match="belongs to the engine"):
+            Below(project / folder, outside=Refused).read("token", 100)
+        with pytest.raises(Refused, match="is not mounted into a sandbox"):
+            check(project / folder)
 
 
 def test_a_copy_has_no_store_and_brings_none_back(project: Path) -> None:

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from contextlib import chdir
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from flowengine import Engine, Flow, UsageError
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
 from tests import command_line
 from tests.building import work
 
@@ -155,8 +158,16 @@ def test_a_module_of_a_package_is_found_from_anywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [["-c"], ["-"]])
-def test_a_program_in_no_file_cannot_have_its_own_functions(tmp_path: Path, how: list[str]) -> None:
-    text = "from flowengine import Flow\nflow = Flow('f')\n@flow.step\ndef f(): ...\n"
+def test_functions_of_a_program_in_no_file_run_in_memory_only(
+    tmp_path: Path, how: list[str]
+) -> None:
+    text = (
+        "from flowengine import Engine, Flow\nflow = Flow('f')\n@flow.step\ndef f() -> int:\n"
+        "    return 3\n"
+        "flow.output('x', '${{ steps.f.output }}')\n"
+        "with Engine(None) as engine: print(engine.run(flow).outputs)\n"
+        "with Engine() as engine: engine.run(flow)\n"
+    )
     done = subprocess.run(
         [sys.executable, *how, *([text] if how == ["-c"] else [])],
         input=text,
@@ -165,8 +176,109 @@ def test_a_program_in_no_file_cannot_have_its_own_functions(tmp_path: Path, how:
         text=True,
         check=False,
     )
+    assert done.stdout == "{'x': 3}\n", done.stderr
     assert "the program of f() is in no file, which no other process can import" in done.stderr
     assert "put the functions of the steps into a module" in done.stderr
+
+
+CELLS = (
+    """
+from dataclasses import dataclass
+from datetime import date
+
+from pydantic import BaseModel
+
+from flowengine import Agent, Flow, quick, step
+
+
+class Order(BaseModel):
+    id: int
+    when: date
+
+
+@dataclass
+class Line:
+    text: str
+
+
+def make(n: int) -> Order:
+    return Order(id=n, when=date(2020, 1, 1))
+
+
+async def lines(order: Order) -> list[Line]:
+    return [Line(f"{type(order).__name__} {order.id}")]
+
+
+@quick
+def count(items: list[Line]) -> int:
+    return len(items)
+
+
+@step(effect="idempotent", timeout="5m")
+def double(n: int = 3) -> int:
+    return 2 * n
+
+
+def merge(old: dict, new: dict) -> dict:
+    return {**old, **new}
+
+
+def shown(args: dict) -> str:
+    return f"doubles {args['n']}"
+""",
+    """
+def built():
+    flow = Flow("f", inputs={"n": int})
+    flow.declare("state", "seen", {"type": "object", "default": {}, "reducer": {"python": merge}})
+    flow.tool(double, preview=shown)
+    made = flow.step(make, with_={"n": "${{ inputs.n }}"}, set={"seen": {"made": True}})
+    read = flow.step(lines, with_={"order": made.output})
+    counted = flow.step(count, with_={"items": read.output})
+    doubled = flow.step("double", call="double", with_={"n": counted.output})
+    clerk = Agent(name="Clerk", model="scripted/x", tools=[double])
+    asked = flow.step("ask", agent=clerk, with_={"prompt": "Double 2."})
+    flow.output("lines", read.output)
+    flow.output("doubled", doubled.output)
+    flow.output("answer", asked.output)
+    return flow
+""",
+    """
+def double(n: int = 3) -> int:
+    return 3 * n
+""",
+)
+
+
+def test_functions_of_a_notebook_run_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.chdir(tmp_path)
+
+    def enter(number: int) -> None:
+        exec(compile(CELLS[number], f"/tmp/ipykernel_1/{number}.py", "exec"), vars(main))
+
+    calls = [{"name": "double", "arguments": {"n": 2}}]
+    enter(0)
+    enter(1)
+    for factor in (2, 3):
+        flow, model = main.built(), ScriptedModel([{"calls": calls}, {"text": "done"}])
+        with Engine(None) as engine, using(model):
+            assert engine.run(flow, {"n": 7}).outputs == {
+                "lines": [{"text": "Order 7"}], "doubled": factor, "answer": "done",
+            }  # fmt: skip
+        assert model.requests[-1].messages[-1]["content"] == str(2 * factor)
+        enter(2)  # the cell is run again, with another function
+    with Engine(tmp_path / "store") as engine:
+        for refused in (engine.run, engine.start, engine.deploy):
+            with pytest.raises(UsageError, match=r"is in no file") as told:
+                refused(flow, *([] if refused == engine.deploy else [{"n": 7}]))
+            assert "%%writefile" in told.value.with_hint
+            assert "Engine(None)" in told.value.with_hint
+    for write in (flow.to_yaml, flow.to_python):
+        with pytest.raises(UsageError, match=r"is in no file"):
+            write()
 
 
 def test_a_file_with_a_name_that_is_no_module_is_refused(tmp_path: Path) -> None:

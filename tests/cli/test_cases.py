@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -548,3 +549,37 @@ cases:
     done = flowengine("test")
 
     assert done.out.startswith("ok     main.test.yaml: both\n")
+
+
+def test_results_are_written_as_junit_xml(order: CommandLine) -> None:
+    order.write("order.test.yaml", cases(
+        f"{{name: 'small & <good>', inputs: {{amount: 5}}, tools: {{charge: [{REPLY}]}},"
+        " signals: [{at: 1d, name: paid, data: 1}], expect: {status: succeeded}}",
+        'name: "bad \\"one\\" \\e[31m\\u202e\\uFFFE"\n    inputs: {amount: 5}\n'
+        f"    tools: {{charge: [{REPLY}]}}\n    expect: {{outputs: {{late: 'a<b>&]]>'}}}}",
+    ))  # fmt: skip
+    order.write("broken.yaml", "flowengine: 1\nid: broken\nsteps: [{id: a, outptu: 1}]\n")
+    order.write("broken.test.yaml", "cases: [{name: x, expect: {}}]\n")
+    shown = order("test", "--junit", "reports/results.xml", code=3)
+    assert "1 passed, 1 failed" in shown.out
+    text = (order.folder / "reports" / "results.xml").read_text()
+    assert text.startswith("<?xml version='1.0' encoding='utf-8'?>\n<testsuites ")
+    root = ElementTree.fromstring(text)
+    totals = {name: root.get(name) for name in ("tests", "failures", "errors", "skipped")}
+    assert totals == {"tests": "3", "failures": "1", "errors": "1", "skipped": "0"}
+    by_file = {suite.get("name"): suite for suite in root}
+    assert by_file.keys() == {"order.test.yaml", "broken.test.yaml"}
+    good, bad = by_file["order.test.yaml"]
+    assert (good.get("name"), good.get("classname"), len(good)) == ("small & <good>", "order", 0)
+    assert bad.get("name") == 'bad "one" \ufffd[31m\ufffd\ufffd'
+    [failure] = bad
+    assert failure.tag == "failure"
+    assert "a<b>&]]>" in str(failure.text)
+    assert str(failure.text).startswith("order.test.yaml:")
+    assert float(str(good.get("time"))) >= 0
+    [[error]] = by_file["broken.test.yaml"]
+    assert (error.tag, "outptu" in str(error.text)) == ("error", True)
+
+    assert "--junit" in order("test", "--from", "x", "--junit", "r.xml", code=2).err
+    order.write("taken", "")
+    assert "cannot be written" in order("test", "order.yaml", "--junit", "taken/x.xml", code=2).err

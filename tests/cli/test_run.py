@@ -129,7 +129,7 @@ def test_inputs_come_from_a_file_or_standard_input_and_single_ones_win(
     flowengine: CommandLine, hello: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flowengine.write("inputs.json", '{"name": "Ben"}')
-    monkeypatch.setattr(sys, "stdin", io.StringIO('{"name": "Zoé"}'))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO('{"name": "Zoé"}'.encode())))
 
     assert flowengine("run", hello, "-i", "@inputs.json").out == "message: Hello, Ben!\n"
     assert flowengine("run", hello, "-i", "-").out == "message: Hello, Zoé!\n"
@@ -149,7 +149,11 @@ def test_inputs_come_from_a_file_or_standard_input_and_single_ones_win(
         (["-i", "amount=1", "-i", "amount=2"], 2, "error: input 'amount' is given twice\n"),
         (["-i", "@none.json"], 9, "error: cannot read none.json: No such file or directory\n"),
         (["-i", "@list.json"], 3, "error: the inputs in list.json must be a map\n"),
-        (["-i", "@bad.json"], 3, "bad.json is not JSON: Expecting value (line 2, column 1)\n"),
+        (
+            ["-i", "@bad.json"],
+            3,
+            "bad.json cannot be read as JSON: Expecting value (line 2, column 1)\n",
+        ),
     ],
 )
 def test_wrong_inputs_name_the_field_and_nothing_runs(

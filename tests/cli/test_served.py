@@ -278,6 +278,10 @@ def test_files_are_uploaded(served: Served, tmp_path: Path) -> None:
     assert served.api.engine.result("here").outputs == {"name": "scan.pdf"}
     assert "cannot read none.pdf" in served("run", "taking", "--file", "scan=none.pdf", code=3).err
 
+    served.both("files", "list", there)
+    served("files", "save", there, "--to", "saved")
+    assert (tmp_path / "saved" / "scan.pdf").read_bytes() == b"%PDF-1.7 of Ada"
+
     served.start("refund", "-i", "amount=80")
     [wait] = served("--json", "approvals", "list").json()
     form = ["--form", "cost_center=4711", "--attach", "scan.pdf"]

@@ -125,7 +125,7 @@ def test_input_without_an_end_is_refused(flowengine: CommandLine, given: str) ->
     done = shell(flowengine.folder, f"ulimit -v 4000000; F run hello.yaml {given}")
 
     assert done.returncode == 3
-    assert "has more than 64 Mi characters" in done.stderr
+    assert "has more than 64 MiB" in done.stderr
 
 
 def test_what_nobody_has_foreseen_is_a_message_and_a_code(

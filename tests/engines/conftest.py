@@ -49,6 +49,7 @@ def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Temporal]:
         "shared",
         "killed",
         "lost",
+        "sealed",
         "idle",
         "faults",
         "long",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ def told(context: StepContext):
 
 def plain():
     return 1
+
+def look(q: str, db):
+    return q
 
 def fail_once(runtime_resources):
     if runtime_resources["db"].add() == 1:
@@ -225,3 +229,28 @@ def test_a_name_that_an_environment_has_starts_nothing(toy: Toy) -> None:
         assert ended.outputs == {"s0": 1, "s1": ["db"]}
 
     assert toy.opens == 1
+
+
+def test_an_object_never_replaces_an_argument_of_the_flow_or_a_model() -> None:
+    """A tool of an agent offered its model the parameter, and then received the object."""
+    step = {
+        "flowengine": 1,
+        "id": "f",
+        "steps": [{"id": "s", "python": "things:look", "with": {"q": "a", "db": "b"}}],
+    }
+    agent = {
+        "flowengine": 1,
+        "id": "f",
+        "defaults": {"model": "scripted/x"},
+        "agents": {"a": {"instructions": "Look.", "tools": ["look"]}},
+        "tools": {"look": {"python": "things:look"}},
+        "steps": [{"id": "s", "agent": "a", "with": {"prompt": "a"}}],
+    }
+    for flow, filler in ((step, "the flow"), (agent, "a model")):
+        Path("f.yaml").write_text(json.dumps(flow))
+        for given, of_engine in (({"db": Db()}, {}), ({}, {"db": Db()})):
+            with Engine(None, runtime_resources=of_engine) as engine:
+                with pytest.raises(UsageError, match=f"object 'db', .* which {filler}") as caught:
+                    engine.run("f.yaml", runtime_resources=given)
+                assert "runtime_resources['db']" in str(caught.value.hint)
+                assert engine.executions().items == []

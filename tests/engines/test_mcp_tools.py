@@ -20,6 +20,7 @@ from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
 from flowengine.telemetry.ids import trace_of
 from flowengine_envs.sandboxes.processes import has
+from tests.received import RECEIVED
 from tests.stored_data import stored_in
 
 SERVER = Path(__file__).parents[1] / "envs" / "mcp" / "nasty_server.py"
@@ -340,3 +341,59 @@ outputs: {{meta: "${{{{ steps.one.output.meta }}}}"}}
     assert outputs is not None
     _, trace, span, _ = outputs["meta"]["traceparent"].split("-")
     assert (trace, len(span)) == (trace_of("it", {}), 16)
+
+
+RAW = """
+import json, sys
+
+def say(text):
+    sys.stdout.buffer.write(text.encode("utf-8") + b"\\n")
+    sys.stdout.flush()
+
+tools = [{"name": "raw", "inputSchema": {"type": "object"}}]
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    head = '{"jsonrpc": "2.0", "id": %s, "result": ' % json.dumps(asked["id"])
+    if asked["method"] == "initialize":
+        about = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
+        say(head + json.dumps({**about, "serverInfo": {"name": "raw", "version": "1"}}) + "}")
+    elif asked["method"] == "tools/list":
+        say(head + json.dumps({"tools": tools}) + "}")
+    elif asked["method"] != "tools/call":
+        error = {"code": -32601, "message": "no such method"}
+        say(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}))
+    else:
+        given = asked["params"]["arguments"]
+        text = json.dumps({"type": "text", "text": "done"})
+        start = "\\ufeff" if given["marked"] else ""
+        say(start + head + '{"content": [%s], "structuredContent": %s}}' % (text, given["body"]))
+"""
+
+
+def test_answers_are_read_as_they_are_meant(folder: Path) -> None:
+    (folder / "raw.py").write_text(RAW)
+    command = [sys.executable, str(folder / "raw.py")]
+    flow = {
+        "flowengine": 1,
+        "id": "flow",
+        "tools": {"box": {"mcp": {"command": command}}},
+        "steps": [
+            {
+                "id": name,
+                "call": "box.raw",
+                "with": {"body": case.text, "marked": case.encoding == "utf-8-sig"},
+            }
+            for name, case in RECEIVED.items()
+            if "utf_" not in name
+        ],
+    }
+    Path("flow.yaml").write_text(json.dumps(flow))
+    with Engine("store") as engine:
+        result = engine.run("flow.yaml", id="it")
+        assert result.error is None
+        for step in engine.show("it")["steps"]:
+            case = RECEIVED[step["address"]]
+            output = engine.show("it", step=step["address"])["steps"][0]["output"]
+            assert output == {"v": case.value}, step["address"]

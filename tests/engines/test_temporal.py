@@ -307,6 +307,26 @@ async def replay(store: str, id: str) -> None:
         await replayer.replay_workflow(history)
 
 
+def test_an_execution_whose_key_is_gone_hides_no_others(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its data cannot be read, but it is listed, and so are the others and their waits."""
+    address = f"{server}/sealed"
+    flow = write_flow(tmp_path, "steps: [{id: ask, approval: {title: A?}}]\n")
+    for key in "ABC":
+        monkeypatch.setenv(KEYS, f"{key}:{key * 43}=")
+        with RunningWorker(address), Engine(address) as engine:
+            engine.start(flow, id=f"with-{key}", labels={"key": key})
+            wait_until(lambda id=f"with-{key}": engine.result(id).status == "waiting")  # type: ignore[misc]
+    monkeypatch.setenv(KEYS, f"B:{'B' * 43}=")
+    with Engine(address) as engine:
+        listed = {item["execution"]: item["status"] for item in engine.executions().items}
+        assert listed == {f"with-{key}": "waiting" for key in "ABC"}
+        assert [wait["execution"] for wait in engine.waits().items] == ["with-B"]
+        with pytest.raises(StoreError, match="encrypted with the key 'A'"):
+            engine.show("with-A")
+
+
 def test_what_a_lost_worker_leaves_follows_the_effect(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,3 +174,25 @@ def test_a_changed_tool_is_asked_about_with_its_change(store: str) -> None:
             assert acted() == ["1"]
     assert "+    return n + 1" in told[0][0]
     assert told[0] == told[1]
+
+
+MANY = """\
+steps:
+  - id: ask
+    map: {over: "${{ range(70) }}", as: n}
+    approval: {title: "Number ${{ n }}?"}
+outputs: {all: "${{ steps.ask.output.map(one, one.choice) }}"}
+"""
+
+
+def test_any_number_of_open_approvals_can_be_decided(store: str) -> None:
+    with Engine(store, user="user:ana", durability="power") as engine:
+        result = engine.run(write(MANY, "many"), id="many")
+        waits = [*result.waits]
+        assert len(waits) == 70
+        oldest = waits[0]["id"]
+        assert engine.wait(oldest[:8])["id"] == oldest
+        for wait in waits:
+            decided = engine.approve(wait["id"])
+        assert decided.result is not None
+        assert decided.result.status == "succeeded"

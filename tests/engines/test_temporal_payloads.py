@@ -19,7 +19,6 @@ from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.objects import VARIABLE, Objects
 from flowengine.engines.temporal.shown import LARGEST_SHOWN, MOST_SHOWN
 from flowengine.server.protocol import ProtocolLimits
-from flowengine.server.rights import LOCAL as CREDENTIAL
 from tests.engines.temporal_server import PROGRAM
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.served import Served
@@ -137,7 +136,8 @@ def test_a_page_of_temporal_may_call_with_the_session_of_its_user(api: Api) -> N
     own = api.response("OPTIONS", "/v1/executions", token=None, headers=preflight)
     assert "access-control-allow-origin" not in own.headers
 
-    secret = api.records.begin_session(CREDENTIAL, 10**13)
+    identity = api.application.identity
+    secret = identity.begin_session(identity.local())
     sent = {"cookie": f"flowengine_session={secret}", "sec-fetch-site": "same-site"}
     decoded = api.response("POST", DECODE, body, token=None, headers={**sent, "origin": PAGE})
     assert (decoded.status_code, decoded.json()) == (200, body)

@@ -116,7 +116,115 @@ def test_what_the_old_form_has_forgotten_cannot_be_named_by_the_new_one(tmp_path
         waiting(engine, tmp_path, FORGETFUL)
         (info,) = engine.upgrade(changed)
         assert not info["moved"]
-        assert "'steps.look.output', which was not kept" in info["obstacles"][0]["why"]
+        assert "'steps.look.output.seen', which was not kept" in info["obstacles"][0]["why"]
+
+
+RESULTS = """
+inputs: {p: {type: boolean, default: false}}
+steps:
+  - {id: quote, output: {vendor: acme}}
+  - {id: price, output: {sum: 3}}
+  - {id: extra, when: "${{ inputs.p }}", output: {sum: 1}}
+  - {id: fork, output: 0, next: {all: [left, right]}}
+  - {id: left, output: {sum: 5}, next: meet}
+  - {id: right, approval: Right?, next: meet}
+  - {id: meet, join: all, output: 0}
+  - {id: box, group: [{id: inner, output: {sum: 7}}, {id: sign, approval: Fine?}], output: 0}
+  - {id: used, output: "${{ default(steps.extra.output.sum, 0) + steps.price.output.sum }}"}
+  - {id: done, output: "${{ steps.used.output }}"}
+outputs: {done: "${{ steps.done.output }}"}
+"""
+DONE = 'done, output: "${{ steps.used.output }}"'
+VENDOR = "${{ steps.quote.output.vendor }}"
+USED = "  - {id: used"
+SECOND = f'  - {{id: second, approval: "{VENDOR}?"}}\n{USED}'
+IN_BOX = "7}}, {id: sign, approval: Fine?}]"
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps", "verdict", "said"),
+    [
+        # a new step reads what no earlier expression read
+        ([(USED, SECOND)], {}, "cannot",
+         "'second' of the new flow reads 'steps.quote.output.vendor', which was not kept"),
+        ([(USED, SECOND)], {"quote": "second"}, "cannot",
+         "the mapping gives its result to 'second'"),
+        ([(DONE, 'done, output: "${{ default(steps.quote.output, 1) }}"')], {}, "cannot",
+         "which was not kept"),
+        ([("done: \"${{ steps.done.output", "done: \"${{ steps.quote.output")], {}, "cannot",
+         "the new flow reads 'steps.quote.output', which was not kept"),
+        ([(IN_BOX, IN_BOX.replace("]", ", {id: e, output: '${{ steps.inner.output }}'}]"))], {},
+         "cannot", "'e' of the new flow reads 'steps.inner.output', which was not kept"),
+        # but not ahead
+        ([("id: fork, output: 0", f"id: fork, output: '{VENDOR}'")], {}, "continues", ""),
+        # a finished step was renamed
+        ([("id: price", "id: cost"), ("steps.price", "steps.cost")], {}, "mapping", "price: cost"),
+        ([("id: price", "id: cost"), ("steps.price", "steps.cost")], {"price": "cost"},
+         "continues", ""),
+        ([("id: price", "id: cost"), ("steps.price", "steps.cost")], {"quote": "cost"},
+         "cannot", "which was not kept"),
+        ([], {"price": "left"}, "cannot", "the mapping gives its result to 'left'"),
+        ([], {"fork": "price"}, "cannot", "'price' and 'fork' have the same counterpart"),
+        # a new step stands behind the execution
+        ([("  - {id: fork", "  - {id: new, output: {sum: 2}}\n  - {id: fork"),
+          (DONE, 'done, output: "${{ steps.new.output.sum }}"')], {}, "cannot",
+         "'new' has not run and does not run before that"),
+        ([("  - {id: fork", "  - {id: new, output: {sum: 2}}\n  - {id: fork"),
+          (DONE, 'done, output: "${{ default(steps.new.output.sum, 4) }}"')], {}, "continues", ""),
+        ([("  - {id: used", "  - {id: new, output: {sum: 2}}\n  - {id: used"),
+          (DONE, 'done, output: "${{ steps.new.output.sum }}"')], {}, "continues", ""),
+        # a result has another shape, or none
+        ([("price, output: {sum: 3}", "price, output: {total: 3}"), ("price.output.sum",
+          "price.output.total")], {}, "cannot", "steps.price.output has no 'total'"),
+        ([('extra, when: "${{ inputs.p }}",', "extra,"), ("default(steps.extra.output.sum, 0)",
+          "steps.extra.output.sum")], {}, "cannot", "steps.extra.output is null"),
+        ([("price, output: {sum: 3}", "price, wait: 1s, output: {sum: 3}")], {}, "cannot",
+         "it was a step without an action and is of the kind 'wait'"),
+        # a join reads what its tokens did not bring
+        ([("meet, join: all, output: 0", "meet, join: all, output: '${{ join.outputs.left }}'")],
+         {}, "cannot", "a token that came from 'left' without its output"),
+        # a join waits for a branch that was not taken
+        ([("all: [left, right]", "all: [left, right, third]"), ("  - {id: meet",
+          "  - {id: third, output: 1, next: meet}\n  - {id: meet")], {}, "cannot",
+         "its join waits for 'third', which does not run any more"),
+        # a mapping that is wrong, while another one is right
+        ([], {"right": "price"}, "mapping", "right: right"),
+    ],
+)  # fmt: skip
+def test_every_result_that_is_read_ahead_is_there(
+    tmp_path: Path, changes: list[tuple[str, str]], steps: dict[str, str], verdict: str, said: str
+) -> None:
+    text = f'version: "1"\n{RESULTS}'
+    changed, mapping = edited(tmp_path, *changes, text=text), {"steps": steps}
+    with Engine(None) as engine:
+        id = waiting(engine, tmp_path, text)
+        if "inner" in said or "sign" in said:
+            engine.approve(engine.waits(execution=id).items[0]["id"])
+        (info,) = engine.upgrade(changed, mapping=mapping)
+        assert info["verdict"] == verdict, info
+        told = [one["why"] for one in info["obstacles"]]
+        told += [f"{one['name']}: {', '.join(one['fits'])}" for one in info["obstacles"]]
+        assert not said or any(said in one for one in told), told
+        assert info["moved"] == (verdict == "continues")
+        if not info["moved"]:
+            assert {one["type"] for one in engine.events(id)} <= {"started", "decided"}
+        while waits := engine.waits(execution=id).items:
+            engine.approve(waits[0]["id"])
+        assert engine.result(id).status == "succeeded"
+
+
+def test_what_cannot_be_moved_can_be_forked_where_it_is(tmp_path: Path) -> None:
+    """The past is replayed with the changed flow, which keeps what it reads."""
+    text = f'version: "1"\n{RESULTS}'
+    changed = edited(tmp_path, (DONE, f"done, output: '{VENDOR}'"), text=text)
+    with Engine(None) as engine:
+        id = waiting(engine, tmp_path, text)
+        (info,) = engine.upgrade(changed, check=True)
+        assert (info["verdict"], info["fork"]) == ("cannot", "right")
+        fork = engine.fork(id, from_step="right", flow=changed).execution
+        while waits := engine.waits(execution=fork).items:
+            engine.approve(waits[0]["id"])
+        assert engine.result(fork).outputs == {"done": "acme"}
 
 
 def test_executions_that_are_not_moved_keep_their_form(tmp_path: Path) -> None:

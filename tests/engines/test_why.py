@@ -214,7 +214,7 @@ steps:
     ("effect", "what", "command"),
     [
         ("idempotent", "attempt 1 was running when its process ended", "flowengine resume "),
-        ("once", "it was interrupted. Did it take effect", "--choice retry"),
+        ("once", "it was interrupted. Did it take effect", "--choice fail"),
     ],
 )
 def test_step_whose_process_died_is_told(
@@ -232,3 +232,10 @@ def test_step_whose_process_died_is_told(
         (reason,) = engine.why("it")
         assert what in reason["what"]
         assert command in reason["command"]
+        if effect == "once":
+            decide = f"flowengine approvals decide {reason['wait'][:4]} --choice"
+            assert list(reason["commands"].items()) == [
+                ("fail", f"{decide} fail"),
+                ("result", f"{decide} result --value JSON"),
+                ("retry", f"{decide} retry"),
+            ]

@@ -159,6 +159,9 @@ def test_links_that_stay_below_and_paths_that_are_named_are_followed(
     (project / "link").symlink_to("own")
     (project / "out").symlink_to("../secret")
     (project / "hidden").symlink_to("../.aws")
+    (project.parent / "linked").symlink_to("project/../secret")
+    (project.parent / "loop").symlink_to("loop")
+    (project.parent / "both").symlink_to("project/out")
 
     def read(path: str, folder: Path = project) -> bytes:
         config = {"path": path, "mode": "ro"}
@@ -168,13 +171,17 @@ def test_links_that_stay_below_and_paths_that_are_named_are_followed(
 
     assert read("link") == b"project/own"
     assert read("../secret") == b"secret"
-    assert read(str(project / "out")) == b"secret"
+    assert read(str(project.parent / "linked")) == b"secret"  # no sandbox sees a home directory
+    for name in ("project/out", "both", "project/hidden"):
+        with pytest.raises(EnvironmentUnavailable, match=r"through the link /.*; name the path"):
+            read(str(project.parent / name))
+    with pytest.raises(EnvironmentUnavailable):
+        read(str(project.parent / "loop"))
     assert read(str(project.parent / ".aws")) == read("../.aws") == b".aws"
-    for path, folder in ((str(project / "hidden"), project), ("project/hidden", project.parent)):
-        with pytest.raises(
-            EnvironmentUnavailable, match=r"hidden directory of the home directory; name its path"
-        ):
-            read(path, folder)
+    with pytest.raises(
+        EnvironmentUnavailable, match=r"hidden directory of the home directory; name its path"
+    ):
+        read("project/hidden", project.parent)
 
 
 def test_a_folder_that_became_a_link_after_it_was_opened_is_not_mounted(

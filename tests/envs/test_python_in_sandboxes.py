@@ -100,6 +100,23 @@ def test_an_error_is_a_result_with_its_own_lines_only(python: PythonSandbox) -> 
 
 
 @pytest.mark.wherever
+def test_an_error_keeps_its_reasons(python: PythonSandbox) -> None:
+    for code, reason in (
+        ("raise ValueError('a\\nb')", "ValueError: a\nb"),
+        ("def f(:", "SyntaxError: invalid syntax"),
+        (
+            "e = ValueError('a'); e.__notes__ = ['of order 7']; raise e",
+            "ValueError: a (of order 7)",
+        ),
+        (
+            "class G(Exception): exceptions = (ValueError('a'), KeyError('b'))\nraise G('c')",
+            "G: c: ValueError: a; KeyError: 'b'",
+        ),
+    ):
+        assert str(python.run(code).error) == reason
+
+
+@pytest.mark.wherever
 @pytest.mark.parametrize("code", ["def f(:", "x = 1\ny = = 2", "a\0b", "\ud800", "  x = 1"])
 def test_code_that_is_none_is_an_error_with_its_line(python: PythonSandbox, code: str) -> None:
     python.run("kept = 'kept'")

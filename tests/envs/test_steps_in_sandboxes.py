@@ -129,7 +129,7 @@ def test_a_command_gets_files_and_gives_json_and_globs(
         stdin = run(provider, bash, context, script="cat", stdin={"f": given})
         with pytest.raises(ValidationError, match="no file 'no' to be kept"):
             run(provider, bash, context, script="true", files={"x": "no"})
-        with pytest.raises(ValidationError, match="is not JSON"):
+        with pytest.raises(ValidationError, match="cannot be read as JSON"):
             run(provider, bash, context, script='echo "{" > "$FLOW_OUTPUT"')
         bash.run("ln -s /etc/hostname out/link")
         with pytest.raises(PathEscape):

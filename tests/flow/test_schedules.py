@@ -25,6 +25,8 @@ SCHEDULES = (
     "0 2 * * 7", "0 2 * * SUN", "30 2 * 3 *", "30 2 * 10,11 *", "0 0 31 * *", "0 0 29 2 *",
     "0 12 28-31 * *", "0 0 1 1 *", "0 0 1 4 *", "0 0 13 * 5", "0 0 */2 * 1", "0 0 1 * */2",
     "0 6 1-7 * *", "45 23 * * 6", "5,10 0-4 * MAR,NOV *", "0 0 L * *",
+    "0 22-2 * * *", "0 22-2/2 * * *", "0 9 * * FRI-MON", "0 9 * * 5-1", "0 0 28-3 * *",
+    "0 6 1 NOV-FEB *", "50-10/5 3 * * *", "30 23-1,12 * * *",
 )  # fmt: skip
 NAMES = {
     name: str(number)
@@ -47,7 +49,10 @@ def numbers(field: str, first: int, last: int) -> set[int]:
         begin, end = NAMES.get(begin, begin), NAMES.get(end, end)
         low = first if begin == "*" else int(begin)
         high = last if begin == "*" else int(end or begin)
-        found.update(range(low, high + 1, int(step or 1)))
+        cycle = (
+            [*range(low, last + 1), *range(first, high + 1)] if low > high else range(low, high + 1)
+        )
+        found.update(cycle[:: int(step or 1)])
     return found
 
 
@@ -178,8 +183,36 @@ def test_changes_of_clocks(expression: str, zone: str, after: str, times: str) -
 
 
 @pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "0 0 1 1 *"),
+        ("@monthly", "0 0 1 * *"),
+        ("@weekly", "0 0 * * 0"),
+        ("@daily", "0 0 * * *"),
+        (" @Midnight ", "0 0 * * *"),
+        ("@hourly", "0 * * * *"),
+        ("0 9 * * fri-sun", "0 9 * * 5-7"),
+        ("0 9 * * 7-2", "0 9 * * 0,1,2"),
+        ("0 9 * * sun-6/3", "0 9 * * 0,3,6"),
+        ("0 9 * * 6-1/2", "0 9 * * 6,1"),
+        ("0 0 1 dec-dec *", "0 0 1 12 *"),
+    ],
+)
+def test_other_spellings_of_a_schedule(written: str, plain: str) -> None:
+    at = same = 1_790_000_000_000
+    for _ in range(20):
+        at, same = Schedule(written, "UTC").after(at), Schedule(plain, "UTC").after(same)
+        assert at == same
+
+
+@pytest.mark.parametrize(
     ("expression", "zone", "error"),
     [
+        ("@reboot", "UTC", "'@reboot' is not one of @yearly, .*, @hourly. Write the fields"),
+        ("@every 5m", "UTC", "such as [*]/5 [*] [*] [*] [*] for every five minutes"),
+        ("0 22-2/0 * * *", "UTC", "bad hour"),
+        ("0 25-3 * * *", "UTC", "bad hour"),
         ("0 0 9 * * 1", "UTC", "five fields .*, not 6"),
         ("0 9 * *", "UTC", "five fields .*, not 4"),
         ("0 24 * * *", "UTC", "bad hour"),

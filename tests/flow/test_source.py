@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -128,10 +129,10 @@ words = st.text(alphabet="ab'\"\\ \n#:{é\u20ac\U0001f600\t", max_size=12)
 @given(before=words, after=words)
 def test_any_text_keeps_its_places_through_quoting_and_folding(before: str, after: str) -> None:
     value = f"{before}Z{after}"
-    source = read_text(to_yaml({"value": [value]}))
-
-    assert source.data == {"value": [value]}
-    assert marked(source, source.inside(("value", 0), len(before))) == "Z"
+    for written in (to_yaml({"value": [value]}), json.dumps({"value": [value]})):
+        source = read_text(written)
+        assert source.data == {"value": [value]}
+        assert marked(source, source.inside(("value", 0), len(before))) == "Z"
 
 
 json_data = st.recursive(
@@ -148,11 +149,11 @@ json_data = st.recursive(
 @pytest.mark.endurance
 @given(json_data)
 def test_what_is_written_reads_back_the_same(data: Any) -> None:
-    """`to_yaml` and the reader agree on every JSON value."""
-    source = read_text(to_yaml(data))
-
-    assert source.problems == []
-    assert source.data == data
+    """`to_yaml`, JSON and the reader agree on every JSON value."""
+    for written in (to_yaml(data), json.dumps(data), json.dumps(data, indent="\t")):
+        source = read_text(written)
+        assert source.problems == []
+        assert source.data == data
 
 
 @sliced(examples=20)
@@ -200,6 +201,30 @@ def test_a_byte_order_mark_is_no_part_of_the_file() -> None:
 
     assert source.data == {"id": "a"}
     assert source.position(("id",)).column == 5
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])
+def test_a_byte_order_mark_declares_the_encoding(encoding: str) -> None:
+    assert read_bytes("id: é\n".encode(encoding), "f.yaml").data == {"id": "é"}
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r'"\ud83d\ude00 \uD83D\uDE00"', "😀 😀"),
+        (r'{"\ud83d\ude00": "\\ud83d\\ude00\\\ud83d\ude00"}', {"😀": "\\ud83d\\ude00\\😀"}),
+        (r"'\ud83d\uDE00 ''\ud83d\ude00'", r"\ud83d\uDE00 '\ud83d\ude00"),
+        (r"[\ud83d\ude00, \\uD83d\udE00]", [r"\ud83d\ude00", r"\\uD83d\udE00"]),
+        ("a: |\n  \\ud83d\\ude00\n", {"a": "\\ud83d\\ude00\n"}),
+        (r'"\ud83d"', r"1:2 '\ud83d' is not the escape of a character"),
+        (r'"\ude00\ud83d"', r"1:2 '\ude00' is not the escape of a character"),
+        (r'"a\u12"', r"1:3 '\u12' is not the escape of a character"),
+    ],
+)
+def test_escapes_of_json_are_read_in_double_quotes(written: str, meant: Any) -> None:
+    source = read_text(written)
+
+    assert (messages(source)[0] if source.problems else source.data) == meant
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-import pytest
+from datetime import datetime, time
+from pathlib import Path
 
-from flowengine.errors import FlowFileError, InputError
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from flowengine import Agent, Engine, Runner
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.errors import FlowFileError, InputError, UsageError
 from flowengine.flow.compile import compile_text
 from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
+from flowengine.flow.expressions.clock import duration_of
+from flowengine.flow.expressions.paths import NoValue
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.notation.times import format_time, parse_time
+from flowengine.kernel.notation.times import TooLong, format_time, parse_duration, parse_time
+from flowengine.sdk.models import Duration
+from flowengine.sdk.python_functions.live_types import schema_of
+from flowengine.tool_environment.signatures import read
 from flowengine.validation import validate
+from tests.command_line import flowengine
 
 TIMES = {
     "2016-12-05T21:29:29Z": "2016-12-05T21:29:29Z",
@@ -75,8 +88,68 @@ def test_what_is_not_a_time_is_refused_everywhere(text: str) -> None:
             value(source, text)
 
 
+def test_a_time_without_its_offset_is_told_so_everywhere() -> None:
+    text = "2016-12-05T21:29:29.5"
+    with pytest.raises(InputError, match=f"'at' must be a date-time with an offset, as in {text}Z"):
+        validate({"type": "string", "format": "date-time"}, text, "input 'at'")
+    with pytest.raises(ValueError, match=f"its offset is missing; write for example {text}Z"):
+        parse_time(text)
+    with pytest.raises(FlowFileError, match="with offset"):
+        compile_text(waiting(text))
+    with pytest.raises(EvaluationError, match="its offset is missing"):
+        value("timestamp(t)", text)
+
+
+LOCAL = ["2016-12-05T21:29:29", "2016-12-05 21:29:29", "2016-12-05T21:29", "2016-12-05T21:29:29Z"]
+
+
+@pytest.mark.parametrize("text", LOCAL)
+def test_a_datetime_of_python_needs_no_offset(text: str) -> None:
+    """What a function takes as a step, it takes as a tool, and an agent can answer."""
+
+    def remind(at: datetime) -> str:
+        return at.isoformat()
+
+    made = datetime.fromisoformat(text)
+    signature = read(remind, "remind")
+    assert signature.convert({"at": text}) == {"at": made}
+    answers = Agent(name="A", model="scripted/test", returns=datetime)
+    with using(ScriptedModel([{"text": f'"{text}"'}])):
+        assert Runner().run(answers, "When?").result == made
+
+
+def test_a_time_of_day_of_python_needs_no_offset() -> None:
+    validate(schema_of(time), "09:30:00", "input 'at'")
+    validate(schema_of(time), "09:30:00Z", "input 'at'")
+    with pytest.raises(InputError, match="iso-time"):
+        validate(schema_of(time), "half past nine", "input 'at'")
+
+
 def test_a_timestamp_is_also_made_of_seconds_and_of_a_timestamp() -> None:
     assert value("timestamp(0)", "") == "1970-01-01T00:00:00Z"
     assert value("timestamp(timestamp(t)) < timestamp(2000000000)", "2016-12-05T21:29:29Z") is True
     checked = check("timestamp(true)", DeclaredNames({"properties": {}}))
     assert [problem.code for problem in checked.problems] == ["E311"]
+
+
+def test_a_duration_that_is_too_long_is_told_as_such_everywhere(tmp_path: Path) -> None:
+    told = "is longer than a hundred years"
+    for text in ("100000w", "9" * 5000 + "d"):
+        with pytest.raises(TooLong, match=told):
+            parse_duration(text)
+        with pytest.raises(NoValue, match=told):
+            duration_of(text)
+        with Engine(None) as engine, pytest.raises(UsageError, match=told):
+            engine.prune(older_than=text)
+        with pytest.raises(ValidationError, match=told):
+            TypeAdapter(Duration).validate_python(text)
+        done = flowengine("resume", "--due", "--linger", text)
+        assert (done.code, told in done.err) == (2, True)
+    with Engine(None) as engine:
+        (tmp_path / "it.yaml").write_text(
+            "flowengine: 1\nid: it\ninputs: {span: {type: string}}\n"
+            "steps: [{id: a, wait: {for: '${{ inputs.span }}'}}]\n"
+        )
+        error = engine.run(tmp_path / "it.yaml", {"span": "100000w"}).error
+        assert error is not None
+        assert "'100000w' is longer than a hundred years" in error["message"]

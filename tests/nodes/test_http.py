@@ -24,6 +24,7 @@ import flowengine
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
 from tests.command_line import compile_flow
+from tests.received import RECEIVED
 
 from .conftest import Bench
 
@@ -50,6 +51,12 @@ PAGES: dict[str, Page] = {
     "/never": (503, {"Retry-After": "Mon, 01 Jan 0001 00:00:00 +2359"}, b""),
     "/nan": (503, {"Retry-After": "nan"}, b""),
     "/nowhere": (302, {"Location": "http://[::1"}, b""),
+    "/as-text": (200, {"Content-Type": "text/plain"}, b'{"a": 1}'),
+    "/cookies": (
+        200,
+        {"Set-Cookie": "a=1; Expires=Wed, 21 Oct 2026\nb=2", "Link": "<a>\n<b>"},
+        b"",
+    ),
     "/circle": (301, {"Location": "/circle"}, b""),
 }
 
@@ -82,7 +89,8 @@ class Handler(BaseHTTPRequestHandler):
         status, headers, data = page
         self.send_response(status)
         for name, value in headers.items():
-            self.send_header(name, value)
+            for line in value.split("\n"):
+                self.send_header(name, line)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         if self.command != "HEAD":
@@ -111,6 +119,8 @@ class Handler(BaseHTTPRequestHandler):
                     self.hang()
                     return None
                 return 200, JSON, json.dumps({"payments": len(self.paid)}).encode()
+            case ["received", name]:
+                return 200, JSON, RECEIVED[name].sent()
             case ["hang"]:
                 self.hang()
                 return None
@@ -319,6 +329,49 @@ def test_text_in_an_encoding_that_is_none_is_read_as_utf_8(
     assert bench.do("http", {}, {"url": f"{server}/{path}"})["body"] == body
 
 
+def test_answers_are_read_as_they_are_meant(bench: Bench, server: str) -> None:
+    for name, case in RECEIVED.items():
+        answer = bench.do("http", {}, {"url": f"{server}/received/{name}", "method": "POST"})
+        assert answer["body"] == {"v": case.value}, name
+
+
+@pytest.mark.parametrize(
+    ("path", "response", "body"),
+    [
+        ("broken", "text", "{"),
+        ("received/nan", "text", RECEIVED["nan"].text),
+        ("received/byte_order_mark", "text", '{"v": "é"}'),
+        ("as-text", "json", {"a": 1}),
+        ("as-text", None, '{"a": 1}'),
+        ("bomb", "file", 20 * 1024 * 1024 + 2),
+        ("broken", "file", 1),
+        ("files/report.pdf", "text", "%PDF \x00\ufffd"),
+    ],
+)
+def test_the_flow_may_say_how_a_body_is_read(
+    bench: Bench, server: str, path: str, response: str | None, body: Any
+) -> None:
+    answer = bench.do("http", {"response": response}, {"url": f"{server}/{path}"})["body"]
+
+    assert (answer["size"] if response == "file" else answer) == body
+
+
+def test_a_body_that_cannot_be_read_is_in_the_error_whole(bench: Bench, server: str) -> None:
+    short, long = (
+        bench.fail("http", {}, {"url": f"{server}/{path}"}) for path in ("broken", "deep")
+    )
+
+    assert short["data"] == {"status": 200, "body": "{"}
+    assert (len(long["data"]["body"]), long["data"]["file"]["size"]) == (ERROR_TEXT, 100_000)
+
+
+def test_repeated_headers_are_kept_apart(bench: Bench, server: str) -> None:
+    headers = bench.do("http", {}, {"url": f"{server}/cookies"})["headers"]
+
+    assert headers["set-cookie"].split("\n") == ["a=1; Expires=Wed, 21 Oct 2026", "b=2"]
+    assert headers["link"] == "<a>, <b>"
+
+
 @pytest.mark.parametrize("path", ["deep", "never", "nan", "nowhere"])
 def test_a_hostile_answer_is_an_error_of_http(bench: Bench, server: str, path: str) -> None:
     assert bench.fail("http", {}, {"url": f"{server}/{path}"})["type"] == "HttpError"
@@ -327,7 +380,7 @@ def test_a_hostile_answer_is_an_error_of_http(bench: Bench, server: str, path: s
 @pytest.mark.parametrize(
     ("path", "complaint"),
     [
-        ("broken", "claims to be JSON but is not"),
+        ("broken", "cannot be read as JSON"),
         ("bomb", "has more than 8 MiB"),
         ("torn", "cannot be unpacked"),
     ],

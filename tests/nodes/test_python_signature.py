@@ -123,7 +123,7 @@ def test_default_is_told_where_json_has_it(
         ("L[str]", "Field(default_factory=list)", {"type": "array", "items": {"type": "string"}},
          False),
         ("str", "Field(description='What')", {"type": "string", "description": "What"}, True),
-        ("int", "Field(ge=lowest())", {}, False),
+        ("int", "Field(ge=lowest())", {"type": "integer"}, True),
     ],
 )  # fmt: skip
 def test_a_field_as_default_is_read_like_that_of_a_model(

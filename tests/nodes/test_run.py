@@ -25,6 +25,7 @@ from flowengine.sdk.process_tree import MARK, end_marked, mark_of
 from flowengine_nodes import commands
 from tests.alive import alive
 from tests.execution_environment.toy import until
+from tests.received import RECEIVED
 
 from .conftest import Bench
 
@@ -162,6 +163,13 @@ def test_a_missing_script_names_the_directory_and_the_option(
     assert other["message"] == "exit code 126"
 
 
+def test_the_value_of_a_command_is_read_as_it_is_meant(bench: Bench) -> None:
+    for name, case in RECEIVED.items():
+        (bench.workdir / "value.json").write_bytes(case.sent())
+        result = bench.do("run", {"script": "cat $FLOW_WORKDIR/value.json > $FLOW_OUTPUT"})
+        assert result["value"] == {"v": case.value}, name
+
+
 @pytest.mark.parametrize(
     ("task", "input", "complaint"),
     [
@@ -170,7 +178,7 @@ def test_a_missing_script_names_the_directory_and_the_option(
         ({}, {"argv": ["a", None]}, "item 1 of 'argv' is null"),
         ({}, {"argv": ["echo", "a\0b"]}, "null character"),
         ({"script": "true"}, {"env": {"A=B": 1}}, "'env' has the key \"A=B\", which must match"),
-        ({"script": "echo '{' > $FLOW_OUTPUT"}, {}, "$FLOW_OUTPUT is not JSON"),
+        ({"script": "echo '{' > $FLOW_OUTPUT"}, {}, "$FLOW_OUTPUT cannot be read as JSON"),
         ({"script": "true", "files": {"r": "r.csv"}}, {}, "no file 'r.csv' to be kept as 'r'"),
     ],
 )
@@ -232,7 +240,7 @@ def test_a_value_that_is_too_deep_is_told(bench: Bench) -> None:
     error = bench.fail("run", {"script": "head -c 100000 /dev/zero | tr '\\0' [ > $FLOW_OUTPUT"})
 
     assert error["type"] == "ValidationError"
-    assert "is not JSON" in error["message"]
+    assert "cannot be read as JSON" in error["message"]
 
 
 def test_kept_file_is_put_where_a_later_command_can_read_and_change_it(bench: Bench) -> None:

@@ -11,6 +11,7 @@ import re
 import textwrap
 from pathlib import Path
 from urllib.parse import quote, quote_plus
+from xml.sax.saxutils import quoteattr
 
 import httpx2
 import pytest
@@ -58,6 +59,14 @@ FORMS = {
     "base64 for URLs": base64.urlsafe_b64encode(VALUE.encode()).decode(),
     "base64 of one before": base64.b64encode(f"u{VALUE}".encode()).decode(),
     "other capitals": VALUE.upper(),
+    "HTML without quotes": html.escape(VALUE, quote=False),
+    "XML attribute": quoteattr(f"it's {VALUE}"),
+    "HTML by numbers": "".join(f"&#{ord(each)};" for each in VALUE),
+    "XML by some numbers": VALUE.replace('"', "&#x22;").replace("/", "&#47;"),
+    "HTML by names": VALUE.replace("€", "&euro;").replace("+", "&plus;").replace('"', "&quot;"),
+    "JSON of PHP": json.dumps(VALUE).replace("/", r"\/"),
+    "JSON of browsers": VALUE.replace('"', r"\u0022").replace("+", r"\u002B"),
+    "program text": VALUE.replace('"', r"\x22"),
     "URL as browsers write it": "p%E2%82%ACss/w0rd+%20%22x%22",
     "URL of two encodings": 'P%e2%82%acSS%2Fw0rd+%20"x%22',
     "base64 of two before": base64.b64encode(f"u:{VALUE}, more".encode()).decode(),
@@ -72,6 +81,20 @@ def test_secret_is_masked_in_every_form(secrets: Secrets, form: str) -> None:
     for text in (masked["a"][0], str(masked)):
         assert VALUE not in text
         assert form not in text
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["straße-zürich", "STRASSE-ZÜRICH", "STRAßE-ZÜRICH", "Straße-Zürich", "strasse-zu\u0308rich"],
+)
+def test_a_secret_of_other_letters_is_masked_in_other_capitals(
+    monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setenv("API_KEY", "Straße-Zürich")
+    secrets = Secrets({"KEY": {"env": "API_KEY"}})
+
+    for text in (form, json.dumps(form), quote(form), html.escape(form)):
+        assert "rich" not in str(secrets.mask(text)).lower(), text
 
 
 def test_secret_is_masked_in_bytes_and_the_rest_of_them_is_kept(secrets: Secrets) -> None:

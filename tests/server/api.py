@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from flowengine.server.ag_ui.http import ag_ui_routes
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.records import ServerRecords
-from flowengine.server.rights import LOCAL as CREDENTIAL
 from flowengine.server.rights import Access
 from flowengine.server.routes import ROUTES
 
@@ -160,7 +158,8 @@ class Api:
             for wait in self.engine.waits(status="all").items or [{"id": "none"}]
             for flow in self.flows
         }
-        secret = self.records.begin_session(CREDENTIAL, int(time.time() * 1000))
+        identity = self.application.identity
+        secret = identity.begin_session(identity.local())
         headers = {"cookie": f"flowengine_session={secret}"}
         return {
             path: self.response("GET", path, token=None, headers=headers).content

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Client, FlowFileError, NotAllowed
+from flowengine.server import flow_checks
 from tests.server.api import LOCAL, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_client import URL
@@ -59,6 +61,36 @@ def test_a_text_is_checked_with_places(api: Api) -> None:
         assert api("POST", "/v1/flows/check", {"text": text}, code=200)["errors"]
     with Client(URL, LOCAL, transport=Transport(api)) as client:
         assert client.check(bad)["errors"][0]["code"] == error["code"]
+
+
+def nested(depth: int) -> str:
+    """Return a flow whose default takes 2 ** depth steps to validate."""
+    both = ", ".join(["{{$ref: '#/$defs/a{}'}}"] * 2)
+    pairs = "".join(
+        f"        a{at}: {{allOf: [{both.format(at + 1, at + 1)}]}}\n" for at in range(depth)
+    )
+    return (
+        "flowengine: 1\nid: nested\ninputs:\n  a:\n    default: 1\n    $ref: '#/$defs/a0'\n"
+        f"    $defs:\n{pairs}        a{depth}: {{type: integer}}\nsteps: [{{id: s, output: 1}}]\n"
+    )
+
+
+def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow_checks, "SECONDS", 4)
+    vera, ben = api.token("user:vera"), api.token("user:ben")
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(
+            api, "POST", "/v1/flows/check", {"text": nested(60)}, token=vera, code=422
+        )
+        while not flow_checks._users:
+            assert not slow.done()
+        api("POST", "/v1/flows/check", {"text": GREET}, token=vera, code=429)
+        assert api("POST", "/v1/flows/check", {"text": GREET}, token=ben, code=200)["flow"]
+        assert "cannot be checked in" in slow.result()["detail"]
+    few = api("POST", "/v1/flows/check", {"text": nested(3)}, token=vera, code=200)
+    assert few["flow"] == "nested", few
 
 
 @pytest.mark.parametrize(
@@ -122,6 +154,58 @@ def test_only_what_the_host_allows_is_deployed(api: Api, tmp_path: Path) -> None
         assert loose.engine.resume(execution).status == "succeeded"
     finally:
         loose.close()
+
+
+FILES = """
+flowengine: 1
+id: files
+inputs: {place: {type: string, default: /etc}}
+environments:
+  own: {kind: files}
+  place: ENVIRONMENT
+steps: [STEP]
+"""
+WRITE = "{id: a, call: std.write_file, with: {path: .bashrc, text: x}}"
+OWN = "{id: a, call: std.write_file, environments: {files: own}, with: {path: a, text: x}}"
+IN_PLACE = OWN.replace("own", "place")
+QUERY = "{id: a, run: select 1, in: place}"
+
+
+@pytest.mark.parametrize(
+    ("environment", "step", "uses"),
+    [
+        ("{kind: files}", WRITE, "uses '.'"),
+        ("{kind: files, config: {path: /root}}", IN_PLACE, "uses '/root'"),
+        ("{kind: files, config: {path: sub}}", IN_PLACE, "uses 'sub'"),
+        ("{kind: files, config: {path: FOLDER/../x}}", IN_PLACE, "/../x'"),
+        ("{kind: files, config: {path: FOLDER/link}}", IN_PLACE, "/link'"),
+        ("{kind: files, config: {path: '${{ inputs.place }}'}}", IN_PLACE, "an expression"),
+        ("{kind: sqlite, config: {path: /srv/x.db}}", QUERY, "uses '/srv/x.db'"),
+        ("{kind: bash, provider: docker, config: {image: {build: /srv}}}", QUERY, "uses '/srv'"),
+        ("{kind: files}", OWN, ""),
+        ("{kind: files, config: {path: FOLDER/in}}", IN_PLACE, ""),
+        ("{kind: sqlite, config: {path: ':memory:'}}", QUERY, ""),
+        ("{kind: sqlite, config: {path: FOLDER/x.db}}", QUERY, ""),
+    ],
+)
+def test_only_files_that_the_host_allows_are_deployed(
+    api: Api, tmp_path: Path, environment: str, step: str, uses: str
+) -> None:
+    folder = tmp_path / "allowed"
+    folder.mkdir()
+    (folder / "link").symlink_to("/etc")
+    text = FILES.replace("ENVIRONMENT", environment).replace("STEP", step)
+    body = {"text": text.replace("FOLDER", str(folder))}
+    strict = settings(api, tmp_path, f"deploys: {{folders: [{folder}]}}")
+    try:
+        answer = strict("POST", "/v1/flows", body, token=strict.token("user:ada"))
+        if uses:
+            assert uses in answer["detail"], answer
+            assert (answer["status"], strict("GET", "/v1/flows")["items"]) == (403, [])
+        else:
+            assert answer["flow"] == "files", answer
+    finally:
+        strict.close()
 
 
 def test_clients_deploy_and_operate_schedules(api: Api, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from flowengine.server import hooks
 from flowengine.server.identity import FAILURES
 from flowengine.server.problems import RequestRefused
 from flowengine.settings import load_settings
+from tests.received import RECEIVED
 from tests.server.api import Api
 from tests.server.conftest import SETTINGS
 
@@ -109,6 +110,17 @@ def deliver(api: Api, name: str, headers: Any, code: int, body: bytes = BODY) ->
     return api("POST", path, token=None, headers=headers, content=body, code=code)
 
 
+def test_deliveries_are_read_as_they_are_meant(hooked: Api) -> None:
+    for name, case in RECEIVED.items():
+        text = f'{{"order": {{"id": "{name}"}}, "n": {case.text}}}'
+        body = text.encode(case.encoding)
+        for id in (f"{name} starts", f"{name} arrives"):
+            answer = deliver(hooked, "parcels", signed("standard", body, id), 202, body)
+            hooked.engine.resume(answer["execution"])
+        [step] = hooked.engine.show(answer["execution"], step="come")["steps"]
+        assert step["output"]["data"]["n"] == {"v": case.value}, name
+
+
 @pytest.mark.parametrize("scheme", PUBLISHED)
 def test_published_examples_are_accepted_and_changed_ones_are_not(
     scheme: str, monkeypatch: pytest.MonkeyPatch
@@ -148,6 +160,32 @@ def test_a_delivery_starts_an_execution_once(hooked: Api, name: str, scheme: str
     assert info["started_by"] == f"hook:{name}"
 
 
+def test_a_delivery_is_not_carried_out_again_under_another_id(
+    hooked: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Headers that are not signed can be anybody's."""
+    monkeypatch.setenv("NOT_SET_ANYWHERE", "secret")
+    body = b'{"a": "A17", "id": 1}'
+    signature = hmac.new(b"secret", body, hashlib.sha256).hexdigest()
+    headers = {"x-hub-signature-256": f"sha256={signature}"}
+    answers = [
+        deliver(hooked, "lost", {**headers, "x-github-delivery": id}, 202, body)
+        for id in ("one", "two", "")
+    ]
+
+    assert [answer["first"] for answer in answers] == [True, False, False]
+
+
+def test_a_delivery_is_on_record_before_it_takes_effect(hooked: Api) -> None:
+    hooked.records._write("ALTER TABLE audit RENAME TO lost", ())
+    deliver(hooked, "erp", signed("hmac"), 503)
+    assert hooked.engine.executions().items == []
+    hooked.records._write("ALTER TABLE lost RENAME TO audit", ())
+    deliver(hooked, "erp", signed("hmac"), 202)
+    [entry] = hooked.records.audited(None, 5)
+    assert (entry["user"], entry["path"], entry["status"]) == ("hook:erp", "/v1/hooks/erp", 202)
+
+
 def test_what_is_not_signed_is_refused_in_one_way_and_slowed_down(hooked: Api) -> None:
     old = signed("standard", at=time.time() - 1000)
     problems = [
@@ -162,7 +200,8 @@ def test_what_is_not_signed_is_refused_in_one_way_and_slowed_down(hooked: Api) -
     assert (audit[0]["path"], audit[0]["status"]) == ("/v1/hooks/nothing", 401)
     for _ in range(FAILURES):
         hooked.response("POST", "/v1/hooks/parcels", token=None, content=BODY)
-    deliver(hooked, "parcels", signed("standard"), 429)
+    deliver(hooked, "parcels", {}, 429)
+    deliver(hooked, "parcels", signed("standard"), 202)
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,14 @@ def test_groups_in_the_token_give_roles(api: Api) -> None:
     api("GET", "/v1/tokens", token=token(sub="zoe", groups=["finance"]), code=403)
 
 
+def test_an_email_address_names_a_user_once_it_is_verified(issuer: str) -> None:
+    provider = OidcProvider(OidcSignIn(issuer, AUDIENCE, user_claim="email"))
+    assert provider.named_by(token(email="ada@x.org", email_verified=True)).user == "ada@x.org"
+    for verified in (None, False, "true", 1):
+        with pytest.raises(RequestRefused, match="its email address is not verified"):
+            provider.named_by(token(email="ada@x.org", email_verified=verified))
+
+
 def unsigned(header: dict[str, Any], claims: dict[str, Any], signature: bytes = b"") -> str:
     parts = [json.dumps(header).encode(), json.dumps(claims).encode(), signature]
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
@@ -197,10 +205,11 @@ def test_a_token_of_the_provider_does_not_sign_in_on_the_page(api: Api) -> None:
     assert api.records.audited(None, 1)[0]["status"] == 401
 
 
-def test_guesses_slow_an_address_down(api: Api) -> None:
+def test_guesses_slow_an_address_down_but_no_valid_credential(api: Api) -> None:
     for _ in range(FAILURES):
         api("GET", "/v1/me", token=token("foreign", kid="one"), code=401)
-    api("GET", "/v1/me", token=token(), code=429)
+    api("GET", "/v1/me", token=token("foreign", kid="one"), code=429)
+    api("GET", "/v1/me", token=token(), code=200)
 
 
 def test_the_owner_of_the_server_has_no_rights_through_the_provider(api: Api) -> None:

@@ -16,6 +16,7 @@ from flowengine.journal.ports.history import HistoryPort
 from flowengine.page.approval_views import closed_as
 from flowengine.page.readable import as_text, beginning, duration
 from flowengine.page.site import PAGES, PageRoute
+from flowengine.server.identity import Identity
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES
 
@@ -211,6 +212,35 @@ def test_a_session_ends_with_its_token(api: Api, ben: Browser) -> None:
     assert ben("GET", "/approvals").status_code == 303
     stored = "".join(map(str, api.records._read("SELECT * FROM sessions")))
     assert ben.cookie.partition("=")[2] not in stored
+
+
+def test_a_session_ends_with_the_token_of_the_user_who_runs_the_server(api: Api) -> None:
+    identity = api.application.identity
+    secret = identity.begin_session(identity.local())
+    replaced = Identity(api.records, api.engine.settings, OWNER, "fe_other")
+    assert identity.of_session(secret) is not None
+    assert replaced.of_session(secret) is None
+
+
+def test_what_cannot_be_recorded_does_not_happen(api: Api, ben: Browser) -> None:
+    execution, wait = api.started()
+    place = f"/approvals/{wait}"
+    form = {"form_token": ben.form_token(place), "choice": "approve"}
+    api.records._write("ALTER TABLE audit RENAME TO lost", ())
+    told = api("POST", f"/v1{place}/decision", {"choice": "approve"}, code=503)
+    assert told["detail"] == "the audit record cannot be written"
+    api("POST", f"/v1/executions/{execution}/cancel", {}, code=503)
+    api("POST", "/v1/executions", {"flow": "expense", "inputs": {"amount": 1}}, code=503)
+    assert ben("POST", place, form).status_code == 503
+    assert api.engine.wait(wait)["status"] == "pending"
+    assert len(api.engine.executions().items) == 1
+    assert api.engine.result(execution).status == "waiting"
+    api("GET", "/v1/executions", code=200)
+
+    api.records._write("ALTER TABLE lost RENAME TO audit", ())
+    assert ben("POST", place, form).status_code == 303
+    [entry] = [one for one in api.records.audited(None, 50) if one["path"] == place]
+    assert (entry["user"], entry["status"], entry["why"]) == ("user:ben", 200, None)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.method} {page.path}")

@@ -104,3 +104,18 @@ def test_return_in_a_field_decides_nothing(api: Api, ben: Browser) -> None:
     text = ben("GET", f"/approvals/{wait}").text
     form = text[text.index('<form method="post" class="card"') :]
     assert re.findall(r"<button[^>]*>", form)[0] == "<button disabled hidden>"
+
+
+def test_what_a_user_may_not_decide_is_not_for_the_user(api: Api) -> None:
+    """An approval without assignees is for all users with the right, and for no others."""
+    (api.folder / "any.yaml").write_text(
+        "flowengine: 1\nid: any\nsteps: [{id: ask, approval: {title: Any?}}]\n"
+    )
+    [wait] = api.engine.run(api.folder / "any.yaml").waits
+    for user, count in (("user:ben", 1), ("user:vera", 0), ("user:otto", 0)):
+        token = api.token(user)
+        mine = api("GET", "/v1/approvals?assignee=me", token=token, code=200)["items"]
+        assert len(mine) == count, user
+        assert len(api("GET", "/v1/approvals", token=token, code=200)["items"]) == 1
+        inbox = Browser(api, token)("GET", "/approvals").text
+        assert (f"/approvals/{wait['id']}" in inbox) is bool(count), user

@@ -45,6 +45,18 @@ def test_a_key_gives_no_right(api: Api) -> None:
     assert start(api, "k1", token=api.token("user:otto", "viewer"))[0] == 403
 
 
+def test_an_answer_is_not_given_to_another_credential_of_the_user(api: Api) -> None:
+    """It can contain what that credential must not see. Nothing is done a second time."""
+    [flow] = [item.id for item in api.flows if item.id == "expense"]
+    whole, same = (api.token("user:otto") for _ in range(2))
+    narrow = api.token("user:otto", "operator", flow)
+    first = start(api, "k1", token=whole)
+    assert first[0] == 201
+    assert start(api, "k1", token=narrow)[0] == 409
+    assert start(api, "k1", token=same) == first
+    assert len(api.engine.executions().items) == 1
+
+
 def test_a_request_that_failed_can_be_sent_again(api: Api) -> None:
     body = {"flow": "expense", "inputs": {"amount": 1}, "id": "e1"}
     api("POST", "/v1/executions", {**body, "inputs": {"amount": 2}}, code=201)

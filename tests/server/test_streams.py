@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -121,7 +122,7 @@ def test_readers_that_do_not_read_are_cut_off_and_the_others_miss_nothing(
 
     async def read() -> tuple[list[Any], list[bytes]]:
         opened = [
-            await asyncio.open_connection("127.0.0.1", served.port, limit=2**16)
+            await asyncio.open_connection(sock=narrow(served.port), limit=2**16)
             for _ in range(readers)
         ]
         for _, writer in opened:
@@ -156,6 +157,15 @@ def test_readers_that_do_not_read_are_cut_off_and_the_others_miss_nothing(
     events = len(list(engine.events(id)))
     assert [counted for counted in counts if counted != events] == []
     assert [rest for rest in rests if b"event: end" in rest] == []
+
+
+def narrow(port: int) -> socket.socket:
+    """Connect with a receive buffer that does not grow, so that it cannot hold a whole stream."""
+    opened = socket.socket()
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+    opened.connect(("127.0.0.1", port))
+    opened.setblocking(False)
+    return opened
 
 
 def big(served: Served, folder: Path, count: int, size: int) -> tuple[str, int]:

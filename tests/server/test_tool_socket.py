@@ -303,6 +303,28 @@ def test_rights_are_those_of_the_routes(served: Served) -> None:
     assert [one["status"] for one in audit if "/decision" in one["path"]] == [403]
 
 
+def test_a_revoked_token_decides_and_follows_no_longer(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = served.api
+    id = api.engine.run("flow0.yaml").execution
+
+    async def main(message: bool) -> None:
+        token = api.token(OWNER)
+        async with connected(served, token, execution=id) as client:
+            await client.read("approval")
+            api.records.revoke_token(api.records.tokens()[-1].name, 1)
+            if message:
+                call_id = client.messages[0]["tool_call_id"]
+                assert (await client.decide(call_id, True))["code"] == "refused"
+            assert await client.rest() == 1008
+
+    asyncio.run(main(message=True))
+    monkeypatch.setattr(tool_socket, "_CHECKED_EVERY", 0.0)
+    asyncio.run(main(message=False))
+    assert len(api.engine.waits().items) == 2
+
+
 @pytest.mark.parametrize("limits", [ProtocolLimits(connections=3, reader_seconds=0.5)])
 def test_times_sizes_and_connections_are_bounded(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
-from flowengine import Client, InputError, NotFound
+from flowengine import AsyncClient, Client, InputError, NotAllowed, NotFound, UsageError
 from flowengine.server import records, uploads
-from tests.server.api import Api
+from tests.server.api import HOST, LOCAL, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_client import URL
 from tests.server.transport import Transport
@@ -62,11 +64,26 @@ def test_a_file_is_uploaded_used_and_attached(api: Api, tmp_path: Path) -> None:
     assert api("POST", "/v1/executions", {**start, "id": "e1"}, token=otto, code=201)
     [wait] = api.engine.resume("e1").waits
 
+    with Client(URL, LOCAL, transport=Transport(api)) as client:
+        assert b"".join(client.download("e1", digest)) == PDF
+        for other, error in ((hashlib.sha256(b"?").hexdigest(), NotFound), ("../me", UsageError)):
+            with pytest.raises(error):
+                list(client.download("e1", other))
+
+    async def downloaded() -> bytes:
+        transport = httpx2.ASGITransport(app=api.application.asgi)
+        async with AsyncClient(f"https://{HOST}", LOCAL, transport=transport) as client:
+            return b"".join([part async for part in client.download("e1", digest)])
+
+    assert asyncio.run(downloaded()) == PDF
+
     with Client(URL, ben, transport=Transport(api)) as client:
         (tmp_path / "proof.pdf").write_bytes(PDF + b"2")
         (tmp_path / "note.txt").write_text("see")
         proof = client.upload(tmp_path / "proof.pdf")
         note = client.upload(tmp_path / "note.txt", name="../Notiz.txt")
+        with pytest.raises(NotAllowed, match="lacks the right 'content'"):
+            list(client.download("e1", digest))
         assert note.name == "Notiz.txt"
         form = {"proof": proof._asdict()}
         for first in (True, False):

@@ -106,7 +106,7 @@ class BrowserEnv(Unmanaged[Browser]):
             EnvironmentUnavailable: No browser is installed. The message contains the command.
             EnvironmentStartFailed: It did not start.
         """
-        background().run(self._ready(), "async_init()")
+        background().run(self._ready(), "await async_init()")
 
     async def async_init(self) -> None:
         """Do the same as `init`, for any event loop."""
@@ -138,7 +138,7 @@ class BrowserEnv(Unmanaged[Browser]):
         Returns:
             The observation.
         """
-        return background().run(self._step(action), "async_step()")
+        return background().run(self._step(action), "await async_step()")
 
     async def async_step(self, action: Mapping[str, Any] | str) -> WebObservation:
         """Do the same as `step`, for any event loop."""

@@ -184,7 +184,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             async with self._turn:
                 return await work()
 
-        return background().run(alone(), "asyncio.to_thread")
+        return background().run(alone(), "await asyncio.to_thread(…)")
 
     def _workspace(self) -> str:
         return os.path.dirname(os.path.abspath(os.path.expanduser(self.downloads_folder)))

@@ -108,7 +108,7 @@ class _Env(Unmanaged[PythonSandbox]):
             EnvironmentStartFailed: It did not start.
             EnvironmentClosed: It was closed.
         """
-        background().run(self._ready(), "async_init_container()")
+        background().run(self._ready(), "await async_init_container()")
 
     async def async_init_container(self) -> None:
         """Do the same as `init_container`, for any event loop."""
@@ -128,7 +128,7 @@ class _Env(Unmanaged[PythonSandbox]):
             EnvironmentLost: The sandbox ended during the call. The next call opens a new one.
             ValidationError: The code is not text.
         """
-        return background().run(self._execute(code, timeout), "async_execute_code()")
+        return background().run(self._execute(code, timeout), "await async_execute_code()")
 
     async def async_execute_code(self, code: str, timeout: float | None = None) -> Execution:
         """Do the same as `execute_code`, for any event loop."""
@@ -162,7 +162,7 @@ class _Env(Unmanaged[PythonSandbox]):
             ValidationError: The command is not text.
         """
         work = self._command(command, stream_callback, timeout)
-        return background().run(work, "async_run_command()")
+        return background().run(work, "await async_run_command()")
 
     async def async_run_command(
         self,

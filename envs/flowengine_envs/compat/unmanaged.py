@@ -68,7 +68,7 @@ class Unmanaged(Generic[_Live]):
 
     def close(self) -> None:
         """End it and all processes that it started. Closing again does nothing."""
-        background().run(self._close(), "async_close()")
+        background().run(self._close(), "await async_close()")
 
     async def async_close(self) -> None:
         """Do the same as `close`, for any event loop."""

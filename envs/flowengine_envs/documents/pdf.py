@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,14 @@ from flowengine_envs.documents.markdown import Writer, line_of_part
 from flowengine_envs.documents.pdf_annotations import Annotations
 from flowengine_envs.documents.pdf_directions import LETTERS
 from flowengine_envs.documents.pdf_grids import read_lines, words_apart
-from flowengine_envs.documents.pdf_order import PdfLine, count_sizes, ordered, with_headings
-from flowengine_envs.documents.pdf_tables import TableRow, find_rows, find_tables, key_of
+from flowengine_envs.documents.pdf_order import (
+    PdfLine,
+    count_sizes,
+    ordered,
+    with_headings,
+    with_rows,
+)
+from flowengine_envs.documents.pdf_tables import TableRow, key_of
 from flowengine_envs.documents.pdf_tags import MarkedTexts, Structure, Tags
 from flowengine_envs.documents.pdfium import Pdfium, has_unknown_fonts
 
@@ -35,6 +41,7 @@ _LIGATURES = {
     **LETTERS,
     **{0xFB00 + at: text for at, text in enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"))},
     0xFFFE: "",
+    0x09: " ",
     0xAD: "",
     0xA0: " ",
 }
@@ -169,7 +176,7 @@ class _Pages:
         except Exception as error:  # of the library: it has errors of many types
             self._out.note(f"page {at + 1} cannot be read: {str(error) or type(error).__name__}")
             return
-        self._write(page, at, lines, known)
+        self._write(at, lines, known)
         for item in added:
             self._out.paragraph(item.translate(_LIGATURES))
         for author, comment in notes:
@@ -178,20 +185,15 @@ class _Pages:
         if fresh:
             self._out.paragraph("Links: " + " ".join(f"<{link}>" for link in fresh))
 
-    def _write(self, page: PageObject, at: int, lines: list[PdfLine], known: Structure) -> None:
+    def _write(self, at: int, lines: list[PdfLine], known: Structure) -> None:
         """Write the lines of a page, with headings and tables."""
         headings = {_comparable(heading): level for heading, level in known.headings}
         headings |= self._headings.get(at, {})
-        tables, rows = known.tables, {}
-        if not tables:
-            layout = _layout(page, "".join(map(_plain, lines)))
-            tables, rows = find_tables(layout), find_rows(layout)
-        if not self._tags:
-            lines = self._ordered(lines, {row.key for table in tables for row in table})
+        lines = with_rows(lines if self._tags else self._ordered(lines))
         for is_text, group in groupby(lines, lambda line: not line.rows and not line.level):
             if is_text:
                 text = "\n".join(line.text for line in group)
-                self._text(text.translate(_LIGATURES), headings, tables, rows)
+                self._text(text.translate(_LIGATURES), headings, known.tables)
                 continue
             for line in group:
                 if line.rows:
@@ -226,7 +228,11 @@ class _Pages:
 
     def _read(self, page: PageObject, number: int) -> tuple[list[PdfLine], Structure]:
         """Return the lines of a page with its drawn tables, or the structure of its tags."""
-        lines, known = self._read_by_tags(page) if self._tags else (read_lines(page), _UNKNOWN)
+        lines, known = (
+            self._read_by_tags(page, number)
+            if self._tags
+            else (read_lines(page, lambda: self._pdfium.words(number)), _UNKNOWN)
+        )
         if not has_unknown_fonts(page):
             return lines, known
         decoded = self._decoded(number)
@@ -236,7 +242,7 @@ class _Pages:
             self._out.note(f"page {number}: only a part of its text can be decoded")
         return (decoded, _UNKNOWN) if decoded else (lines, known)
 
-    def _read_by_tags(self, page: PageObject) -> tuple[list[PdfLine], Structure]:
+    def _read_by_tags(self, page: PageObject, number: int) -> tuple[list[PdfLine], Structure]:
         """Return the lines of a page and its tagged structure.
 
         Many programs tag a table as paragraphs.
@@ -247,7 +253,9 @@ class _Pages:
         lines, texts = marks.read()
         texts = {mark: text.translate(_LIGATURES) for mark, text in texts.items()}
         known = self._tags.structure(page, texts)
-        return [PdfLine(line) for line in lines] if known.tables else read_lines(page), known
+        if known.tables:
+            return [PdfLine(line) for line in lines], known
+        return read_lines(page, lambda: self._pdfium.words(number)), known
 
     def _decoded(self, number: int) -> list[PdfLine]:
         """Return the lines of a page from the library with more fonts, or none if it fails."""
@@ -258,10 +266,10 @@ class _Pages:
         except Exception:  # of the library, so the result of the other one is used
             return []
 
-    def _ordered(self, lines: list[PdfLine], rows: Collection[str]) -> list[PdfLine]:
+    def _ordered(self, lines: list[PdfLine]) -> list[PdfLine]:
         """Return lines in reading order. Without an outline, large lines become headings."""
         count_sizes(lines, self._sizes)
-        read = ordered(lines, rows)
+        read = ordered(lines)
         return read if self._headings else with_headings(read, self._sizes)
 
     def _check(self, page: PageObject) -> None:
@@ -276,14 +284,8 @@ class _Pages:
             limit = self._out.limits.unpacked
             raise LimitReached("unpacked", limit, f"a page is too large: {error}") from None
 
-    def _text(
-        self,
-        text: str,
-        headings: dict[str, int],
-        tables: list[list[TableRow]],
-        rows: dict[str, list[TableRow]],
-    ) -> None:
-        """Write the text of a page, with its headings and tables."""
+    def _text(self, text: str, headings: dict[str, int], tables: list[list[TableRow]]) -> None:
+        """Write the text of a page, with its headings and tagged tables."""
         lines: list[str] = []
         rest = deque(text.splitlines())
         while rest:
@@ -291,7 +293,7 @@ class _Pages:
                 self._out.block("\n".join(lines))
                 lines = []
                 self._out.table([row.cells for row in table])
-            line = _row(rest, rows) or rest.popleft() if rest else ""
+            line = rest.popleft() if rest else ""
             line, level = _heading(line, rest, headings)
             if level or not line.strip():
                 self._out.block("\n".join(lines))
@@ -353,16 +355,6 @@ def _comparable(line: str) -> str:
     return "".join(text.split()).casefold()
 
 
-def _layout(page: PageObject, text: str) -> str:
-    """Return the text of a page with its layout reproduced by spaces, or empty if it is unknown."""
-    if not text.strip():
-        return ""
-    try:
-        return str(page.extract_text(extraction_mode="layout")).translate(_LIGATURES)
-    except Exception:  # of the library, so it is plain text without the layout
-        return ""
-
-
 def _heading(line: str, rest: deque[str], headings: dict[str, int]) -> tuple[str, int]:
     """Return a line and 0, or the heading that it begins and its level.
 
@@ -398,16 +390,6 @@ def _begun(rest: deque[str], tables: list[list[TableRow]]) -> list[TableRow]:
                 rest.popleft()
             return tables.pop(at)
     return []
-
-
-def _row(rest: deque[str], rows: dict[str, list[TableRow]]) -> str:
-    """Remove the lines with the cells of a row from the front of others, and return them joined."""
-    for row in rows.get(key_of(rest[0]), ()):
-        if lines := _lines_of(rest, row.key):
-            for _ in range(lines):
-                rest.popleft()
-            return "  ".join(row.cells)
-    return ""
 
 
 def _lines_of(rest: deque[str], key: str) -> int:

@@ -6,9 +6,10 @@ are not clearly tables stay text: frames, charts, lines of forms.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine_envs.documents.pdf_directions import is_right_to_left, joined, lines_of
 from flowengine_envs.documents.pdf_order import PdfLine, width_of
 from flowengine_envs.documents.pdf_spacing import apart, spaced, with_gaps
-from flowengine_envs.documents.pdf_tables import looks_like_number
+from flowengine_envs.documents.pdf_tables import Word, find_tables, looks_like_number
+from flowengine_envs.documents.pdf_tags import mapping_of
 
 if TYPE_CHECKING:
     from pypdf import PageObject
@@ -41,6 +43,9 @@ _STROKES = frozenset({b"S", b"s", b"B", b"B*", b"b", b"b*"})
 _FILLS = frozenset({b"f", b"F", b"f*"})
 _PAINTS = _STROKES | _FILLS | {b"n"}
 
+_BOLD = re.compile(r"bold|black|heavy", re.IGNORECASE)
+"""The names of bold fonts."""
+
 _Point = tuple[float, float]
 _Matrix = tuple[float, float, float, float, float, float]
 _Cell = tuple[int, int]
@@ -62,13 +67,16 @@ class _Piece(NamedTuple):
     x: float
     y: float
     size: float = 0.0
+    bold: bool = False
 
 
-def read_lines(page: PageObject) -> list[PdfLine]:
-    """Return the lines of a page in drawing order, with its ruled tables.
+def read_lines(page: PageObject, words: Callable[[], Sequence[Word]]) -> list[PdfLine]:
+    """Return the lines of a page in drawing order, with its tables.
 
     Args:
         page: The page. All of its text is in one line, without duplicates.
+        words: Returns its words with their positions, for tables without lines. It is called after
+            the page was read, which shows that its size is within the limits.
     """
     grids: list[_Grid] = []
     with _prepared(page, grids) as is_ready:
@@ -77,17 +85,18 @@ def read_lines(page: PageObject) -> list[PdfLine]:
         pieces: list[_Piece] = []
 
         def piece(
-            text: str, around: Sequence[float], own: Sequence[float], _font: object, size: float
+            text: str, around: Sequence[float], own: Sequence[float], font: Any, size: float
         ) -> None:
             if text:
                 a, b, c, d, x, y = _product(_matrix(own), _matrix(around))
                 is_level = (
                     abs(b) + abs(c) < 0.01 * (abs(a) + abs(d)) and a > 0 and not page.rotation
                 )
-                pieces.append(_Piece(text, x, y, abs(size * d) if is_level else 0.0))
+                bold = bool(_BOLD.search(str(mapping_of(font).get("/BaseFont", ""))))
+                pieces.append(_Piece(text, x, y, abs(size * d) if is_level else 0.0, bold))
 
         page.extract_text(visitor_text=piece)
-    return _lines(pieces, grids)
+    return _lines(pieces, grids, () if page.rotation else words())
 
 
 @contextmanager
@@ -220,13 +229,17 @@ class _Grid:
                 lines_at[row] = lines
         return lines_at
 
-    def line(self, rows: list[list[str]]) -> PdfLine:
-        """Return its rows as a line."""
+    def has(self, x: float, y: float) -> bool:
+        """Return whether a text that begins at a point is in the grid."""
+        return self._across[0] <= x <= self._across[-1] and self._down[-1] <= y <= self._down[0]
+
+    def line(self, rows: list[list[str]], size: float) -> PdfLine:
+        """Return its rows as a line, with their font size."""
         left, right, top, low = (
             *(self._across[0], self._across[-1]),
             *(self._down[0], self._down[-1]),
         )
-        return PdfLine("", left, low, 1.0, right, rows, high=top - low)
+        return PdfLine("", left, low, size, right, rows, high=top - low)
 
     def _cell(self, piece: _Piece, split: Container[_Cell] = ()) -> _Cell | None:
         """Return the cell in which a text begins."""
@@ -324,7 +337,9 @@ def _is_of_numbers(column: Sequence[_Piece], baselines: Sequence[float]) -> bool
     )
 
 
-def _lines(pieces: Sequence[_Piece], grids: Iterable[_Grid]) -> list[PdfLine]:
+def _lines(
+    pieces: Sequence[_Piece], grids: Iterable[_Grid], words: Sequence[Word]
+) -> list[PdfLine]:
     """Return the lines of texts, with each table at the place of its first text."""
     is_reversed = is_right_to_left(piece.text for piece in pieces)
     table: dict[int, int] = {}
@@ -334,7 +349,29 @@ def _lines(pieces: Sequence[_Piece], grids: Iterable[_Grid]) -> list[PdfLine]:
         own = ((at, piece) for at, piece in enumerate(pieces) if at not in table)
         rows, taken = grid.rows(own, is_reversed)
         if rows:
-            tables[min(taken)] = grid.line(rows)
+            tables[min(taken)] = grid.line(rows, _size(pieces[at] for at in taken))
+            table |= dict.fromkeys(taken, min(taken))
+            words = [word for word in words if not grid.has(word.start, word.y)]
+    shown = [piece for piece in pieces if piece.text.strip()]
+    bold = {piece.y for piece in shown if piece.bold} - {
+        piece.y for piece in shown if not piece.bold
+    }
+    for aligned in find_tables(words, bold, is_reversed):
+        taken = {
+            at
+            for at, piece in enumerate(pieces)
+            if at not in table and piece.text.strip() and aligned.has(piece.x, piece.y)
+        }
+        if taken:
+            tables[min(taken)] = PdfLine(
+                "",
+                aligned.left,
+                aligned.lines[-1],
+                _size(pieces[at] for at in taken),
+                aligned.right,
+                aligned.rows,
+                aligned.lines[0] - aligned.lines[-1],
+            )
             table |= dict.fromkeys(taken, min(taken))
     lines: list[PdfLine] = []
     open_line: list[_Piece] = []
@@ -360,10 +397,15 @@ def _lines(pieces: Sequence[_Piece], grids: Iterable[_Grid]) -> list[PdfLine]:
     return [line for line in lines if line.text.strip() or line.rows]
 
 
+def _size(pieces: Iterable[_Piece]) -> float:
+    """Return the font size of the longest text."""
+    return max(pieces, key=lambda piece: len(piece.text)).size or 1.0
+
+
 def _line(pieces: Sequence[_Piece], on_right_to_left_page: bool) -> PdfLine:
     """Return a line of texts that were drawn consecutively."""
     shown = [piece for piece in pieces if piece.text.strip()] or [*pieces]
-    size = max(shown, key=lambda piece: len(piece.text)).size
+    size = _size(shown)
     if any(not piece.size for piece in shown):
         size = 0.0
     text = joined(pieces, on_right_to_left_page)
@@ -371,7 +413,8 @@ def _line(pieces: Sequence[_Piece], on_right_to_left_page: bool) -> PdfLine:
         shown = sorted(shown, key=lambda piece: piece.x)
     first, last = shown[0], shown[-1]
     end = max(last.x + width_of(last.text, last.size), first.x)
-    return PdfLine(text, first.x, first.y, size, end)
+    is_bold = all(piece.bold for piece in shown)
+    return PdfLine(text, first.x, first.y, size, end, bold=is_bold)
 
 
 def _grids(operations: Iterable[tuple[Any, bytes]]) -> list[_Grid]:

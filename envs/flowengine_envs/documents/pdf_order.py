@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from flowengine_envs.documents.document import Table
-from flowengine_envs.documents.pdf_tables import key_of, looks_like_mark, looks_like_number
+from flowengine_envs.documents.pdf_tables import looks_like_mark, looks_like_number
 
 _MOST_LINES = 600
 """Maximum lines of a page. A page with more is read in drawing order."""
@@ -30,7 +30,7 @@ _MARK_STEP = 4.0
 """Maximum distance between the mark of a list and its item, in font sizes."""
 _PROSE = 20
 """Minimum average characters per line of a block of prose."""
-_LONGEST_LABEL = 40
+_LONGEST_LABEL = 60
 _LONGEST_HEADING = 160
 _HEADING_STEP = 1.5
 """Maximum distance between lines of a heading, in sizes of its font."""
@@ -56,6 +56,7 @@ class PdfLine(NamedTuple):
     """For a table, its height."""
     level: int = 0
     """Level of a heading, 0 for other lines."""
+    bold: bool = False
 
 
 class _Block:
@@ -99,12 +100,11 @@ def width_of(text: str, size: float) -> float:
     return size * (narrow * _NARROW + (len(text.rstrip()) - narrow) * _WIDTH)
 
 
-def ordered(lines: Sequence[PdfLine], rows: Collection[str] = ()) -> list[PdfLine]:
+def ordered(lines: Sequence[PdfLine]) -> list[PdfLine]:
     """Return the lines of a page in reading order.
 
     Args:
         lines: The lines in drawing order.
-        rows: Keys of the rows of its tables. See `key_of`.
 
     Returns:
         The same lines if they were drawn in that order. A line without text separates blocks.
@@ -112,8 +112,7 @@ def ordered(lines: Sequence[PdfLine], rows: Collection[str] = ()) -> list[PdfLin
     if not 1 < len(lines) <= _MOST_LINES or any(not line.size for line in lines):
         return [*lines]
     lines = _marked(lines)
-    is_ordered = len(_chains(_blocks(lines))) < 2
-    joined = _joined(lines, () if is_ordered else rows)
+    joined = _joined(lines)
     chains = _chains(_blocks(joined))
     if len(chains) < 2:
         return joined
@@ -125,6 +124,27 @@ def ordered(lines: Sequence[PdfLine], rows: Collection[str] = ()) -> list[PdfLin
         in_order += block.lines
         before = block
     return in_order
+
+
+def with_rows(lines: Sequence[PdfLine]) -> list[PdfLine]:
+    """Return lines in reading order, with consecutive texts on one height in one line.
+
+    Programs that draw a table cell by cell put each cell on a separate line.
+    """
+    rows: list[list[PdfLine]] = []
+    for line in lines:
+        last = rows[-1][-1] if rows else None
+        if (
+            last is not None
+            and last.rows is line.rows is None
+            and last.level == line.level == 0
+            and abs(last.y - line.y) < 0.3 * line.size
+            and last.x < line.x
+        ):
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    return [_one(row) if len(row) > 1 else row[0] for row in rows]
 
 
 def with_headings(lines: Sequence[PdfLine], sizes: Counter[float]) -> list[PdfLine]:
@@ -152,8 +172,8 @@ def with_headings(lines: Sequence[PdfLine], sizes: Counter[float]) -> list[PdfLi
             )
         else:
             sorted_lines.append(line._replace(level=level))
-    large = sum(len(line.text) for line in sorted_lines if line.level)
-    is_odd = large * 3 > sum(len(line.text) for line in sorted_lines)
+    large = sum(_length(line) for line in sorted_lines if line.level)
+    is_odd = large * 3 > sum(map(_length, sorted_lines))
     too_long = any(line.level and len(line.text) > _LONGEST_HEADING for line in sorted_lines)
     return [*lines] if is_odd or too_long else sorted_lines
 
@@ -161,15 +181,32 @@ def with_headings(lines: Sequence[PdfLine], sizes: Counter[float]) -> list[PdfLi
 def count_sizes(lines: Sequence[PdfLine], sizes: Counter[float]) -> None:
     """Count the characters of each size of font."""
     for line in lines:
-        if line.rows is None and line.size:
-            sizes[round(line.size, 1)] += len(line.text.strip())
+        if line.size:
+            sizes[round(line.size, 1)] += _length(line)
+
+
+def _length(line: PdfLine) -> int:
+    cells = [cell for row in line.rows or () for cell in row]
+    return sum(map(len, cells)) if cells else len(line.text.strip())
 
 
 def _level(line: PdfLine, body: float) -> int:
     letters = sum(map(str.isalpha, line.text))
-    if line.rows is not None or not body or letters < 3 or letters * 2 < len(line.text.strip()):
+    if line.rows is not None or not body or letters < 3 or letters * 3 < len(line.text.strip()):
         return 0
-    return next((level for ratio, level in _LEVELS if line.size >= ratio * body), 0)
+    size = max(line.size, _LEVELS[-1][0] * body) if _is_bold_heading(line, body) else line.size
+    return next((level for ratio, level in _LEVELS if size >= ratio * body), 0)
+
+
+def _is_bold_heading(line: PdfLine, body: float) -> bool:
+    """Return whether a line is short and bold, and neither a label nor the end of a sentence."""
+    text = line.text.strip()
+    return (
+        line.bold
+        and line.size >= 0.95 * body
+        and len(text) <= _LONGEST_LABEL
+        and text[-1] not in ".:;,"
+    )
 
 
 def _is_above(line: PdfLine, following: Sequence[PdfLine]) -> bool:
@@ -319,8 +356,8 @@ def _marked(lines: Sequence[PdfLine]) -> list[PdfLine]:
     return [*remaining.values()]
 
 
-def _joined(lines: Sequence[PdfLine], rows: Collection[str]) -> list[PdfLine]:
-    """Return lines with labels joined to their values, and the cells of rows joined."""
+def _joined(lines: Sequence[PdfLine]) -> list[PdfLine]:
+    """Return lines with labels joined to their values."""
     prose = {id(line) for block in _blocks(lines) if block.is_prose for line in block.lines}
     free = [at for at, line in enumerate(lines) if line.rows is None and id(line) not in prose]
     free.sort(key=lambda at: (-lines[at].y, lines[at].x))
@@ -333,7 +370,7 @@ def _joined(lines: Sequence[PdfLine], rows: Collection[str]) -> list[PdfLine]:
     taken: dict[int, list[int]] = {}
     """Number of a line → the lines that continue it."""
     for group in groups:
-        for run in _runs(lines, sorted(group, key=lambda at: lines[at].x), rows):
+        for run in _runs(lines, sorted(group, key=lambda at: lines[at].x)):
             taken[run[0]] = run
     merged = {at for run in taken.values() for at in run[1:]}
     return [
@@ -343,19 +380,14 @@ def _joined(lines: Sequence[PdfLine], rows: Collection[str]) -> list[PdfLine]:
     ]
 
 
-def _runs(
-    lines: Sequence[PdfLine], row: Sequence[int], rows: Collection[str]
-) -> Iterator[list[int]]:
+def _runs(lines: Sequence[PdfLine], row: Sequence[int]) -> Iterator[list[int]]:
     """Yield the lines of a row that belong together, but were not drawn consecutively."""
-    if key_of("".join(lines[at].text for at in row)) in rows:
-        runs = [[*row]]
-    else:
-        runs = []
-        for at in row:
-            if runs and _is_value(lines[runs[-1][-1]], lines[at], alone=len(runs[-1]) == 1):
-                runs[-1].append(at)
-            else:
-                runs.append([at])
+    runs: list[list[int]] = []
+    for at in row:
+        if runs and _is_value(lines[runs[-1][-1]], lines[at], alone=len(runs[-1]) == 1):
+            runs[-1].append(at)
+        else:
+            runs.append([at])
     for run in runs:
         if any(after != before + 1 for before, after in pairwise(run)):
             yield run

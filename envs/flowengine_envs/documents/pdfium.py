@@ -8,11 +8,13 @@ tables that are not in the file. PDFium includes these tables.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from flowengine_envs.documents.pdf_tables import Word
 from flowengine_envs.documents.pdf_tags import mapping_of, object_of
 from flowengine_envs.documents.picture import LONGEST_SIDE, copy_of
 
@@ -26,6 +28,12 @@ _SMALLEST_PAGE = 400 * 400
 _DEEPEST = 3
 """Maximum depth of nested forms that are searched for images."""
 _MOST_IMAGES = 5_000
+_MOST_CHARACTERS = 50_000
+"""Maximum characters of a page whose tables without lines are looked for."""
+_SIZE = 0.86
+"""The size of a font, as a fraction of the height of its characters' boxes."""
+_WORD = re.compile(r"[^\s\x02\ufffe]+")
+"""A word. The library represents a hyphen at the end of a line by one of these characters."""
 _OWN_TABLES = frozenset({"/Identity-H", "/Identity-V"})
 _CODECS = (
     *("GB-EUC", "GBpc-EUC", "GBK-EUC", "GBK2K", "ETen-B5", "ETenms-B5", "90ms-RKSJ"),
@@ -78,6 +86,24 @@ class Pdfium:
             finally:
                 text.close()
 
+    def words(self, number: int) -> list[Word]:
+        """Return the words of a page with their positions, or none if it cannot be read.
+
+        Args:
+            number: Number of the page, from 1.
+        """
+        try:
+            with self._page(number) as page:
+                text = page.get_textpage()
+                try:
+                    return [*_words(text)]
+                finally:
+                    text.close()
+        except MemoryError:
+            raise
+        except Exception:  # of the library: positions only show tables
+            return []
+
     def copy_of_scan(self, page: PageObject, number: int, most_pixels: int) -> str:
         """Return a copy of a scanned page as a `data:` URL, empty for other pages.
 
@@ -101,6 +127,31 @@ class Pdfium:
             wide, high = drawn.get_size()
             scale = min(LONGEST_SIDE / max(wide, high), math.sqrt(pixels / (wide * high)))
             return copy_of(drawn.render(scale=scale).to_pil())
+
+
+def _words(text: Any) -> Iterator[Word]:
+    """Yield the words of a page's text. One query for each character would take ten times as long.
+
+    Raises:
+        Exception: A position is unknown.
+    """
+    from ctypes import c_double
+
+    from pypdfium2.raw import FPDFText_GetCharOrigin
+
+    x, y = c_double(), c_double()
+    count = text.count_chars()
+    shown = text.get_text_range(0, count) if count <= _MOST_CHARACTERS else ""
+    if len(shown) != count:  # a character of two units, or one without a text
+        shown = "".join(chr(text.get_unicode(at)) for at in range(min(count, _MOST_CHARACTERS)))
+    for word in _WORD.finditer(shown):
+        first, last = word.span()
+        left, low, right, high = text.get_charbox(first, loose=True)
+        other_left, _, other_right, _ = text.get_charbox(last - 1, loose=True)
+        if not FPDFText_GetCharOrigin(text, first, x, y):
+            raise ValueError("a position is unknown")
+        start, end = min(left, other_left), max(right, other_right)  # Hebrew begins at the right
+        yield Word(word[0], start, end, y.value, (high - low) * _SIZE)
 
 
 def has_unknown_fonts(page: PageObject, even_for_pypdf: bool = False) -> bool:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 
+from flowengine.sdk.received import marked_encoding
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer
 
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 _LATIN = "cp1252"
 """Encoding of Western programs before UTF-8."""
 _DECLARED = re.compile(
@@ -41,9 +34,8 @@ def decode(data: bytes, declared: str = "") -> tuple[str, str]:
     Raises:
         Damaged: It is not text.
     """
-    for mark, encoding in _MARKS:
-        if data.startswith(mark):
-            return _forced(data, encoding)
+    if marked := marked_encoding(data):
+        return _forced(data, marked)
     sample = data[:_SAMPLE]
     if b"\0" in sample:
         encoding = _wide(sample)

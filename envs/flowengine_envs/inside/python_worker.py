@@ -29,6 +29,7 @@ import types
 from contextlib import suppress
 from typing import Any, Optional
 
+from flowengine.sdk.exception_text import message_of
 from flowengine_envs.link import parts, plain
 
 _HIGH = 200
@@ -191,13 +192,10 @@ class NamespaceWorker:
         text = "".join(summary.format())
         with suppress(OSError):
             _write(2, _cut(text).encode("utf-8", "backslashreplace"))
-        lines = "".join(traceback.format_exception_only(type(error), error)).strip()
-        kind = type(error).__name__
-        message = lines.splitlines()[-1] if lines else kind
         described = {
-            "type": str(kind),
+            "type": str(type(error).__name__),
             "message": _cut(
-                message[len(kind) :].lstrip(": ") if message.startswith(kind) else message
+                message_of(error, error.msg if isinstance(error, SyntaxError) else None)
             ),
             "traceback": _cut(text),
             "line": _line_of(error),

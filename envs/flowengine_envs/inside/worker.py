@@ -345,7 +345,14 @@ class _Process:
         os.close(errors)
         loop.reading(ours.fileno(), self._read)
         loop.reading(self._errors, self._read_words)
-        self._outbox.write(bootstrap.program("inside.python_worker", "link.parts", "link.plain"))
+        self._outbox.write(
+            bootstrap.program(
+                "inside.python_worker",
+                "link.parts",
+                "link.plain",
+                "flowengine.sdk.exception_text",
+            )
+        )
 
     def kill(self) -> None:
         """Kill it and its descendants."""

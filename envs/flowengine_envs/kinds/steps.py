@@ -23,6 +23,7 @@ from flowengine.sdk import (
     ValidationError,
 )
 from flowengine.sdk.network_hints import network_hint
+from flowengine.sdk.received import received_json, received_text
 from flowengine.sdk.scratch import scratch_folder
 from flowengine.sdk.sizes import size_text
 from flowengine_envs.kinds.results import CodeResult, CommandResult, ContainerResult, in_file
@@ -325,12 +326,14 @@ async def step_value(resource: StepFolder, place: str, *, failed: bool) -> Plain
         with suppress(NotAFile):
             await resource.async_remove(place)
     try:
-        text = data.decode()
-        value: Any = json.loads(text) if text.strip() else None
-    except (ValueError, RecursionError) as error:
+        text = received_text(data, errors="replace")
+        value = received_json(text, lenient=True) if text.strip() else None
+    except ValueError as error:
         if failed:
             return None
-        raise ValidationError(f"what was written to $FLOW_OUTPUT is not JSON: {error}") from None
+        raise ValidationError(
+            f"what was written to $FLOW_OUTPUT cannot be read as JSON: {error}"
+        ) from None
     return value
 
 

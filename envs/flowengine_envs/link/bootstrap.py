@@ -142,6 +142,7 @@ def supervisor() -> bytes:
         "workspaces.disk_pace",
         "workspaces.disk_usage",
         "workspaces.files",
+        "flowengine.sdk.exception_text",
         "flowengine.sdk.path_walk",
         "flowengine.sdk.sizes",
     )

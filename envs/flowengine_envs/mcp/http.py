@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from typing import Any, Self
+from typing import Any
 
 import httpx2
 
@@ -15,7 +14,6 @@ from flowengine_envs.mcp.messages import (
     PendingRequests,
     broken_answer,
     too_large,
-    too_many,
 )
 
 _PAGE = "application/json"
@@ -96,38 +94,6 @@ class GuardedClient(httpx2.AsyncClient):
         return httpx2.Response(
             response.status_code, headers=headers, content=bytes(body), request=request
         )
-
-
-class CheckedStream:
-    """The messages of an HTTP session, without answers that would take too long to validate.
-
-    Args:
-        stream: A stream of the protocol library.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    async def __aenter__(self) -> Self:
-        """Open the stream."""
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc_info: Any) -> None:
-        """Close it."""
-        await self._stream.__aexit__(*exc_info)
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        """Iterate over the messages."""
-        from mcp.shared.message import SessionMessage
-        from mcp.types import JSONRPCResponse
-
-        async for item in self._stream:
-            message = item.message if isinstance(item, SessionMessage) else None
-            if isinstance(message, JSONRPCResponse) and (why := too_many(message)):
-                yield SessionMessage(broken_answer(message.id, why))
-            else:
-                yield item
 
 
 async def _message(request: httpx2.Request) -> dict[str, Any] | None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.sdk import ToolError, printable
+from flowengine.sdk.received import received_json
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.visible_text import printable_lines
 
 if TYPE_CHECKING:
-    from mcp.types import JSONRPCMessage
+    from mcp.types import JSONRPCMessage, JSONRPCResponse
     from mcp_types import RequestId
 
 LARGEST = 10 * 1024 * 1024
@@ -39,6 +41,10 @@ _FREE = frozenset({"structuredContent", "inputSchema", "outputSchema", "_meta", 
 _SHOWN = 1000
 """Characters of a server's text quoted in a message."""
 _ID = rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,200}")\s*'
+_UNUSUAL = re.compile(
+    rb"\A\xef\xbb\xbf|NaN|Infinity|[0-9]{19}|\\u[dD][89a-fA-F]|[0-9.][eE]\+?[0-9]{3}"
+)
+"""What may need `received_json`: a byte order mark, numbers that cannot be kept, surrogates."""
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _FIRST = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb"[,}]")
 _VARIANTS = {"JSONRPCResponse": "result", "JSONRPCError": "error"}
@@ -92,7 +98,7 @@ class PendingRequests:
         from mcp_types import jsonrpc_message_adapter
 
         try:
-            message = jsonrpc_message_adapter.validate_json(line)
+            message = jsonrpc_message_adapter.validate_json(_as_meant(line))
         except ValueError as error:
             return self.failed(line[:ENDS], line[-ENDS:], fault(error))
         if isinstance(message, JSONRPCRequest):
@@ -151,6 +157,58 @@ class PendingRequests:
         failed = [broken_answer(number, why) for number in self._ours]
         self._ours.clear()
         return failed
+
+
+class CheckedStream:
+    """The messages from a server, each checked before the protocol library validates it.
+
+    Args:
+        stream: A stream of the protocol library.
+        check: Returns the message that takes the place of an answer.
+    """
+
+    def __init__(self, stream: Any, check: Callable[[JSONRPCResponse], JSONRPCMessage]) -> None:
+        self._stream = stream
+        self._check = check
+
+    async def __aenter__(self) -> Self:
+        """Open the stream."""
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: Any) -> None:
+        """Close it."""
+        await self._stream.__aexit__(*exc_info)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """Iterate over the messages."""
+        from mcp.shared.message import SessionMessage
+        from mcp.types import JSONRPCResponse
+
+        async for item in self._stream:
+            message = item.message if isinstance(item, SessionMessage) else None
+            if isinstance(message, JSONRPCResponse):
+                item.message = self._check(message)
+            yield item
+
+
+def small_enough(answer: JSONRPCResponse) -> JSONRPCMessage:
+    """Return an answer, or an error in its place if it would take too long to validate."""
+    why = too_many(answer)
+    return broken_answer(answer.id, why) if why else answer
+
+
+def _as_meant(line: bytes) -> bytes:
+    """Return a message without values that the library refuses or that cannot be kept.
+
+    The call that it answers was made, so its answer must not be lost.
+    """
+    if not _UNUSUAL.search(line):
+        return line
+    try:
+        return json.dumps(received_json(line, lenient=True)).encode()
+    except ValueError:
+        return line
 
 
 def too_many(message: JSONRPCMessage, line: bytes = b"") -> str:

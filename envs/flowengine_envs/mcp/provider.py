@@ -15,7 +15,7 @@ from flowengine.sdk.environments import Axis, Capabilities, Changes, Provider, R
 from flowengine_envs.kinds.traces import Traces
 from flowengine_envs.link.call_limits import DISK
 from flowengine_envs.mcp.downloads import fetches
-from flowengine_envs.mcp.messages import LARGEST
+from flowengine_envs.mcp.messages import LARGEST, CheckedStream, small_enough
 from flowengine_envs.mcp.sandboxed import HOST, SandboxedServer, text_of
 from flowengine_envs.mcp.session import ConnectionSettings, McpSession
 from flowengine_envs.mcp.several import Sessions
@@ -253,7 +253,7 @@ def _http(request: Request, config: Any) -> ConnectionSettings:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
-        from flowengine_envs.mcp.http import CheckedStream, GuardedClient
+        from flowengine_envs.mcp.http import GuardedClient
 
         timeout = httpx2.Timeout(_CONNECT, read=seconds)
         async with GuardedClient(largest, headers=headers, timeout=timeout) as client:
@@ -261,7 +261,7 @@ def _http(request: Request, config: Any) -> ConnectionSettings:
             async with streamable_http_client(
                 config.url, http_client=client, max_sse_event_size=largest
             ) as (receive, send):
-                yield CheckedStream(receive), send
+                yield CheckedStream(receive, small_enough), send
 
     def last_output() -> str:
         refused = clients[0].refused if clients else None

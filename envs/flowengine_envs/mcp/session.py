@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import warnings
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -28,11 +28,21 @@ from flowengine.sdk.environments import Request, Resource, awaitable, blocking
 from flowengine.sdk.network_hints import network_hint, reachable
 from flowengine.sdk.offered_tools import OfferedTool
 from flowengine.sdk.sizes import size_text
-from flowengine_envs.mcp.messages import BROKEN, LARGEST, TOO_LARGE, brief, broken, fault, too_large
+from flowengine_envs.mcp.messages import (
+    BROKEN,
+    LARGEST,
+    TOO_LARGE,
+    CheckedStream,
+    brief,
+    broken,
+    fault,
+    too_large,
+)
 from flowengine_envs.mcp.tool_list import Approved, Changed, ToolList
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError
+    from mcp.types import JSONRPCResponse
 
 _Result = TypeVar("_Result")
 _ITEMS = 10_000
@@ -117,11 +127,13 @@ class McpSession(Resource):
     async def _offers(self) -> list[OfferedTool]:
         """Return the server's tools as offered to models, each with a digest.
 
+        Tools that cannot be called have a `fault`, and no schema.
+
         Raises:
             LimitExceeded: It lists more than 10,000, or more than `limits.output` bytes.
             EnvironmentLost: The server has ended.
         """
-        return [OfferedTool.of(tool) for tool in await self._tools.all()]
+        return self._tools.offers(await self._tools.all())
 
     @staticmethod
     def approved(source: str | None) -> Approved:
@@ -140,7 +152,7 @@ class McpSession(Resource):
     async_offers = awaitable(_offers)
 
     async def _list_tools(self) -> list[dict[str, Plain]]:
-        """Return all tools of the server: name, description, `inputSchema` and so on.
+        """Return the usable tools of the server: name, description, `inputSchema` and so on.
 
         Raises:
             LimitExceeded: It lists more than 10,000, or more than `limits.output` bytes.
@@ -329,12 +341,22 @@ class McpSession(Resource):
         if self._roots:
             options["list_roots_callback"] = self._tell_roots
         return Client(
-            self._connection.transport(),
+            self._streams(),
             logging_callback=_ignore_log,
             message_handler=self._notice,
             cache=None,
             **options,
         )
+
+    @asynccontextmanager
+    async def _streams(self) -> AsyncIterator[Any]:
+        """Yield the streams of a new connection."""
+        async with self._connection.transport() as (receive, send):
+            yield CheckedStream(receive, self._readable), send
+
+    def _readable(self, answer: JSONRPCResponse) -> JSONRPCResponse:
+        version = None if self._client is None else self._client.session.protocol_version
+        return answer if version is None else self._tools.readable(answer, version)
 
     async def _notice(self, message: Any) -> None:
         """Handle notifications of the server. Only changes of its tools matter."""
@@ -481,7 +503,7 @@ class McpSession(Resource):
                 raise self._too_long(what, f"{_ITEMS:,} {what}", what, _ITEMS)
             if size > self._largest:
                 raise self._too_long(what, size_text(self._largest), "output", self._largest)
-            cursor = answer.next_cursor
+            cursor = answer.next_cursor or None  # Some servers end a list with an empty text.
             if cursor is None:
                 return items
             if cursor in cursors:

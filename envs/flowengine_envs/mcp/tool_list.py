@@ -7,19 +7,20 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.sdk import Plain, ToolChanged, ToolError, near_words
 from flowengine.sdk.environments import Request
 from flowengine.sdk.offered_tools import OfferedTool
-from flowengine_envs.mcp.messages import brief, broken
+from flowengine_envs.mcp.listed_tools import Tools, once, usable
 
 if TYPE_CHECKING:
     from mcp import Client
+    from mcp.types import JSONRPCResponse
 
-Tools = list[dict[str, Plain]]
-_LONGEST = 256
-"""Maximum characters of a tool's name."""
+_LEFT_OUT = 100
+"""Maximum number of unusable tools that are reported."""
 _SHOWN = 10
 """Maximum number of tools named in a message."""
 
@@ -61,6 +62,10 @@ class ToolList:
         """Name → its complete description, for users."""
         self._first: dict[str, str] = {}
         """Name → its complete description when the session first read it."""
+        self.left_out: dict[str, str] = {}
+        """Name of each entry of the last list that cannot be used → the reason."""
+        self._unusable: dict[str, str] = {}
+        """Likewise, of the list that is being read."""
         self._outdated = True
         self.changed: Changed | None = None
         """The last change that was found."""
@@ -73,6 +78,26 @@ class ToolList:
         """Return all tools, as the server lists them now."""
         async with self._reading:
             return await self._all()
+
+    def offers(self, tools: Tools) -> list[OfferedTool]:
+        """Return tools as offered to models, with those that were left out of the list."""
+        left_out = islice(self.left_out.items(), _LEFT_OUT)
+        unusable = [OfferedTool(name, "", None, "", why) for name, why in left_out]
+        return [*map(OfferedTool.of, tools), *unusable]
+
+    def readable(self, answer: JSONRPCResponse, version: str) -> JSONRPCResponse:
+        """Return an answer whose tools, if it lists any, the protocol library accepts.
+
+        Args:
+            answer: An answer of the server.
+            version: The protocol revision of the session.
+        """
+        listed = answer.result.get("tools")
+        if not isinstance(listed, list):
+            return answer
+        tools, unusable = usable(listed, version)
+        self._unusable |= unusable
+        return answer.model_copy(update={"result": {**answer.result, "tools": tools}})
 
     def text(self, name: str) -> str | None:
         """Return the server's last description of a tool, or None."""
@@ -98,7 +123,10 @@ class ToolList:
                 await self._all()
         known = self._known or {}
         if name not in known:
+            why = self.left_out.get(name)
             message = f"{self._name}: there is no tool '{name}'{nearest(name, known)}"
+            if why is not None:
+                message = f"{self._name}: the tool '{name}' cannot be called: {why}"
             raise ToolError(message, retryable=False)
         if digest is not None and digest != self._offered[name]:
             message = f"{self._name}: the tool '{name}' has changed since it was offered"
@@ -136,25 +164,18 @@ class ToolList:
 
     async def _all(self) -> Tools:
         self._outdated = False  # Later changes are not part of the list being read.
+        self._unusable = {}
         try:
-            tools = await self._read()
-            self._check_names(tools)
+            tools = once(await self._read(), self._unusable)
         except BaseException:
             self._outdated = True
             raise
+        self.left_out = self._unusable
         self._compare({str(tool["name"]): _digest(tool) for tool in tools})
         self._offered = {str(tool["name"]): OfferedTool.of(tool).digest for tool in tools}
         self._texts = {str(tool["name"]): text_of(tool) for tool in tools}
         self._first = {**self._texts, **self._first}
         return tools
-
-    def _check_names(self, tools: Tools) -> None:
-        """Refuse names that are unreadable or cannot be typed."""
-        for tool in tools:
-            name = str(tool["name"])
-            if not 0 < len(name) <= _LONGEST or not name.isprintable():
-                why = f"a tool's name is {brief(repr(name[:_LONGEST]))}"
-                raise broken(f"{self._name}: list of tools", why)
 
     def _compare(self, now: dict[str, str]) -> None:
         before, self._known = self._known, now

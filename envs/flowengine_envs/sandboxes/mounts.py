@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from flowengine.sdk import EnvironmentUnavailable, Refused, StepError, printable
 from flowengine.sdk.confined_files import Below
-from flowengine.sdk.engine_files import configuration_near
+from flowengine.sdk.engine_files import configuration_near, is_own_path, own_folder_above
 from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.sandboxes.docker_host import DEFAULT_HOST, host
 from flowengine_envs.sandboxes.hidden_stores import is_store, stores
@@ -31,6 +31,8 @@ _SHARED = ("home", "root", "run", "var")
 """Directories that are not mounted as a whole."""
 _MEMORY = Path("/dev/shm")
 """Like `/tmp`: a user may mount a directory created in it."""
+_MOST_LINKS = 40
+"""Maximum links in a path, as for the kernel."""
 _DOCKER = Path("/var/lib/docker")
 
 
@@ -57,6 +59,8 @@ def check(folder: Path, state: Path | None = None, guarded: Iterable[Path] = ())
             reason = reason or f"it contains the state of the engine ({own})"
     if (configuration := configuration_near(real)) is not None:
         reason = reason or f"it contains the configuration of the engine ({configuration})"
+    if is_own_path(str(real)):
+        reason = reason or "it belongs to the engine"
     if reason is not None:
         raise Refused(f"{shown} is not mounted into a sandbox: {reason}")
     return real
@@ -203,7 +207,7 @@ def named_folder(spec: Spec, path: str) -> Path:
 
     Sandboxes that can write in the working directory can create links there. Links below it are
     therefore followed only to targets below it, and never into a hidden directory of the home
-    directory.
+    directory. In an absolute path, only links in directories that no sandbox may see are followed.
 
     Args:
         spec: The spec that names it.
@@ -211,13 +215,14 @@ def named_folder(spec: Spec, path: str) -> Path:
 
     Raises:
         EnvironmentUnavailable: It does not exist, or a link in its path leads elsewhere.
+        Refused: It belongs to the engine.
     """
     words = os.path.normpath(path)
     named = os.path.normpath(os.path.join(spec.folder, words))
     if not os.path.isdir(named):
         raise EnvironmentUnavailable(f"{spec}: there is no directory {path}")
     if os.path.isabs(words):
-        real = Path(os.path.realpath(words))
+        real = _without_links(spec, Path(words))
     else:
         base, parts = spec.folder, words.split("/")
         while parts and parts[0] == "..":
@@ -226,6 +231,8 @@ def named_folder(spec: Spec, path: str) -> Path:
             real = Path(Below(base, "name the path that it leads to").folder("/".join(parts)))
         except StepError as error:
             raise EnvironmentUnavailable(f"{spec}: {error.message}") from None
+    if (own := own_folder_above(real)) is not None:
+        raise Refused(f"{spec}: {path} is in {own}, which belongs to the engine")
     home = Path(os.path.realpath(Path.home()))
     hidden = real.relative_to(home).parts[:1] if real.is_relative_to(home) else ()
     if hidden and hidden[0].startswith("."):
@@ -236,6 +243,35 @@ def named_folder(spec: Spec, path: str) -> Path:
                 f"{spec}: {path} leads to {real}, in a hidden directory of the home directory; "
                 "name its path if it is meant"
             )
+    return real
+
+
+def _without_links(spec: Spec, path: Path) -> Path:
+    """Return an absolute path without links.
+
+    Raises:
+        EnvironmentUnavailable: A program in a sandbox may have made one of the links.
+    """
+    real, rest, links = Path("/"), [*path.parts[:0:-1]], 0
+    while rest:
+        part = rest.pop()
+        if part == "..":
+            real = real.parent
+            continue
+        entry = real / part
+        if not entry.is_symlink():
+            real = entry
+            continue
+        links += 1
+        if _danger(real, None) is None or links > _MOST_LINKS:
+            raise EnvironmentUnavailable(
+                f"{spec}: {path} leads through the link {entry}, which a program in a sandbox may "
+                "have made; name the path that it leads to"
+            )
+        target = Path(os.readlink(entry))
+        if target.is_absolute():
+            real = Path("/")
+        rest += [part for part in target.parts[::-1] if part != "/"]
     return real
 
 

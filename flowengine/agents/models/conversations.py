@@ -9,6 +9,7 @@ from json import dumps
 from typing import Any
 
 from flowengine.agents.models.port import Message
+from flowengine.agents.models.provider_schemas import arguments_form
 from flowengine.agents.models.wire_names import wire_name
 from flowengine.agents.text_calls.records import ToolOffer, object_in
 from flowengine.sdk.read_only import plain, unwrapped
@@ -23,17 +24,17 @@ _CACHE = {"type": "ephemeral"}
 
 def offered(tools: Iterable[ToolOffer]) -> list[dict[str, Any]]:
     """Return tools in the form offered to a model with function calling."""
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": wire_name(tool.name),
-                "description": tool.description,
-                "parameters": tool.schema,
-            },
-        }
-        for tool in tools
-    ]
+    return [{"type": "function", "function": _function(tool)} for tool in tools]
+
+
+def _function(tool: ToolOffer) -> dict[str, Any]:
+    parameters, more = arguments_form(tool.schema)
+    description = "\n\n".join(filter(None, [tool.description, more])) if more else tool.description
+    return {
+        "name": wire_name(tool.name),
+        "description": description,
+        "parameters": parameters,
+    }
 
 
 def answers_first(messages: Iterable[Message]) -> Iterator[Message]:
@@ -160,25 +161,6 @@ def schema_text(schema: Mapping[str, Any]) -> str:
         "Your final answer must be one JSON value that fits this JSON Schema, and nothing else:\n"
         f"{dumps(schema, ensure_ascii=False)}"
     )
-
-
-def is_strict(schema: Any) -> bool:
-    """Return whether providers can enforce a schema strictly.
-
-    They can if every object lists all its keys and requires each of them.
-    """
-    if isinstance(schema, list):
-        return all(map(is_strict, schema))
-    if not isinstance(schema, Mapping):
-        return True
-    if schema.get("type") == "object" or "properties" in schema:
-        properties = schema.get("properties") or {}
-        if schema.get("additionalProperties") is not False:
-            return False
-        if set(schema.get("required") or ()) != set(properties):
-            return False
-        return all(map(is_strict, properties.values()))
-    return all(is_strict(value) for key, value in schema.items() if key not in ("enum", "const"))
 
 
 def _object_text(arguments: str) -> str:

@@ -7,13 +7,13 @@ import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from json import dumps
 from typing import Any
 
 from flowengine.agents.models import library
 from flowengine.agents.models.conversations import (
     LONGEST_ID,
     ConversationWriter,
-    is_strict,
     offered,
     schema_text,
     with_cache_marks,
@@ -32,6 +32,7 @@ from flowengine.agents.models.port import (
     ReplyPart,
     Usage,
 )
+from flowengine.agents.models.provider_schemas import AnswerForm, answer_form, unwrapped
 from flowengine.agents.models.replies import (
     Finish,
     SentCall,
@@ -77,6 +78,13 @@ class _Asked:
     parts: PartSender
     sent: dict[str, Any]
     """Arguments for the library."""
+    form: AnswerForm | None
+    """The schema of the answer, if the provider receives one."""
+
+    @property
+    def enforces(self) -> bool:
+        """Whether the provider is asked to enforce that schema."""
+        return self.form is not None and self.form.strict
 
 
 class ProviderModels:
@@ -91,6 +99,8 @@ class ProviderModels:
         """Models whose provider rejected tools."""
         self._without_schema: set[str] = set()
         """Models whose provider rejected a schema for the answer."""
+        self._not_enforced: set[str] = set()
+        """Models with schemas of answers, as JSON, that a provider refused to enforce."""
 
     def begin_loading(self) -> None:
         """Start loading the library on a thread."""
@@ -124,9 +134,12 @@ class ProviderModels:
         while True:
             facts = self._facts(litellm, request.model)
             calling = request.function_calling or facts.function_calling
-            asked = _asked(litellm, request, calling, facts, listen)
+            strict = dumps([request.model, request.returns]) not in self._not_enforced
+            asked = _asked(litellm, request, calling, facts, listen, strict=strict)
             sent = await self._sent(litellm, asked, facts, events)
             if sent is not None:
+                if asked.form is not None and asked.form.is_wrapped and request.returns is not None:
+                    sent.content = unwrapped(sent.content, request.returns)
                 return read_sent(sent, request, calling, events=events)
 
     async def _sent(
@@ -152,8 +165,10 @@ class ProviderModels:
                 events.append({"event": "text_calls", "model": model, "reason": reason})
                 _log.warning("%s takes no tools: it is asked for calls as text", model)
                 return None
-            asks_schema = facts.schema_mode is None and "response_format" in asked.sent
-            if asks_schema and refuses_schema(error):
+            if facts.schema_mode and asked.enforces and refuses_schema(error):
+                self._not_enforced.add(dumps([model, request.returns]))
+                return None
+            if facts.schema_mode is None and asked.form is not None and refuses_schema(error):
                 self._without_schema.add(model)
                 _log.warning(
                     "%s takes no JSON Schema for its answer: it gets it in words only", model
@@ -193,6 +208,8 @@ def _asked(
     calling: FunctionCalling,
     facts: ModelFacts,
     listen: Listener | None,
+    *,
+    strict: bool,
 ) -> _Asked:
     """Return the request in the form that the library takes.
 
@@ -224,12 +241,12 @@ def _asked(
     if request.longest_reply is not None:
         _bound_reply(request.longest_reply, sent)
     conversation = ConversationWriter(provider, vision=facts.vision is not False)
-    messages = _answer_schema(request, provider, facts, known, sent)
+    form = _answer_form(request, provider, facts, known, strict=strict)
+    messages = _answer_schema(request, facts, form, sent)
     if calling == "text":
         shown = conversation.with_images(messages)
-        tools, form = text_tools_of(request), form_of(request)
-        must = must_call(request)
-        sent["messages"] = request_messages(shown, tools, form, must_call=must)
+        tools, must = text_tools_of(request), must_call(request)
+        sent["messages"] = request_messages(shown, tools, form_of(request), must_call=must)
     else:
         sent["messages"] = conversation.written(messages)
         _offer(request, known, sent)
@@ -238,7 +255,9 @@ def _asked(
     if listen is not None:
         sent["stream"] = True
         sent["stream_options"] = {"include_usage": True}
-    return _Asked(request, provider, names, PartSender(listen, request, calling), sent)
+    is_wrapped = form is not None and form.is_wrapped
+    parts = PartSender(listen, request, calling, is_wrapped=is_wrapped)
+    return _Asked(request, provider, names, parts, sent, form)
 
 
 def _bound_reply(tokens: int, sent: dict[str, Any]) -> None:
@@ -249,18 +268,28 @@ def _bound_reply(tokens: int, sent: dict[str, Any]) -> None:
     sent[name] = min(bound, tokens) if isinstance(bound, int) else tokens
 
 
+def _answer_form(
+    request: ModelRequest, provider: str, facts: ModelFacts, known: set[str], *, strict: bool
+) -> AnswerForm | None:
+    """Return the schema of the answer that the provider receives, if any."""
+    beside_tools = facts.schema_mode and provider in _SCHEMA_BESIDE_TOOLS
+    can = facts.schema_mode is not False and "response_format" in known
+    if request.returns is None or not can or (request.tools and not beside_tools):
+        return None
+    return answer_form(request.returns, strict=strict)
+
+
 def _answer_schema(
-    request: ModelRequest, provider: str, facts: ModelFacts, known: set[str], sent: dict[str, Any]
+    request: ModelRequest, facts: ModelFacts, form: AnswerForm | None, sent: dict[str, Any]
 ) -> Sequence[Message]:
     """Request an answer that fits a schema, and return messages that describe it if needed."""
     schema = request.returns
     if schema is None:
         return request.messages
-    beside_tools = facts.schema_mode and provider in _SCHEMA_BESIDE_TOOLS
-    can = facts.schema_mode is not False and "response_format" in known
-    if can and (not request.tools or beside_tools):
-        form = {"name": "answer", "schema": schema, "strict": is_strict(schema)}
-        sent["response_format"] = {"type": "json_schema", "json_schema": form}
+    if form is not None:
+        schema = form.schema
+        enforced = {"name": "answer", "schema": schema, "strict": form.strict}
+        sent["response_format"] = {"type": "json_schema", "json_schema": enforced}
         if facts.schema_mode:  # an unknown server might accept the schema without enforcing it
             return request.messages
     first, *others = request.messages or [{"role": "user", "content": ""}]

@@ -19,7 +19,8 @@ from flowengine.agents.models.port import (
     Usage,
 )
 from flowengine.agents.models.wire_names import wire_name
-from flowengine.agents.text_calls.arguments import bind, example_arguments
+from flowengine.agents.text_calls.arguments import bind
+from flowengine.agents.text_calls.example_values import example_of
 from flowengine.agents.text_calls.marked_form import MarkedForm, mark_of, marked
 from flowengine.agents.text_calls.reading import MAX_CALLS, NOT_MADE, read_reply
 from flowengine.agents.text_calls.records import (
@@ -33,6 +34,7 @@ from flowengine.agents.text_calls.records import (
 from flowengine.agents.text_calls.requests import MUST_CALL, faults_told
 from flowengine.agents.text_calls.unread import may_hold_call, unread_call
 from flowengine.sdk import Plain
+from flowengine.sdk.received import whole_texts
 
 Finish = Literal["stop", "length", "filtered"]
 """Why a reply ended. Whether it contains calls is not part of this."""
@@ -124,35 +126,13 @@ def read_sent(
     )
 
 
-def as_unicode(text: str) -> str:
-    """Return a text with surrogate pairs joined. An unpaired surrogate becomes U+FFFD.
-
-    JSON can contain an unpaired surrogate, for example when a length limit cuts an emoji. It cannot
-    be stored.
-    """
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _all_unicode(data: Plain) -> Plain:
-    """Return data with all its texts as Unicode."""
-    if isinstance(data, str):
-        return as_unicode(data)
-    if isinstance(data, list):
-        return [_all_unicode(item) for item in data]
-    if isinstance(data, dict):
-        return {as_unicode(key): _all_unicode(value) for key, value in data.items()}
-    return data
-
-
 def _mended(sent: SentReply) -> SentReply:
     """Return a received reply with all its texts as Unicode."""
     calls = [
-        SentCall(*map(_all_unicode, (call.id, call.name, call.arguments))) for call in sent.calls
+        SentCall(*map(whole_texts, (call.id, call.name, call.arguments))) for call in sent.calls
     ]
-    parts = None if sent.provider_parts is None else _all_unicode({**sent.provider_parts})
-    content, reasoning = _all_unicode(sent.content), _all_unicode(sent.reasoning)
+    parts = None if sent.provider_parts is None else whole_texts({**sent.provider_parts})
+    content, reasoning = whole_texts(sent.content), whole_texts(sent.reasoning)
     return replace(sent, content=content, reasoning=reasoning, calls=calls, provider_parts=parts)
 
 
@@ -226,9 +206,9 @@ class _Reader:
         # A call that was also made natively is not missing: some servers repeat it in the text.
         made = {call.name for call in self.calls}
         tools = {tool.name: tool for tool in text_tools_of(self.request) if tool.name not in made}
-        names = {name: name for name in tools} | {wire_name(name): name for name in tools}
+        known = tools | {wire_name(name): tool for name, tool in tools.items()}
         bare = self.request.returns is None
-        unread = unread_call(self.content, names, bare=bare)
+        unread = unread_call(self.content, known, bare=bare)
         if unread is None:
             return
         if calling == "text":
@@ -270,13 +250,13 @@ class _Reader:
 
 
 def _worded(fault: InvalidCall, tools: Mapping[str, ToolOffer]) -> str:
-    """Return the fault for a model with function calling, with the schema and an example."""
+    """Return the fault for a model with function calling, with the schema and a fitting example."""
     tool = tools.get(fault.tool or "")
     if tool is None:
         return fault.message
-    example = _json(example_arguments(tool))
-    schema = _json(tool.schema)
-    return f"{fault.message}\nThe arguments of {tool.name}: {schema}\nFor example: {example}"
+    worded = f"{fault.message}\nThe arguments of {tool.name}: {_json(tool.schema)}"
+    example = example_of(tool.schema)
+    return worded if example is None else f"{worded}\nFor example: {_json(example)}"
 
 
 def _json(value: Plain) -> str:

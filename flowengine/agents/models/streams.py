@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flowengine.agents.models.port import FunctionCalling, Listener, ModelRequest, ReplyPart
-from flowengine.agents.models.replies import SentCall, as_unicode, form_of
+from flowengine.agents.models.provider_schemas import WrappedText
+from flowengine.agents.models.replies import SentCall, form_of
 from flowengine.agents.models.wire_names import WireNames
 from flowengine.agents.text_calls.streaming import Shown, StreamFilter
+from flowengine.sdk.received import whole_text
 
 _log = logging.getLogger("flowengine.agents")
 
@@ -42,12 +44,19 @@ class PartSender:
         listen: The listener, if any.
         request: The request.
         calling: How the tools were offered.
+        is_wrapped: Whether the answer arrives inside an object that is not part of it.
     """
 
     def __init__(
-        self, listen: Listener | None, request: ModelRequest, calling: FunctionCalling
+        self,
+        listen: Listener | None,
+        request: ModelRequest,
+        calling: FunctionCalling,
+        *,
+        is_wrapped: bool = False,
     ) -> None:
         self._listen = GuardedListener(listen)
+        self._wrapped = WrappedText() if is_wrapped else None
         self._filter = StreamFilter(form_of(request) if calling == "text" else None)
         self._calls: list[ReplyPart] = []
         self._sent = False
@@ -55,21 +64,24 @@ class PartSender:
 
     def text(self, piece: str) -> None:
         """Process the next piece of the text."""
-        self._send_shown(self._filter.feed(as_unicode(piece)))
+        piece = self._wrapped.feed(piece) if self._wrapped else piece
+        self._send_shown(self._filter.feed(whole_text(piece)))
 
     def reasoning(self, piece: str) -> None:
         """Process the next piece of the reasoning."""
         self._filter.reasoning(piece)
-        self._send_piece(ReplyPart("reasoning", as_unicode(piece)))
+        self._send_piece(ReplyPart("reasoning", whole_text(piece)))
 
     def call(self, id: str, tool: str | None, piece: str) -> None:
         """Process the next piece of a call's arguments."""
         self._sent = True
-        self._calls.append(ReplyPart("call", as_unicode(piece), id, tool))
+        self._calls.append(ReplyPart("call", whole_text(piece), id, tool))
         self._listen(self._calls[-1])
 
     def end(self, ended: str) -> None:
         """Process the end of the reply."""
+        if self._wrapped:
+            self._send_shown(self._filter.feed(self._wrapped.close()))
         self._send_shown(self._filter.close("length" if ended == "length" else "stop"))
         self._listen(ReplyPart("end"))
 

@@ -1,4 +1,4 @@
-"""Validation of a call written by a model, and examples of correct arguments.
+"""Validation of a call written by a model.
 
 `<parameter=a>5</parameter>` does not show whether 5 is a number or text. The schema decides: a text
 that fits it stays unchanged, any other is read as JSON.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, product
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,8 @@ _LONGEST_FAULT = 2_000
 """Maximum characters about wrong arguments, whose names can be long."""
 _OPENED = 2
 """Maximum levels of JSON text inside JSON text that are parsed."""
-_MOST_CHOICES = 10
-"""Maximum number of valid values from the errors about one example. A schema can list thousands."""
+_MOST_READINGS = 64
+"""Maximum number of ways to read the texts of one call that are tried against its schema."""
 _NULLS = ("null", "None")
 _OF_ANY_TYPE: tuple[Any, ...] = ("", 0, True, None, [], {})
 
@@ -118,16 +118,23 @@ def _fitting(arguments: dict[str, Any], tool: ToolOffer, repairs: list[str]) -> 
     values = arguments | {name: arguments[name].text for name in untyped}
     _check_plain(values)
     try:
-        validator = _validator_of(tool)
+        validator = shared(tool.schema)
         if not untyped:
             with suppress(InputError):
                 return _checked(values, validator)
-        values = {
+        typed = {
             name: _typed(value, name, validator, repairs, is_typed=name not in untyped)
             for name, value in values.items()
         }
-        _check_plain(values)
-        return _checked(values, validator)
+        _check_plain(typed)
+        try:
+            return _checked(typed, validator)
+        except InputError:
+            # Where the type of an argument depends on another one, only the whole shows it.
+            for other in _other_readings(values, typed):
+                with suppress(InputError):
+                    return _checked(other, validator)
+            raise
     except InputError as error:
         fault = error.message.removeprefix("they").lstrip(": ")
         raise Misfit(fault[:_LONGEST_FAULT].rstrip(".")) from None
@@ -186,19 +193,45 @@ def _misfits(validator: Validator, name: str, value: Any) -> list[ValidationErro
         name: Name of the argument.
         value: Its value.
     """
-    errors = validator.misfits({name: value})
-    return [error for error in errors if error.instance_path[:1] == [name]]
+    return list(_at(name, validator.misfits({name: value})))
 
 
-def _validator_of(tool: ToolOffer) -> Validator:
-    """Return the validator of a tool's arguments, among which no undeclared ones are allowed.
+def _at(name: str, errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
+    """Yield the errors of an argument. One of alternatives has it if every alternative has."""
+    for error in errors:
+        if error.instance_path[:1] == [name]:
+            yield error
+        elif not error.instance_path and error.kind.name in {"anyOf", "oneOf"}:
+            forms = [list(_at(name, form)) for form in error.kind.as_dict()["context"]]
+            if all(forms):
+                yield from (fault for form in forms for fault in form)
+
+
+def _other_readings(
+    values: Mapping[str, Any], typed: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield arguments in which texts are read in other ways.
 
     Args:
-        tool: The tool. Its schema can allow others explicitly.
+        values: The arguments as written.
+        typed: Their likely values.
     """
-    schema = tool.schema
-    is_open = schema.get("additionalProperties") or schema.get("patternProperties")
-    return shared(schema if is_open else {**schema, "additionalProperties": False})
+    each = []
+    for name, value in values.items():
+        readings = [typed[name]]
+        if isinstance(value, str):
+            if typed[name] is not value:
+                readings.append(value)
+            else:
+                with suppress(BrokenJson):
+                    found, rest, _ = read_json(value)
+                    readings += [] if rest.strip() else [found]
+        each.append(readings)
+    for other in islice(product(*each), 1, _MOST_READINGS):
+        arguments = dict(zip(values, other, strict=True))
+        with suppress(Misfit):
+            _check_plain(arguments)
+            yield arguments
 
 
 def _check_plain(value: Any) -> None:
@@ -213,47 +246,3 @@ def _check_plain(value: Any) -> None:
         raise Misfit("a text has half a surrogate pair, which is not Unicode") from None
     except RecursionError:
         raise Misfit(f"they are nested more than {MAX_DEPTH} levels deep") from None
-
-
-# Examples
-
-
-def example_arguments(tool: ToolOffer) -> dict[str, Any]:
-    """Return fitting values for all required parameters of a tool, as far as they are found.
-
-    Args:
-        tool: The tool.
-    """
-    names = [name for name in tool.schema.get("required", ()) if name in tool.schema["properties"]]
-    return {name: _example(tool, name, place) for place, name in enumerate(names, start=1)}
-
-
-def _example(tool: ToolOffer, name: str, place: int) -> Any:
-    schema = tool.schema["properties"][name]
-    if isinstance(schema, Mapping):
-        if schema.get("examples"):
-            return schema["examples"][0]
-        if "default" in schema:
-            return schema["default"]
-    validator = _validator_of(tool)
-    of_type = []
-    values: list[Any] = ["text", place, True, [], {}, None]
-    for value in values:  # grows during the loop
-        errors = _misfits(validator, name, value)
-        if not errors:
-            return value
-        if all(error.kind.name != "type" for error in errors):
-            of_type.append(value)
-        choices = islice(_choices(errors), _MOST_CHOICES)
-        values += [choice for choice in choices if choice not in values]
-    return next(iter(of_type), None)
-
-
-def _choices(errors: Iterable[ValidationError]) -> Iterator[Any]:
-    """Yield the values that errors name as valid."""
-    for error in errors:
-        kind = error.kind.as_dict()
-        yield from kind.get("options", ())
-        yield from (kind[name] for name in ("expected_value", "limit") if name in kind)
-        for form in kind.get("context", ()):
-            yield from _choices(form)

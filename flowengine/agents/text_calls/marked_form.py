@@ -74,6 +74,10 @@ class MarkedForm:
         """Return calls in this form."""
         return "\n".join(self._call(name, arguments) for name, arguments in calls)
 
+    def placeholder(self, name: str) -> str:
+        """Return a call in this form, with a description in place of its arguments."""
+        return f'{self.opening} tool="{name}">\n(the arguments as one JSON object)\n{self.closing}'
+
     def write_result(self, name: str, text: str) -> str:
         """Return the result of a call in this form, with the name of the tool."""
         return f'{self.result} tool="{name}">\n{text}\n</result-{self.mark}>'

@@ -19,7 +19,7 @@ class ToolOffer:
     """Flow name of the tool."""
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """JSON Schema of the arguments, which are an object. Empty: it takes none."""
+    """JSON Schema of the arguments, which are an object. Empty: it takes any."""
 
     @property
     def schema(self) -> dict[str, Any]:

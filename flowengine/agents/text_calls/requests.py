@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
 from typing import Any
 
-from flowengine.agents.text_calls.arguments import example_arguments
+from flowengine.agents.text_calls.example_values import example_of
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
 from flowengine.agents.text_calls.marked_form import MarkedForm
 from flowengine.agents.text_calls.records import InvalidCall, ToolOffer, text_of
@@ -34,7 +34,9 @@ def instructions(tools: Sequence[ToolOffer], form: MarkedForm, *, must_call: boo
     parts += [_described(tool) for tool in tools]
     parts += [
         "Write a call exactly like this, on separate lines, outside of code fences:",
-        _example(tools[0], form),
+        next(
+            filter(None, (_example(tool, form) for tool in tools)), form.placeholder(tools[0].name)
+        ),
         (
             f"The mark {form.mark} makes it a call: keep it to yourself, and do not give it to a "
             "tool. You may say something before the calls. Write several calls one below the "
@@ -52,11 +54,13 @@ def _described(tool: ToolOffer) -> str:
 
 
 def _example(tool: ToolOffer, form: MarkedForm) -> str:
-    return form.write([(tool.name, example_arguments(tool))])
+    """Return a correct call, or the empty text if no fitting arguments are found."""
+    example = example_of(tool.schema)
+    return "" if example is None else form.write([(tool.name, example)])
 
 
 def faults_told(faults: Sequence[InvalidCall], tools: Iterable[ToolOffer], form: MarkedForm) -> str:
-    """Return a message about invalid calls, with a correct example for each tool.
+    """Return a message about invalid calls, with a correct example for each tool, if one is found.
 
     Args:
         faults: Faults of one reply.
@@ -73,7 +77,8 @@ def faults_told(faults: Sequence[InvalidCall], tools: Iterable[ToolOffer], form:
         parts.append(f"And {len(faults) - _SHOWN_FAULTS} more calls were wrong.")
     meant = dict.fromkeys(fault.tool for fault in faults if fault.tool and fault.tool in by_name)
     shown = [by_name[name] for name in meant] or list(by_name.values())[:1]
-    parts += [f"A right call of {tool.name}:\n{_example(tool, form)}" for tool in shown]
+    examples = ((tool.name, _example(tool, form)) for tool in shown)
+    parts += [f"A right call of {name}:\n{example}" for name, example in examples if example]
     return "\n\n".join(parts)
 
 

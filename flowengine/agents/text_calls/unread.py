@@ -1,55 +1,62 @@
 """Detection of calls that a model wrote in an unsupported form, so that it can be corrected.
 
-Such calls are never made. Text that the model shows as a quotation is ignored: in a code fence, in
-backticks or quotation marks, in a quoted line, a list or a table.
+Such calls are never made. Whatever looks like a call of an offered tool counts, in any order of its
+parts. Text that the model shows as a quotation is ignored: in a code fence, in backticks or
+quotation marks, in a quoted line, a list or a table. So is a mention in a sentence, such as
+`add(a=1)`, and JSON about a tool that is not a call, such as a result.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import lru_cache
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
+from flowengine.agents.text_calls.call_syntax import (
+    BEFORE_FENCE,
+    LABELED_INPUT,
+    OF_CALLS,
+    PLAIN_FENCE,
+    CallPatterns,
+    closing_bracket,
+    patterns_of,
+    skipped_token,
+)
+from flowengine.agents.text_calls.json_text import BrokenJson, read_json
+from flowengine.agents.text_calls.marked_form import skipped
 from flowengine.agents.text_calls.places import FENCE, INDENT, closing_of
+from flowengine.agents.text_calls.records import ToolOffer
 
 _LONGEST = 300
 _CANDIDATES = 1_000
-"""Maximum places to check in one reply."""
-_BAR = "\uff5c"
-_BEGINS = re.compile(
-    rf"(?P<fence>{FENCE}(?P<info>[^`\n]*))"
-    rf"|(?P<tag><(?!/)[\w:.|\u2581{_BAR}]{{0,30}}?"
-    r"(?:tool|call|func|invoke|action|plugin|python|channel|start)|\bto=functions\.)"
-    r"|(?P<word>\[TOOL_CALLS\]|functools(?=\[)|\u273fFUNCTION\u273f)"
-    r"|(?<![^\n])[ \t]*(?:(?P<react>Action:)|(?P<bracket>\[?\s{0,9}\{|\[(?=\w)))",
-    re.IGNORECASE,
-)
-"""Starts of calls in the forms that models were trained on: a tag, a word, a bracket."""
-_NAME = (
-    r"<[^<>\n\"'=]{0,60}=\s*[\"']?(?:functions?\.)?NAME",
-    r"[\"'](?:name|tool|tool_name|function|recipient_name)[\"']\s*:\s*[\"'](?:functions?\.)?NAME[\"']",
-    r"\{\s*[\"']NAME[\"']\s*:\s*[\[{]",
-    r"(?:print\()?(?:\w{1,40}\.)?NAME\s*\(",
-    r"(?:functions?\.)?NAME(?::\d+)?\s*?(?=\n|<|\[ARGS|\[CALL|\{|\Z)",
-    r"to=(?:functions?\.)?NAME",
-)
-"""Ways in which a call names its tool."""
-_SYNTAX = (
-    r"<[^<>\n]{0,200}>|\s|[\[{(:,]|\"[^\"\n]{0,80}\"|'[^'\n]{0,80}'|(?:```|~~~)\w{0,12}\n"
-    r"|(?:functions?|json|commentary|assistant|analysis|call)\b"
-)
-"""Text allowed between the start of a call and the name of its tool."""
-_ARGUMENTS = re.compile(r"[\"'](?:arguments|parameters|args|input|params)[\"']\s*:")
-_INPUT = re.compile(r"\s*Action Input:", re.IGNORECASE)
-_OF_CALLS = re.compile(r"[ \t]*(?:tool_code|tool_calls?|tool_use|function_calls?)[ \t]*", re.I)
-"""Info string of a code fence around a call."""
-_PLAIN = re.compile(r"[ \t]*(?:json|xml|text|plaintext)?[ \t]*", re.IGNORECASE)
+"""Maximum places to check in one reply, for each kind of form."""
+_TOKENS = 20_000
+"""Maximum tokens to read in one reply."""
+_TRIES = 50
+"""Maximum number of arguments to read in one reply."""
+_AROUND = 20_000
+"""Maximum characters of arguments that are read."""
+_BRACKETS = "<([{"
+_HINT = re.compile(r"\btool\s*=|\baction\W*:", re.IGNORECASE)
+"""Every call has a bracket or this."""
+_BRACES = re.compile(r"[{}]|\n\s*\n")
+_GAP = re.compile(r"\n[ \t]*\n")
+_LINE_END = re.compile(r"[ \t);\]]*(?:\n|\Z)")
+_FENCE = re.compile(rf"{FENCE}(?P<info>[^`\n]*)")
 _SHOWN = re.compile(r"[ \t]*(?:>|\||[-*+][ \t]|\d{1,9}[.)][ \t])")
 """Start of a line in a quotation, a table or a list."""
 _TICKS = re.compile("`+")
 _MARKS = "\"'`\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a"
 _PAIRS = (("\u201c", "\u201d"), ("\u201e", "\u201c"), ("\u00ab", "\u00bb"), ("\u00bb", "\u00ab"))
+_ARGUMENTS = re.compile(
+    r"[\"'](?:(?:tool_|function_|action_)?(?:arguments|parameters|args|input|params|kwargs))[\"']"
+    r"\s*:(?P<object>\s*\"?\s*\{)?"
+)
+_RESULT = re.compile(r"[\"'](?:results?|outputs?|response|answer|error|status)[\"']\s*:")
+_RESULT_KEYS = frozenset({"result", "results", "output", "outputs", "response", "error", "status"})
 
 
 class Unread(NamedTuple):
@@ -61,83 +68,259 @@ class Unread(NamedTuple):
 
 
 def may_hold_call(text: str) -> bool:
-    """Return whether a reply contains anything that looks like a call of any tool."""
-    return bool(_BEGINS.search(text)) or text.rstrip().endswith(")")
+    """Return whether a reply may contain a call of any tool."""
+    return any(bracket in text for bracket in _BRACKETS) or bool(_HINT.search(text))
 
 
-def unread_call(text: str, names: Mapping[str, str], *, bare: bool = True) -> Unread | None:
+def unread_call(text: str, tools: Mapping[str, ToolOffer], *, bare: bool = True) -> Unread | None:
     """Return the first call in a reply that is written in an unsupported form.
 
     Args:
         text: The content of the reply.
-        names: Names by which the model may know the tools → the tools.
+        tools: Names by which the model may know the tools → the tools.
         bare: Whether bare JSON counts as a call. If not, it may be the answer.
     """
-    if not names or not may_hold_call(text):
+    known = {name: tool for name, tool in tools.items() if name in text}
+    if not known or not may_hold_call(text):
         return None
-    call, python = _forms(tuple(sorted(names)))
-    match = python.match(text) if text.rstrip().endswith(")") else None
-    if match and "\n\n" not in text.strip():
-        return _unread(text, match, names)
-    at, looked = 0, 0
-    while (begun := _BEGINS.search(text, at)) and (looked := looked + 1) <= _CANDIDATES:
-        if begun["fence"]:
-            match, at = _fenced(text, begun, call, bare=bare)
-        else:
-            match = call.match(text, begun.start() if not _is_word(begun) else begun.end())
-            at = max(match.end() if match else 0, begun.end())
-            if match and not _counts(text, begun, match, bare=bare):
-                match = None
-        if match:
-            return _unread(text, match, names)
-    return None
+    search = _Search(text, known, bare=bare)
+    found = min(search.found(), key=lambda match: match.start(), default=None)
+    if found is None:
+        return None
+    name = found[found.lastindex or 0]
+    return Unread(known[name].name, text[found.start() :][:_LONGEST].strip())
 
 
-@lru_cache(maxsize=64)
-def _forms(names: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return patterns for calls of tools, and for calls in function syntax."""
-    longest_first = sorted(names, key=len, reverse=True)
-    name = rf"({'|'.join(map(re.escape, longest_first))})(?![\w-]|\.\w)"
-    written = "|".join(form.replace("NAME", name) for form in _NAME)
-    python = _NAME[3].replace("NAME", name)
-    return re.compile(f"(?:{_SYNTAX}){{0,60}}?(?:{written})"), re.compile(rf"\s*{python}")
+class _Search:
+    """A search for calls in one reply.
+
+    Args:
+        text: The reply.
+        tools: As for `unread_call`, without those whose name is not in the text.
+        bare: As for `unread_call`.
+    """
+
+    def __init__(self, text: str, tools: Mapping[str, ToolOffer], *, bare: bool) -> None:
+        self.whole = text
+        self.tools = tools
+        self.bare = bare
+        self.patterns: CallPatterns = patterns_of(tuple(sorted(tools)))
+        self._tokens, self._tries = _TOKENS, _TRIES
+        self._calls: dict[tuple[int, int], tuple[bool, bool]] = {}
+        """Object → whether it is a call on separate lines, and in a sentence."""
+        self._fenced: list[re.Match[str]] = []
+
+    def found(self) -> Iterator[re.Match[str]]:
+        """Yield the first call of each kind."""
+        finders = (self._marked, self._labeled, self._named, self._python, self._json)
+        _ = self.text
+        yield from self._fenced
+        for find in finders:
+            match = next(find(), None)
+            if match is not None:
+                yield match
+
+    @cached_property
+    def text(self) -> str:
+        """The reply, in which code fences that only show something are blank."""
+        text, parts, at = self.whole, [], 0
+        for fence in _FENCE.finditer(text):
+            if fence.start() < at:
+                continue
+            inside = min(fence.end() + 1, len(text))
+            close = closing_of(fence["ticks"]).search(text, inside)
+            end = close.end() if close else len(text)
+            parts.append(text[at : fence.start()])
+            parts.append(self._inside(fence, inside, end, close.start() if close else end))
+            at = end
+        return "".join([*parts, text[at:]])
+
+    def _inside(self, fence: re.Match[str], inside: int, end: int, close: int) -> str:
+        """Return the text that takes the place of a fence, of the same length."""
+        text, begin = self.whole, fence.start()
+        if OF_CALLS.fullmatch(fence["info"]):
+            if match := self._call(text, inside):
+                self._fenced.append(match)
+        elif BEFORE_FENCE.search(text[max(0, begin - _LONGEST) : begin]) or (
+            self._is_all(begin, end) and PLAIN_FENCE.fullmatch(fence["info"])
+        ):
+            return "\n" * (inside - begin) + text[inside:close] + "\n" * (end - close)
+        return "\n" * (end - begin)
+
+    def _is_all(self, start: int, end: int) -> bool:
+        """Return whether the reply has only blanks before and after two places."""
+        text = self.whole
+        return skipped(text, 0) >= start and skipped(text, end) == len(text)
+
+    # Forms
+
+    def _marked(self) -> Iterator[re.Match[str]]:
+        """Yield calls after a tag or a word that begins calls."""
+        for begun in self._places(self.patterns.begins):
+            at = begun.start() if begun["tag"] else begun.end()
+            if not _is_shown(self.text, begun.start()) and (match := self._call(self.text, at)):
+                yield match
+
+    def _call(self, text: str, at: int) -> re.Match[str] | None:
+        """Return the name of a tool in a call that starts at a place, wherever it stands in it."""
+        while self._tokens > 0:
+            self._tokens -= 1
+            if match := self.patterns.name.match(text, at):
+                return match
+            end = skipped_token(text, at)
+            if end == at:
+                break
+            at = end
+        return None
+
+    def _labeled(self) -> Iterator[re.Match[str]]:
+        """Yield calls as labeled lines, such as `Action:` and `Action Input:`, in either order."""
+        inputs = [match.start() for match in self._places(LABELED_INPUT)]
+        for match in self._places(self.patterns.labeled):
+            start, end = self._paragraph(match.start())
+            follows = bisect_left(inputs, match.end())
+            if (
+                (follows < len(inputs) and inputs[follows] < end)
+                or (follows and inputs[follows - 1] >= start)
+                or self.text.startswith("```", match.end())
+            ):
+                yield match
+
+    def _named(self) -> Iterator[re.Match[str]]:
+        """Yield names on separate lines, with an object of fitting arguments next to them."""
+        text = self.text
+        for match in self._places(self.patterns.line):
+            start: int | None = match.end()
+            if text[match.end() : match.end() + 1] != "{":
+                start = self._object_before(match.start())
+            if start is not None and self._fits(match, start):
+                yield match
+
+    def _object_before(self, at: int) -> int | None:
+        """Return the start of an object on separate lines right before a line, or None."""
+        end = bisect_left(self._objects, (at, at)) - 1
+        if end < 0 or self.text[self._objects[end][1] : at].strip(" \t\r\n"):
+            return None
+        start = self._objects[end][0]
+        return start if self._begins_line(start) or self._is_input(start) else None
+
+    def _python(self) -> Iterator[re.Match[str]]:
+        """Yield calls in function syntax: as the whole reply, on separate lines, in brackets."""
+        text = self.text
+        match = self.patterns.python.match(text)
+        if match and text.rstrip().endswith(")") and "\n\n" not in text.strip():
+            yield match
+        for match in self._places(self.patterns.python_line, _TRIES):
+            end = closing_bracket(text, match.end() - 1, _AROUND)
+            if end is None or _LINE_END.match(text, end):
+                yield match
+        for match in self._places(self.patterns.bracket):
+            is_link = text.find("](", match.end(), match.end() + INDENT) >= 0
+            is_call = match["keyword"] is not None and not is_link
+            if self._begins_line(match.start()) or (is_call and not _is_shown(text, match.start())):
+                yield match
+
+    def _json(self) -> Iterator[re.Match[str]]:
+        """Yield objects with the name of a tool and arguments, in either order."""
+        if not self.bare:
+            return
+        for match in self._places(self.patterns.naming):
+            place = self._object_around(match.start())
+            if place is None or _is_shown(self.text, place[0]):
+                continue
+            if self._is_call(place, is_line=self._begins_line(place[0])):
+                yield match
+        for match in self._places(self.patterns.key):
+            place = self._object_around(match.start())
+            is_line = place is not None and self._begins_line(place[0])
+            if is_line and self._fits(match, match.end() - 1):
+                yield match
+
+    def _is_call(self, place: tuple[int, int], *, is_line: bool) -> bool:
+        """Return whether an object has arguments, and in a sentence, no result."""
+        if place not in self._calls:
+            arguments = _ARGUMENTS.search(self.text, *place)
+            is_clear = arguments is not None and arguments["object"] is not None
+            is_result = is_clear and _RESULT.search(self.text, *place) is not None
+            self._calls[place] = (arguments is not None, is_clear and not is_result)
+        in_line, in_sentence = self._calls[place]
+        return in_line if is_line else in_sentence
+
+    # Places
+
+    def _places(self, pattern: re.Pattern[str], most: int = _CANDIDATES) -> Iterator[re.Match[str]]:
+        return islice(pattern.finditer(self.text), most)
+
+    @cached_property
+    def _objects(self) -> list[tuple[int, int]]:
+        """The outermost braces. Those that are not closed end with their paragraph."""
+        objects: list[tuple[int, int]] = []
+        depth = start = 0
+        for match in _BRACES.finditer(self.text):
+            if match[0] == "{":
+                start = start if depth else match.start()
+                depth += 1
+            elif depth:
+                depth = depth - 1 if match[0] == "}" else 0
+                if not depth:
+                    objects.append((start, match.end()))
+        return [*objects, (start, len(self.text))] if depth else objects
+
+    def _object_around(self, at: int) -> tuple[int, int] | None:
+        """Return the outermost object around a place, or None."""
+        found = bisect_left(self._objects, (at + 1,)) - 1
+        return self._objects[found] if found >= 0 and at < self._objects[found][1] else None
+
+    @cached_property
+    def _gaps(self) -> list[int]:
+        """Ends of paragraphs."""
+        return [match.start() for match in _GAP.finditer(self.text)]
+
+    def _paragraph(self, at: int) -> tuple[int, int]:
+        """Return the start and the end of the paragraph around a place."""
+        follows = bisect_left(self._gaps, at)
+        start = self._gaps[follows - 1] if follows else 0
+        return start, self._gaps[follows] if follows < len(self._gaps) else len(self.text)
+
+    def _begins_line(self, at: int) -> bool:
+        line = self.text.rfind("\n", max(0, at - INDENT), at) + 1
+        return not self.text[line:at].strip(" \t[")
+
+    def _is_input(self, at: int) -> bool:
+        """Return whether a label of arguments precedes a place in its line."""
+        line = self.text.rfind("\n", max(0, at - INDENT), at) + 1
+        label = LABELED_INPUT.match(self.text, line, at)
+        return label is not None and not self.text[label.end() : at].strip()
+
+    def _fits(self, match: re.Match[str], at: int) -> bool:
+        """Return whether an object could be the arguments of a tool, rather than its result."""
+        self._tries -= 1
+        if self._tries < 0:
+            return False
+        try:
+            value = read_json(self.text[at : at + _AROUND]).value
+        except BrokenJson:
+            return False
+        if isinstance(value, dict) and len(value) == 1:
+            [(key, inner)] = value.items()
+            value = inner if _ARGUMENTS.match(f'"{key}":') else value
+        if not isinstance(value, dict):
+            return False
+        schema = self.tools[match[match.lastindex or 0]].schema
+        if schema["properties"]:
+            return value.keys() <= schema["properties"].keys() and (
+                bool(value) or not schema.get("required")
+            )
+        is_open = schema.get("additionalProperties", False) is not False
+        return not value or (is_open and not value.keys() & _RESULT_KEYS)
 
 
-def _unread(text: str, match: re.Match[str], names: Mapping[str, str]) -> Unread:
-    return Unread(names[match[match.lastindex or 0]], text[match.start() :][:_LONGEST].strip())
-
-
-def _is_word(begun: re.Match[str]) -> bool:
-    return bool(begun["word"] or begun["react"])
-
-
-def _counts(text: str, begun: re.Match[str], match: re.Match[str], *, bare: bool) -> bool:
-    """Return whether a match is a call and not a quotation."""
-    if begun["react"]:
-        return bool(_INPUT.match(text, match.end()) or "```" in match[0])
-    if begun["bracket"]:
-        if text[match.start() : match.end()].rstrip().endswith("("):
-            return True  # such as [add(a=1)]
-        end = text.find("\n\n", match.start())
-        return bare and bool(_ARGUMENTS.search(text, match.start(), end if end >= 0 else len(text)))
-    return not _is_shown(text, begun.start())
-
-
-def _fenced(
-    text: str, fence: re.Match[str], call: re.Pattern[str], *, bare: bool
-) -> tuple[re.Match[str] | None, int]:
-    """Return the call in a code fence that contains only a call, and the end of the fence."""
-    inside = fence.end() + 1
-    close = closing_of(fence["ticks"]).search(text, min(inside, len(text)))
-    end = close.end() if close else len(text)
-    if _OF_CALLS.fullmatch(fence["info"]):
-        return call.match(text, inside), end
-    is_all = not text[: fence.start()].strip() and not text[end:].strip()
-    begun = _BEGINS.match(text, inside) if is_all and _PLAIN.fullmatch(fence["info"]) else None
-    match = call.match(text, begun.end() if _is_word(begun) else inside) if begun else None
-    if begun and match and _counts(text, begun, match, bare=bare):
-        return match, end
-    return None, end
+def _opens_code(before: str) -> bool:
+    """Return whether inline code is open at the end of a text. As many ticks close it as open."""
+    opened = ""
+    for ticks in _TICKS.findall(before):
+        opened = "" if ticks == opened else opened or ticks
+    return bool(opened)
 
 
 def _is_shown(text: str, at: int) -> bool:
@@ -150,6 +333,6 @@ def _is_shown(text: str, at: int) -> bool:
         _SHOWN.match(before)
         or before[-1] in _MARKS
         or before.count('"') % 2
-        or len(_TICKS.findall(before)) % 2
+        or _opens_code(before)
         or any(before.rfind(begin) > before.rfind(end) for begin, end in _PAIRS)
     )

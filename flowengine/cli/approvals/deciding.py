@@ -10,8 +10,9 @@ from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.errors import show_error
 from flowengine.cli.terminal.output import err, out, out_json, when
-from flowengine.cli.views.approvals import KINDS, standing
+from flowengine.cli.views.approvals import standing
 from flowengine.cli.views.waits import is_overdue
+from flowengine.engines.results import LISTED
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.ports.directory import every_item
 from flowengine.sdk.visible_text import printable
@@ -173,7 +174,7 @@ def _chosen(session: CliSession, arguments: Namespace, choice: str | None) -> li
     if arguments.waits:
         return [engine.wait(wait) for wait in dict.fromkeys(arguments.waits)]
     mine = (arguments.by or engine.user) if arguments.mine else None
-    kinds = ("approval",) if choice is None else KINDS
+    kinds = ("approval",) if choice is None else LISTED
     waits = list(_fitting(session, arguments, mine, kinds))
     if not waits:
         others = list(_fitting(session, arguments, None, kinds)) if mine is not None else []
@@ -221,7 +222,7 @@ def _ids(wait: WaitInfo) -> list[str]:
 def _show(session: CliSession, waits: list[WaitInfo], choice: str | None) -> int:
     """Show the approvals that would be decided, and why others would be refused."""
     user = session.arguments.by or session.engine.user
-    kinds = ("approval",) if choice is None else KINDS
+    kinds = ("approval",) if choice is None else LISTED
     mine = {wait["id"] for wait in _fitting(session, session.arguments, user, kinds)}
     refusals = {wait["id"]: _refusal(wait, user, mine) for wait in waits}
     decided = [wait for wait in waits if refusals[wait["id"]] is None]

@@ -9,7 +9,8 @@ from flowengine.cli.approvals.deciding import add_filters, for_others
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession, NoStore
 from flowengine.cli.terminal.output import err, out, out_json
-from flowengine.cli.views.approvals import KINDS, rows
+from flowengine.cli.views.approvals import rows
+from flowengine.engines.results import LISTED
 
 HELP = "list approvals and questions, pending ones by default"
 EXAMPLE = """\
@@ -46,7 +47,7 @@ def run(arguments: Namespace) -> int:
             "execution": arguments.execution,
             "batch": arguments.batch,
             "status": arguments.status,
-            "kinds": KINDS,
+            "kinds": LISTED,
             "limit": arguments.limit,
         }
         page = engine.waits(**wanted, assignee=engine.user if arguments.mine else None)

@@ -8,7 +8,7 @@ from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import out, out_json
 
-HELP = "delete executions that have ended, with their files"
+HELP = "delete executions that have ended and idle sessions of agents, with their files"
 EXAMPLE = """\
 flowengine prune
 flowengine prune --older-than 7d --status succeeded"""
@@ -21,7 +21,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="DURATION",
         type=read.duration,
         default=30 * 86_400.0,
-        help="only those that ended at least this long ago (default: 30d)",
+        help="only those that ended, or sessions idle, at least this long (default: 30d)",
     )
     parser.add_argument(
         "--status",
@@ -29,7 +29,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="S",
         action="append",
         default=[],
-        help="only succeeded, failed or cancelled ones (may be repeated)",
+        help="only succeeded, failed or cancelled ones, no sessions (may be repeated)",
     )
 
 

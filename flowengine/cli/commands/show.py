@@ -168,7 +168,7 @@ def _step(step: StepInfo, width: int) -> str:
     elif "decision" in step:
         wait: WaitInfo = {"decision": step["decision"]}
         detail = standing(wait)
-    elif step["status"] == "succeeded" and step.get("output") is not None:
+    elif step["status"] in ("succeeded", "failed") and step.get("output") is not None:
         detail = first_line(step.get("summary") or inline(step["output"]), 80)
     if step["attempts"] > 1:
         detail += f"{'  ' * bool(detail)}({step['attempts']} attempts)"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.terminal.output import err, err_text, out, out_json, paint
+from flowengine.cli.views.case_results import problem_lines, write_junit
 from flowengine.errors import FlowFileError, UsageError
 
 if TYPE_CHECKING:
-    from flowengine.testing.expectations import Problem
     from flowengine.testing.suite import CaseOutcome, SuiteReport
 
 HELP = "run the test cases of flows: scripted results, virtual time, no outside calls"
 EXAMPLE = """\
 flowengine test
+flowengine test --junit results.xml
 flowengine test expense.yaml
 flowengine test expense.yaml --case 'no decision'
 flowengine test expense.yaml --from 01jc3v"""
@@ -43,6 +45,12 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--name", metavar="NAME", help="name of the case that --from writes")
     parser.add_argument("--case", metavar="NAME", help="only cases whose name contains this text")
+    parser.add_argument(
+        "--junit",
+        metavar="FILE",
+        type=Path,
+        help="also write the results to this file, as JUnit XML for CI systems",
+    )
 
 
 def run(arguments: Namespace) -> int:
@@ -52,6 +60,8 @@ def run(arguments: Namespace) -> int:
         0 if all have passed, 1 if one has failed, 3 if a file is not valid.
     """
     if arguments.execution is not None:
+        if arguments.junit is not None:
+            raise UsageError("--junit writes results of cases, and --from records one")
         from flowengine.cli.case_recording import record_case
 
         return record_case(arguments)
@@ -70,13 +80,13 @@ def _play(arguments: Namespace) -> int:
     from flowengine.testing.suite import find, run_file
 
     reports: list[SuiteReport] = []
-    broken: list[FlowFileError] = []
+    broken: list[tuple[str, FlowFileError]] = []
     wanted = None if arguments.case is None else lambda name: arguments.case in name
     for path in find(arguments.files):
         try:
             report = run_file(path, wanted)
         except FlowFileError as error:
-            broken.append(error)
+            broken.append((path, error))
             if not arguments.json:
                 err_text(error.message)
             continue
@@ -86,8 +96,10 @@ def _play(arguments: Namespace) -> int:
     count = sum(len(report.outcomes) for report in reports)
     if arguments.case is not None and not count and not broken:
         raise UsageError(f"no case has '{arguments.case}' in its name")
+    if arguments.junit is not None:
+        write_junit(arguments.junit, reports, broken)
     if arguments.json:
-        out_json(_as_data(reports, broken))
+        out_json(_as_data(reports, [error for _, error in broken]))
     elif count:
         out(_summary(reports))
     if broken:
@@ -107,19 +119,10 @@ def _show(report: SuiteReport, arguments: Namespace) -> None:
         time = f"  {outcome.seconds * 1000:.0f} ms" if arguments.verbose else ""
         out(f"{word} {path}: {outcome.name}{time}")
         for problem in outcome.problems:
-            for number, line in enumerate(_lines(report, problem)):
+            for number, line in enumerate(problem_lines(report, problem)):
                 out(f"       {'' if number == 0 else '  '}{line}")
     if arguments.case is None:
         _show_branches(report, arguments)
-
-
-def _lines(report: SuiteReport, problem: Problem) -> list[str]:
-    """Return a problem as lines, the first with its location."""
-    lines = problem.message.split("\n")
-    if problem.loc is not None:
-        place = report.cases.source.position(problem.loc)
-        lines[0] = f"{place.line}:{place.column}: {lines[0]}"
-    return lines
 
 
 def _show_branches(report: SuiteReport, arguments: Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.commands.run import load
@@ -80,15 +81,26 @@ def run(arguments: Namespace) -> int:
         if arguments.json:
             out_json(upgrades)
         else:
-            show(session, upgrades, check=arguments.check)
+            show(session, upgrades, check=arguments.check, flow=arguments.file)
         return exit_code(upgrades)
 
 
-def show(session: CliSession, upgrades: list[UpgradeInfo], *, check: bool) -> None:
-    """Print the effect on each execution."""
+def show(
+    session: CliSession, upgrades: list[UpgradeInfo], *, check: bool, flow: str | None = None
+) -> None:
+    """Print the effect on each execution.
+
+    Args:
+        flow: The changed flow as the user named it. None: by its id, since it is deployed.
+    """
     for info in upgrades:
         for line in _lines(session, info, check=check):
             out(line)
+        if info["fork"] is not None:
+            id, step = session.short(info["execution"]), quote(info["fork"])
+            file = quote(info["flow"] if flow is None else flow)
+            command = f"flowengine fork {id} --from-step {step} --file {file}"
+            out(printable(f"  start a new execution from there: {command}"))
     _say(upgrades, check=check)
 
 

@@ -44,11 +44,14 @@ def run(arguments: Namespace) -> int:
                 out(f"  {timer['what']:11} {when(timer['due'])}{late}")
             for why in _nobody(session, reason):
                 out(f"  {'nobody':11} {why}")
+            commands = reason.get("commands", {})
             for name in ("since", "due", "wakes", "command"):
-                if reason.get(name):
+                if reason.get(name) and not (commands and name == "command"):
                     text = when(str(reason[name]))
                     late = " (overdue)" if name == "due" and is_overdue(reason["due"]) else ""
                     out(f"  {name:11} {text}{late}")
+            for choice, command in commands.items():
+                out(f"  {choice:11} {command}")
     return 0
 
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli.driving.watching import interrupted, watch
 from flowengine.cli.terminal.errors import show_error
 from flowengine.cli.terminal.output import ask, err, first_line
-from flowengine.cli.views.approvals import KINDS, details, standing
+from flowengine.cli.views.approvals import details, standing
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.journal.ports.directory import every_item
+from flowengine.kernel.view import DECIDABLE
 from flowengine.keyboard import AnswerWithdrawn, listening
 from flowengine.sdk.visible_text import printable
 from flowengine.typed_text import by_type, edited_field
@@ -183,7 +184,7 @@ class Dialogue:
             self._session.engine.waits,
             execution=execution,
             assignee=self._session.engine.user,
-            kinds=KINDS,
+            kinds=sorted(DECIDABLE),
         )
         for wait in every_item(lambda after: read(after=after)):
             if wait["id"] not in self._asked and self._may_ask(wait):

@@ -18,7 +18,7 @@ from flowengine.cli.terminal.output import (
     when,
 )
 from flowengine.engines.executions.subjects import wholes
-from flowengine.engines.inspection.call_endings import NOT_MADE, shown_status
+from flowengine.engines.inspection.call_endings import NOT_MADE, failure_told, shown_status
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
@@ -240,7 +240,8 @@ class ProgressDisplay:
         if "teller" in spec and not self._verbose:
             from flowengine import registry
 
-            summary = registry.summary(spec["teller"], step.output)
+            failure = failure_told(step, spec) if status == "failed" else None
+            summary = failure or registry.summary(spec["teller"], step.output)
             return f"{took:7} {first_line(summary or '', 80)}".rstrip()
         if self._verbose and step.output is not None:
             return f"{took:8} {_shown_value(step.output)}"
@@ -333,9 +334,11 @@ def address_width(flow: Mapping[str, Any], key_width: int = KEY_WIDTH[True]) -> 
 
 def what_for(session: CliSession, wait: WaitInfo) -> str:
     """Return the reason of a wait in a few words."""
+    from flowengine.kernel.view import DECIDABLE
+
     kind = wait["kind"]
-    if kind in ("approval", "ask", "question"):
-        noun = "approval" if kind == "approval" else "question"
+    if kind in DECIDABLE:
+        noun = {"approval": "approval", "session": "message"}.get(kind, "question")
         return f"{noun} {session.short_wait(wait['id'])}"
     signals = list(dict.fromkeys(str(signal["signal"]) for signal in wait.get("signals", [])))
     parts = [f"signal {' or '.join(signals)}"] if signals else []

@@ -9,12 +9,13 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from flowengine.errors import InputError, NotFound, UsageError
+from flowengine.sdk.sizes import size_text
 
 LARGEST = 64 * 2**20
-"""Maximum number of characters of a file that the command line names."""
+"""Maximum number of bytes of a file that the command line names."""
 _DEPLOYED = re.compile(r"[a-z0-9_-]+(@.*)?")
 """What may name a deployed flow. A file with such a name comes first."""
 _LISTED = 50
@@ -244,7 +245,7 @@ def inputs(schemas: Mapping[str, Any], given: Iterable[str]) -> dict[str, Any]:
     for text in given:
         if text == "-":
             what = "the inputs on standard input"
-            values |= _as_map(_json(_bounded(sys.stdin, "standard input"), what), what)
+            values |= _as_map(_json(_bounded(sys.stdin.buffer, "standard input"), what), what)
         elif text.startswith("@"):
             path = text[1:]
             is_yaml = path.endswith((".yaml", ".yml"))
@@ -289,23 +290,26 @@ def read_file(path: str) -> str:
         InputError: It is not UTF-8.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, "rb") as file:
             return _bounded(file, path)
     except OSError as error:
         raise NotFound(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8: {error}") from None
 
 
-def _bounded(file: TextIO, name: str) -> str:
+def _bounded(file: BinaryIO, name: str) -> str:
     """Return the text of a file, which may be a pipe or a device without an end."""
-    text = file.read(LARGEST + 1)
-    if len(text) > LARGEST:
+    from flowengine.sdk.received import received_text
+
+    data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
         raise InputError(
-            f"{name} has more than {LARGEST // 2**20} Mi characters",
+            f"{name} has more than {size_text(LARGEST)}",
             hint="pass large data as a file: give its path as an input",
         )
-    return text
+    try:
+        return received_text(data)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8: {error}") from None
 
 
 def _yaml(path: str) -> Any:

@@ -61,6 +61,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "events": "events",
         "diff": "diff",
         "graph": "graph",
+        "files list": "files_list",
+        "files save": "files_save",
     },
     "Environments": {
         "envs list": "envs_list",
@@ -110,12 +112,15 @@ SERVED = COMMANDS.keys() - STORE_COMMANDS - STORELESS
 """Commands that work against a server, too."""
 SYNONYMS = {
     "abort": "cancel",
+    "artifacts": "files list",
     "compare": "diff",
     "create": "init",
     "delete": "prune",
     "describe": "show",
+    "download": "files save",
     "draw": "graph",
     "execute": "run",
+    "export": "files save",
     "history": "events",
     "inbox": "approvals list",
     "inspect": "show",

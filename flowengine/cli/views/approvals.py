@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from flowengine.cli.session import CliSession
     from flowengine.engines.infos import WaitInfo
 
-KINDS = ("approval", "ask", "question")
-"""Kinds of waits that end by a decision."""
 WIDTH = 11
 LONGEST = 500
 """Characters of a value that are shown."""

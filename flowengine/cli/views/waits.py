@@ -6,6 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.terminal.output import err, first_line, paint, when
+from flowengine.engines.attempts.runtime_resources import needs_program
+from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
@@ -22,7 +24,9 @@ NOUNS = {
     "signal": "signal",
     "timer": "time",
     "state": "condition",
+    "session": "message",
 }
+_PROGRAM = "the program that started it"
 DOES = {"signal": "send", "why": "look", "resume": "resume"}
 """Command → its label."""
 MOST = 20
@@ -107,12 +111,12 @@ def answers(session: CliSession, wait: WaitInfo, short: str) -> Iterator[tuple[s
         Name, and the words after `flowengine`.
     """
     kind, execution = wait["kind"], session.short(wait["execution"])
-    if kind in ("approval", "ask", "question"):
+    if kind in DECIDABLE:
         yield "show", ["approvals", "show", short]
         if "due" in wait and is_overdue(wait["due"]):
             yield "resume", ["resume", execution]  # it is too late for a decision
             return
-        if wait.get("ran") == "no":
+        if wait.get("ran") == "no" and not needs_program(wait):
             yield "try again", ["resume", execution]
         if wait.get("claim") and "claimed_by" not in wait:
             yield "claim", ["approvals", "claim", short]
@@ -261,12 +265,15 @@ def _counted(waits: Sequence[WaitInfo]) -> str:
     """Return how many there are of each kind: `2 approvals and 1 signal`."""
     counts = Counter(_noun(wait) for wait in waits)
     parts = [
-        noun if noun == "time" else f"{n} {noun}{'s' * (n != 1)}" for noun, n in counts.items()
+        noun if noun in ("time", _PROGRAM) else f"{n} {noun}{'s' * (n != 1)}"
+        for noun, n in counts.items()
     ]
     return " and ".join(parts)
 
 
 def _noun(wait: WaitInfo) -> str:
+    if needs_program(wait):
+        return _PROGRAM
     return "environment" if wait.get("ran") == "no" else NOUNS[wait["kind"]]
 
 
@@ -281,6 +288,8 @@ def _what_next(session: CliSession, result: ExecutionResult, short: str, due: li
         return f"to resume after {when(min(timed))}: {session.command('resume', short)}"
     if result.waits and not any(wait.get("ran") == "no" for wait in result.waits):
         return "nothing runs while it waits"
+    if all(map(needs_program, result.waits)) and result.waits:
+        return "only that program can resume it"
     if session.is_served:
         return "a worker of the server's store continues it"
     return f"to resume: {session.command('resume', short)}"

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from flowengine.errors import FlowEngineError
+from flowengine.sdk.exception_text import leaves_of, message_of
 
 if TYPE_CHECKING:
     from traceback import FrameSummary
@@ -66,7 +67,7 @@ def cut(text: str, longest: int, mask: Mask) -> str:
 
 
 def places(error: BaseException, mask: Mask) -> list[str]:
-    """Return where an exception was raised, innermost last: the user's code and the last place.
+    """Return where an exception was raised, innermost last: the places in the user's code.
 
     Args:
         error: The exception.
@@ -78,8 +79,6 @@ def places(error: BaseException, mask: Mask) -> list[str]:
     """
     frames = _frames(error)
     theirs = [frame for frame in frames if _is_users(frame.filename)]
-    if theirs and not _is_users(frames[-1].filename):
-        theirs.append(frames[-1])
     return [
         cut(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}", _LINE, mask)
         for frame in (theirs or frames)[-_FRAMES:]
@@ -114,16 +113,20 @@ def _installed() -> tuple[str, ...]:
 
 
 def _chain(error: BaseException, mask: Mask) -> list[str]:
-    """Return the places of an exception, and those of its causes that involve the user's code."""
-    lines = [] if _is_told(error) else places(error, mask)
-    seen = {id(error)}
-    while len(seen) <= _CHAIN:
+    """Return the places of an exception, and those of members and causes in the user's code."""
+    members = leaves_of(error, _CHAIN)
+    lines = [] if _is_told(error) or (members and not _has_users(error)) else places(error, mask)
+    for member in members:
+        if _has_users(member):
+            lines += [f"from {_error_line(member, mask)}", *places(member, mask)]
+    seen = {id(error), *map(id, members)}
+    for _ in range(_CHAIN):
         before = error.__cause__
         if before is None and not error.__suppress_context__:
             before = error.__context__
         if before is None or id(before) in seen:
             break
-        if any(_is_users(frame.filename) for frame in _frames(before)):
+        if _has_users(before):
             lines += [f"after {_error_line(before, mask)}", *places(before, mask)]
         seen.add(id(before))
         error = before
@@ -134,9 +137,11 @@ def _is_told(error: BaseException) -> bool:
     """Return whether a step kind raised it deliberately, outside the user's code."""
     from flowengine.sdk import StepError
 
-    return isinstance(error, StepError | FlowEngineError) and not any(
-        _is_users(frame.filename) for frame in _frames(error)
-    )
+    return isinstance(error, StepError | FlowEngineError) and not _has_users(error)
+
+
+def _has_users(error: BaseException) -> bool:
+    return any(_is_users(frame.filename) for frame in _frames(error))
 
 
 def _error_line(error: BaseException, mask: Mask) -> str:
@@ -147,8 +152,5 @@ def _error_line(error: BaseException, mask: Mask) -> str:
     name = (
         type(error).__qualname__ if module == "builtins" else f"{module}.{type(error).__qualname__}"
     )
-    try:
-        text = public_name(str(error))
-    except Exception:
-        text = ""
+    text = public_name(message_of(error))
     return cut(" ".join(f"{name}: {text}".split()), _LINE, mask)

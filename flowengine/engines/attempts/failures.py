@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.attempts.evidence import Mask, cut, places
 from flowengine.engines.attempts.serialization import to_plain
 from flowengine.errors import FlowEngineError, InputError
+from flowengine.kernel.errors import may_retry
 from flowengine.python_modules import public_name
 from flowengine.sdk import StepError, ValidationError
+from flowengine.sdk.exception_text import leaves_of, message_of
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 4000
 _CAUSES = 3
+_MEMBERS = 10
+"""Maximum number of members of an exception group that are part of its data."""
 COMPENSATION = "/compensate"
 """Ends the address of the compensation of a step."""
 
@@ -81,12 +85,19 @@ def _listed(error: ErrorData, key: str) -> list[dict[str, Any]]:
 def _as_data(error: BaseException, mask: Mask, causes: int) -> Plain:
     data: dict[str, Any] = {"type": _type_of(error), "message": _message_of(error, mask)}
     data["data"] = _data_of(error, mask)
+    members: list[Any] = [_as_data(each, mask, 0) for each in leaves_of(error, _MEMBERS)]
+    if members and isinstance(data["data"], dict):
+        data["data"].setdefault("errors", members)
     retryable = getattr(error, "retryable", None)
     if isinstance(retryable, bool):
         data["retryable"] = retryable
+    elif members and not all(may_retry(each, None, None) for each in members):
+        data["retryable"] = False
     seconds = getattr(error, "retry_after", None)
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0:
         data["retry_after"] = int(min(seconds, 10**9) * 1000)
+    if isinstance(error, StepError) and error.source is not None:
+        data["source"] = error.source
     if error.__cause__ is not None and causes:
         data["cause"] = _as_data(error.__cause__, mask, causes - 1)
     return data
@@ -105,13 +116,8 @@ def _type_of(error: BaseException) -> str:
 
 
 def _message_of(error: BaseException, mask: Mask) -> str:
-    if isinstance(error, FlowEngineError):
-        return error.with_hint
-    try:
-        text = public_name(str(error)) or type(error).__name__
-    except BaseException:
-        text = type(error).__name__
-    return cut(text, _LONGEST, mask)
+    text = error.with_hint if isinstance(error, FlowEngineError) else None
+    return cut(public_name(message_of(error, text)) or type(error).__name__, _LONGEST, mask)
 
 
 def _data_of(error: BaseException, mask: Mask) -> Plain:

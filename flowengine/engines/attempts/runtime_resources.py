@@ -33,21 +33,45 @@ class ResourceMissing(StepError):
 
 def missing(execution: ExecutionContext) -> ResourceMissing:
     """Return the error of a step whose execution misses objects of the caller in this process."""
-    names = ", ".join(f"'{name}'" for name in execution.missing)
-    example = ", ".join(f"{name!r}: …" for name in execution.missing)
+    from flowengine.agents.live_functions import LIVE
+
+    id, names = execution.id, [name for name in execution.missing if name != LIVE]
+    listed = ", ".join(f"'{name}'" for name in names)
+    given = f"runtime_resources={{{', '.join(f'{name!r}: …' for name in names)}}}"
+    what = f"the program that started it gave it {listed}"
+    call = f"engine.resume({id!r}, {given})"
+    if LIVE in execution.missing:
+        what = "its functions are nested, methods or lambdas of the program that started it"
+        what += f", which also gave it {listed}" if names else ""
+        call = f"Runner(engine).resume({id!r}, agent{', ' * bool(names)}{given if names else ''})"
     return ResourceMissing(
-        f"the program that started this execution gave it {names} (runtime_resources), which is "
-        "not in this process. Resume it in a program that has it: "
-        f"engine.resume({execution.id!r}, runtime_resources={{{example}}})",
-        data={"environment": {**_OBJECT, "owner_id": execution.id, "resource_key": names}},
+        f"{what}. There, {call} continues it",
+        data={
+            "environment": {
+                **_OBJECT,
+                "owner_id": id,
+                "resource_key": listed or "functions of agents",
+            }
+        },
         retryable=False,
     )
+
+
+def needs_program(wait: Mapping[str, Any]) -> bool:
+    """Return whether only the program that started an execution can continue a step that waits.
+
+    Args:
+        wait: The record of the wait.
+    """
+    return wait.get("ran") == "no" and bool(wait["error"]["type"] == ResourceMissing.type)
 
 
 def check_names(
     flow: CompiledFlow, resources: Mapping[str, Any], given: Mapping[str, Any] = {}
 ) -> None:
-    """Refuse objects of the caller that have the name of an environment.
+    """Refuse objects of the caller that have the name of an environment or of an argument.
+
+    An argument that a model or the flow supplies would be replaced by the object.
 
     Args:
         flow: The flow to run.
@@ -66,7 +90,10 @@ def check_names(
                 "this name",
                 hint="give the object another name",
             )
-    if not resources or "environments" not in flow:
+    if not resources:
+        return
+    _check_arguments(flow, resources)
+    if "environments" not in flow:
         return
     for step, name in _declared(flow):
         if name in resources:
@@ -123,6 +150,23 @@ def check_environments(
         taken[name] = "another one has this name"
         values[name] = {"scope": scope, "spec": {**spec, "resource_key": name}, "secrets": True}
     return values
+
+
+def _check_arguments(flow: CompiledFlow, resources: Mapping[str, Any]) -> None:
+    """Refuse objects whose names are those of a function's arguments."""
+    from flowengine import registry
+
+    for step in flow["steps"]:
+        arguments = (step.get("task", {}).get("schema") or {}).get("properties", {})
+        for name in resources.keys() & arguments.keys():
+            remedy = registry.kind_class(step["kind"]).object_remedy
+            if remedy:
+                filler = "a model" if "caller" in step else "the flow"
+                raise UsageError(
+                    f"the program provides an object '{name}', and '{step['id']}' has a parameter "
+                    f"of this name, which {filler} fills in",
+                    hint=remedy.format(name),
+                )
 
 
 def _declared(flow: CompiledFlow) -> Iterator[tuple[str, str]]:

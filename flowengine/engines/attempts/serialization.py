@@ -14,13 +14,13 @@ from flowengine.journal.encoding import pack_copied
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.named_tuples import NamedTuple
 from flowengine.sdk import ValidationError
+from flowengine.sdk.received import DEEPEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flowengine.kernel.events import Log, Opening
 
-_DEEP = 200
 _CONTAINERS = frozenset({dict, list})
 _TEXT = frozenset({str})
 _NESTING = bytes((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF))
@@ -76,13 +76,13 @@ def _is_storable(value: Plain, packed: bytes, has_bytes: bool) -> bool:
         return False
     if has_bytes or (0xC4 in packed and _NO_BYTES in packed):  # a key may be bytes
         return _is_plain(value)
-    return len(packed.translate(None, _FLAT)) <= _DEEP or _is_plain(value)
+    return len(packed.translate(None, _FLAT)) <= DEEPEST or _is_plain(value)
 
 
 def _is_plain(value: Plain) -> bool:
     """Return whether all keys are text, and dicts and lists are not nested too deeply."""
     level = [value]
-    for _ in range(_DEEP + 1):
+    for _ in range(DEEPEST + 1):
         dicts = [part for part in level if type(part) is dict]
         if not all(_TEXT.issuperset(map(type, part)) for part in dicts):
             return False
@@ -122,8 +122,8 @@ def to_plain(value: Any, depth: int = 0) -> Plain:
         if math.isfinite(value):
             return value
         raise ValidationError(f"{value} is not a number in JSON; give null or text")
-    if depth > _DEEP:
-        raise ValidationError(f"it is nested more than {_DEEP} levels deep, or contains itself")
+    if depth > DEEPEST:
+        raise ValidationError(f"it is nested more than {DEEPEST} levels deep, or contains itself")
     if kind is dict:
         return {_key(key): to_plain(item, depth + 1) for key, item in value.items()}
     if kind is list or kind is tuple:
@@ -134,7 +134,7 @@ def to_plain(value: Any, depth: int = 0) -> Plain:
 def place_of_fault(value: Any) -> str:
     """Return the path of the part of a value that `to_plain` has refused: `.rows[3].box`."""
     place = ""
-    for _ in range(_DEEP):
+    for _ in range(DEEPEST):
         parts: Any = ()
         if isinstance(value, dict):
             parts = [(f".{key}", item) for key, item in value.items() if isinstance(key, str)]

@@ -216,9 +216,9 @@ class Task:
                 if started:
                     await context.judge(started)
             if self._source is not None and isinstance(error, StepError):
-                from flowengine.sdk.untrusted import mark_error
+                from flowengine.sdk.untrusted import quotes
 
-                mark_error(error, self._source)
+                quotes(error, self._source)
             raise
         if started:
             await context.judge(started)
@@ -352,4 +352,8 @@ def _arguments(args: Plain, input: Plain, schema: Plain) -> Plain:
     if not bound:
         return args
     described = schema.get("properties", {})
+    if not bound.keys() <= described.keys():
+        from flowengine.sdk.argument_schemas import described_arguments
+
+        described = described_arguments(schema)
     return {**args, **{name: value for name, value in bound.items() if name in described}}

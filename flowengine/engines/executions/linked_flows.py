@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.shapes import Sound, unpack_flow
 from flowengine.kernel import Graph
+from flowengine.sdk.exception_text import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Set
@@ -109,7 +110,13 @@ class LinkedFlows:
 
         linked = self._flows.get(hash)
         if linked is None:
-            self._store.put_flow(hash, pack(compiled))
+            packed = pack(compiled)
+            if not self._in_memory and b"__main__:" in packed:
+                from flowengine.engines.flows import LoadedFlow
+                from flowengine.python_modules import check_importable
+
+                check_importable(LoadedFlow(compiled, hash).functions)
+            self._store.put_flow(hash, packed)
             linked = LinkedFlow(compiled, hash, in_memory=self._in_memory)
             self._flows[hash] = linked
         return linked
@@ -166,6 +173,6 @@ def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise ValueError(f"{type(error).__name__}: {error}") from error
+            raise ValueError(describe(error)) from error
 
     return reduce

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine import registry
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -30,10 +32,24 @@ def shown_status(seen: Observation, step: Mapping[str, Any]) -> str:
         seen: The observation of the step.
         step: The step, compiled.
     """
-    if seen.status != "succeeded" or seen.error is None or "caller" not in step:
+    if seen.status != "succeeded" or "caller" not in step:
         return seen.status
+    if seen.error is None:
+        return "failed" if failure_told(seen, step) is not None else seen.status
     from flowengine.engines.attempts.failures import is_over_call_limit
 
     if is_over_call_limit(seen.error):
         return "refused"
     return NOT_MADE.get(seen.error["type"], "failed")
+
+
+def failure_told(seen: Observation, step: Mapping[str, Any]) -> str | None:
+    """Return why a call has failed whose step succeeded without an error, or None.
+
+    Args:
+        seen: The observation of the step.
+        step: The step, compiled.
+    """
+    if seen.output is None or "teller" not in step:
+        return None
+    return registry.told_failure(step["teller"], step.get("kind", ""), seen.output)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import undecidable
+from flowengine.engines.attempts.runtime_resources import needs_program
 from flowengine.engines.executions.replay import read
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
@@ -261,6 +262,7 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
         reason["wakes"] = "a change of the groups in the settings"
         reason["wakes"] += ", or its expiry" if "due" in record else ""
         del reason["command"]
+        reason.pop("commands", None)
     if record["kind"] in DECIDABLE and "due" in record and record["due"] <= host.clock.now():
         reason["wakes"] = "a process that resumes it: it is overdue, and too late for a decision"
         reason["command"] = f"flowengine resume {id}"
@@ -324,15 +326,22 @@ def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
 
 def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
     if record.get("ran") == "no":
+        if needs_program(record):
+            return {"what": str(record["title"]), "wakes": "the program that started it"}
         return {
             "what": str(record["title"]),
             "wakes": "a process that resumes it once the environment is available again",
             "command": f"flowengine resume {id}",
         }
+    decide = f"flowengine approvals decide {wait} --choice"
+    commands = {choice: f"{decide} {choice}" for choice in ("fail", "result", "retry")}
+    commands["result"] += " --value JSON"
     return {
         "what": str(record["title"]),
-        "wakes": "an operator who says what happened: retry, result or fail",
-        "command": f"flowengine approvals decide {wait} --choice retry",
+        "wakes": "an operator's decision: 'fail' raises an error, 'result' supplies the result of "
+        "the step, 'retry' runs the step again",
+        "command": commands["fail"],
+        "commands": commands,
     }
 
 
@@ -344,6 +353,10 @@ def _signal(record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
         "what": f"waiting for a message {names}" + (f" with key '{key}'" if key else ""),
         "wakes": "that message" + (", or the timeout" if "due" in record else ""),
     }
+
+
+def _session(_record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
+    return {"what": "waiting for the next message of its session", "wakes": "a run of the session"}
 
 
 def _timer(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
@@ -363,6 +376,7 @@ _DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
     "approval": _approval,
     "ask": _approval,
     "question": _question,
+    "session": _session,
     "signal": _signal,
     "timer": _timer,
     "state": _condition,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine import registry
 from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.folds import LazyDict
-from flowengine.engines.inspection.call_endings import shown_status
+from flowengine.engines.inspection.call_endings import failure_told, shown_status
 from flowengine.engines.people.waits import decision_view
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import View
@@ -132,7 +132,8 @@ class ActivationLog:
             del self.open[seen.address]
             teller = graph.node(seen.step).teller
             if teller is not None and seen.output is not None:
-                summary = registry.summary(teller, seen.output)
+                failure = failure_told(seen, graph.flow["steps"][seen.step])
+                summary = failure or registry.summary(teller, seen.output)
                 step |= {} if summary is None else {"summary": summary}
             step["ended_at"] = at
             step["status"] = shown_status(seen, graph.flow["steps"][seen.step])

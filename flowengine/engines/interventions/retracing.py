@@ -23,7 +23,6 @@ from flowengine.errors import Conflict, NotFound
 from flowengine.kernel import ENDED, advance, new_state
 from flowengine.kernel.causes import Blame, FailurePlace
 from flowengine.kernel.commands import Command, Observation, Run, Stop
-from flowengine.kernel.moving.obstacles import obstacles
 from flowengine.kernel.view import View, overdue
 
 if TYPE_CHECKING:
@@ -361,7 +360,9 @@ class _Again:
     def _move(self, event: Any) -> None:
         """Move the state to another version of the flow, if the held steps fit into it."""
         after = self._flows.by_hash(event["after"]).graph
-        if obstacles(self.graph, after, self._state, event["mapping"]):
+        from flowengine.engines.interventions.movability import move_obstacles
+
+        if move_obstacles(self.graph, after, self._state, event["mapping"]):
             message = "it was moved to a version of its flow in which that has no place"
             raise Conflict(message, hint=self._where)
         self.graph = apply(self._flows, self.graph, self._state, event)

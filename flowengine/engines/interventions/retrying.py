@@ -127,12 +127,12 @@ def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who
     Raises:
         Conflict: Part of its state has no counterpart in the flow.
     """
+    from flowengine.engines.interventions.movability import move_obstacles
     from flowengine.engines.interventions.upgrading import steps_that_ran, upgraded
-    from flowengine.kernel.moving.obstacles import obstacles
 
     record = host.store.execution(execution.id)
     ran = steps_that_ran(host, record)
-    blocking = obstacles(execution.linked.graph, linked.graph, held.state, {}, ran)
+    blocking = move_obstacles(execution.linked.graph, linked.graph, held.state, {}, ran)
     if blocking:
         why = "; ".join(_why(obstacle, held.addresses) for obstacle in blocking)
         hint = "change only what failed and what comes after it"

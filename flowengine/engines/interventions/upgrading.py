@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.replay import read, walk
 from flowengine.engines.flows import as_loaded
+from flowengine.engines.interventions.fork_points import last_point
+from flowengine.engines.interventions.movability import with_tried_proposals
 from flowengine.engines.running.recovery import recover
 from flowengine.errors import Conflict, UsageError
 from flowengine.journal.ports.directory import every_execution
 from flowengine.journal.records import ENDED, ExecutionFilter
-from flowengine.kernel.moving.obstacles import Obstacle, obstacles
+from flowengine.kernel.moving.obstacles import Obstacle
+from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -270,6 +273,7 @@ def look(
     """
     blocking: list[Obstacle] = []
     verdict: Verdict = "continues"
+    fork: str | None = None
     if record.status in ENDED:
         verdict = "ended"
     elif record.hash == linked.hash:
@@ -279,18 +283,12 @@ def look(
         verdict, blocking = "cannot", [Obstacle("execution", "", why, None, [])]
     else:
         ran = steps_that_ran(host, record)
-        blocking = obstacles(execution.linked.graph, linked.graph, execution.state, mapping, ran)
+        graph = execution.linked.graph
+        blocking = with_tried_proposals(graph, linked.graph, execution.state, mapping, ran)
         if any(obstacle.write is None for obstacle in blocking):
-            verdict = "cannot"
+            verdict, fork = "cannot", _fork_point(host, execution, record, linked)
         elif blocking:
             verdict = "mapping"
-    return upgrade_info(record, verdict, blocking)
-
-
-def upgrade_info(
-    record: ExecutionRecord, verdict: Verdict, blocking: Sequence[Obstacle] = ()
-) -> UpgradeInfo:
-    """Return the report about one execution."""
     return {
         "execution": record.id,
         "flow": record.flow,
@@ -303,7 +301,18 @@ def upgrade_info(
             for a in blocking
         ],
         "write": _written(blocking),
+        "fork": fork,
     }
+
+
+def _fork_point(
+    host: Host, execution: Execution, record: ExecutionRecord, linked: LinkedFlow
+) -> str | None:
+    """Return where a fork with another version of the flow can start, at best where it is now."""
+    view = View(execution.linked.graph, execution.state)
+    at_work = [view.step_address(act) for act in execution.state["acts"].values()]
+    journal = read(host.store, record.id)
+    return last_point(host.flows, record.hash, journal, linked, at_work)
 
 
 def _written(blocking: Sequence[Obstacle]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flowengine.journal.store import Store
     from flowengine.settings import Settings
 
-HANDED = ("approval", "ask")
+HANDED = ("approval", "ask", "session")
 """Kinds of waits that have assignees."""
 
 

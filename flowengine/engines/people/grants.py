@@ -11,7 +11,7 @@ from flowengine.journal.refusals import no_grant
 from flowengine.journal.short_ids import the_one
 from flowengine.kernel.notation.grants import FLOW
 from flowengine.kernel.notation.ids import wait_id
-from flowengine.kernel.notation.times import format_time, parse_duration
+from flowengine.kernel.notation.times import TooLong, format_time, parse_duration
 from flowengine.kernel.view import counting, grant_status
 
 if TYPE_CHECKING:
@@ -58,8 +58,9 @@ def checked_grant(
     if expires is not None:
         try:
             grant["until"] = now + parse_duration(expires)
-        except (ValueError, TypeError):
-            message = f"{expires!r} is not a duration"
+        except (ValueError, TypeError) as error:
+            too_long = isinstance(error, TooLong)
+            message = str(error) if too_long else f"{expires!r} is not a duration"
             raise InputError(message, field="grant.expires", hint="for example 2h") from None
     return grant
 

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.people.approvals import GivenAnswer, decide
 from flowengine.errors import FlowEngineError, InputError
+from flowengine.sdk.previews import Shown
+from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 
 if TYPE_CHECKING:
     from flowengine.engines.actors import Actor
     from flowengine.engines.host import Host
     from flowengine.engines.seam import ToolAuthority
-    from flowengine.sdk.previews import Shown
-    from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 
 
-CallAnswer = Callable[["ToolCall", "Awaitable[Shown]"], "Awaitable[EnvironmentResponse]"]
+CallAnswer = Callable[[ToolCall, Awaitable[Shown]], Awaitable[EnvironmentResponse]]
 """Returns the decision about a call, whose preview is being computed."""
 
 

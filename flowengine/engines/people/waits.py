@@ -9,7 +9,7 @@ from flowengine.engines.executions.views import timers_of, wait_view
 from flowengine.engines.people.approval_ownership import standing
 from flowengine.engines.results import WaitPage
 from flowengine.journal.records import WaitFilter
-from flowengine.journal.shapes import unpack_event
+from flowengine.journal.shapes import WAITS, unpack_event
 from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def page_of_waits(
     settings = host.settings
     if wanted["execution"] is not None:
         wanted["execution"] = host.store.find_execution(wanted["execution"])
+    elif not wanted["kinds"]:
+        wanted["kinds"] = sorted(WAITS - {"session"})
     if assignee is not None:
         wanted["assignees"] = [assignee, *settings.groups_of(assignee)]
     page = host.store.waits(WaitFilter(**wanted), after, limit)

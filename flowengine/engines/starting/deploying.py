@@ -11,6 +11,7 @@ from flowengine.errors import Conflict, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Deployed
 from flowengine.kernel.notation.times import format_time
+from flowengine.python_modules import check_importable
 
 if TYPE_CHECKING:
     from flowengine.engines.host import Host
@@ -22,6 +23,7 @@ UNVERSIONED = "0"
 
 def deploy(host: Host, flow: LoadedFlow) -> DeployedInfo:
     """Deploy a flow. See `Engine.deploy`."""
+    check_importable(flow.functions)
     starts = flow.compiled.get("start", ())
     signals = [start["signal"] for start in starts if "signal" in start]
     schedules = first_times(host, flow) if len(signals) < len(starts) else []

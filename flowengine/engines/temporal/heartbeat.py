@@ -6,7 +6,7 @@ import os
 from datetime import timedelta
 
 from flowengine.errors import UsageError
-from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.notation.times import TooLong, parse_duration
 
 VARIABLE = "FLOWENGINE_HEARTBEAT"
 """The environment variable with the heartbeat of a store's workers, for workers and
@@ -44,6 +44,8 @@ def configured_heartbeat() -> float:
         return DEFAULT
     try:
         seconds = parse_duration(text) / 1000
+    except TooLong as error:
+        raise UsageError(f"{VARIABLE}: {error}") from None
     except ValueError:
         seconds = 0.0
     if not seconds:

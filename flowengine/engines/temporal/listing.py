@@ -30,7 +30,7 @@ from flowengine.engines.temporal.attributes import (
 from flowengine.engines.temporal.connection import PATIENCE, TemporalConnection
 from flowengine.engines.temporal.requests import MOVED, WORKFLOW, new_execution
 from flowengine.engines.temporal.support import unsupported
-from flowengine.errors import UsageError
+from flowengine.errors import StoreError, UsageError
 from flowengine.journal.filters import fits_execution, fits_wait, page_end, read_page_end, turn_of
 from flowengine.journal.records import (
     ENDED,
@@ -46,6 +46,7 @@ from flowengine.kernel.notation.ids import wait_id
 
 _SOME = 20
 """Number of ids to read when looking up a prefix."""
+_WITH_WAITS = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
 _MOST = 500
 """Executions to read at once for a page of a list."""
 _FIRST_SPAN = timedelta(hours=1)
@@ -148,8 +149,7 @@ class Listing:
             raise unsupported("lists of closed waits of several executions")
         kinds = filter.kinds or [""]
         listed = ", ".join(f"'{OPEN}{kind and ':'}{kind}'" for kind in kinds)
-        condition = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
-        condition += f" AND {WAITS.name} IN ({listed})"
+        condition = f"{_WITH_WAITS} AND {WAITS.name} IN ({listed})"
         if filter.flow is not None:
             condition += f" AND {FLOW.name} = {_quoted(filter.flow)}"
         place = (0, "") if after is None else _read_wait_end(after)
@@ -166,6 +166,9 @@ class Listing:
 
     async def found_waits(self, beginning: str) -> list[tuple[str, str]]:
         """Return the waits whose ids have a prefix, each with its execution.
+
+        Open waits, and the newest of the others. The cost grows with the number of executions with
+        open waits if it is none of an execution's newest waits.
 
         Raises:
             UsageError: The prefix is too short.
@@ -189,7 +192,16 @@ class Listing:
             }
             if values:
                 return sorted(values)
-        return []
+        # The attribute has room for some ids, while an execution can have any number of waits.
+        condition = f"{_WITH_WAITS} AND {WAITS.name} = '{OPEN}'"
+        return sorted(
+            [
+                (wait.id, row.id)
+                async for row in self._rows(condition)
+                async for wait in self._open_waits(row)
+                if wait.id.startswith(beginning)
+            ]
+        )
 
     # -- internals
 
@@ -205,10 +217,16 @@ class Listing:
                 return None  # pruned
             if newest.run_id != row.run_id:
                 return None
-        return await record_of(row)
+        try:
+            return await record_of(row)
+        except StoreError:
+            return None if is_moved(row) else _unreadable(row)
 
     async def _open_waits(self, row: WorkflowExecution) -> AsyncIterator[ListedWait]:
-        memo = await row.memo()
+        try:
+            memo = await row.memo()
+        except StoreError:  # it is in the list of executions, and the others' waits must be listed
+            return
         records = memo.get(OPEN_WAITS, []) if NEW in memo else []
         if records is None:
             request = {"method": "open_waits", "arguments": []}
@@ -260,6 +278,38 @@ async def record_of(row: WorkflowExecution) -> ExecutionRecord | None:
         changed,
         due,
         changed if status in ENDED else None,
+        None,
+        None,
+    )
+
+
+def _unreadable(row: WorkflowExecution) -> ExecutionRecord:
+    """Return the entry of a workflow whose data this process cannot read, by its attributes.
+
+    The key of its payloads may be gone, or its object. It must not hide the other executions.
+    """
+    attributes = row.typed_search_attributes
+    status = attributes.get(STATUS, "running")
+    closed = None if row.close_time is None else _milliseconds(row.close_time)
+    if closed is not None and status not in ENDED:
+        status = "failed"  # ended in Temporal
+    created = _milliseconds(attributes.get(CREATED, row.start_time))
+    changed = created if closed is None else closed
+    flow = attributes.get(FLOW, "")
+    return ExecutionRecord(
+        row.id,
+        flow,
+        None,
+        "",
+        created,
+        {},
+        "",
+        None,
+        None,
+        status,
+        changed,
+        None,
+        closed,
         None,
         None,
     )

@@ -982,14 +982,16 @@ class TemporalStore:
 
     # -- maintenance
 
-    def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
+    def prune(
+        self, before: int, statuses: Sequence[str] = ENDED, ids: Sequence[str] = ()
+    ) -> Pruned:
         """Delete executions that have ended. Values and files in the object store remain."""
         check_statuses(statuses)
-        return Pruned(self._call(self._prune(before, statuses)), 0, 0)
+        return Pruned(self._call(self._prune(before, statuses, ids)), 0, 0)
 
-    async def _prune(self, before: int, statuses: Sequence[str]) -> int:
-        ids = await self._listing.ended(before, statuses)
-        return sum([await self._is_removed(id) for id in ids])
+    async def _prune(self, before: int, statuses: Sequence[str], ids: Sequence[str]) -> int:
+        old = await self._listing.ended(before, statuses)
+        return sum([await self._is_removed(id) for id in dict.fromkeys([*old, *ids])])
 
     async def _is_removed(self, id: str) -> bool:
         """Delete all runs of a workflow that has ended, and return whether it was there.

@@ -32,6 +32,7 @@ from flowengine.sdk.errors import (
     EnvironmentUnavailable,
     StepError,
 )
+from flowengine.sdk.exception_text import describe
 
 if TYPE_CHECKING:
     from flowengine.execution_environment.bookkeeping.instances import Instance
@@ -134,7 +135,7 @@ async def _try(
         raise EnvironmentUnavailable(f"{declared}: probing '{name}' failed: {error}") from None
     except Exception as error:
         raise EnvironmentUnavailable(
-            f"{declared}: probing '{name}' raised {type(error).__name__}: {error}"
+            f"{declared}: probing '{name}' raised {describe(error)}"
         ) from None
     return SandboxChoice(name, sandbox, held, unenforced)
 
@@ -408,7 +409,7 @@ def failure_of(error: BaseException, instance: Instance) -> StepError:
     declared = instance.record.declared
     if not isinstance(error, StepError):
         kind = declared.spec.kind
-        text = f"{declared}: provider of kind '{kind}' raised {type(error).__name__}: {error}"
+        text = f"{declared}: provider of kind '{kind}' raised {describe(error)}"
         masked = str(instance.mask(text))
         failed = EnvironmentStartFailed(masked)
         failed.__cause__ = error if masked == text else None

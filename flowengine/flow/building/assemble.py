@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowFileError, UsageError
@@ -21,6 +21,7 @@ from flowengine.flow.source.diagnostics import (
     SourceLines,
     render,
 )
+from flowengine.python_modules import check_importable
 
 if TYPE_CHECKING:
     from flowengine.flow.building.graph import FlowGraph
@@ -257,6 +258,7 @@ def short_form(flow: FlowGraph) -> dict[str, Any]:
 
     Raises:
         FlowFileError: It has errors.
+        UsageError: No file can name one of its functions.
     """
     from flowengine.flow.building.short_form import shortened
     from flowengine.flow.loading.load import load_source
@@ -266,7 +268,18 @@ def short_form(flow: FlowGraph) -> dict[str, Any]:
     if model is None or diagnostics.errors:
         problems = list(diagnostics)
         raise FlowFileError(render(problems, source.files), problems)
-    return shortened(model)
+    short = shortened(model)
+    check_importable(_texts(short))
+    return short
+
+
+def _texts(data: Any) -> Iterator[str]:
+    """Yield all texts in plain data."""
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, Mapping | list):
+        for part in data.values() if isinstance(data, Mapping) else data:
+            yield from _texts(part)
 
 
 def _own(value: Any, id: str) -> Any:

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from flowengine.errors import UsageError
-from flowengine.python_modules import public_name
+from flowengine.python_modules import MAIN, name_of_program, public_name
 
 DURABLE = "an execution may continue in another process, which has to find the function by its name"
 
@@ -48,37 +48,20 @@ def reference(function: Any) -> str:
             f"'{name}'{where} is a method",
             hint=f"define a function that calls it, because {DURABLE}",
         )
-    return f"{module_name(module, f' of {name}()')}:{name}"
+    return f"{module_name(module)}:{name}"
 
 
-def module_name(module: str, what: str = "") -> str:
-    """Return the name under which another process imports a module.
+def module_name(module: str) -> str:
+    """Return the name under which a module is imported.
 
     Args:
-        module: As in `__name__`. `__main__` is the running script.
-        what: The function in it, for the message.
+        module: As in `__name__`. `__main__` is the running program.
 
     Returns:
-        The name. For a script, it is that of its file.
-
-    Raises:
-        UsageError: The running program is not a file that can be imported.
+        The name. For a program in a file, it is that of the file. `__main__` remains if no other
+        process can import the program. Where one has to, `check_importable` refuses it.
     """
-    if module != "__main__":
-        return public_name(module)
-    main = sys.modules["__main__"]
-    if main.__spec__ is not None:  # run with python -m package.module
-        return str(main.__spec__.name)
-    file = getattr(main, "__file__", None)
-    file = None if file is None or file.startswith("<") else file
-    stem = os.path.basename(file or "").removesuffix(".py")
-    if file is None or not os.path.exists(file) or not stem.isidentifier():
-        place = "is in no file" if file is None else f"is {os.path.basename(file)}"
-        raise UsageError(
-            f"the program{what} {place}, which no other process can import",
-            hint="put the functions of the steps into a module: a .py file with a plain name",
-        )
-    return stem
+    return public_name(module) if module != MAIN else name_of_program() or MAIN
 
 
 def folder_of(module: str, file: str) -> str:

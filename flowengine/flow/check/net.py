@@ -192,19 +192,22 @@ def build(flow: CompiledFlow, body: int, cancels: Cancels) -> Net:
     return Net(nodes, builder.edges, incoming, starts, triggers, restarts)
 
 
-def reachable(flow: CompiledFlow, body: int, cancels: Cancels) -> list[Step]:
+def reachable(
+    flow: CompiledFlow, body: int, cancels: Cancels, tokens: Iterable[Step] | None = None
+) -> list[Step]:
     """Return the steps of a body that a token can reach, in file order.
 
     Args:
         body: Number of the body.
         cancels: The result of `cancellations` for the flow.
+        tokens: Steps of a running scope at which tokens are. None: the scope is about to start.
 
     Returns:
         Step numbers.
     """
     spec = flow["bodies"][body]
     steps = flow["steps"]
-    pending = list(spec.get("start", []))
+    pending = list(spec.get("start", []) if tokens is None else tokens)
     pending += restarted(flow, body)
     pending += [s for s in spec["steps"] if TRIGGER in steps[s].get("sources", [])]
     seen = set(pending)

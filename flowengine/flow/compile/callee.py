@@ -14,6 +14,7 @@ from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Defaults, Retry
 from flowengine.kernel.graph.compiled import Plain, Value
 from flowengine.kernel.graph.values import holds_secret
+from flowengine.sdk.argument_schemas import without_arguments
 from flowengine.sdk.step_kind import StepKind
 
 
@@ -122,9 +123,6 @@ class Callee:
         names = set(names)
         if schema is None or not names:
             return
-        given = schema.get("properties", {})
-        shown = {name: value for name, value in given.items() if name not in names}
-        required = [name for name in schema.get("required", ()) if name not in names]
-        self.args = {**schema, "properties": shown, "required": required}
+        self.args = without_arguments(schema, names)
         if "schema" in self.task:
             self.task = {**self.task, "schema": self.args}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.rules import Called
 from flowengine.kernel.graph.specs import RuleSpec, StepSpec
 from flowengine.kernel.graph.values import digest, holds_secret
+from flowengine.sdk.argument_schemas import without_arguments
 from flowengine.sdk.generated_flows import Mark, Offered
 
 
@@ -295,7 +296,7 @@ class CallCompiler:
         bind = callee.bind or {}
         parts = {
             "tool": constant(spec["tool"]),
-            "schema": constant(_without(callee.args, bind)),
+            "schema": constant(callee.args and without_arguments(callee.args, bind)),
             "returns": constant(callee.returns or None),
             "bind": together(bind),
             **callee.approval,
@@ -408,15 +409,3 @@ def _places(callee: Callee) -> list[Plain]:
     """
     uses = [typed.value for typed in callee.environments.values()]
     return [*filter(None, [callee.task.get("in")]), *environment_uses.places(uses)]
-
-
-def _without(schema: Schema | None, hidden: Iterable[str]) -> Schema | None:
-    """Return the schema of the caller's arguments, without those that the flow fixes."""
-    if schema is None:
-        return None
-    names = set(hidden)
-    shown = {
-        name: value for name, value in schema.get("properties", {}).items() if name not in names
-    }
-    required = [name for name in schema.get("required", ()) if name not in names]
-    return {**schema, "properties": shown, "required": required}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from flowengine.sdk.environments import Provider, Sandbox
 
 HOST = "host"
+NOT_HOST = "name a declared environment. Only commands run on the host, with 'in: host'"
 """The environment of the author's own scripts."""
 _MOUNTABLE = "files"
 
@@ -197,6 +198,9 @@ class EnvironmentDeclarations:
         if inner in file.model.environments:
             return self.of_file(file), inner
         if ("environments", inner) not in file.model.unread:
+            if name == HOST:
+                self.report.at("E401", f"{HOST!r} cannot be used here", loc, NOT_HOST)
+                return None
             hint = did_you_mean(name, [*known_names(self.scope.file, "environments"), HOST]) or (
                 f"declare it: 'environments: {{{name}: {{kind: ...}}}}'"
             )

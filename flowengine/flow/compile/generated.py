@@ -20,7 +20,7 @@ from flowengine.flow.compile.addresses import NO_HOST
 from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.chosen_servers import ChosenServer, chosen_by_caller
 from flowengine.flow.compile.declaration_scope import DeclarationScope, OtherFlows
-from flowengine.flow.compile.environments import HOST, EnvironmentDeclarations
+from flowengine.flow.compile.environments import HOST, NOT_HOST, EnvironmentDeclarations
 from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.offered_environments import (
     Ambiguous,
@@ -34,9 +34,11 @@ from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
 from flowengine.flow.models.kinds import tools_for_globs, tools_of
 from flowengine.host_reads import NO_FILES, may_read_files
+from flowengine.sdk.argument_schemas import without_arguments
 from flowengine.sdk.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
 from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.python_functions.schema_forms import with_distinct_members
 from flowengine.sdk.read_folders import (
     UnreadableFolder,
     find_folders,
@@ -105,6 +107,8 @@ class FileDeclarations:
                 noun = section.removesuffix("s")
                 known = list(known_names(self.file, section))
                 hint = did_you_mean(name, known) or f"declare it under {section!r}"
+                if (section, name) == ("environments", HOST):
+                    hint = NOT_HOST
                 file.report.at("E401", f"there is no {noun} {name!r}", place, hint)
             return None
         if (file, place) != (home, (section, inner)):
@@ -198,13 +202,10 @@ class FileDeclarations:
             modifiers = taken(tools.environments, callee, model, offered)
         self._check_server(name, callee, model, modifiers, loc)
         args: dict[str, Any] = callee.args or {"type": "object"}
-        if model.args is not None:
-            args = plain_text(args)
+        args = with_distinct_members(args) if model.args is None else plain_text(args)
         bound = {*(callee.bind or {}), *modifiers.get("environments", {})}
-        properties = {k: v for k, v in args.get("properties", {}).items() if k not in bound}
-        required = [name for name in args.get("required", ()) if name not in bound]
-        seen: dict[str, Any] = {**args, "properties": properties, "required": required}
-        if not required:
+        seen = without_arguments(args, bound)
+        if not seen["required"]:
             del seen["required"]
         content = model.model_dump(by_alias=True, exclude_unset=True)
         given = next(iter(model.kinds.values()), None)

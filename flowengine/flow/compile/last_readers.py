@@ -33,12 +33,12 @@ def last_readers(
         number: step
         for step in body
         for spec in _with_inner(flow, step)
-        for number in _expressions(spec)
+        for number in expressions_in(spec)
     }
     inside = {inner["id"] for step in body for inner in _with_inner(flow, step)}
     beside = [step for step in steps if step["id"] not in inside or step.get("body", -1) < 0]
     whole = {key: part for key, part in flow.items() if key not in ("steps", "expressions")}
-    kept = {*_expressions(beside), *_expressions(whole)}
+    kept = {*expressions_in(beside), *expressions_in(whole)}
     found: dict[int, list[int]] = {}
     for step in body:
         named = readers.get(step, ())
@@ -56,7 +56,7 @@ def _with_inner(flow: CompiledFlow, step: int) -> Iterator[Mapping[str, Any]]:
             yield from _with_inner(flow, inner)
 
 
-def _expressions(node: Any, key: str = "") -> Iterator[int]:
+def expressions_in(node: Any, key: str = "") -> Iterator[int]:
     """Yield the numbers of the expressions in a part of the compiled form."""
     if key in OPAQUE:
         return
@@ -64,7 +64,7 @@ def _expressions(node: Any, key: str = "") -> Iterator[int]:
         yield node
     elif isinstance(node, dict):
         for inner, part in node.items():
-            yield from _expressions(part, inner)
+            yield from expressions_in(part, inner)
     elif isinstance(node, list):
         match node:
             case ["const", _]:
@@ -75,4 +75,4 @@ def _expressions(node: Any, key: str = "") -> Iterator[int]:
                 yield from (part for part in parts if isinstance(part, int))
             case _:
                 for part in node:
-                    yield from _expressions(part)
+                    yield from expressions_in(part)

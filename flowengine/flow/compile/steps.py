@@ -220,6 +220,8 @@ class StepCompiler:
         for key in ("plumbing", "caller", "chat", "ahead"):
             if value := getattr(mark, key):
                 info.spec[key] = value
+        if mark.session:
+            info.spec["kind"] = "session"
         if mark.reads:
             info.spec["reads"] = sorted({*info.spec.get("reads", ()), *mark.reads})
         if mark.told:

@@ -32,8 +32,10 @@ from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arg
 from flowengine.flow.models.tool import Server
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.values import digest, holds_secret
+from flowengine.sdk.argument_schemas import described_arguments
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.python_functions.signature import Signature, derive
+from flowengine.sdk.python_functions.signature import Signature
+from flowengine.sdk.python_functions.signature_sources import signature_of
 from flowengine.sdk.step_kind import SignatureError
 from flowengine.sdk.step_kind import Tool as BroughtTool
 
@@ -331,7 +333,7 @@ class Tools:
         self, callee: Callee, model: Tool, given: AskBeforeCall
     ) -> dict[str, TypedValue] | None:
         """Return the approval required before a tool is called."""
-        known = None if callee.args is None else callee.args.get("properties", {})
+        known = None if callee.args is None else described_arguments(callee.args)
         for index, name in enumerate(given.edit if isinstance(given.edit, list) else ()):
             loc = (*given.loc, "edit", index)
             if name in model.bind:
@@ -360,7 +362,7 @@ class Tools:
     def function(self, function: str, loc: Loc) -> Signature | None:
         """Return the signature of a function from its source, or None if errors were reported."""
         try:
-            signature = derive(function, self.file.folder)
+            signature = signature_of(function, self.file.folder)
         except SignatureError as error:
             self.report.at("E401", error.message, loc, error.hint)
             return None

@@ -42,6 +42,7 @@ ERROR = closed(
         "step": TEXT,
         "attempt": INTEGER,
         "cause": UNKNOWN,
+        "source": TEXT,
     }
 )
 CALLS: Schema = closed({"count": {"type": "integer"}, "totals": {"type": "object"}})

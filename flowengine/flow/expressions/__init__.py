@@ -8,7 +8,9 @@ flow that only passes values on starts without it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from flowengine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from flowengine.flow.expressions.checker import check
@@ -40,22 +42,16 @@ EVALUATOR = "cel-1"
 """Version of the evaluator. An execution continues under the version that it was compiled for."""
 
 _HOMES = {
-    "CelEvaluator": "evaluator",
-    "CheckedExpression": "interface",
-    "DeclaredNames": "interface",
-    "Note": "interface",
-    "Piece": "template",
-    "ExpressionProblem": "interface",
-    "TemplateError": "template",
-    "Want": "interface",
-    "check": "checker",
-    "split_text": "template",
+    "CelEvaluator": ".evaluator",
+    "CheckedExpression": ".interface",
+    "DeclaredNames": ".interface",
+    "Note": ".interface",
+    "Piece": ".template",
+    "ExpressionProblem": ".interface",
+    "TemplateError": ".template",
+    "Want": ".interface",
+    "check": ".checker",
+    "split_text": ".template",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(name)
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES)

@@ -17,6 +17,7 @@ from flowengine.flow.expressions.interface import (
     Want,
 )
 from flowengine.flow.expressions.names import Segment
+from flowengine.flow.expressions.paths import NoValue
 from flowengine.flow.expressions.program import Tree
 from flowengine.flow.expressions.signatures import (
     ELSEWHERE,
@@ -448,7 +449,19 @@ class _Check:
         described = [self._described(one, lenient) for one in typed]
         nodes = [one.node for one in typed]
         tree: Tree = ["default", nodes] if lenient else ["call", node.name, nodes]
+        if node.name in {"duration", "timestamp"}:
+            self._check_constant(node.name, nodes[0], arguments[0])
         return TypedPart(tree, signature.gives(described))
+
+    def _check_constant(self, function: str, argument: Tree, node: Node) -> None:
+        from flowengine.flow.expressions.functions import FUNCTIONS
+
+        if argument[0] != "const" or not isinstance(argument[1], str):
+            return
+        try:
+            FUNCTIONS[function](argument[1])
+        except NoValue as error:
+            self.report("E311", Name("", node.start, node.end), str(error))
 
     def _described(self, typed: TypedPart, lenient: bool) -> Argument:
         schema = types.without_null(typed.schema) if lenient else typed.schema

@@ -11,10 +11,20 @@ import re
 
 from flowengine.flow.expressions.paths import NoValue, name_of
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.notation.times import parse_microseconds
+from flowengine.kernel.notation.times import (
+    LONGEST,
+    UNITS,
+    TooLong,
+    parse_duration,
+    parse_microseconds,
+)
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _OFFSET = re.compile(r"([+-]?)(\d\d):(\d\d)")
+_CEL_PART = re.compile(r"(?=\.?[0-9])([0-9]{0,20})\.?([0-9]{0,20})(ns|us|\u00b5s|ms|s|m|h|d|w)")
+_CEL_DURATION = re.compile(rf"([+-]?)(?:((?:{_CEL_PART.pattern})+)|0)")
+_NANOSECONDS = {unit: ms * 1_000_000 for unit, ms in UNITS.items()}
+_NANOSECONDS |= {"us": 1000, "\u00b5s": 1000, "ns": 1}
 _LETTERS = re.compile(r"'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+|'")
 _MONTHS = [
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
@@ -70,6 +80,45 @@ def time_text(value: datetime.datetime) -> str:
     whole, _, fraction = utc.isoformat(timespec="microseconds").partition(".")
     fraction = fraction.rstrip("0")
     return f"{whole}.{fraction}Z" if fraction else f"{whole}Z"
+
+
+def duration_of(value: Plain) -> datetime.timedelta:
+    """Return the duration that a value stands for.
+
+    Args:
+        value: A duration of CEL, or text in the notation of the flow language, or in that of CEL,
+            which has signs, fractions and smaller units: `-1.5h`, `20us`.
+
+    Raises:
+        NoValue: It is not a duration, or longer than a hundred years.
+    """
+    if isinstance(value, datetime.timedelta):
+        return value
+    if not isinstance(value, str):
+        raise NoValue(f"a duration is needed here, not {name_of(value)}")
+    try:
+        return datetime.timedelta(milliseconds=parse_duration(value))
+    except TooLong as error:
+        raise NoValue(str(error)) from None
+    except ValueError as error:
+        microseconds = _cel_duration(value)
+        if microseconds is None:
+            raise NoValue(str(error)) from None
+    if abs(microseconds) > LONGEST * 1000:
+        raise NoValue(f"{value!r} is longer than a hundred years")
+    return datetime.timedelta(microseconds=microseconds)
+
+
+def _cel_duration(text: str) -> int | None:
+    """Return the microseconds of a duration in the notation of CEL, or None if it is none."""
+    match = _CEL_DURATION.fullmatch(text)
+    if match is None:
+        return None
+    total = 0
+    for whole, fraction, unit in _CEL_PART.findall(match[2] or ""):
+        total += int(whole or 0) * _NANOSECONDS[unit]
+        total += int(fraction or 0) * _NANOSECONDS[unit] // 10 ** len(fraction)
+    return (-total if match[1] == "-" else total) // 1000
 
 
 def duration_text(value: datetime.timedelta) -> str:

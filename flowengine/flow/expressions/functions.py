@@ -329,6 +329,13 @@ def timestamp(value: Plain) -> Any:
     return clock.of_seconds(value) if type(value) is int else clock.moment(value)
 
 
+def duration(value: Plain) -> Any:
+    """Return the duration that a text stands for."""
+    from flowengine.flow.expressions import clock
+
+    return clock.duration_of(value)
+
+
 def time_part(time: Plain, part: Plain, zone: Plain) -> int:
     """Return a part of a time in a zone, as CEL's `getHours(zone)` and similar functions do."""
     from flowengine.flow.expressions import clock
@@ -358,6 +365,7 @@ def plain_time(value: Plain) -> Plain:
 
 FUNCTIONS: dict[str, Callable[..., Plain]] = {
     "digest": digest,
+    "duration": duration,
     "entries": entries,
     "flatten": flatten,
     "format_time": format_time,

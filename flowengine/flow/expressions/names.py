@@ -131,26 +131,51 @@ def _nothing_inside(schema: Schema, segment: Segment, shown: str) -> ResolvedPat
     return ResolvedPath({}, {}, Trouble(note, 0))
 
 
-def _property(schema: Schema, root: Schema, key: str, shown: str) -> ResolvedPath:
-    """Return the value of a key of a map."""
-    for word in ("anyOf", "oneOf"):
-        if word in schema and "properties" not in schema:
-            return _property_of_one(schema[word], root, key, shown)
+_NAMING = frozenset({"properties", "$ref", "anyOf", "oneOf", "allOf"})
+"""Keywords of a schema that can name keys."""
+_MOST_PARTS = 100
+"""Maximum number of parts of a schema that are searched for one key."""
+
+
+def _property(
+    schema: Schema, root: Schema, key: str, shown: str, seen: list[Schema] | None = None
+) -> ResolvedPath:
+    """Return the value of a key of a map.
+
+    Args:
+        schema: The schema of the map.
+        root: The schema that its references point into.
+        key: The key.
+        shown: The path to the map, for messages.
+        seen: The parts of a combined schema that were searched. Parts can contain each other.
+    """
+    seen = [] if seen is None else seen
+    seen.append(schema)
     properties = schema.get("properties", {})
     if key in properties:
         return ResolvedPath(*resolve(properties[key], root))
+    for word in ("anyOf", "oneOf", "allOf"):
+        parts = schema.get(word, ())
+        if properties:  # then only a part that names keys as well adds any
+            parts = [part for part in parts if not _NAMING.isdisjoint(part)]
+        resolved = [resolve(part, root) for part in parts]
+        resolved = [each for each in resolved if not any(each[0] is part for part in seen)]
+        if resolved and len(seen) < _MOST_PARTS:
+            return _property_of_one(resolved, root, key, shown, seen)
     more = schema.get("additionalProperties", not properties)
     if more is False and "patternProperties" not in schema:
         return ResolvedPath({}, {}, Trouble(_undeclared(key, properties, shown), 0))
     return ResolvedPath(*resolve(more if isinstance(more, dict) else types.ANY, root))
 
 
-def _property_of_one(parts: list[Schema], root: Schema, key: str, shown: str) -> ResolvedPath:
+def _property_of_one(
+    parts: list[tuple[Schema, Schema]], root: Schema, key: str, shown: str, seen: list[Schema]
+) -> ResolvedPath:
     """Return the value of a key of a map that has one of several shapes.
 
     One of them must have it.
     """
-    properties = [_property(*resolve(part, root), key, shown) for part in parts]
+    properties = [_property(*part, key, shown, seen) for part in parts]
     good = [one for one in properties if not one.trouble]
     if not good:
         return properties[0]

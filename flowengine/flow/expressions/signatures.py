@@ -10,6 +10,7 @@ from flowengine.flow.expressions.types import (
     ANY,
     BOOL,
     DOUBLE,
+    DURATION,
     INT,
     MAP,
     TEXT,
@@ -74,6 +75,7 @@ _ENTRY: Schema = {"type": "object", "properties": {"key": TEXT, "value": ANY}}
 SIGNATURES: dict[str, FunctionTypes] = {
     "default": FunctionTypes([ANYTHING, ANYTHING], _default, variadic=True),
     "digest": FunctionTypes([ANYTHING], _always(TEXT), variadic=True),
+    "duration": FunctionTypes([frozenset(["string", "duration"])], _always(DURATION)),
     "entries": FunctionTypes([MAPS], _always(list_of(_ENTRY))),
     "flatten": FunctionTypes([LISTS], _items_of_items),
     "format_time": FunctionTypes([TIMES, TEXTS, TEXTS], _always(TEXT), optional=1),
@@ -106,7 +108,7 @@ TIME_PARTS = frozenset([
 ])  # fmt: skip
 
 STANDARD = frozenset([
-    "bool", "bytes", "charAt", "contains", "double", "duration", "dyn", "endsWith", "format",
+    "bool", "bytes", "charAt", "contains", "double", "dyn", "endsWith", "format",
     "has", "indexOf", "int", "lastIndexOf", "lowerAscii", "matches", "reverse", "split",
     "startsWith", "string", "substring", "trim", "type", "uint", "upperAscii",
 ])  # fmt: skip

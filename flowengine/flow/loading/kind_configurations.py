@@ -36,8 +36,22 @@ def config_problems(
     """
     for error in _validator(json.dumps(schema)).iter_errors(value):
         constant = error.instance_path == [schema.get("x-main")]
-        if not _may_fit(error, constant):
-            yield from _problems(error, _owner(schema, error), kind, loc)
+        if _may_fit(error, constant):
+            continue
+        for problem in _problems(error, _owner(schema, error), kind, loc):
+            hint = problem.hint or (_other_key(schema, error.instance, kind) if constant else None)
+            yield problem._replace(hint=hint)
+
+
+def _other_key(schema: dict[str, Any], value: Any, kind: str) -> str | None:
+    """Return the hint for a bare value that only another key of the configuration accepts."""
+    keys = [
+        key
+        for key, inner in schema["properties"].items()
+        if inner.get("type") and _validator(json.dumps(inner)).is_valid(value)
+    ]
+    shape = "[…]" if isinstance(value, list) else "…"
+    return f"write '{kind}: {{{keys[0]}: {shape}}}'" if len(keys) == 1 else None
 
 
 @lru_cache(maxsize=64)

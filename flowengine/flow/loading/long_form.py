@@ -27,6 +27,7 @@ from flowengine.sdk.near_words import nearest
 _KEYS = 3
 """Keys that a message names."""
 _LONGEST_HINT = 100
+_ARGV = "write 'run: {argv: […]}'"
 LEFT_OUT = object()
 """Placeholder for an invalid part that was reported."""
 
@@ -40,6 +41,24 @@ class Shape(NamedTuple):
     """`list` or `dict` if the field contains several, or None for a single one."""
     free: bool = False
     """Whether the keys of a `dict` are arbitrary and not names of the flow."""
+
+
+def _inside(cls: type[Pluggable], key: str, given: Mapping[str, Any]) -> str | None:
+    """Return the hint for a key that belongs into the configuration beside it, or None."""
+    for kind in given:
+        if not is_kind(kind, cls.PLACE):
+            continue
+        try:
+            schema = configuration(kind)
+        except FlowEngineError:
+            continue
+        if key in schema.get("properties", {}):
+            main = schema.get("x-main")
+            before = "" if main in {None, key} else f"{main}: …, "
+            value = given[key]
+            short = value if isinstance(value, str) and value.isidentifier() else "…"
+            return f"{kind!r} contains it: '{kind}: {{{before}{key}: {short}}}'"
+    return None
 
 
 def _shape(annotation: Any, within: str | None = None, metadata: tuple[Any, ...] = ()) -> Shape:
@@ -155,6 +174,9 @@ class Expander:
         known = [one for one in cls.fields_by_key() if one not in removed]
         if issubclass(cls, Pluggable):
             known += kind_names(cls.PLACE)
+        if issubclass(cls, Pluggable) and (hint := _inside(cls, key, given)) is not None:
+            self.faults.add("E102", f"unknown key {key!r} in {cls.NOUN}", loc, hint, key=True)
+            return
         foreign = synonym(cls.__name__, key)
         if foreign is not None:
             self._foreign_key(cls, key, foreign, given, loc)
@@ -189,7 +211,8 @@ class Expander:
     ) -> None:
         """Report a key of another tool, without the errors that follow from it."""
         message = f"unknown key {key!r} in {cls.NOUN}"
-        self.faults.add("E102", message, loc, foreign.hint, key=True)
+        is_argv = foreign.key == "run" and isinstance(given[key], list)
+        self.faults.add("E102", message, loc, _ARGV if is_argv else foreign.hint, key=True)
         if foreign.key is not None and foreign.key not in given:
             self.meant.setdefault(loc[:-1], set()).add(foreign.key)
             self.faults.leave_out((*loc[:-1], foreign.key))

@@ -259,6 +259,12 @@ class Agent(Part):
         description="JSON Schema of the final answer. Default: text.",
         examples=[{"type": "object", "properties": {"title": {"type": "string"}}}],
     )
+    returns_type: FunctionName | None = Field(
+        default=None,
+        description="A Python type that validates answers which match `returns`. An answer that it "
+        "refuses is sent back to the model.",
+        examples=["models:Report"],
+    )
     max_turns: MaxTurns = Field(
         default_factory=MaxTurns,
         description="The maximum number of model calls in one step, including handoffs.",

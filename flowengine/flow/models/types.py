@@ -17,7 +17,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from flowengine.kernel.notation.percentages import PERCENTAGE
-from flowengine.kernel.notation.times import parse_duration, parse_time
+from flowengine.kernel.notation.times import TooLong, parse_duration, parse_time
 
 ID = r"[a-z][a-z0-9_]{0,62}"
 GENERATED_ID = r"[A-Za-z_][A-Za-z0-9_.*-]*"
@@ -280,6 +280,8 @@ def _duration(value: Any) -> str:
         wrong(expected, value, f"give the unit, for example {value}s")
     try:
         parse_duration(_constant_text(value, expected))
+    except TooLong as error:
+        fail("E103", str(error), "the longest duration is 36600d")
     except ValueError:
         wrong(expected, value, "whole numbers with w, d, h, m, s, ms in this order: 90s, 1h30m")
     return str(value)
@@ -298,12 +300,16 @@ def _size(value: Any) -> int:
     expected = "a size such as 64KiB"
     try:
         size = parse_size(value)
-    except PydanticCustomError:
+    except PydanticCustomError as error:
+        if "too large" in error.message():
+            fail("E103", f"{shown(value)} is too large for a size")
         wrong(expected, value, "a number of bytes, or one with kB, MB, GB, KiB, MiB, GiB")
     if isinstance(size, bool) or not isinstance(size, int):
         wrong(expected, value)
-    if not 0 < size <= LARGEST:
+    if size <= 0:
         wrong("a size above 0", value)
+    if size > LARGEST:
+        fail("E103", f"{shown(value)} is too large for a size", f"at most {LARGEST:,} bytes")
     return size
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from flowengine.flow.source.diagnostics import Diagnostic, Position
+from flowengine.flow.source.surrogate_pairs import read_value
 from flowengine.flow.source.syntax_errors import QUOTE, Slip, cut_short
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.sizes import size_text
@@ -236,7 +237,8 @@ class Composer:
             value = self.written[start : slip.end]
             return SourceNode(start, slip.end, value, "", weight=len(value) + 1)
         style = event.style or ""
-        node = SourceNode(start, end, event.value, style, weight=len(event.value) + 1)
+        value = read_value(event.value, style, self.written[start:end])
+        node = SourceNode(start, end, value, style, weight=len(value) + 1)
         if style == "":
             self._plain(node)
         return node

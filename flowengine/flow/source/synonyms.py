@@ -163,6 +163,9 @@ _TOOL = {
     **_words("with defaults", "write 'bind: {name: value}'", "bind"),
     **_words("in environment sandbox", "write 'environments: [NAME]'", "environments"),
 }  # fmt: skip
+_AGENT = {
+    **_words("in environment sandbox", "write 'environments: [NAME]'", "environments"),
+}  # fmt: skip
 _ENVIRONMENT = {
     **_words("sandbox runtime backend driver engine isolation",
              "write 'provider: docker', 'namespace' or 'host'", "provider"),
@@ -175,6 +178,7 @@ _ENVIRONMENT = {
     **_words("timeout", "write 'limits: {time: 30s}', for each call", "limits"),
 }  # fmt: skip
 _OF: dict[str, dict[str, Meant]] = {
+    "Agent": _AGENT,
     "Environment": _ENVIRONMENT,
     "Step": _STEP,
     "ParallelStep": _STEP,

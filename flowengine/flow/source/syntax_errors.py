@@ -18,6 +18,9 @@ COMMENT = re.compile(r"[ \t]+#")
 QUOTE = "put it in quotes, or use block style (| or >-)"
 
 
+_ESCAPE_END = re.compile(r"[0-9a-fA-F]{0,8}")
+
+
 class Slip(NamedTuple):
     """A place that is not valid YAML."""
 
@@ -158,6 +161,11 @@ def _quoted(text: str, index: int, start: int, problem: str, context: str) -> Sl
     if "escape character" in problem:
         hint = "write \\\\ for a backslash, or use single quotes"
         return Slip(index, index + 2, f"escape '{text[index : index + 2]}' does not exist", hint)
+    if "escape code" in problem or "hexdecimal" in problem:
+        end = _ESCAPE_END.match(text, index).end()  # type: ignore[union-attr]
+        begin = text.rfind("\\", 0, index)
+        hint = "write the character itself"
+        return Slip(begin, end, f"'{text[begin:end]}' is not the escape of a character", hint)
     if "quoted scalar" in context:
         return Slip(
             start, start + 1, "this quote is never closed", "end the text with the same quote"

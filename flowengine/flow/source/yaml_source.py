@@ -19,8 +19,10 @@ import yaml
 from flowengine.errors import NotFound
 from flowengine.flow.source.composer import Composer, SourceNode, not_yaml
 from flowengine.flow.source.diagnostics import Diagnostic, Position
+from flowengine.flow.source.surrogate_pairs import PAIR, for_parser
 from flowengine.flow.source.syntax_errors import Slip, find_slip
 from flowengine.path_checks import check_no_pipe
+from flowengine.sdk.received import received_text
 from flowengine.sdk.sizes import size_text
 
 MAX_BYTES = 1 << 20
@@ -205,7 +207,7 @@ def says(text: str, key: str) -> bool:
 PLAIN = re.compile(r"[\s\S]")
 SINGLE_QUOTED = re.compile(r"''|[\s\S]")
 DOUBLE_QUOTED = re.compile(
-    r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|\r?\n|[\s\S])|[\s\S]"
+    rf"\\(?:x[0-9a-fA-F]{{2}}|{PAIR}|u[0-9a-fA-F]{{4}}|U[0-9a-fA-F]{{8}}|\r?\n|[\s\S])|[\s\S]"
 )
 BLANK_ESCAPES = frozenset({"\\n", "\\t", "\\ ", "\\\t", "\\r", "\\v", "\\f", "\\N", "\\_", "\\L"})
 
@@ -215,7 +217,7 @@ def _blank(unit: str) -> bool:
     if not unit.startswith("\\") or len(unit) == 1:
         return unit.isspace()
     if unit[1] in "xuU" and len(unit) > 2:
-        return chr(int(unit[2:], 16)).isspace()
+        return chr(int(unit[2:].partition("\\")[0], 16)).isspace()  # No half of a pair is blank.
     return unit in BLANK_ESCAPES or unit in {"\\P", "\\\n", "\\\r\n"}
 
 
@@ -249,7 +251,7 @@ def read_bytes(content: bytes, name: str) -> Source:
         source.refuse(0, 1, message, "pass data as an input")
         return source
     try:
-        text = content.decode("utf-8-sig")
+        text = received_text(content)
     except UnicodeDecodeError as error:
         source = Source(name, content.decode("utf-8", errors="replace"))
         start = len(content[: error.start].decode("utf-8", errors="replace"))
@@ -270,7 +272,7 @@ def read_text(text: str, name: str = "flow.yaml") -> Source:
         The source, with its errors in `problems`.
     """
     source = Source(name, text)
-    mended = _without_foreign(source)
+    mended = for_parser(_without_foreign(source))
     slips: dict[int, Slip] = {}
     while True:
         composer = Composer(mended, text, slips, source.span)
@@ -292,5 +294,7 @@ def _without_foreign(source: Source) -> str:
     for match in islice(FOREIGN.finditer(source.text), MAX_SLIPS):
         number = ord(match.group())
         message = f"the character U+{number:04X} is in the text"
-        source.refuse(*match.span(), message, f'write "\\u{number:04x}" in double quotes')
+        is_half = 0xD800 <= number < 0xE000
+        hint = "remove it" if is_half else f'write "\\u{number:04x}" in double quotes'
+        source.refuse(*match.span(), message, hint)
     return FOREIGN.sub(" ", source.text)

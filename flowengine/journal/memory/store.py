@@ -795,15 +795,16 @@ class MemoryStore(JournalStore):
 
     # -- maintenance
 
-    def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
+    def prune(
+        self, before: int, statuses: Sequence[str] = ENDED, ids: Sequence[str] = ()
+    ) -> Pruned:
         check_statuses(statuses)
         with self._lock:
             ended = {
                 id
                 for id, journal in self._journals.items()
-                if journal.record.status in statuses
-                and journal.record.ended_at is not None
-                and journal.record.ended_at <= before
+                if (ended_at := journal.record.ended_at) is not None
+                and (id in ids or (journal.record.status in statuses and ended_at <= before))
                 and not self._claims.has(id)
             }
             for id in ended:

@@ -122,12 +122,15 @@ class DirectoryPort(Protocol):
     def short_wait(self, id: str) -> str:
         """Return the shortest unique prefix (4 digits or more) of a wait's id."""
 
-    def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
+    def prune(
+        self, before: int, statuses: Sequence[str] = ENDED, ids: Sequence[str] = ()
+    ) -> Pruned:
         """Remove executions that have ended, with all data that only they refer to.
 
         Args:
-            before: Only executions that ended at this time or earlier.
+            before: Executions that ended at this time or earlier.
             statuses: Only executions with one of these statuses.
+            ids: Also these executions, if they have ended.
 
         Returns:
             How much was removed.

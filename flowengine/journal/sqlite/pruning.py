@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from flowengine.journal.artifacts import ArtifactFolder
 from flowengine.journal.lease_holders import this_process
@@ -15,26 +17,33 @@ from flowengine.kept_files import HELD_SECONDS
 
 _BATCH = 200
 """Executions removed in one transaction."""
+_LONGEST_PAUSE = 0.2
 _NUMBERS = 10_000
 """Numbers of events checked in one transaction."""
 
 
 def prune(
-    database: StoreDatabase, artifacts: ArtifactFolder, before: int, statuses: Sequence[str]
+    database: StoreDatabase,
+    artifacts: ArtifactFolder,
+    before: int,
+    statuses: Sequence[str],
+    ids: Sequence[str],
 ) -> Pruned:
     """Remove executions that have ended, then all data that only they referred to.
 
     Args:
         database: Contains the executions.
         artifacts: Contains their files.
-        before: Only executions that ended at this time or earlier.
+        before: Executions that ended at this time or earlier.
         statuses: Only executions with one of these statuses.
+        ids: Also these executions, if they have ended.
 
     Returns:
         How much was removed.
     """
     check_statuses(statuses)
     executions = sum(_prune_status(database, before, status) for status in statuses)
+    executions += sum(_prune_one(database, id) for id in ids)
     with database.writing() as connection:
         connection.execute(queries.PRUNE_FLOWS)
         connection.execute(queries.END_HOLDS, (int(time.time()) - HELD_SECONDS,))
@@ -46,15 +55,41 @@ def prune(
     return Pruned(executions, files, size)
 
 
+@contextmanager
+def _in_turn(database: StoreDatabase) -> Iterator[sqlite3.Connection]:
+    """Open a transaction, after which other processes have as much time to write.
+
+    SQLite has no queue: those that wait for the lock look for it from time to time, and one that
+    takes it again at once keeps them out.
+    """
+    with database.writing() as connection:
+        began = time.monotonic()
+        yield connection
+    time.sleep(min(time.monotonic() - began, _LONGEST_PAUSE))
+
+
+def _prune_one(database: StoreDatabase, id: str) -> bool:
+    """Remove an execution, and return whether it had ended."""
+    with database.writing() as connection:
+        found = connection.execute(queries.PRUNABLE_ONE, (id,)).fetchone()
+        if found is not None:
+            _remove(connection, *found)
+    return found is not None
+
+
+def _remove(connection: sqlite3.Connection, number: int) -> None:
+    for statement in queries.PRUNE:
+        connection.execute(statement, {"number": number})
+
+
 def _prune_status(database: StoreDatabase, before: int, status: str) -> int:
     """Remove the executions with a status and return their number."""
     removed = last = 0
     while True:
-        with database.writing() as connection:
+        with _in_turn(database) as connection:
             batch = connection.execute(queries.PRUNABLE, (status, before, last, _BATCH)).fetchall()
-            for number, _ in batch:
-                for statement in queries.PRUNE:
-                    connection.execute(statement, {"number": number})
+            for (number,) in batch:
+                _remove(connection, number)
         removed += len(batch)
         if len(batch) < _BATCH:
             return removed
@@ -67,7 +102,7 @@ def _prune_numbers(database: StoreDatabase) -> None:
         (last,) = connection.execute(queries.LAST_NUMBER).fetchone()
     for after in range(0, last, _NUMBERS):
         limits = {"after": after, "until": after + _NUMBERS, "last": last}
-        with database.writing() as connection:
+        with _in_turn(database) as connection:
             connection.execute(queries.OBSOLETE_NUMBERS, limits)
 
 
@@ -80,7 +115,7 @@ def _sweep(database: StoreDatabase, artifacts: ArtifactFolder) -> tuple[int, int
 
     sizes: list[int] = []
     for shelf in artifacts.shelves():
-        with database.writing():
+        with _in_turn(database):
             sizes += artifacts.sweep(shelf, is_referred)
     artifacts.remove_abandoned()
     return len(sizes), sum(sizes)

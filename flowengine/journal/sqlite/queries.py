@@ -538,12 +538,16 @@ WHERE executions.id = ? AND leases.owner = ?"""
 # -- maintenance
 
 PRUNABLE = """
-SELECT number, id FROM executions
+SELECT number FROM executions
 WHERE status = ? AND ended_at <= ? AND number > ? AND number NOT IN (SELECT execution FROM claims)
 ORDER BY number LIMIT ?"""
 """Select executions that ended with a status by a given time, starting at a number.
 
 Those that still hold locks are left out."""
+
+PRUNABLE_ONE = """
+SELECT number FROM executions
+WHERE id = ? AND ended_at IS NOT NULL AND number NOT IN (SELECT execution FROM claims)"""
 
 PRUNE = (
     """DELETE FROM outbox WHERE why IS NOT NULL

@@ -645,10 +645,12 @@ class SqliteStore:
 
     # -- maintenance
 
-    def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
+    def prune(
+        self, before: int, statuses: Sequence[str] = ENDED, ids: Sequence[str] = ()
+    ) -> Pruned:
         from flowengine.journal.sqlite import pruning
 
-        pruned = pruning.prune(self._database, self._artifacts, before, statuses)
+        pruned = pruning.prune(self._database, self._artifacts, before, statuses, ids)
         self._numbers.clear()  # a new execution may take an id that is free now
         return pruned
 

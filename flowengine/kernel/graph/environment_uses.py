@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 HOST = "host"
 """The provider without a sandbox."""
+_TEMPORARY = (":memory:",)
+"""Values of `path` that name no file."""
 _SERVER = "mcp"
 """The kind whose environments are programs themselves. In other kinds, the steps' programs run."""
 
@@ -64,6 +66,33 @@ def servers_on_host(uses: Iterable[Any]) -> dict[str, bool]:
         for spec in _specs(uses)
         if spec.get("kind") == _SERVER and HOST in _listed(spec.get("provider"))
     }
+
+
+def host_paths(uses: Iterable[Any]) -> list[str | None]:
+    """Return the files and directories of this host that specs name, by the fields of their kinds.
+
+    None stands for one that an expression determines.
+    """
+    return [path for spec in _specs(uses) for path in _host_paths(spec.get("config"))]
+
+
+def _host_paths(config: Any) -> Iterator[str | None]:
+    if not isinstance(config, dict):
+        if config is not None:  # an expression
+            yield None
+        return
+    image = _known(config.get("image"))
+    for named in (config.get("path"), image.get("build") if isinstance(image, dict) else None):
+        path = _known(named)
+        if named is not None and path not in _TEMPORARY:
+            yield path if isinstance(path, str) else None
+
+
+def _known(value: Any) -> Any:
+    """Return a constant of a compiled config, None for an expression."""
+    if isinstance(value, list):
+        return value[1] if value[0] in ("const", "map") else None
+    return value
 
 
 def _of_programs(uses: Iterable[Any]) -> Iterator[dict[str, Any]]:

@@ -249,7 +249,8 @@ class StepSpec(TypedDict, total=False):
     action: Literal["none", "task", "group", "flow", "wait", "approval", "fail", "cancel"]
     kind: str
     """`python`, `http`, `run`, `shell`, `std`, ...: for a task the step kind that runs it. `ask`
-    for an approval that is a question, whose answer is the output."""
+    for an approval that is a question, whose answer is the output, `session` if it is
+    the next message of a session."""
     task: dict[str, Plain]
     """Constant part of a task, opaque to the kernel and passed to the runner."""
     tool: str

@@ -2,14 +2,13 @@
 
 The requirements depend on the purpose of the reference. A running step must be able to continue,
 and a join must accept the remaining tokens. A step that can be undone must declare a compensation.
-For a step that has ended, the fields that the new flow names must have been stored.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.expressions.names import NOT_RUN
+from flowengine.kernel.moving.pairing import other_type
 from flowengine.kernel.view import number_waiting, waiting_arrivals
 
 if TYPE_CHECKING:
@@ -18,10 +17,6 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.linked import Node
     from flowengine.kernel.moving.pairing import Pairing
     from flowengine.kernel.state.records import State
-
-KEPT = frozenset(NOT_RUN) - {"activations"}
-"""Fields of a past that are stored only if some expression names them."""
-WORDS = {"none": "a step without an action", "flow": "a subflow"}
 
 
 def misfit(pairing: Pairing, state: State, old: int, new: int, use: str, record: Any) -> str | None:
@@ -41,21 +36,14 @@ def misfit(pairing: Pairing, state: State, old: int, new: int, use: str, record:
 
 
 def _type(_p: Pairing, _state: State, old: Node, new: Node, _record: Any) -> str | None:
-    if (old.action, old.kind) != (new.action, new.kind):
-        what = "is" if old.id == new.id else f"'{new.id}' is"
-        return f"it was {_word(old)} and {what} {_word(new)}"
-    return None
-
-
-def _word(node: Node) -> str:
-    return WORDS.get(node.action) or f"of the kind '{node.kind}'"
+    return other_type(old, new)
 
 
 def _live(pairing: Pairing, state: State, old: Node, new: Node, act: Any) -> str | None:
     """Compare a running step."""
     if _begins_anew(state, act) and not (new.map or new.loop):
         return None
-    if fault := _type(pairing, state, old, new, act):
+    if fault := other_type(old, new):
         return fault
     if (old.map is None) != (new.map is None) or old.each != new.each:
         return "it is running, and 'map' was added, removed, or passes its items on differently"
@@ -68,11 +56,11 @@ def _live(pairing: Pairing, state: State, old: Node, new: Node, act: Any) -> str
         return "it is running, and 'loop.keep' was added or removed"
     if fault := _map(pairing, old, new) or _subflow(pairing, old, new):
         return fault
-    for number in act["units"]:
-        fault = _unit(pairing, old, new, state["units"][number], state)
-        if fault:
-            return fault
-    return None
+    faults = [_unit(pairing, old, new, state["units"][number], state) for number in act["units"]]
+    for source, _ in act["arrivals"]:
+        if fault := _uncarried(pairing, source):
+            faults.append(f"it is running, and its token came {fault}")
+    return next((fault for fault in faults if fault), None)
 
 
 def _begins_anew(state: State, act: Any) -> bool:
@@ -179,7 +167,18 @@ def _held(pairing: Pairing, _state: State, _old: Node, new: Node, arrival: Any) 
         came = arrival["source"]
         name = f"from '{pairing.step_name(came)}'" if came >= 0 else "at its start"
         return f"its join holds a token that came {name}, and no such edge leads to it"
+    if fault := _uncarried(pairing, arrival["source"]):
+        return f"its join holds a token that came {fault}"
     return None
+
+
+def _uncarried(pairing: Pairing, old: int) -> str | None:
+    """Return the reason why a token that has left a step lacks its output, if a join reads that."""
+    new = pairing.steps.get(old)
+    if new is None or not pairing.new.node(new).carries or pairing.old.node(old).carries:
+        return None
+    name = pairing.step_name(old)
+    return f"from '{name}' without its output, which only the new flow reads from 'join'"
 
 
 def _join(pairing: Pairing, state: State, old: Node, new: Node, held: Any) -> str | None:
@@ -204,46 +203,6 @@ def _cut(pairing: Pairing, state: State, old: Node, new: Node, record: Any) -> s
     )
 
 
-def _past(pairing: Pairing, state: State, old: Node, new: Node, record: Any) -> str | None:
-    named = KEPT.intersection(new.named or ())
-    if not named:
-        return None
-    missing = sorted(named - record.keys())
-    if missing and not _is_forgotten(pairing, state, new):
-        return not_kept(new, missing[0])
-    return _type(pairing, state, old, new, record)
-
-
-def _is_forgotten(pairing: Pairing, state: State, new: Node) -> bool:
-    """Return whether the new flow has discarded the record of an ended step, as the old one has.
-
-    This is the case if all tokens are behind the last step that names it.
-    """
-    steps, body = pairing.new.flow["steps"], pairing.new.body(new.body).steps
-    last = next((step for step in body if new.index in steps[step].get("forgets", ())), None)
-    if last is None:
-        return False
-    at_work = [act["step"] for act in state["acts"].values()]
-    waiting = [
-        step
-        for scope in state["scopes"].values()
-        for step, join in scope["joins"].items()
-        if number_waiting(join)
-    ]
-    ahead = [pairing.steps.get(step) for step in (*at_work, *waiting)]
-    return all(
-        step is not None and (steps[step]["body"] != new.body or step > last) for step in ahead
-    )
-
-
-def not_kept(new: Node, field: str) -> str:
-    """Return the reason why a field of an ended step is missing."""
-    return (
-        f"it is over, and the new flow names 'steps.{new.id}.{field}', which was not kept: "
-        "nothing ahead in the old one named it"
-    )
-
-
 CHECKS: dict[str, Callable[[Pairing, State, Node, Node, Any], str | None]] = {
     "live": _live,
     "arrival": _type,
@@ -251,6 +210,5 @@ CHECKS: dict[str, Callable[[Pairing, State, Node, Node, Any], str | None]] = {
     "done": _done,
     "cut": _cut,
     "final": _type,
-    "past": _past,
 }
 """Purpose of a reference → comparison. Steps with other purposes are only remembered."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.moving.counterparts import KEPT, misfit, not_kept
+from flowengine.kernel.moving.counterparts import misfit
 from flowengine.kernel.moving.move import move, set_keys
 from flowengine.kernel.moving.pairing import Pairing
 from flowengine.kernel.moving.walking import Walker
@@ -53,16 +53,14 @@ def obstacles(
     new: Graph,
     state: State,
     mapping: Mapping[str, Any],
-    ran: Collection[str] = (),
 ) -> list[Obstacle]:
-    """Return the obstacles to moving a state to another graph.
+    """Return the obstacles to moving a state to another graph, except for missing results.
 
     Args:
         old: The graph of the state.
         new: The other graph.
         state: State of an open execution. It is not changed.
         mapping: See `flowengine.kernel.moving.pairing`.
-        ran: Names of the steps that have ended. The state contains only some of them.
 
     Returns:
         One obstacle per named thing. Empty: the state can be moved.
@@ -70,7 +68,6 @@ def obstacles(
     looker = _Looker(Pairing(old, new, mapping), state)
     Walker(state, looker).copy()
     looker.look_at_inputs()
-    looker.look_at_pasts(ran)
     if not looker.found:
         looker.look_at_keys(move(old, new, state, mapping))
     return list(looker.found.values())
@@ -96,22 +93,19 @@ class _Looker:
     def step(self, number: int, use: str, record: Any) -> int | None:
         p = self._p
         new = p.steps.get(number)
-        if use not in USED and use != "past":
+        if use not in USED:
             return number
         if use == "join" and not number_waiting(record) and record["phase"] == "waiting":
             return number
         if new is None:
-            if use != "past":
-                self._no_step(
-                    number, use, record, f"{USED[use]}, and the new flow has no such step"
-                )
+            self._no_step(number, use, record, f"{USED[use]}, and the new flow has no such step")
             return number
         if use == "join":
             self._look_at_sources(number, new, record)
         fault = misfit(p, self._state, number, new, use, record)
         if fault is not None:
             self._no_step(number, use, record, fault)
-        elif use != "past" and self._taken.setdefault(new, number) != number:
+        elif self._taken.setdefault(new, number) != number:
             other = p.step_name(self._taken[new])
             self._no_step(number, use, record, f"'{other}' has the same counterpart")
         return number
@@ -277,15 +271,6 @@ class _Looker:
             set_keys(Transition(self._p.new, moved, None))
         except EvaluationError as error:
             self._add("signal", "key", f"a key has no value: {error.message}", None)
-
-    def look_at_pasts(self, ran: Collection[str]) -> None:
-        """Check that the fields of ended steps that the new flow names were stored."""
-        p = self._p
-        for old, new in p.steps.items():
-            before, after = p.old.node(old), p.new.node(new)
-            missing = sorted(KEPT.intersection(after.named or ()) - set(before.named or ()))
-            if missing and p.step_name(old) in ran:
-                self._add("step", p.step_name(old), not_kept(after, missing[0]), None)
 
     def _add(
         self,

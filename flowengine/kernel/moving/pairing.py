@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flowengine.kernel.graph.linked import Graph, GraphFlow
+    from flowengine.kernel.graph.linked import Graph, GraphFlow, Node
 
 Renames = dict[str, Any]
 
@@ -127,6 +127,18 @@ class Pairing:
             self._pair_flow(*flows, before.child, after.child)
         else:
             self._pair_body(before.child, after.child)
+
+
+_WORDS = {"none": "a step without an action", "flow": "a subflow"}
+
+
+def other_type(old: Node, new: Node) -> str | None:
+    """Return how the type of a step differs from that of its counterpart, or None."""
+    if (old.action, old.kind) == (new.action, new.kind):
+        return None
+    before, after = (_WORDS.get(one.action) or f"of the kind '{one.kind}'" for one in (old, new))
+    name = "" if old.id == new.id else f"'{new.id}' "
+    return f"it was {before} and {name}is {after}"
 
 
 def _renamed(names: Renames, flow: GraphFlow | None, name: str) -> Any:

@@ -20,8 +20,13 @@ UNITS = {
 # Compiled on first use: most starts of the program need neither.
 _DURATION = r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?\Z"
 _RFC3339 = r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))"
+_DIGITS = 20
 LONGEST = 100 * 366 * UNITS["d"]
 """A hundred years. A longer duration is a mistake, and would exceed the range of `datetime`."""
+
+
+class TooLong(ValueError):
+    """A duration of more than a hundred years."""
 
 
 def parse_duration(text: str) -> int:
@@ -34,14 +39,22 @@ def parse_duration(text: str) -> int:
         Milliseconds, 0 or more.
 
     Raises:
-        ValueError: `text` is not a duration, or is longer than a hundred years.
+        ValueError: `text` is not a duration.
+        TooLong: It is longer than a hundred years.
     """
     match = re.match(_DURATION, text, re.ASCII)
     if not text or match is None:
         raise ValueError(f"{text!r} is not a valid duration; write for example 90s, 15m or 1h30m")
-    total = sum(int(n) * unit for n, unit in zip(match.groups(), UNITS.values(), strict=True) if n)
+    parts = [
+        (number, unit)
+        for number, unit in zip(match.groups(), UNITS.values(), strict=True)
+        if number
+    ]
+    is_short = all(len(number) <= _DIGITS for number, _ in parts)
+    total = sum(int(number) * unit for number, unit in parts) if is_short else LONGEST + 1
     if total > LONGEST:
-        raise ValueError(f"{text!r} is longer than a hundred years")
+        shown = text if len(text) <= 2 * _DIGITS else f"{text[: 2 * _DIGITS]}…"
+        raise TooLong(f"{shown!r} is longer than a hundred years")
     return total
 
 
@@ -77,8 +90,16 @@ def parse_microseconds(text: str) -> int:
     match = re.fullmatch(_RFC3339, text, re.ASCII)
     time = None if match is None else _microseconds(match)
     if time is None:
-        raise ValueError(f"{text!r} is not a valid time; write for example 2026-11-25T09:14:02Z")
+        missing = ": its offset is missing" if lacks_offset(text) else ""
+        example = f"{text}Z" if missing else "2026-11-25T09:14:02Z"
+        raise ValueError(f"{text!r} is not a valid time{missing}; write for example {example}")
     return time
+
+
+def lacks_offset(text: str) -> bool:
+    """Return whether a text would be a time, if it had an offset."""
+    match = re.fullmatch(_RFC3339, f"{text}Z", re.ASCII)
+    return match is not None and match[8] is None and _microseconds(match) is not None
 
 
 def _microseconds(match: re.Match[str]) -> int | None:

@@ -374,7 +374,7 @@ def _caught(value: Plain) -> ErrorData:
         raise StepFailure("ValidationError", message)
     error: ErrorData = {"type": value["type"], "message": value["message"]}
     for key, kind in (("data", object), ("step", str), ("attempt", int), ("retryable", bool),
-                      ("retry_after", int), ("cause", dict | None)):  # fmt: skip
+                      ("retry_after", int), ("source", str), ("cause", dict | None)):  # fmt: skip
         if key in value and isinstance(value[key], kind):
             error[key] = value[key]  # type: ignore[literal-required]
     return error

@@ -133,7 +133,7 @@ def expire(tx: Transition, wait: Wait) -> None:
 
 
 def _end(tx: Transition, wait: Wait, decision: dict[str, Plain], how: str, outcome: str) -> None:
-    if wait["kind"] == "ask":
+    if wait["kind"] in ("ask", "session"):
         form: Plain = decision.get("form")
         field = wait["field"]
         end_wait(tx, wait, how, form if field is None else form[field], "ok")

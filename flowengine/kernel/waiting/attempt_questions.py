@@ -51,8 +51,8 @@ def ask_for_environment(tx: Transition, unit: Unit, error: ErrorData) -> None:
     wait["record"].update(
         _question(
             f"{tx.address(unit)} cannot continue: {error['message']}",
-            f"Attempt {unit['attempt']} has not started: an environment it used before is not "
-            "available. It is tried again whenever the execution is resumed.",
+            f"Attempt {unit['attempt']} has not started: the process that resumed it does not have "
+            "what it needs. It is tried again whenever the execution is resumed.",
             ("Try it again now", "Continue with this result instead", "Fail with this error"),
         )
     )

@@ -17,7 +17,7 @@ from flowengine.kernel.commands import CloseWait, OpenWait
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.kernel.notation.times import format_time, parse_duration, parse_time
+from flowengine.kernel.notation.times import TooLong, format_time, parse_duration, parse_time
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move, move_wait
 from flowengine.kernel.transition import Transition
@@ -147,8 +147,10 @@ def duration_of(value: Plain, what: str) -> int:
     """
     try:
         return parse_duration(value)
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError) as error:
         message = f"{what!r} is {value!r}, not a valid duration such as 1h30m"
+        if isinstance(error, TooLong):
+            message = f"{what!r}: {error}"
         raise StepFailure("ValidationError", message, {"field": what}) from None
 
 
@@ -156,7 +158,7 @@ def _time_of(value: Plain) -> int:
     try:
         return parse_time(value)
     except (TypeError, ValueError, AttributeError):
-        message = f"'until' is {value!r}, not a valid time such as 2026-11-25T09:14:02Z"
+        message = f"'until' is {value!r}, not a valid time with an offset: 2026-11-25T09:14:02Z"
         raise StepFailure("ValidationError", message, {"field": "until"}) from None
 
 

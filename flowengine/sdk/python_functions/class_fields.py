@@ -1,7 +1,8 @@
 """JSON Schemas of data classes, read from source: TypedDicts, dataclasses, enums, models.
 
-Effects of a class's code, such as a validator or a computed default, are not read. If such code
-would change the schema, the class has no schema.
+Effects of a class's code, such as a validator or a computed default, are not read. What cannot be
+read is left out, so that the schema allows more than the class. If the names of the fields are not
+known, it allows every object.
 """
 
 from __future__ import annotations
@@ -12,33 +13,31 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from flowengine.sdk.python_functions.modules import Module, ModuleReader, absolute, last_name
-from flowengine.sdk.python_functions.schema_forms import Schema, choices, record
+from flowengine.sdk.python_functions.constants import UNKNOWN, assignments, constant, literal
+from flowengine.sdk.python_functions.constraints import constrained, words_of
+from flowengine.sdk.python_functions.modules import (
+    Module,
+    ModuleReader,
+    absolute,
+    last_name,
+    original,
+)
+from flowengine.sdk.python_functions.schema_forms import (
+    SCALARS,
+    Schema,
+    choices,
+    is_plain,
+    record,
+)
 
 Kind = Literal["typed_dict", "dataclass", "enum", "model"]
 _ENUMS = frozenset({"Enum", "IntEnum", "StrEnum"})
 _MIXED_IN = frozenset({"str", "int", "float"})
-_BOUNDS = {
-    "ge": "minimum",
-    "gt": "exclusiveMinimum",
-    "le": "maximum",
-    "lt": "exclusiveMaximum",
-    "multiple_of": "multipleOf",
-    "pattern": "pattern",
-}
-_LENGTHS = {
-    "string": ("minLength", "maxLength"),
-    "array": ("minItems", "maxItems"),
-    "object": ("minProperties", "maxProperties"),
-}
-_HARMLESS = frozenset({"frozen", "extra", "validate_assignment", "use_enum_values", "strict"})
-"""Settings of a model that do not affect the names and types of its fields."""
-_CHECKS = frozenset(
-    {"field_validator", "model_validator", "property", "cached_property", "computed_field"}
-    | {"classmethod", "staticmethod", "field_serializer", "model_serializer"}
-)
-UNKNOWN: Any = object()
-"""A value that is only known by running the code."""
+_RENAMING = frozenset({"alias", "validation_alias", "alias_generator", "alias_priority"})
+"""Settings of fields and models that change the names of fields."""
+_HOOK = "__get_pydantic"
+_OTHER_BASES = frozenset({"Generic", "Protocol", "ABC", "object"})
+"""Base classes without fields."""
 
 
 @dataclass
@@ -49,6 +48,8 @@ class ClassFields:
     properties: Schema = field(default_factory=dict)
     required: list[str] = field(default_factory=list)
     closed: bool = False
+    renamed: bool = False
+    """Whether fields have other names in data, which only the program knows."""
 
     def put(self, name: str, schema: Schema, required: bool) -> None:
         """Add a field, or replace an inherited one."""
@@ -75,22 +76,14 @@ def class_schema(node: ast.ClassDef, module: Module, reader: ModuleReader, hint:
     described = ast.get_docstring(node)
     text = inspect.cleandoc(described) if described else None
     if _is_enum(node, module):
-        schema = _members(node)
+        schema = _members(node, module, reader)
         return {"description": text, **schema} if text and schema else schema
     fields = _fields(node, module, reader, hint, ())
     if fields is None:
         return {}
+    if fields.renamed:
+        return {"description": text, "type": "object"} if text else {"type": "object"}
     return record(fields.properties, fields.required, description=text, closed=fields.closed)
-
-
-def original(name: ast.AST, module: Module) -> str:
-    """Return the name of something in its own module, as for `from typing import List as L`."""
-    node = module.names.get(name.id) if isinstance(name, ast.Name) else None
-    if isinstance(node, ast.ImportFrom) and isinstance(name, ast.Name):
-        for alias in node.names:
-            if alias.asname == name.id:
-                return alias.name
-    return last_name(name)
 
 
 def _fields(
@@ -100,29 +93,34 @@ def _fields(
     hint: Hint,
     below: tuple[ast.ClassDef, ...],
 ) -> ClassFields | None:
-    if node in below:
+    if node in below or _has_hook(node):
         return None
-    bases = [_base(base, module, reader, hint, (*below, node)) for base in node.bases]
+    others = [base for base in node.bases if _name_of_base(base, module) not in _OTHER_BASES]
+    bases = [_base(base, module, reader, hint, (*below, node)) for base in others]
     known = [base for base in bases if base is not None]
     is_dataclass = _is_dataclass(node, module)
-    if len(known) < len(bases) or not (known or is_dataclass):
+    if not (known or is_dataclass):
         return None
     kind: Kind = "dataclass" if is_dataclass else known[0].kind
-    if any(base.kind != kind for base in known) or (kind == "model" and not _is_readable(node)):
+    if any(base.kind != kind for base in known):
         return None
     fields = ClassFields(kind)
     for base in reversed(known):
         for name, schema in base.properties.items():
             fields.put(name, schema, name in base.required)
         fields.closed |= base.closed
-    fields.closed |= _forbids_more(node)
+        fields.renamed |= base.renamed
+    settings = dict(_settings(node, module, reader)) if kind == "model" else {}
+    fields.renamed |= not _RENAMING.isdisjoint(settings)
+    fields.closed |= settings.get("extra") == "forbid"
+    if len(known) < len(bases):
+        fields.closed = False  # a base class that cannot be read can have further fields
     if kind == "dataclass" and not is_dataclass:
         return fields  # attributes that a plain class adds to an enum are not fields
     for name, annotation, default in _declared(node):
-        found = _field(kind, node, (annotation, default), module, hint)
-        if found is None:
-            return None
-        fields.put(name, *found)
+        schema, required = _field(kind, node, (annotation, default), module, reader, hint)
+        fields.put(name, schema, required)
+        fields.renamed |= kind == "model" and _is_renamed(annotation, default)
     return fields
 
 
@@ -134,6 +132,7 @@ def _base(
     below: tuple[ast.ClassDef, ...],
 ) -> ClassFields | None:
     """Return the fields that a class inherits, or None if a base class cannot be read."""
+    base = base.value if isinstance(base, ast.Subscript) else base
     name = original(base, module)
     if name == "TypedDict":
         return ClassFields("typed_dict")
@@ -145,89 +144,64 @@ def _base(
     return _fields(base_class.node, base_class.module, reader, hint, below)
 
 
+def _name_of_base(base: ast.expr, module: Module) -> str:
+    return original(base.value if isinstance(base, ast.Subscript) else base, module)
+
+
 def _field(
     kind: Kind,
     node: ast.ClassDef,
     declared: tuple[ast.expr, ast.expr | None],
     module: Module,
+    reader: ModuleReader,
     hint: Hint,
-) -> tuple[Schema, bool] | None:
-    """Return the schema of a field and whether it is required, or None if it cannot be known."""
+) -> tuple[Schema, bool]:
+    """Return the schema of a field and whether it is required."""
     annotation, default = declared
     schema = dict(hint(annotation, module))
     if kind == "typed_dict":
         return schema, _is_required(annotation, _is_total(node))
     if isinstance(default, ast.Call):
-        return _called(kind, schema, default)
-    return with_default(schema, default), default is None
+        return called_field(schema, default, module, reader)
+    return with_default(schema, default, module, reader), default is None
 
 
-def called_field(schema: Schema, call: ast.Call) -> tuple[Schema, bool]:
-    """Return the schema of a parameter whose default is pydantic's `Field(...)`.
+def _is_renamed(annotation: ast.expr, default: ast.expr | None) -> bool:
+    calls = [node for part in (annotation, default) if part for node in ast.walk(part)]
+    words = {item.arg for call in calls if isinstance(call, ast.Call) for item in call.keywords}
+    return not _RENAMING.isdisjoint(words)
+
+
+def called_field(
+    schema: Schema, call: ast.Call, module: Module, reader: ModuleReader
+) -> tuple[Schema, bool]:
+    """Return the schema of a field with `field(…)` of dataclasses or `Field(…)` of pydantic.
+
+    Args:
+        schema: The schema of its type.
+        call: The call that is its default.
+        module: The module that contains it.
+        reader: Reads the modules that names lead to.
 
     Returns:
-        The schema with its default, or `{}` if it cannot be known here, and whether the parameter
-        is required.
+        The schema with its default, and whether the field is required.
     """
-    return _called("model", schema, call) or ({}, False)
-
-
-def _called(kind: Kind, schema: Schema, call: ast.Call) -> tuple[Schema, bool] | None:
-    """Return the schema of a field with `field(...)` of dataclasses or `Field(...)` of pydantic."""
-    name = last_name(call)
-    words = {item.arg: item.value for item in call.keywords if item.arg is not None}
-    if name != ("field" if kind == "dataclass" else "Field") or len(call.args) > 1:
+    if original(call.func, module) not in {"field", "Field"} or len(call.args) > 1:
         return schema, False  # the default is computed
-    default = call.args[0] if call.args else words.pop("default", None)
-    made = words.pop("default_factory", None) is not None
+    words = {item.arg: item.value for item in call.keywords if item.arg is not None}
+    default = call.args[0] if call.args else words.get("default")
     if isinstance(default, ast.Constant) and default.value is ...:
         default = None
-    if kind == "model":
-        constrained = constrain(schema, words)
-        if constrained is None:
-            return None
-        schema = constrained
-    return with_default(schema, default), default is None and not made
+    schema = constrained(schema, words_of(call, module, reader))
+    required = default is None and "default_factory" not in words
+    return with_default(schema, default, module, reader), required
 
 
-def constrain(schema: Schema, words: dict[str, ast.expr]) -> Schema | None:
-    """Return a schema with the constraints of pydantic's `Field(...)`, or None if unknown."""
-    changed = dict(schema)
-    for word, node in words.items():
-        value = literal(node)
-        if value is UNKNOWN:
-            return None
-        match word:
-            case "description":
-                changed["description"] = inspect.cleandoc(value)
-            case "title" | "frozen" | "repr" | "exclude":
-                pass
-            case "examples":
-                changed[word] = value
-            case _ if not isinstance(schema.get("type"), str):
-                return None  # only pydantic knows which member of a union it applies to
-            case "min_length" | "max_length" if schema["type"] in _LENGTHS:
-                changed[_LENGTHS[schema["type"]][word == "max_length"]] = value
-            case _ if word in _BOUNDS:
-                changed[_BOUNDS[word]] = value
-            case _:
-                return None
-    return changed
-
-
-def literal(node: ast.expr) -> Any:
-    """Return the value of a literal, or `UNKNOWN` for any other expression."""
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return UNKNOWN
-
-
-def with_default(schema: Schema, default: ast.expr | None) -> Schema:
+def with_default(
+    schema: Schema, default: ast.expr | None, module: Module, reader: ModuleReader
+) -> Schema:
     """Return the schema of a field with its default, if the default has a JSON form."""
-    from flowengine.sdk.python_functions.schema_forms import is_plain
-
-    value = UNKNOWN if default is None else literal(default)
+    value = UNKNOWN if default is None else constant(default, module, reader)
     return {**schema, "default": value} if value is not UNKNOWN and is_plain(value) else schema
 
 
@@ -261,32 +235,44 @@ def _is_dataclass(node: ast.ClassDef, module: Module) -> bool:
     )
 
 
-def _is_readable(node: ast.ClassDef) -> bool:
-    """Return whether the schema of a model follows from its fields."""
+def _has_hook(node: ast.ClassDef) -> bool:
+    """Return whether code of a class determines its schema."""
+    methods = (item.name for item in node.body if isinstance(item, ast.FunctionDef))
+    return any(name.startswith(_HOOK) for name in methods)
+
+
+def _settings(
+    node: ast.ClassDef, module: Module, reader: ModuleReader
+) -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a model. If they cannot be read, they may rename its fields."""
+    yield from ((item.arg or "", constant(item.value, module, reader)) for item in node.keywords)
     for statement in node.body:
         match statement:
-            case ast.FunctionDef(name=name, decorator_list=decorators):
-                if (
-                    name.startswith("__get_pydantic")
-                    or not {last_name(decorator) for decorator in decorators} <= _CHECKS
-                ):
-                    return False
-    words = {word for word, _ in _settings(node)}
-    return words <= _HARMLESS and not node.decorator_list
+            case (
+                ast.Assign(targets=[ast.Name(id="model_config")], value=config)
+                | ast.AnnAssign(target=ast.Name(id="model_config"), value=ast.expr() as config)
+            ):
+                yield from _configured(config, module, reader)
+            case ast.ClassDef(name="Config"):
+                for name, value in assignments(statement):
+                    yield name, constant(value, module, reader)
 
 
-def _settings(node: ast.ClassDef) -> Iterator[tuple[str | None, ast.expr]]:
-    yield from ((item.arg, item.value) for item in node.keywords)
-    for statement in node.body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id="model_config")], value=ast.Call(keywords=words)):
-                yield from ((item.arg, item.value) for item in words)
-            case ast.Assign(targets=[ast.Name(id="model_config")]) | ast.ClassDef(name="Config"):
-                yield None, ast.Constant(None)
-
-
-def _forbids_more(node: ast.ClassDef) -> bool:
-    return any(word == "extra" and literal(value) == "forbid" for word, value in _settings(node))
+def _configured(
+    config: ast.expr, module: Module, reader: ModuleReader
+) -> Iterator[tuple[str, Any]]:
+    if isinstance(config, ast.Name):
+        bound = reader.find(module, config.id, near=True)
+        if bound is not None and isinstance(bound.node, ast.Call | ast.Dict):
+            config, module = bound.node, bound.module
+    if isinstance(config, ast.Call) and all(item.arg for item in config.keywords):
+        for item in config.keywords:
+            yield str(item.arg), constant(item.value, module, reader)
+    elif isinstance(config, ast.Dict) and all(config.keys):
+        for key, value in zip(config.keys, config.values, strict=True):
+            yield str(literal(key or value)), constant(value, module, reader)
+    else:
+        yield "alias_generator", UNKNOWN
 
 
 def _home(name: ast.expr, module: Module) -> str:
@@ -311,13 +297,16 @@ def _is_enum(node: ast.ClassDef, module: Module) -> bool:
     return any(name in _ENUMS for name in names) and set(names) <= _ENUMS | _MIXED_IN
 
 
-def _members(node: ast.ClassDef) -> Schema:
+def _members(node: ast.ClassDef, module: Module, reader: ModuleReader) -> Schema:
+    """Return the schema of an enum, with as much of its members as can be read."""
     values = []
-    for statement in node.body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=given) if not name.startswith("_"):
-                value = literal(given)
-                if value is UNKNOWN or type(value) not in {str, int, float, bool}:
-                    return {}
-                values.append(value)
+    for name, given in assignments(node):
+        if not name.startswith("_"):
+            value = constant(given, module, reader)
+            if value is UNKNOWN or type(value) not in {str, int, float, bool}:
+                bases = [original(base, module) for base in node.bases]
+                mixed = {"StrEnum": "str", "IntEnum": "int"}
+                known = [mixed.get(base, base) for base in bases]
+                return next((dict(SCALARS[base]) for base in known if base in _MIXED_IN), {})
+            values.append(value)
     return choices(values) if values else {}

@@ -245,7 +245,8 @@ def _of_parameter(types: LiveTypes, function: str, name: str, hint: Any) -> Any:
         why = getattr(error, "message", str(error))
         raise UsageError(
             f"the parameter '{name}' of {function} cannot be an argument: {why}",
-            hint="give it a type that JSON has, or let the engine give it: an environment",
+            hint="give it a type that JSON has. If the program provides it to an agent, list its "
+            f"name: Agent(environments=[{name!r}])",
         ) from None
 
 

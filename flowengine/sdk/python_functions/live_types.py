@@ -42,6 +42,8 @@ _SCALARS: dict[Any, Schema] = {
     None: SCALARS["None"],
 }
 _TRANSPARENT = {typing.Required, typing.NotRequired, typing.Final, collections.abc.Awaitable}
+_LOCAL = {"date-time": "iso-date-time", "time": "iso-time"}
+"""Formats of pydantic → those of Python's values, whose offset is optional."""
 _NO_FORMATS = frozenset({"binary", "path", "file-path", "directory-path"})
 """Formats of pydantic that describe a conversion of text, or a file that must exist on this
 machine."""
@@ -215,6 +217,8 @@ class LiveTypes:
         if adopted.get("format") in _NO_FORMATS:
             binary = adopted.pop("format") == "binary"
             adopted |= SCALARS["bytes"] if binary else {}
+        if adopted.get("format") in _LOCAL:
+            adopted["format"] = _LOCAL[adopted["format"]]
         for key in ("items", "additionalProperties"):
             if key in adopted and adopted[key] in ({}, True):
                 del adopted[key]

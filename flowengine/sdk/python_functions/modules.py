@@ -27,6 +27,8 @@ class Module:
         """Whether names can also come from elsewhere: `from x import *`, `__getattr__`."""
         self.stars: list[ast.ImportFrom] = []
         """Its `from x import *`."""
+        self.rebound: set[int] = set()
+        """Ids of the values of names that are bound several times, or changed."""
         for statement in _statements(tree.body if tree else []):
             self._bind(statement)
 
@@ -39,9 +41,11 @@ class Module:
             case ast.Assign():
                 for name in ast.walk(ast.Tuple(node.targets)):
                     if isinstance(name, ast.Name):
-                        self.names[name.id] = node.value
+                        self._put(name.id, node.value, whole=name in node.targets)
             case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
-                self.names[name] = value
+                self._put(name, value)
+            case ast.AugAssign(target=ast.Name(id=name)) if name in self.names:
+                self.rebound.add(id(self.names[name]))
             case _ if type(node).__name__ == "TypeAlias":  # `type X = ...`, from Python 3.12 on
                 self.names[node.name.id] = node.value  # type: ignore[attr-defined]
             case ast.Import() | ast.ImportFrom():
@@ -50,6 +54,12 @@ class Module:
                         self.open = True
                         self.stars.append(node)
                     self.names[alias.asname or alias.name] = node
+
+    def _put(self, name: str, value: ast.expr, *, whole: bool = True) -> None:
+        """Bind a name to a value. A part of the value, as in `a, b = …`, is not known."""
+        if name in self.names or not whole:
+            self.rebound |= {id(value), id(self.names.get(name))}
+        self.names[name] = value
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -104,7 +114,7 @@ class ModuleReader:
             return BoundValue(node, module)
         original = next(alias.name for alias in node.names if (alias.asname or alias.name) == name)
         source_name = absolute(node, module)
-        if hops == 0 or (near and not self._is_near(source_name, module)):
+        if hops == 0 or (near and not self.is_near(source_name, module)):
             return BoundValue(node, module)
         source = self.module(source_name)
         if source is None:
@@ -118,13 +128,14 @@ class ModuleReader:
         for node in reversed(module.stars):
             source_name = absolute(node, module)
             source = None
-            if not near or self._is_near(source_name, module):
+            if not near or self.is_near(source_name, module):
                 source = self.module(source_name)
             if source is not None and (value := self.find(source, name, near=near, hops=hops - 1)):
                 return value
         return None
 
-    def _is_near(self, name: str, module: Module) -> bool:
+    def is_near(self, name: str, module: Module) -> bool:
+        """Return whether a module is in the package of another one, or beside the flow file."""
         top = name.partition(".")[0]
         return top == module.name.partition(".")[0] or is_beside(top, self._folder)
 
@@ -163,6 +174,16 @@ def absolute(node: ast.ImportFrom, module: Module) -> str:
 
 def _is_overload(node: ast.stmt) -> bool:
     return any(last_name(item) == "overload" for item in getattr(node, "decorator_list", []))
+
+
+def original(name: ast.AST, module: Module) -> str:
+    """Return the name of something in its own module, as for `from typing import List as L`."""
+    node = module.names.get(name.id) if isinstance(name, ast.Name) else None
+    if isinstance(node, ast.ImportFrom) and isinstance(name, ast.Name):
+        for alias in node.names:
+            if alias.asname == name.id:
+                return alias.name
+    return last_name(name)
 
 
 def last_name(node: ast.AST) -> str:

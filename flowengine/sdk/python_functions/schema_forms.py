@@ -126,6 +126,32 @@ def union(schemas: Sequence[Schema]) -> Schema:
     return {"anyOf": choices} if len(choices) > 1 else dict(choices[0])
 
 
+def with_distinct_members(schema: Schema) -> Schema:
+    """Return a schema in which a value of a union of classes has no keys that its class lacks.
+
+    Otherwise a wrong value would fit any member without required fields. Results of functions can
+    have further keys, so this is for values that models write.
+
+    Args:
+        schema: A self-contained schema.
+    """
+    definitions = schema.get("$defs", {})
+
+    def has_fields(part: Any) -> bool:
+        whole = definitions.get(_referred(part), part) if isinstance(part, dict) else {}
+        return "properties" in whole and "additionalProperties" not in whole
+
+    def closed(part: Schema) -> Schema:
+        part = each_part(part, closed)
+        forms = part.get("anyOf", ())
+        if sum(map(has_fields, forms)) < 2:
+            return part
+        closing: Schema = {"unevaluatedProperties": False}
+        return {**part, "anyOf": [{**f, **closing} if has_fields(f) else f for f in forms]}
+
+    return closed(schema)
+
+
 def choices(values: Sequence[Any]) -> Schema:
     """Return the schema of a `Literal` or an enum, by its values."""
     each = list(dict.fromkeys((type(value), value) for value in values))
@@ -223,6 +249,7 @@ class ClassSchemas:
 
 _OF_ONE = frozenset(
     {"items", "additionalProperties", "unevaluatedProperties", "propertyNames", "contains", "not"}
+    | {"if", "then", "else"}
 )
 _OF_MANY = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _OF_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs"})

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flowengine.host_reads import may_read_module
-from flowengine.sdk.python_functions.class_fields import UNKNOWN, called_field, literal
+from flowengine.sdk.python_functions.class_fields import called_field
+from flowengine.sdk.python_functions.constants import UNKNOWN, constant
 from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.hinted_classes import hinted_classes
-from flowengine.sdk.python_functions.modules import Module, ModuleReader, last_name
+from flowengine.sdk.python_functions.modules import Module, ModuleReader, last_name, original
 from flowengine.sdk.python_functions.named_functions import (
     FUNCTION,
     NamedFunction,
@@ -137,10 +138,10 @@ def _signature(named: NamedFunction, reader: ModuleReader) -> Signature:
             continue
         schema = hints.schema(parameter.annotation, module)
         required, value = default is None, ABSENT
-        if isinstance(default, ast.Call) and last_name(default) == "Field":
-            schema, required = called_field(schema, default)
+        if isinstance(default, ast.Call) and original(default.func, module) == "Field":
+            schema, required = called_field(schema, default, module, reader)
         elif default is not None:
-            value = literal(default)
+            value = constant(default, module, reader)
             value = ABSENT if value is UNKNOWN else value
         parameters.append(Parameter(name, schema, required, value, descriptions.get(name)))
         if schema.keys() <= {"description"}:

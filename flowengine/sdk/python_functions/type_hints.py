@@ -1,17 +1,19 @@
 """Type hints as JSON Schemas, read from sources.
 
-Supported are scalars, containers, unions, `Literal`, `Annotated`, data classes (see `class_fields`)
-and aliases of these, in the module, in modules beside the flow file and in modules of the same
-package. Every other hint means "anything". `live_types` reads live functions. It may return a more
-precise schema, but never a contradicting one.
+Supported are scalars, containers, unions, `Literal`, `Annotated` (see `constraints`), data classes
+(see `class_fields`) and aliases of these, in the module, in modules beside the flow file and in
+modules of the same package. Every other hint means "anything". `live_types` reads live functions.
+It may return a more precise schema, but never a contradicting one.
 """
 
 from __future__ import annotations
 
 import ast
 
-from flowengine.sdk.python_functions.class_fields import class_schema, constrain, original
-from flowengine.sdk.python_functions.modules import HOPS, Module, ModuleReader, last_name
+from flowengine.sdk.python_functions.class_fields import class_schema
+from flowengine.sdk.python_functions.constants import UNKNOWN, constant
+from flowengine.sdk.python_functions.constraints import annotated, constrained_type
+from flowengine.sdk.python_functions.modules import HOPS, Module, ModuleReader, original
 from flowengine.sdk.python_functions.schema_forms import (
     DICTS,
     LISTS,
@@ -55,7 +57,9 @@ class TypeHints:
             case ast.Name(id=name):
                 return self._named(name, module, depth - 1)
             case ast.Attribute(attr=name):
-                return _known(name)
+                return constrained_type(name, None, module, self._reader) or _known(name)
+            case ast.Call(func=function):
+                return self._made(node, original(function, module), module, depth - 1)
             case ast.BinOp(op=ast.BitOr(), left=left, right=right):
                 return self._union([left, right], module, depth - 1)
             case ast.Subscript(value=generic, slice=ast.Tuple(elts=items)):
@@ -84,10 +88,18 @@ class TypeHints:
                     lambda: class_schema(node, home, self._reader, self.schema),
                 )
             case ast.ImportFrom():
-                return _known(original(ast.Name(name), module))
+                there = original(ast.Name(name), module)
+                return constrained_type(there, None, module, self._reader) or _known(there)
             case ast.expr():
                 return self.schema(value.node, value.module, depth)
         return {}
+
+    def _made(self, call: ast.Call, name: str, module: Module, depth: int) -> Schema:
+        """Return the schema of a type that a call makes: `conint(ge=1)`, `NewType("Id", int)`."""
+        if name == "NewType" and len(call.args) == 2:
+            return self.schema(call.args[1], module, depth)
+        made = constrained_type(name, call, module, self._reader)
+        return {} if made is None else made
 
     def _generic(self, name: str, items: list[ast.expr], module: Module, depth: int) -> Schema:
         name = _OLD_NAMES.get(name, name)
@@ -109,8 +121,9 @@ class TypeHints:
             case "Union":
                 return self._union(items, module, depth)
             case "Literal":
-                return _literal(items)
-        return {}
+                values = [constant(item, module, self._reader) for item in items]
+                return {} if UNKNOWN in values else choices(values)
+        return self._named(name, module, depth)  # perhaps a generic class
 
     def _tuple(self, items: list[ast.expr], module: Module, depth: int) -> Schema:
         match items:
@@ -121,21 +134,7 @@ class TypeHints:
     def _annotated(self, items: list[ast.expr], module: Module, depth: int) -> Schema:
         """Return the schema of the annotated hint, with a text beside it as its description."""
         schema = self.schema(items[0], module, depth)
-        for extra in items[1:]:
-            match extra:
-                case ast.Constant(value=str(text)):
-                    schema = {**schema, "description": text}
-                case ast.Call(args=[ast.Constant(value=str(text))]) if last_name(extra) == "Doc":
-                    schema = {**schema, "description": text}
-                case ast.Call(args=[]) if last_name(extra) == "Field":
-                    words = {item.arg: item.value for item in extra.keywords if item.arg}
-                    constrained = constrain(schema, words)
-                    if constrained is None:
-                        return {}
-                    schema = constrained
-                case ast.Call():
-                    return {}
-        return schema
+        return annotated(schema, items[1:], module, self._reader)
 
     def _union(self, items: list[ast.expr], module: Module, depth: int) -> Schema:
         return union([self.schema(item, module, depth) for item in items])
@@ -150,10 +149,3 @@ def _known(name: str) -> Schema:
     if name in DICTS:
         return mapping({})
     return dict(SCALARS.get(name, {}))
-
-
-def _literal(items: list[ast.expr]) -> Schema:
-    values = [item.value for item in items if isinstance(item, ast.Constant)]
-    if len(values) != len(items):
-        return {}
-    return choices(values)

@@ -42,7 +42,8 @@ class ResponseHead(NamedTuple):
 
     status: int
     headers: Mapping[str, str]
-    """Headers by lower-case name. The values of repeated headers are joined by commas."""
+    """Headers by lower-case name. The values of repeated headers are joined by commas, those of
+    `set-cookie` by line feeds, because a cookie may contain a comma."""
 
     @classmethod
     def of(cls, status: int, lines: Iterable[tuple[bytes, bytes]]) -> ResponseHead:
@@ -50,7 +51,8 @@ class ResponseHead(NamedTuple):
         headers: dict[str, str] = {}
         for name, value in lines:
             folded, text = name.decode("ascii", "replace").lower(), _decoded(value)
-            headers[folded] = f"{headers[folded]}, {text}" if folded in headers else text
+            between = "\n" if folded == "set-cookie" else ", "
+            headers[folded] = f"{headers[folded]}{between}{text}" if folded in headers else text
         return cls(status, headers)
 
 

@@ -52,7 +52,7 @@ class ReplyEvents:
             yield from self._reply(part)
         elif part.kind == "tool_result" and part.call:
             yield ToolCallResultEvent(
-                message_id=part.step, tool_call_id=part.call, content=part.result, role="tool"
+                message_id=part.step, tool_call_id=part.call, content=part.shown, role="tool"
             )
         elif part.kind == "handoff":
             yield CustomEvent(name="handoff", value={"from": part.agent, "to": part.to})

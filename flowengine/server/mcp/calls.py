@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotAllowed
+from flowengine.kernel.view import DECIDABLE
 from flowengine.server.calls import ApiCall
 from flowengine.server.mcp import tools
 from flowengine.server.mcp.questions import QuestionForm, decision_of, question_of
-from flowengine.server.problems import as_json, problem_of, status_of
+from flowengine.server.problems import as_json, problem_of
 from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import find_route
-from flowengine.server.settling import DECIDED, EXECUTION, open_questions, settled
+from flowengine.server.settling import EXECUTION, open_questions, settled
 
 if TYPE_CHECKING:
     from flowengine.server.application import Application
@@ -352,16 +353,8 @@ class ToolCalls:
 
     async def _change(self, caller: Caller, path: str, change: Callable[[], Awaitable[Any]]) -> Any:
         """Make a change, and record it or its refusal."""
-        status, why = 200, None
-        try:
+        async with self._application.recorded(caller.principal, "MCP", path, caller.address):
             return await change()
-        except FlowEngineError as error:
-            status, why = status_of(error), error.message
-            raise
-        finally:
-            await self._application.note_act(
-                caller.principal, "MCP", path, status, caller.address, why
-            )
 
     def _result(self, caller: Caller, view: Mapping[str, Any], refused: str) -> dict[str, Any]:
         """Return the structured result for an execution."""
@@ -376,7 +369,7 @@ class ToolCalls:
                 {
                     **{key: wait[key] for key in ("id", "kind", "title", "due") if key in wait},
                     "look": caller.approval_link(wait["id"])
-                    if wait["kind"] in DECIDED
+                    if wait["kind"] in DECIDABLE
                     else caller.execution_link(execution),
                 }
                 for wait in view.get("waits", ())

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.sdk.visible_text import printable
-from flowengine.server.calls import deployed_flow, names_path
+from flowengine.server.calls import deployed_flow
 from flowengine.server.rights import Right
+from flowengine.server.sent_values import names_path
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow

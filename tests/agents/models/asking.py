@@ -14,6 +14,7 @@ ADD = ToolOffer(
         "type": "object",
         "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
         "required": ["a", "b"],
+        "additionalProperties": False,
     },
 )
 

@@ -322,19 +322,32 @@ def test_a_server_that_refuses_a_schema_gets_it_in_words_from_then_on(
 
     assert [one.message["content"] for one in said] == ["3", "4"]
     assert ["response_format" in sent.body for sent in wire.requests] == [True, False, False]
-    assert len({sent.body["messages"][0]["content"] for sent in wire.requests}) == 1
+    assert all("JSON Schema" in sent.body["messages"][0]["content"] for sent in wire.requests)
     assert [record.message for record in caplog.records] == [
         f"{model} takes no JSON Schema for its answer: it gets it in words only"
     ]
 
 
+def test_a_schema_that_cannot_be_enforced_is_sent_again_without_strict(wire: Wire) -> None:
+    refusal = failed(400, "Invalid schema for response_format 'answer'")
+    wire.answer(refusal, replied("3"), replied("4"))
+    returns = {"type": "integer", "description": "One that a provider refuses."}
+
+    said = [ask(wire, model="openai/gpt-4o", tools=(), returns=returns) for _ in range(2)]
+
+    assert [one.message["content"] for one in said] == ["3", "4"]
+    forms = [sent.body["response_format"]["json_schema"] for sent in wire.requests]
+    assert [form["strict"] for form in forms] == [True, False, False]
+
+
 def test_a_refused_schema_is_an_error_where_the_model_is_known_to_take_one(wire: Wire) -> None:
-    wire.answer(failed(400, "Invalid schema for response_format 'answer'"))
+    refusal = failed(400, "Invalid schema for response_format 'answer'")
+    wire.answer(refusal, refusal)
 
     told = error(wire, model="openai/gpt-4o", tools=(), returns={"type": "integer"})
 
     assert "Invalid schema" in told.message
-    assert len(wire.requests) == 1
+    assert len(wire.requests) == 2
 
 
 def test_errors_are_plain_for_the_journal(wire: Wire) -> None:

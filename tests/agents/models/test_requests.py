@@ -36,7 +36,8 @@ HISTORY: list[Message] = [
 def ask(wire: Wire, model: str = "openai/gpt-4o", **more: Any) -> ModelReply:
     base = wire.url if model.startswith("anthropic") else f"{wire.url}/v1"
     more.setdefault("settings", {"api_key": "key", "api_base": base})
-    return asyncio.run(resolve(model).complete(request(model=model, **more)))
+    listen = more.pop("listen", None)
+    return asyncio.run(resolve(model).complete(request(model=model, **more), listen))
 
 
 def body(wire: Wire, model: str = "openai/gpt-4o", **more: Any) -> Any:

@@ -265,7 +265,7 @@ def test_documents_as_data_are_marked_for_models_only(site: Site, tmp_path: Path
 
 def parts(told: str) -> tuple[str, str, str, str]:
     """Return the text before the block, its mark, its content, and the text after it."""
-    found = re.fullmatch(r"(.*?)<content (\w{16})>\n(.*)\n</content \2>(.*)", told, re.DOTALL)
+    found = re.fullmatch(r"(.*?)<content (\w{16,32})>\n(.*)\n</content \2>(.*)", told, re.DOTALL)
     assert found is not None, told
     return found[1], found[2], found[3], found[4]
 

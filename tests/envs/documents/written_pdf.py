@@ -6,18 +6,19 @@ from collections.abc import Iterable
 
 
 def made_pdf(contents: Iterable[bytes]) -> bytes:
-    """Return a PDF with these page contents. `F1` is Helvetica."""
+    """Return a PDF with these page contents. `F1` is Helvetica, and `F2` is bold."""
     drawn = [*contents]
-    kids = b" ".join(b"%d 0 R" % (4 + 2 * number) for number in range(len(drawn)))
+    kids = b" ".join(b"%d 0 R" % (5 + 2 * number) for number in range(len(drawn)))
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, len(drawn)),
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica-Bold >>",
     ]
     for content in drawn:
         objects += [
             b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R "
-            b"/Resources << /Font << /F1 3 0 R >> >> >>" % (len(objects) + 2),
+            b"/Resources << /Font << /F1 3 0 R /F2 4 0 R >> >> >>" % (len(objects) + 2),
             b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
         ]
     made, places = bytearray(b"%PDF-1.4\n"), []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from flowengine.sdk import EnvironmentStartFailed, ToolError
 from flowengine_envs.mcp.session import McpSession
 from tests.envs.mcp.conftest import HERE, NASTY, Open, processes
 
+LISTED = Path(__file__).parents[2] / "agents" / "mcp_server.py"
 SDK = [sys.executable, str(HERE / "sdk_server.py"), "stdio"]
 Difference = Mapping[str, Sequence[str]]
 
@@ -72,6 +75,85 @@ def test_an_unknown_tool_is_refused_with_the_nearest_name(nasty: Open) -> None:
         session.call_tool("cuont")
 
     assert session.call_tool("count").text == "1"
+
+
+# Lists that differ from the protocol
+
+_ANY = {"type": "object"}
+_ARGS = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+TOLERATED: list[tuple[dict[str, Any], Any]] = [
+    ({"inputSchema": {}}, _ANY),
+    ({}, _ANY),
+    ({"inputSchema": None}, _ANY),
+    ({"inputSchema": []}, _ANY),
+    ({"inputSchema": {"properties": {"n": {}}}}, {"type": "object", "properties": {"n": {}}}),
+    ({"inputSchema": {"type": None}}, _ANY),
+    ({"inputSchema": {"type": "object", "properties": None, "required": None}}, _ANY),
+    (
+        {"inputSchema": {"type": "object", "properties": [], "required": {}}},
+        {"type": "object", "properties": {}},
+    ),
+    ({"inputSchema": _ARGS, "description": None}, _ARGS),
+    ({"inputSchema": _ARGS, "description": ["two", "lines"]}, _ARGS),
+    ({"inputSchema": _ARGS, "title": 7, "icons": "none", "_meta": [], "execution": 1}, _ARGS),
+    ({"inputSchema": _ARGS, "icons": [{"src": 3}]}, _ARGS),
+    ({"inputSchema": _ARGS, "annotations": None}, _ARGS),
+    ({"inputSchema": _ARGS, "annotations": []}, _ARGS),
+    ({"inputSchema": _ARGS, "annotations": {"destructiveHint": "perhaps", "title": []}}, _ARGS),
+    ({"inputSchema": _ARGS, "outputSchema": {"properties": {}}}, _ARGS),
+    ({"inputSchema": _ARGS, "outputSchema": None}, _ARGS),
+    ({"inputSchema": _ARGS, "outputSchema": "text"}, _ARGS),
+    ({"inputSchema": _ARGS, "outputSchema": {"type": "array", "items": {}}}, _ARGS),
+    ({"inputSchema": {**_ARGS, "additionalProperties": None}}, _ARGS),
+]
+"""Tools that other clients accept, without their names, and the schema of their arguments."""
+LEFT_OUT: list[tuple[Any, str, str]] = [
+    ({"name": "x", "inputSchema": {"type": "string"}}, "x", "does not describe an object"),
+    ({"name": "x", "inputSchema": "any"}, "x", "does not describe an object"),
+    ({"name": "x", "inputSchema": [1]}, "x", "does not describe an object"),
+    ({"name": "x", "inputSchema": {"properties": {"a": 7}}}, "x", "no schema for the property a"),
+    ({"name": "x", "inputSchema": {"properties": "a"}}, "x", "'properties' that are not a map"),
+    ({"name": "x", "inputSchema": {"required": True}}, "x", "'required' that is not a list"),
+    ({"name": "x", "inputSchema": {"$schema": 7}}, "x", "'$schema' that is not text"),
+    (7, "entry 2", "no name"),
+    (None, "entry 2", "no name"),
+    ({"inputSchema": _ANY}, "entry 2", "no name"),
+    ({"name": 7, "inputSchema": _ANY}, "entry 2", "its name is 7"),
+    ({"name": None, "inputSchema": _ANY}, "entry 2", "no name"),
+    ({"name": "", "inputSchema": _ANY}, "entry 2", "its name is ''"),
+    ({"name": "n" * 100_000, "inputSchema": _ANY}, "entry 2", "its name is 'nnn"),
+    ({"name": "x\x1b[2J\u202e\n", "inputSchema": _ANY}, "entry 2", r"its name is 'x\x1b[2J"),
+    ({"name": "first", "inputSchema": _ARGS}, "first", "two different tools of this name"),
+]
+"""An entry after the tool `first`, the name under which it is left out, and the reason."""
+
+
+def test_one_odd_entry_of_a_list_does_not_cost_the_others(opened: Open, tmp_path: Path) -> None:
+    tools = tmp_path / "list.json"
+    tools.write_text("[]")
+    session = opened(command=[sys.executable, str(LISTED), str(tools)])
+
+    def listed(*entries: Any) -> dict[str, Any]:
+        tools.write_text(json.dumps(entries))
+        return {str(tool["name"]): tool["inputSchema"] for tool in session.list_tools()}
+
+    first, last = ({"name": name, "inputSchema": _ANY} for name in ("first", "last"))
+    for given, schema in TOLERATED:
+        assert listed(first, {"name": "odd", **given}, last)["odd"] == schema, given
+        assert [offer.fault for offer in session.offers()] == ["", "", ""]
+    assert listed(first, first) == {"first": _ANY}
+    assert session.call_tool("odd" if "odd" in listed({"name": "odd"}) else "").text
+
+    for entry, name, why in LEFT_OUT:
+        kept = listed(first, entry, last)
+        assert kept == {one["name"]: _ANY for one in (first, last) if one["name"] != name}, entry
+        faults = {offer.name: offer.fault for offer in session.offers()}
+        assert why in faults.pop(name), entry
+        assert set(faults.values()) <= {""}
+        assert all(len(fault) < 400 for fault in faults.values())
+        if name == "x":
+            with pytest.raises(ToolError, match="the tool 'x' cannot be called: the schema of"):
+                session.call_tool("x")
 
 
 # Several servers

@@ -1,0 +1,117 @@
+"""Results of test cases as text, and as the JUnit XML that CI systems read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flowengine.errors import UsageError
+from flowengine.sdk.visible_text import REPLACEMENT, printable_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from xml.etree.ElementTree import Element
+
+    from flowengine.errors import FlowFileError
+    from flowengine.testing.expectations import Problem
+    from flowengine.testing.suite import CaseOutcome, SuiteReport
+
+_NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def problem_lines(report: SuiteReport, problem: Problem) -> list[str]:
+    """Return a problem as lines, the first with its location."""
+    lines = problem.message.split("\n")
+    if problem.loc is not None:
+        place = report.cases.source.position(problem.loc)
+        lines[0] = f"{place.line}:{place.column}: {lines[0]}"
+    return lines
+
+
+def write_junit(
+    path: Path, reports: Sequence[SuiteReport], broken: Sequence[tuple[str, FlowFileError]]
+) -> None:
+    """Write the results of test cases as JUnit XML.
+
+    Args:
+        path: The file, which is replaced. Its directory is created if it is missing.
+        reports: The results, by test file.
+        broken: Test files that are invalid, or whose flows are.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    from xml.etree.ElementTree import ElementTree, indent
+
+    suites = [_suite(report) for report in reports]
+    suites += [_broken(file, error) for file, error in broken]
+    root = _element("testsuites", {"name": "flowengine test", **_totals(suites)}, suites)
+    indent(root)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _suite(report: SuiteReport) -> Element:
+    file = report.cases.path
+    cases = [_case(report, outcome) for outcome in report.outcomes]
+    failures = sum(not outcome.passed for outcome in report.outcomes)
+    seconds = sum(outcome.seconds for outcome in report.outcomes)
+    return _element("testsuite", _counts(file, len(cases), failures, 0, seconds), cases)
+
+
+def _case(report: SuiteReport, outcome: CaseOutcome) -> Element:
+    file = report.cases.path
+    problems = ["\n".join(problem_lines(report, problem)) for problem in outcome.problems]
+    failures = []
+    if problems:
+        first = problems[0].partition("\n")[0]
+        failure = _element("failure", {"message": first, "type": "failure"})
+        failure.text = _xml("\n".join(f"{file}:{problem}" for problem in problems))
+        failures = [failure]
+    given = {"name": outcome.name, "classname": _class(file), "file": file}
+    return _element("testcase", {**given, "time": _time(outcome.seconds)}, failures)
+
+
+def _broken(file: str, error: FlowFileError) -> Element:
+    """Return a test file without results as a suite with one case, whose error is the reason."""
+    reason = _element("error", {"message": error.message.splitlines()[0], "type": "error"})
+    reason.text = _xml(error.message)
+    given = {"name": "the file is valid", "classname": _class(file), "file": file, "time": _time(0)}
+    return _element("testsuite", _counts(file, 1, 0, 1, 0), [_element("testcase", given, [reason])])
+
+
+def _counts(file: str, tests: int, failures: int, errors: int, seconds: float) -> dict[str, str]:
+    counts = {"tests": str(tests), "failures": str(failures), "errors": str(errors)}
+    return {"name": file, "file": file, **counts, "skipped": "0", "time": _time(seconds)}
+
+
+def _totals(suites: Sequence[Element]) -> dict[str, str]:
+    names = ("tests", "failures", "errors", "skipped")
+    totals = {name: str(sum(int(suite.attrib[name]) for suite in suites)) for name in names}
+    return {**totals, "time": _time(sum(float(suite.attrib["time"]) for suite in suites))}
+
+
+def _class(file: str) -> str:
+    """Return a test file as the dotted name by which CI systems group cases."""
+    return ".".join(Path(file.removesuffix(".yaml").removesuffix(".test")).parts).lstrip("/.")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3f}"
+
+
+def _element(tag: str, attributes: dict[str, str], inner: Sequence[Element] = ()) -> Element:
+    from xml.etree.ElementTree import Element
+
+    element = Element(tag, {name: _xml(value) for name, value in attributes.items()})
+    element.extend(inner)
+    return element
+
+
+def _xml(text: str) -> str:
+    """Return a text without characters that XML does not allow."""
+    return _NOT_XML.sub(REPLACEMENT, printable_lines(text))

@@ -1,0 +1,152 @@
+"""Text and JSON received from outside: from servers, programs, clients and files.
+
+Converters of documents run this module inside sandboxes, so it needs only the standard library.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+from typing import Any
+
+DEEPEST = 200
+"""Maximum nesting of a value that is kept."""
+_DEEPEST_RECEIVED = DEEPEST - 10
+"""Received data becomes part of a value, such as the result of a step, which is nested deeper."""
+_TOO_DEEP = f"it is nested more than {_DEEPEST_RECEIVED} levels deep"
+_MARK = "\ufeff"
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_LEAST, _MOST = -(2**63), 2**64 - 1
+
+
+def marked_encoding(data: bytes) -> str | None:
+    """Return the encoding that a byte order mark declares, or None without such a mark."""
+    return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), None)
+
+
+def received_text(data: bytes, encoding: str = "utf-8", errors: str = "strict") -> str:
+    """Decode received bytes.
+
+    Args:
+        data: The bytes. A byte order mark takes precedence over the encoding, and is not part of
+            the text.
+        encoding: The declared encoding.
+        errors: Treatment of undecodable bytes, as for `bytes.decode`.
+
+    Returns:
+        The text.
+
+    Raises:
+        UnicodeDecodeError: They are not text, and `errors` is `strict`.
+    """
+    return data.decode(marked_encoding(data) or encoding, errors).removeprefix(_MARK)
+
+
+def received_json(received: str | bytes, *, lenient: bool = False) -> Any:
+    """Return the data of received JSON.
+
+    A byte order mark is skipped. Half a surrogate pair, for example of an emoji that was cut,
+    becomes U+FFFD.
+
+    Args:
+        received: JSON.
+        lenient: Accept control characters in texts, and numbers that cannot be kept: `NaN` and
+            infinities become null, and numbers beyond 64 bits the text of their digits. This is for
+            answers: the effect that they report has happened, so they must not be lost.
+
+    Returns:
+        Plain data that can be kept.
+
+    Raises:
+        ValueError: It is not JSON, cannot be decoded, or contains a value that cannot be kept. The
+            message states the reason.
+    """
+    text = received_text(received) if isinstance(received, bytes) else received
+    text = text.removeprefix(_MARK)
+
+    def constant(word: str) -> None:
+        if not lenient:
+            raise ValueError(f"{word} is not a number in JSON. Send null or text")
+
+    def integer(digits: str) -> int | str:
+        if len(digits) < 19 or (len(digits) < 22 and _LEAST <= int(digits) <= _MOST):
+            return int(digits)
+        if lenient:
+            return digits
+        raise ValueError(f"{_shown(digits)} has more than 64 bits. Send it as text")
+
+    def fraction(digits: str) -> float | str:
+        number = float(digits)
+        if math.isfinite(number):
+            return number
+        if lenient:
+            return digits
+        raise ValueError(f"{_shown(digits)} is too large for a number. Send it as text")
+
+    try:
+        value = json.loads(
+            text,
+            strict=not lenient,
+            parse_constant=constant,
+            parse_int=integer,
+            parse_float=fraction,
+        )
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise ValueError(f"{error.msg} ({place})") from None
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    if text.count("[") + text.count("{") > _DEEPEST_RECEIVED:
+        _check_depth(value)
+    return whole_texts(value) if "\\ud" in text.lower() or not _is_whole(text) else value
+
+
+def whole_text(text: str) -> str:
+    """Return a text with surrogate pairs joined. An unpaired surrogate becomes U+FFFD.
+
+    JSON can contain an unpaired surrogate, for example when a length limit cuts an emoji. It cannot
+    be stored.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def whole_texts(data: Any) -> Any:
+    """Return data with `whole_text` applied to all its texts."""
+    if isinstance(data, str):
+        return whole_text(data)
+    if isinstance(data, list):
+        return [whole_texts(item) for item in data]
+    if isinstance(data, dict):
+        return {whole_text(key): whole_texts(value) for key, value in data.items()}
+    return data
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(digits: str) -> str:
+    return digits if len(digits) <= 40 else f"{digits[:40]}…"
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(_DEEPEST_RECEIVED):
+        parts = [part.values() if isinstance(part, dict) else part for part in level]
+        level = [each for part in parts for each in part if isinstance(each, dict | list)]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)

@@ -1,0 +1,199 @@
+"""Values that requests send for inputs, state, forms, decisions and signals.
+
+A request names no file of this machine. Where a value is a file, only an upload of the user who
+sends it passes, and its path is set here. Fields with `format: path` accept no value at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from flowengine.errors import InputError, NotFound
+
+if TYPE_CHECKING:
+    from flowengine.server.calls import ApiCall
+
+FORMAT = "file"
+"""`format` of the schema of a file."""
+_FILE = frozenset({"name", "size", "sha256"})
+_BRANCHES = ("anyOf", "oneOf", "allOf")
+_CONDITIONS = ("if", "then", "else")
+
+Uploads = Callable[[str], dict[str, Any]]
+"""Digest → the file that a flow receives, `{path, name, size, sha256}`. Raises `NotFound`."""
+
+
+def uploads_of(call: ApiCall) -> Uploads:
+    """Return the uploads of the user who sends a request."""
+
+    def find(digest: str) -> dict[str, Any]:
+        kept = call.records.upload(call.principal.user, digest)
+        return {"path": str(call.engine.store.fetch_artifact(kept.sha256)), **kept._asdict()}
+
+    return find
+
+
+def no_uploads(digest: str) -> dict[str, Any]:
+    """Refuse a file of a sender that cannot upload any, such as another service.
+
+    Raises:
+        NotFound: Always.
+    """
+    raise NotFound(f"the sender has uploaded no file {digest!r}")
+
+
+def sent_values(
+    uploads: Uploads, schemas: Mapping[str, Any], given: Any, what: str, root: Any = None
+) -> Any:
+    """Return the values of a request, with each file as a flow receives it.
+
+    Args:
+        uploads: The files that the sender may name.
+        schemas: Field → JSON Schema. Others have none.
+        given: Field → value. Another type is returned as it is.
+        what: The kind of field, for messages.
+        root: The JSON Schema that contains those of the fields, for their references.
+
+    Raises:
+        InputError: A value names a path of this machine.
+        NotFound: The sender has not uploaded one of the files.
+    """
+    if not isinstance(given, Mapping):
+        return given
+    values = {}
+    for name, value in given.items():
+        field = _Field(uploads, f"{what} '{name}'", name, schemas.get(name, True), root)
+        values[name] = field.value(value)
+    return values
+
+
+def names_path(schema: Any) -> bool:
+    """Return whether a JSON Schema has `format: path` anywhere."""
+    parts = [schema]
+    for part in parts:
+        if isinstance(part, Mapping):
+            if part.get("format") == "path":
+                return True
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
+    return False
+
+
+def is_file(schema: Any) -> bool:
+    """Return whether values of a schema are files: by its format, or by the parts of a file."""
+    if not isinstance(schema, Mapping):
+        return False
+    properties = schema.get("properties")
+    parts = properties.keys() if isinstance(properties, Mapping) else ()
+    return schema.get("format") == FORMAT or {"name", "sha256"} <= {*parts}
+
+
+class _Field:
+    """One field of a request.
+
+    Args:
+        uploads: The files that the sender may name.
+        what: The field, for messages.
+        name: Its name.
+        schema: Its JSON Schema.
+        root: The JSON Schema that contains it.
+    """
+
+    def __init__(self, uploads: Uploads, what: str, name: str, schema: Any, root: Any) -> None:
+        self._uploads = uploads
+        self._what = what
+        self._name = name
+        self._schema = schema
+        self._root = root
+
+    def value(self, value: Any) -> Any:
+        """Return the value of the field, with its files."""
+        if names_path(self._schema):
+            raise InputError(
+                f"{self._what} is a path on the server's machine, which the API does not accept",
+                field=self._name,
+                hint="start it with the command line on that machine",
+            )
+        return self._received(value, [self._schema])
+
+    def _received(self, value: Any, schemas: list[Any]) -> Any:
+        schemas = [*self._flat(schemas)]
+        if isinstance(value, Mapping):
+            digest = value.get("sha256")
+            if value.keys() - {"path"} == _FILE and isinstance(digest, str):
+                return self._uploads(digest)
+            if any(schema.get("format") == FORMAT for schema in schemas) or (
+                "path" in value and any(map(is_file, schemas))
+            ):
+                raise self._refused()
+            return {
+                key: self._received(part, [*_members(schemas, key)]) for key, part in value.items()
+            }
+        if isinstance(value, list):
+            return [self._received(part, [*_items(schemas, at)]) for at, part in enumerate(value)]
+        if isinstance(value, str) and any(schema.get("format") == FORMAT for schema in schemas):
+            is_text = any("string" in _types(schema) for schema in schemas if not is_file(schema))
+            if not is_text:
+                raise self._refused()
+        return value
+
+    def _refused(self) -> InputError:
+        return InputError(
+            f"{self._what} must name a file that was uploaded, as {{name, size, sha256}}",
+            field=self._name,
+            hint="upload it: POST /v1/artifacts?name=NAME returns these",
+        )
+
+    def _flat(self, schemas: list[Any]) -> Iterator[Mapping[str, Any]]:
+        """Yield schemas with those that they refer to or combine, each once."""
+        pending, seen = [*schemas], set[int]()
+        for schema in pending:
+            if not isinstance(schema, Mapping) or id(schema) in seen:
+                continue
+            seen.add(id(schema))
+            yield schema
+            for word in _BRANCHES:
+                branches = schema.get(word)
+                pending += branches if isinstance(branches, list) else []
+            pending += [schema[word] for word in _CONDITIONS if word in schema]
+            if isinstance(schema.get("$ref"), str):
+                pending += _referred(self._schema, schema["$ref"])
+                pending += _referred(self._root, schema["$ref"])
+
+
+def _referred(root: Any, reference: str) -> Iterator[Any]:
+    """Yield the part of a schema that a reference names, if there is one."""
+    part = root
+    for key in reference.removeprefix("#").split("/")[1:]:
+        name = key.replace("~1", "/").replace("~0", "~")
+        part = part.get(name) if isinstance(part, Mapping) else None
+    yield part
+
+
+def _members(schemas: list[Mapping[str, Any]], key: str) -> Iterator[Any]:
+    """Yield the schemas of a member of a map."""
+    for schema in schemas:
+        properties = schema.get("properties")
+        if isinstance(properties, Mapping) and key in properties:
+            yield properties[key]
+        else:
+            yield schema.get("additionalProperties")
+        patterns = schema.get("patternProperties")
+        yield from patterns.values() if isinstance(patterns, Mapping) else ()
+
+
+def _items(schemas: list[Mapping[str, Any]], at: int) -> Iterator[Any]:
+    """Yield the schemas of an item of a list."""
+    for schema in schemas:
+        first = schema.get("prefixItems")
+        if isinstance(first, list) and at < len(first):
+            yield first[at]
+        else:
+            yield schema.get("items")
+
+
+def _types(schema: Mapping[str, Any]) -> list[Any]:
+    declared = schema.get("type", [])
+    return declared if isinstance(declared, list) else [declared]

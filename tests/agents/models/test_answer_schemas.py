@@ -1,0 +1,214 @@
+"""Schemas of answers and arguments as providers receive them, by the rules of OpenAI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Literal, Optional
+
+import pytest
+from hypothesis import given
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from flowengine.agents.models import ReplyPart, ToolOffer
+from flowengine.agents.models.provider_schemas import WrappedText, answer_form, unwrapped
+from flowengine.agents.text_calls.example_values import example_of
+from flowengine.sdk.python_functions.live_types import schema_of
+from flowengine.validation import shared
+from tests.agents.models.asking import Heard
+from tests.agents.models.test_requests import ask, body
+from tests.agents.models.wire import Wire, replied, streamed
+from tests.agents.test_tool_schemas import CITY, EITHER, SCHEMAS
+from tests.sliced_examples import sliced
+
+AT_THE_ROOT = {"anyOf", "oneOf", "allOf", "enum", "const", "not", "$ref"}
+UNKNOWN_IF_STRICT = {"allOf", "not", "if", "then", "else", "default", "minLength", "maxLength",
+                     "prefixItems", "uniqueItems", "patternProperties", "oneOf",
+                     "unevaluatedProperties"}  # fmt: skip
+
+
+def faults(schema: Any, *, strict: bool, root: bool = True) -> Iterator[str]:
+    """Yield what OpenAI would refuse about a schema."""
+    if not isinstance(schema, dict):
+        yield "a schema must be an object"
+        return
+    if root and (schema.get("type") != "object" or AT_THE_ROOT & schema.keys()):
+        yield "the root must be an object"
+    if not strict:
+        return
+    yield from (f"{key} is not permitted" for key in UNKNOWN_IF_STRICT & schema.keys())
+    if "$ref" in schema and len(schema) > 1:
+        yield "$ref cannot have other keywords"
+    if not {"type", "anyOf", "$ref", "enum", "const"} & schema.keys():
+        yield "a schema must have a 'type'"
+    if schema.get("type") == "object":
+        if schema.get("additionalProperties") is not False:
+            yield "additionalProperties must be false"
+        if {*schema.get("required", ())} != {*schema.get("properties", ())}:
+            yield "every property must be required"
+    if schema.get("type") == "array" and "items" not in schema:
+        yield "an array must have 'items'"
+    inner = [schema["items"]] if "items" in schema else []
+    inner += schema.get("anyOf", [])
+    for key in ("properties", "$defs"):
+        inner += schema.get(key, {}).values()
+    for part in inner:
+        yield from faults(part, strict=True, root=False)
+
+
+class Flight(BaseModel):
+    price: float = Field(gt=0)
+    on: date
+    note: str | None = None
+
+
+class NoFlight(BaseModel):
+    """There is none."""
+
+
+class Node(BaseModel):
+    name: str
+    children: list[Node] = Field(max_length=3)
+    parent: Optional[Node] = None  # noqa: UP045
+
+
+@dataclass
+class Town:
+    name: Literal["Oslo", "Bonn"]
+    sister: Town | None = None
+
+
+class Size(TypedDict):
+    width: int
+
+
+class Defaults(BaseModel):
+    number: int = 5
+
+
+class Deep(BaseModel):
+    text: str = Field(min_length=2, max_length=9)
+    flights: dict[str, Flight]
+
+
+@pytest.mark.parametrize(
+    ("type", "value", "wrapped", "strict"),
+    [
+        (int, 5, True, True),
+        (list[int], [1, 2], True, True),
+        (bool | None, None, True, True),
+        (Literal["a", "b"], "b", True, True),
+        (date, "2026-01-31", True, True),
+        (tuple[int, str], [1, "a"], True, False),
+        (dict[str, int], {"a": 1}, False, False),
+        (Any, {"answer": 5}, True, False),
+        (Flight, {"price": 5.5, "on": "2026-01-31", "note": None}, False, True),
+        (Flight | NoFlight, {"price": 5.5, "on": "2026-01-31", "note": "late"}, True, True),
+        (Flight | NoFlight, {}, True, True),
+        (list[Flight] | str, "none", True, True),
+        (Node, {"name": "a", "children": [{"name": "b", "children": []}]}, True, True),
+        (list[Node], [{"name": "a", "children": []}], True, True),
+        (Town, {"name": "Oslo", "sister": {"name": "Bonn"}}, True, True),
+        (Size, {"width": 3}, False, True),
+        (Defaults, {}, False, False),
+        (Deep, {"text": "ab", "flights": {}}, False, False),
+    ],
+)
+def test_any_type_is_an_answer_that_a_provider_takes(
+    type: Any, value: Any, wrapped: bool, strict: bool, wire: Wire
+) -> None:
+    schema = schema_of(type)
+    text = json.dumps({"answer": value} if wrapped else value)
+
+    wire.answer(replied(text))
+    reply = ask(wire, tools=(), returns=schema)
+
+    sent = wire.requests[-1].body["response_format"]["json_schema"]
+    assert [*faults(sent["schema"], strict=sent["strict"])] == []
+    assert sent["strict"] == strict
+    assert shared(schema).check(json.loads(reply.message["content"]), "it") == value
+    pieces = [{"content": text[place : place + 3]} for place in range(0, len(text), 3)]
+    wire.answer(streamed(*pieces))
+    heard = Heard()
+    streamed_reply = ask(wire, tools=(), returns=schema, listen=heard)
+    assert streamed_reply.message == reply.message
+    assert "".join(part.text for part in heard.parts) == reply.message["content"]
+    assert heard.parts[0] == ReplyPart("start")
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "answer"),
+    [
+        ('{"answer": [1]}', {"type": "array"}, "[1]"),
+        (' {"answer" : 1.50 } ', {"type": "number"}, "1.50"),
+        ("[1]", {"type": "array"}, "[1]"),
+        ("no JSON", {"type": "array"}, "no JSON"),
+        ('{"answer": "x"}', {"type": "integer"}, '"x"'),
+        ('{"answer": 1, "more": 2}', {"type": "integer"}, '{"answer": 1, "more": 2}'),
+        ('{"answer": 1}', {"anyOf": [{"type": "object"}]}, '{"answer": 1}'),
+        ('{"answer": {"answer": 1}}', {"anyOf": [{"type": "object"}]}, '{"answer": 1}'),
+    ],
+)
+def test_an_answer_is_read_with_and_without_its_wrapper(
+    text: str, schema: Any, answer: str
+) -> None:
+    assert unwrapped(text, schema) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"answer": {"a": [1, {}]} }\n', '{"a": [1, {}]}'),
+        ("[1, 2]", "[1, 2]"),
+        ('{"other": 1}', '{"other": 1}'),
+        ('{"ans', '{"ans'),
+        ('{"answer": "cut', '"cut'),
+        ("", ""),
+    ],
+)
+def test_a_stream_is_shown_without_the_wrapper_however_it_is_cut(text: str, shown: str) -> None:
+    for size in range(1, len(text) + 2):
+        wrapped = WrappedText()
+        pieces = [wrapped.feed(text[at : at + size]) for at in range(0, len(text), size)]
+        assert "".join([*pieces, wrapped.close()]) == shown
+
+
+@sliced(examples=100)
+@given(SCHEMAS)
+def test_what_a_provider_enforces_is_never_wider_than_the_schema(schema: dict[str, Any]) -> None:
+    form = answer_form(schema)
+
+    assert [*faults(form.schema, strict=form.strict)] == []
+    enforced = example_of(form.schema)
+    described = any(word in json.dumps(schema) for word in ("minLength", '"uri"'))
+    if enforced is not None and not described:
+        answer = json.loads(unwrapped(json.dumps(enforced), schema))
+        assert shared(schema).check(answer, "it") == answer
+
+
+def test_arguments_with_alternatives_are_offered_with_all_properties_at_the_top(wire: Wire) -> None:
+    definitions = {"City": CITY, "Place": EITHER[1]}
+    schema = {
+        "type": "object",
+        "properties": {"unit": {"enum": ["C", "F"]}},
+        "anyOf": [{"$ref": "#/$defs/City"}, {"$ref": "#/$defs/Place"}],
+        "allOf": [{"required": ["unit"]}],
+        "$defs": definitions,
+    }
+
+    sent = body(wire, tools=(ToolOffer("weather", "The weather.", schema),))
+
+    [offered] = [tool["function"] for tool in sent["tools"]]
+    parameters = offered["parameters"]
+    assert [*faults(parameters, strict=False)] == []
+    assert [*parameters["properties"]] == ["unit", "city", "lat"]
+    assert parameters["required"] == ["unit"]
+    words, _, rules = offered["description"].partition("must also fit this JSON Schema: ")
+    assert words == "The weather.\n\nThe arguments "
+    assert json.loads(rules) == {key: schema[key] for key in ("anyOf", "allOf")}
+    plain = {"type": "object", "properties": {"a": {"anyOf": [{"type": "string"}]}}}
+    sent = body(wire, tools=(ToolOffer("plain", "Plain.", plain),))
+    assert sent["tools"][0]["function"]["parameters"] == plain

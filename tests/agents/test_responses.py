@@ -1,0 +1,81 @@
+"""Responses of runs: their last message, and their JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+
+from flowengine import Agent, Runner, StreamPart
+from flowengine.agents import case_not_resolved, case_resolved
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from tests.agents.flows import call
+
+
+class City(BaseModel):
+    name: str
+
+
+def find(number: int) -> str:
+    """Find an order."""
+    return f"{number} chairs"
+
+
+@pytest.mark.parametrize(
+    ("reply", "termination", "last", "result"),
+    [
+        ({"text": "case_resolved: the total is 6"}, "resolved", "the total is 6", None),
+        ({"text": "The total is 6.\ncase_resolved"}, "resolved", "The total is 6.", None),
+        ({"text": "**case_resolved**: the total\nis 6"}, "resolved", "the total\nis 6", None),
+        ({"calls": [call("case_resolved", result="6")]}, "resolved", "6", None),
+        ({"calls": [call("case_resolved", result="6"), call("find", number=1)]},
+         "resolved", "6", None),
+        ({"text": "case_not_resolved: no access"}, "not_resolved", "no access", None),
+        ({"calls": [call("case_not_resolved", reason="no access")]},
+         "not_resolved", "no access", ""),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("session", [None, "s"])
+def test_the_last_message_is_the_answer(
+    reply: Any, termination: str, last: str, result: str | None, session: str | None,
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    agent = Agent(name="A", model="scripted/x", tools=[find, case_resolved, case_not_resolved])
+    options: Any = {} if session is None else {"session": session}
+    with using(ScriptedModel([reply, {"text": "case_resolved: too late"}])):
+        response = Runner().run(agent, "go", **options)
+    assert response.termination == termination
+    assert response.messages[-1]["content"] == response.history[-1]["content"] == last
+    if session is None or termination == "resolved":
+        assert response.result == (last if result is None else result)
+
+
+def test_for_other_agents_the_words_have_no_effect() -> None:
+    with using(ScriptedModel([{"text": "case_resolved: 6"}])):
+        response = Runner().run(Agent(name="A", model="scripted/x"), "go")
+    assert response.messages[-1]["content"] == response.result == "case_resolved: 6"
+
+
+def test_responses_and_parts_are_json() -> None:
+    billing = Agent(name="Billing", tools=[find])
+    agent = Agent(name="A", tools=[find], handoffs=[billing], returns=City)
+    billing.handoffs.append(agent)
+    script: list[Any] = [{"calls": [call("find", number=1)]}, {"text": '{"name": "Oslo"}'}]
+    with using(ScriptedModel(script)):
+        parts = list(Runner().stream(agent, "go", {"user": "ana", "db": object()}))
+    response = parts[-1].response
+    assert response is not None
+    data = json.loads(response.model_dump_json())
+    assert (data["agent"], data["result"]) == ("A", {"name": "Oslo"})
+    assert data["context_variables"] == {"user": "ana"}
+    assert data["messages"] == response.messages
+    assert response.model_dump(mode="json") == data
+    assert response.agent is agent
+    assert "agent" in type(response).model_json_schema(mode="serialization")["properties"]
+    told = [json.loads(TypeAdapter(StreamPart).dump_json(part)) for part in parts]
+    assert [part["kind"] for part in told] == [part.kind for part in parts]
+    assert told[-1]["response"]["agent"] == "A"

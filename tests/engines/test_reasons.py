@@ -1,0 +1,152 @@
+"""Groups of exceptions and notes keep their reasons where an exception becomes an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.engines.attempts.failures import failure_of
+from flowengine.kernel.errors import may_retry
+from flowengine.sdk import Timeout, ToolError, ValidationError
+from flowengine.sdk.exception_text import describe
+from tests.agents.flows import HEAD, Case, call, flow
+
+RAISED = """
+import asyncio
+
+async def failed(error):
+    raise error
+
+async def tasks(*errors):
+    async with asyncio.TaskGroup() as group:
+        for error in errors:
+            group.create_task(failed(error))
+
+def noted(error, *notes):
+    for note in notes:
+        error.add_note(note)
+    return error
+
+class Silent(Exception):
+    def __str__(self):
+        raise SystemExit
+
+GROUP = ExceptionGroup("two", [ValueError("a"), ExceptionGroup("one", [KeyError("b")])])
+RAISED = {
+    "note": lambda: noted(ValueError("a"), "of order 7"),
+    "only a note": lambda: noted(ValueError(), "of order 7"),
+    "group": lambda: GROUP,
+    "notes in a group": lambda: noted(ExceptionGroup("all", [noted(OSError("x"), "b")]), "c"),
+    "many": lambda: ExceptionGroup("many", [ValueError(n) for n in range(12)]),
+    "no text": lambda: ExceptionGroup("silent", [noted(Silent(), "still")]),
+}
+
+async def act(case: str) -> str:
+    "Act."
+    if case == "task":
+        await tasks(ValueError("first"), RuntimeError("second"))
+    raise RAISED[case]()
+
+def reduce(old, new):
+    raise RAISED["group"]()
+"""
+REASONS = {
+    "task": "ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions): "
+    "ValueError: first; RuntimeError: second",
+    "note": "ValueError: a (of order 7)",
+    "only a note": "ValueError: of order 7",
+    "group": "ExceptionGroup: two (2 sub-exceptions): ValueError: a; "
+    "ExceptionGroup: one (1 sub-exception) [KeyError: 'b']",
+    "notes in a group": "ExceptionGroup: all (1 sub-exception) (c): OSError: x (b)",
+    "many": "ExceptionGroup: many (12 sub-exceptions): "
+    + "; ".join(f"ValueError: {number}" for number in range(10))
+    + "; and 2 more",
+    "no text": "ExceptionGroup: silent (1 sub-exception): Silent: still",
+}
+STEP = """
+flowengine: 1
+id: it
+inputs: {case: {type: string}}
+steps:
+  - {id: act, python: "tools:act", with: {case: "${{ inputs.case }}"}, retry: {attempts: 1}}
+"""
+REDUCER = """
+flowengine: 1
+id: it
+state: {sum: {type: integer, default: 0, reducer: {python: "tools:reduce"}}}
+steps:
+  - {id: act, output: 1, set: {sum: 1}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tools.py").write_text(RAISED)
+    return tmp_path
+
+
+def failed(folder: Path, text: str, **inputs: Any) -> dict[str, Any]:
+    (folder / "it.yaml").write_text(text)
+    with Engine(None) as engine:
+        error: Any = engine.run(folder / "it.yaml", inputs).error
+    return dict(error)
+
+
+def test_a_step_tells_them(folder: Path) -> None:
+    for case, reason in REASONS.items():
+        error = failed(folder, STEP, case=case)
+        assert f"{error['type']}: {error['message']}" == reason, case
+    group = failed(folder, STEP, case="task")
+    assert [each["message"] for each in group["data"]["errors"]] == ["first", "second"]
+    assert "tasks" in str(group["data"]["traceback"])
+
+
+def test_a_group_is_not_retried_if_one_of_its_errors_is_not() -> None:
+    for error, retried in (
+        (ValueError("a"), True),
+        (ToolError("a"), True),
+        (ToolError("a", retryable=False), False),
+        (ValidationError("a"), False),
+        (ExceptionGroup("c", [Timeout("d"), ValidationError("e")]), False),
+    ):
+        group = ExceptionGroup("all", [OSError("b"), error])
+        assert may_retry(failure_of(group, lambda value: value), None, None) == retried
+
+
+def test_a_reducer_tells_them(folder: Path) -> None:
+    assert REASONS["group"] in failed(folder, REDUCER)["message"]
+
+
+def test_the_tool_of_an_agent_tells_the_model(folder: Path) -> None:
+    calls = [call("act", case=case) for case in REASONS]
+    head = HEAD.partition("tools:")[0] + 'tools: {act: {python: "tools:act"}}'
+    text = flow("first: {instructions: You act., tools: [act]}", head=head)
+    case = Case(folder, text, [{"calls": calls}, {"text": "so"}])
+
+    assert case.run().outputs["answer"] == "so"
+    for reason, content in zip(REASONS.values(), case.results(1), strict=True):
+        assert reason in content
+
+
+def test_what_is_told_of_a_hostile_exception() -> None:
+    class Hostile(Exception):
+        __notes__: Any = 5
+
+        @property
+        def exceptions(self) -> Any:
+            raise SystemExit
+
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    assert describe(Hostile()) == "Hostile"
+    deep: Exception = ValueError("deep")
+    for _ in range(2000):
+        deep = ExceptionGroup("in", [deep])
+    error = failure_of(deep, lambda value: value)
+    data: Any = error["data"]
+    assert [each["message"] for each in data["errors"]] == ["deep"]
+    assert describe(deep).startswith("ExceptionGroup: in (1 sub-exception): ExceptionGroup: in")

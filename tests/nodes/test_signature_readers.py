@@ -1,0 +1,297 @@
+"""Signatures read from source allow what the live function allows, and lose as little as possible.
+
+A hint is equal to that of the live function, or looser where only running the code shows more.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from flowengine.agents.text_calls.example_values import example_of
+from flowengine.sdk.python_functions.live_signature import read_function
+from flowengine.sdk.python_functions.signature import derive
+from flowengine.validation import shared
+
+LIMITS = """
+from enum import Enum
+LOWEST = 3
+SIZES = [1, 2]
+class Limits:
+    TOP = 9
+class Level(Enum):
+    LOW = "low"
+    HIGH = "high"
+"""
+MODULE = '''
+from __future__ import annotations
+import enum, re, typing
+import annotated_types
+import limits
+import pydantic as p
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum, IntEnum, StrEnum
+from typing import Annotated, Any, Generic, Literal, NewType, Optional, TypeVar, Union
+from annotated_types import Ge, Gt, Interval, Le, Len, Lt, MaxLen, MinLen, MultipleOf, Predicate
+from limits import LOWEST, Level, Limits
+from pydantic import (
+    AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Field as F, NonNegativeInt,
+    PlainValidator, PositiveFloat, Strict, StrictInt, StringConstraints, WithJsonSchema,
+    conint, conlist, constr, field_validator,
+)
+
+MOST = 10
+HOUR = 60 * 60
+NEGATIVE = -MOST
+NAME = "ada"
+NOTHING = None
+CHANGED = 1
+CHANGED += 1
+COMPUTED = len(NAME)
+Positive = Field(gt=0)
+Count = Annotated[int, Positive, "How many"]
+UserId = NewType("UserId", int)
+CONFIG = ConfigDict(extra="forbid")
+T = TypeVar("T")
+
+class Color(Enum):
+    RED = "red"
+    BLUE = "blue"
+class Auto(StrEnum):
+    A = enum.auto()
+class Number(IntEnum):
+    ONE = 1
+    TWO = MOST
+class Marker: ...
+class Hooked:
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source, handler):
+        from pydantic_core import core_schema
+        return core_schema.str_schema()
+def registered(cls): return cls
+
+class Order(BaseModel):
+    """An order."""
+    model_config = ConfigDict(title="Order", str_strip_whitespace=True)
+    id: int = F(ge=LOWEST, description="Its number")
+    color: Color = Color.RED
+    tags: Annotated[list[str], Field(min_length=1)] = field(default_factory=list)
+    size: int = MOST
+    @field_validator("id")
+    @classmethod
+    def check(cls, id): return id
+    @registered
+    def helper(self): ...
+class Closed(BaseModel):
+    model_config = CONFIG
+    n: int
+class Aliased(BaseModel):
+    n: int = Field(alias="number")
+class Generated(BaseModel):
+    model_config = ConfigDict(alias_generator=str.upper)
+    n: int
+class Odd(BaseModel):
+    n: int = Field(gt=COMPUTED, le=MOST)
+    when: datetime
+@registered
+class Registered(BaseModel):
+    n: int
+class Box(BaseModel, Generic[T]):
+    name: str
+    held: T
+@dataclass
+class Point:
+    x: float
+    y: float = field(default=LOWEST)
+'''
+EQUAL = """
+Annotated[int, Field(ge=1)]
+Annotated[int, Field(description="d", ge=1, title="T")]
+Annotated[int, F(ge=1)]
+Annotated[int, p.Field(ge=1)]
+Annotated[int, Field(ge=MOST)]
+Annotated[int, Field(ge=LOWEST, le=HOUR)]
+Annotated[int, Field(ge=NEGATIVE)]
+Annotated[int, Field(ge=limits.LOWEST)]
+Annotated[int, Field(le=Limits.TOP)]
+Annotated[int, Field(le=limits.Limits.TOP)]
+Annotated[int, Field(ge=1, strict=True)]
+Annotated[int, Strict(), Field(ge=1)]
+Annotated[int, Ge(1), Lt(MOST)]
+Annotated[int, Gt(1), Le(9), MultipleOf(3)]
+Annotated[int, annotated_types.Ge(2)]
+Annotated[int, Ge(ge=1)]
+Annotated[float, Interval(ge=0, lt=1)]
+Annotated[str, Len(1, 5)]
+Annotated[str, MinLen(2), MaxLen(4)]
+Annotated[list[int], Len(2)]
+Annotated[str, StringConstraints(min_length=1, max_length=MOST, pattern="^a")]
+Annotated[str, StringConstraints(to_lower=True, strip_whitespace=True, min_length=2)]
+Annotated[str, Field(pattern="^[a-z]+$", max_length=5)]
+Annotated[str, Field(examples=["a", "b"])]
+Annotated[int, AfterValidator(abs), "A number"]
+Annotated[int, BeforeValidator(int)]
+Annotated[int, Marker()]
+Annotated[int, Marker]
+Annotated[int, Predicate(bool)]
+Annotated[Optional[int], "A number"]
+Count
+UserId
+NonNegativeInt
+PositiveFloat
+p.PositiveInt
+StrictInt
+conint(ge=1, le=MOST)
+constr(min_length=2, pattern="^a")
+Literal[Color.RED]
+Literal[Color.RED, Color.BLUE]
+Literal[Level.LOW, "none"]
+Literal[limits.Level.LOW]
+Literal[-1, True, None]
+list[Annotated[int, Field(ge=LOWEST)]]
+dict[str, Annotated[int, Ge(0)]]
+Annotated[int, Field(ge=1)] | None
+Color
+Number
+Order
+Closed
+Registered
+Point
+Optional[Point]
+"""
+LOOSER = {
+    "Annotated[int, Field(ge=COMPUTED, le=9)]": {"type": "integer", "maximum": 9},
+    "Annotated[int, Field(ge=CHANGED, le=9)]": {"type": "integer", "maximum": 9},
+    "Annotated[int, Field(json_schema_extra={'a': 1}, ge=1)]": {"type": "integer", "minimum": 1},
+    "Annotated[Optional[int], Field(ge=1)]": {"type": ["integer", "null"], "minimum": 1},
+    "Annotated[int | str, Field(description='d')]": {
+        "type": ["integer", "string"], "description": "d"},
+    "Annotated[str, StringConstraints(pattern=re.compile('^a'))]": {
+        "type": "string", "pattern": "^a"},
+    "conlist(int, min_length=2)": {"type": "array", "minItems": 2},
+    "Auto": {"type": "string"},
+    "Aliased": {"type": "object"},
+    "Generated": {"type": "object"},
+    "Odd": {"type": "object", "properties": {
+        "n": {"type": "integer", "maximum": 10}, "when": {}}, "required": ["n", "when"]},
+    "Annotated[int, AfterValidator(abs), Field(ge=1)]": {"type": "integer"},
+    "Annotated[bytes, Field(min_length=9)]": {"type": "string", "contentEncoding": "base64"},
+    "Box[int]": {"type": "object", "properties": {"name": {"type": "string"}, "held": {}},
+                 "required": ["name", "held"]},
+}  # fmt: skip
+UNKNOWN = [
+    "Hooked",
+    "Annotated[int, Hooked()]",
+    "Annotated[int, PlainValidator(int)]",
+    "Annotated[int, WithJsonSchema({'type': 'string'})]",
+    "Annotated[int, BeforeValidator(int, json_schema_input_type=str)]",
+]
+DEFAULTS = {
+    "int = MOST": 10,
+    "int = LOWEST": 3,
+    "int = limits.LOWEST": 3,
+    "int = Limits.TOP": 9,
+    "int = -MOST": -10,
+    "int = HOUR": 3600,
+    "str = NAME": "ada",
+    "Color = Color.RED": "red",
+    "str = Color.RED.value": "red",
+    "Level = limits.Level.HIGH": "high",
+    "int | None = NOTHING": None,
+    "int = Field(MOST, ge=LOWEST)": 10,
+    "int = F(default=MOST)": 10,
+    "Annotated[int, Field(ge=1)] = MOST": 10,
+    "list[int] = Field(default_factory=list)": ...,
+    "int = COMPUTED": ...,
+    "int = CHANGED": ...,
+}
+HINTS = [*EQUAL.strip().split("\n"), *LOOSER, *UNKNOWN]
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Return a function that reads both signatures of a parameter of the module."""
+    folder = tmp_path_factory.mktemp("readers")
+    texts = [f"x: {hint}" for hint in HINTS] + [f"x: {default}" for default in DEFAULTS]
+    functions = [f"def f{place}({text}): ..." for place, text in enumerate(texts)]
+    (folder / "limits.py").write_text(LIMITS)
+    (folder / "hinted.py").write_text("\n".join([MODULE, *functions]))
+    sys.path.insert(0, str(folder))
+    try:
+        spec = importlib.util.spec_from_file_location("hinted", folder / "hinted.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules["hinted"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+        def both(text: str) -> tuple[Any, Any]:
+            name = f"f{texts.index(f'x: {text}')}"
+            static = derive(f"hinted:{name}", str(folder)).args
+            return static, read_function(getattr(module, name)).args
+
+        yield both
+    finally:
+        sys.path.remove(str(folder))
+        sys.modules.pop("hinted", None)
+        sys.modules.pop("limits", None)
+
+
+def of_parameter(args: Any) -> Any:
+    """Return the schema of the parameter, with its definitions."""
+    definitions = {"$defs": args["$defs"]} if "$defs" in args else {}
+    return {**args["properties"]["x"], **definitions}
+
+
+def normal(schema: Any) -> Any:
+    """Return a schema without the differences that change nothing."""
+    if isinstance(schema, list):
+        return [normal(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: normal(part) for key, part in schema.items() if key != "default"}
+
+
+@pytest.mark.parametrize("hint", EQUAL.strip().split("\n"))
+def test_source_shows_the_same_as_the_function(hint: str, read: Any) -> None:
+    static, live = map(of_parameter, read(hint))
+
+    assert normal(static) == normal(live)
+
+
+@pytest.mark.parametrize("hint", LOOSER)
+def test_a_part_that_is_unknown_leaves_the_rest(hint: str, read: Any) -> None:
+    static, live = map(of_parameter, read(hint))
+
+    assert static == LOOSER[hint]
+    _allows_what_the_function_takes(static, live)
+
+
+@pytest.mark.parametrize("hint", UNKNOWN)
+def test_what_code_of_a_type_decides_is_left_to_the_function(hint: str, read: Any) -> None:
+    assert of_parameter(read(hint)[0]) == {}
+
+
+@pytest.mark.parametrize("text", DEFAULTS)
+def test_a_default_that_is_a_name_is_its_value(text: str, read: Any) -> None:
+    static, live = read(text)
+
+    assert "required" not in static
+    assert "required" not in live
+    shown = DEFAULTS[text]
+    assert static["properties"]["x"].get("default", ...) == shown
+    if shown is not ...:
+        assert live["properties"]["x"]["default"] == shown
+
+
+def _allows_what_the_function_takes(static: Any, live: Any) -> None:
+    whole = {"type": "object", "properties": {"x": live}, "required": ["x"]}
+    definitions = live.pop("$defs", None)
+    example = example_of(whole if definitions is None else {**whole, "$defs": definitions})
+    assert example is not None, json.dumps(live)
+    assert shared(static).misfits(example["x"]) == []

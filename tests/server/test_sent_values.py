@@ -1,0 +1,100 @@
+"""Files in the values of requests: only uploads of the user who sends them, never a path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowengine.errors import InputError, NotFound
+from flowengine.server.executions import keyed_data
+from flowengine.server.sent_values import no_uploads, sent_values
+from tests.server.api import Api
+
+CLAIMS = """
+flowengine: 1
+id: claims
+inputs:
+  scan: {format: file, default: null}
+  more: {type: array, items: {anyOf: [{format: file}, {type: "null"}]}, default: []}
+  named: {type: object, additionalProperties: {type: object, format: file}, default: {}}
+  note: {anyOf: [{type: string}, {type: object, format: file}], default: ""}
+state:
+  kept: {format: file, default: null}
+signals:
+  added: {data: {type: object, properties: {proof: {format: file}}}, key: "all"}
+start: [{signal: added, with: {}}]
+steps:
+  - id: ask
+    approval:
+      title: Book it?
+      assignees: ["user:ben", "user:ada"]
+      subject: {scan: "${{ inputs.scan }}"}
+      edit: true
+      form:
+        type: object
+        $defs: {File: {type: object, format: file}}
+        properties: {proof: {$ref: "#/$defs/File"}}
+  - {id: more, wait: {signal: added}}
+"""
+SECRET = "/etc/passwd"
+FORGED: list[Any] = [
+    SECRET,
+    {"path": SECRET},
+    {"path": SECRET, "name": "a", "size": 1},
+    {"path": SECRET, "name": "a", "size": 1, "sha256": None},
+    {"path": SECRET, "name": "a", "size": 1, "sha256": "0" * 64, "more": 1},
+    {"path": {"path": SECRET}},
+]
+OF_OTHERS = {"name": "a.txt", "size": 1, "sha256": "0" * 64, "path": SECRET}
+
+
+@pytest.fixture
+def flows() -> tuple[str, ...]:
+    return (CLAIMS,)
+
+
+@pytest.mark.parametrize("forged", [*FORGED, OF_OTHERS])
+def test_no_request_gives_a_flow_a_path_of_the_server(api: Api, forged: Any) -> None:
+    ada, refused = api.token("user:ada"), 404 if forged == OF_OTHERS else 422
+    api("POST", "/v1/executions", {"flow": "claims", "id": "e1"}, token=ada, code=201)
+    [wait] = api.engine.resume("e1").waits
+    decision = f"/v1/approvals/{wait['id']}/decision"
+    starts = [{"scan": forged}, {"more": [None, forged]}, {"named": {"a": forged}}]
+    starts += [] if isinstance(forged, str) else [{"note": forged}]
+    requests: list[tuple[str, dict[str, Any]]] = [
+        *(("/v1/executions", {"flow": "claims", "inputs": inputs}) for inputs in starts),
+        (decision, {"choice": "approve", "form": {"proof": forged}}),
+        ("/v1/executions/e1/fork", {"from_step": "ask", "set": {"kept": forged}}),
+        ("/v1/executions/e1/signals/added", {"data": {"proof": forged}}),
+        ("/v1/signals/added", {"key": "all", "data": {"proof": forged}}),
+        (
+            "/v1/executions/e1/upgrade",
+            {"flow": "claims", "check": True, "mapping": {"values": {"inputs": {"scan": forged}}}},
+        ),
+    ]
+    for path, body in requests:
+        problem = api("POST", path, body, token=ada)
+        assert problem["status"] == refused, (path, body, problem)
+    with pytest.raises((InputError, NotFound)):
+        keyed_data(api.engine, no_uploads, "added", "all", {"proof": forged})
+    assert [item["execution"] for item in api.engine.executions().items] == ["e1"]
+
+
+def test_texts_and_data_that_are_no_files_pass_as_they_are() -> None:
+    schemas = {"text": {"anyOf": [{"type": "string"}, {"format": "file"}]}, "data": True}
+    given = {"text": SECRET, "data": {"path": "/shop", "list": [{"path": 1}]}, "unknown": {"a": 1}}
+
+    assert sent_values(no_uploads, schemas, given, "input") == given
+    assert sent_values(no_uploads, schemas, [1], "input") == [1]
+
+
+def test_schemas_that_refer_to_themselves_end() -> None:
+    tree: dict[str, Any] = {"type": "object", "properties": {"next": {"$ref": "#"}}}
+    tree["properties"]["file"] = {"format": "file"}
+    value: Any = {"file": {"path": SECRET}}
+    for _ in range(50):
+        value = {"next": value}
+
+    with pytest.raises(InputError, match="input 'tree' must name a file that was uploaded"):
+        sent_values(no_uploads, {"tree": tree}, {"tree": value}, "input")
