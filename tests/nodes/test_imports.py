@@ -19,7 +19,6 @@ HEAVY = {
     "playwright",
     "pypdf",
     "pypdfium2",
-    "python_calamine",
     "starlette",
     "temporalio",
 }

@@ -25,7 +25,6 @@ HEAVY = {
     "playwright",
     "pypdf",
     "pypdfium2",
-    "python_calamine",
     "starlette",
     "temporalio",
 }

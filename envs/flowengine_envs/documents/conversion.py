@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 MEMORY = 1024 * MIB
 """Bytes that a conversion may use, if the spec sets no limit."""
-_OUT_OF_MEMORY = "memory allocation of"
-"""Last words of a library in Rust, which ends the process."""
 FAULTS = {
     cls.__name__
     for cls in (
@@ -217,8 +215,6 @@ class Conversion(Supervised):
         try:
             answer = checked(data)
         except ValueError:
-            if _OUT_OF_MEMORY in result.stderr:
-                raise self._out_of_memory(name) from None
             reason = f": {last_line(result)}" if result.stderr.strip() else ""
             self._server += 1
             how = f"the process that read it ended with {result.exit_code}{reason}"

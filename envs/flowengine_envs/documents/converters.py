@@ -46,7 +46,7 @@ _LIBRARIES = {
     "pptx": ["pptx"],
     "xlsx": ["openpyxl"],
     "xls": ["openpyxl", "olefile"],
-    "xlsb": ["python_calamine"],
+    "xlsb": ["openpyxl"],
     "ods": ["lxml.etree"],
     "html": ["lxml.etree"],
     "epub": ["lxml.etree"],

@@ -465,4 +465,8 @@ def _script(look: Any) -> str:
     """Return whether a run is above or below the line, as in `TextSpan.script`."""
     alignment = None if look is None else look.find(f"{W}vertAlign")
     value = "" if alignment is None else alignment.get(f"{W}val", "")
-    return {"superscript": "^", "subscript": "_"}.get(value, "")
+    if value or look is None or look.find(f"{W}sz") is None:
+        return {"superscript": "^", "subscript": "_"}.get(value, "")
+    position = look.find(f"{W}position")  # LibreOffice raises and lowers small text instead
+    moved = "" if position is None else position.get(f"{W}val", "")
+    return "_" if moved.startswith("-") else "^" if moved.strip("0") else ""

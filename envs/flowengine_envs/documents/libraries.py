@@ -13,7 +13,7 @@ import flowengine_envs
 _OWN = [Path(str(package.__file__)).parent for package in (flowengine_envs, flowengine)]
 _NEEDED = (
     *("PIL", "charset_normalizer", "docx", "lxml", "olefile", "openpyxl", "pptx", "pypdf"),
-    *("pypdfium2", "python_calamine"),
+    "pypdfium2",
 )
 
 

@@ -405,11 +405,13 @@ def _size(pieces: Iterable[_Piece]) -> float:
 def _line(pieces: Sequence[_Piece], on_right_to_left_page: bool) -> PdfLine:
     """Return a line of texts that were drawn consecutively."""
     shown = [piece for piece in pieces if piece.text.strip()] or [*pieces]
-    first, last = shown[0], shown[-1]
     size = _size(shown)
     if any(not piece.size for piece in shown):
         size = 0.0
     text = joined(pieces, on_right_to_left_page)
+    if on_right_to_left_page:  # its pieces may be drawn from right to left
+        shown = sorted(shown, key=lambda piece: piece.x)
+    first, last = shown[0], shown[-1]
     end = max(last.x + width_of(last.text, last.size), first.x)
     is_bold = all(piece.bold for piece in shown)
     return PdfLine(text, first.x, first.y, size, end, bold=is_bold)

@@ -1,4 +1,4 @@
-"""Dates, times and durations of sheets, which are kept as a number of days."""
+"""Numbers of sheets in their formats: dates, times and durations are numbers of days."""
 
 from __future__ import annotations
 
@@ -12,6 +12,20 @@ from flowengine_envs.documents.sheet_values import text_of
 _LITERALS = re.compile(r'"[^"]*"?|\\.|\[[^\]]*\]|[_*].')
 _LONGEST_DURATION = 366
 """Days. A larger value is a point in time, even if its format shows only the time of day."""
+
+
+ERRORS = {
+    **{0x00: "#NULL!", 0x07: "#DIV/0!", 0x0F: "#VALUE!", 0x17: "#REF!", 0x1D: "#NAME?"},
+    **{0x24: "#NUM!", 0x2A: "#N/A"},
+}
+"""Code of an error in binary workbooks → the error."""
+
+
+def built_in(number: int) -> str:
+    """Return a number format that workbooks do not define themselves."""
+    from openpyxl.styles.numbers import BUILTIN_FORMATS
+
+    return str(BUILTIN_FORMATS.get(number, ""))
 
 
 @lru_cache(1_000)

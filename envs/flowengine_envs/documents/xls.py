@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from flowengine_envs.documents import xls_records as records
@@ -11,18 +10,13 @@ from flowengine_envs.documents.compound_files import CompoundFile
 from flowengine_envs.documents.document import Damaged, PasswordRequired
 from flowengine_envs.documents.markdown import Writer
 from flowengine_envs.documents.rtf_tokens import encoding_of_page
-from flowengine_envs.documents.sheet_dates import NumberFormats
-from flowengine_envs.documents.sheet_marks import linked, mark_columns, mark_row
+from flowengine_envs.documents.sheet_dates import ERRORS, NumberFormats, built_in
+from flowengine_envs.documents.sheet_rows import SheetRows
 from flowengine_envs.documents.sheet_values import text_of
 
 _STREAMS = ("Workbook", "Book")
 _EXCEL_97 = 0x0600
 _WORKSHEET = 0
-_ERRORS = {
-    **{0x00: "#NULL!", 0x07: "#DIV/0!", 0x0F: "#VALUE!", 0x17: "#REF!", 0x1D: "#NAME?"},
-    **{0x24: "#NUM!", 0x2A: "#N/A"},
-}
-_MOST_LINKS = 100_000
 _OF_CELLS = frozenset(
     {
         *(records.LABEL_SST, records.LABEL, records.RICH_LABEL, records.NUMBER, records.RK),
@@ -48,9 +42,9 @@ def convert(data: bytes, out: Writer) -> None:
         out.part("sheet", number, sheet.name, " (hidden)" if sheet.is_hidden else "")
         out.heading(2, sheet.name)
         if sheet.kind == _WORKSHEET:
-            cells = _Cells(book, out.note)
+            cells = _Cells(book)
             cells.read(sheet.start, out.cells_left)
-            out.table(cells.marked_rows())
+            out.table(cells.rows.marked(out.note, out.cells_left))
 
 
 class _Sheet(NamedTuple):
@@ -112,22 +106,16 @@ class _Book:
 
     def format(self, style: int) -> str:
         """Return the number format of a style."""
-        from openpyxl.styles.numbers import BUILTIN_FORMATS
-
         number = self.styles[style] if style < len(self.styles) else 0
-        return self._formats.get(number, "") or BUILTIN_FORMATS.get(number, "")
+        return self._formats.get(number, "") or built_in(number)
 
 
 class _Cells:
     """The cells of a sheet."""
 
-    def __init__(self, book: _Book, note: Callable[[str], None]) -> None:
+    def __init__(self, book: _Book) -> None:
         self._book = book
-        self._note = note
-        self._rows: dict[int, dict[int, str]] = {}
-        self._hidden_rows: set[int] = set()
-        self._hidden_columns: list[range] = []
-        self._links: list[tuple[tuple[int, int, int, int], str]] = []
+        self.rows = SheetRows()
         self._awaited: tuple[int, int] | None = None
         """The cell of a formula whose text follows."""
 
@@ -148,7 +136,7 @@ class _Cells:
         """Read a record, and return its number of cells."""
         if kind in _OF_CELLS and len(content) >= 8:
             row, column, style = struct.unpack_from("<3H", content)
-            self._put(row, column, self._text(kind, content, row, column, style))
+            self.rows.put(row, column, self._text(kind, content, row, column, style))
             return 1
         if kind == records.MULTIPLE_RK:
             row, column = struct.unpack_from("<2H", content)
@@ -156,21 +144,21 @@ class _Cells:
             for at in range(count):
                 style = int.from_bytes(content[4 + 6 * at : 6 + 6 * at], "little")
                 number = records.rk(content, 6 + 6 * at)
-                self._put(row, column + at, self._shown(number, style))
+                self.rows.put(row, column + at, self._shown(number, style))
             return count
         if kind == records.STRING and self._awaited is not None:
-            self._put(*self._awaited, records.string(content, 0, self._book.encoding))
+            self.rows.put(*self._awaited, records.string(content, 0, self._book.encoding))
             self._awaited = None
         elif kind == records.ROW and len(content) >= 14:
             row, height, options = (content[at] | content[at + 1] << 8 for at in (0, 6, 12))
             if options & 0x20 or not height & 0x7FFF:
-                self._hidden_rows.add(row)
+                self.rows.hidden_rows.add(row)
         elif kind == records.COLUMNS and len(content) >= 10:
             first, last, width, _, options = struct.unpack_from("<5H", content)
             if options & 1 or not width:
-                self._hidden_columns.append(range(first, min(last, 0xFF) + 1))
-        elif kind == records.LINK and len(self._links) < _MOST_LINKS:
-            self._links.append(records.link(content))
+                self.rows.hidden_columns.append(range(first, min(last, 0xFF) + 1))
+        elif kind == records.LINK:
+            self.rows.link(records.link(content))
         return 0
 
     def _text(self, kind: int, content: bytes, row: int, column: int, style: int) -> str:
@@ -183,41 +171,13 @@ class _Cells:
         if kind == records.RK:
             return self._shown(records.rk(content, 6), style)
         if kind == records.BOOLEAN:
-            return _ERRORS.get(content[6], "") if content[7] else text_of(bool(content[6]))
+            return ERRORS.get(content[6], "") if content[7] else text_of(bool(content[6]))
         result = content[6:14]
         if kind == records.FORMULA and result[6:] == b"\xff\xff":
             self._awaited = (row, column) if result[0] == 0 else None
-            other = {1: text_of(bool(result[2])), 2: _ERRORS.get(result[2], "")}
+            other = {1: text_of(bool(result[2])), 2: ERRORS.get(result[2], "")}
             return other.get(result[0], "")
         return self._shown(struct.unpack("<d", result)[0], style) if len(result) == 8 else ""
 
     def _shown(self, number: float, style: int) -> str:
         return self._book.numbers.text(number, self._book.format(style))
-
-    def _put(self, row: int, column: int, text: str) -> None:
-        if text:
-            self._rows.setdefault(row, {})[column] = text
-
-    def marked_rows(self) -> Iterator[list[str]]:
-        """Return the rows that are not empty, with links, and with marks of hidden ones."""
-        left = _MOST_LINKS
-        for (top, bottom, first, last), address in self._links:
-            many = bottom - top > len(self._rows)
-            for row in [*self._rows] if many else range(top, bottom + 1):
-                cells = self._rows.get(row, {}) if top <= row <= bottom else {}
-                for column in cells:
-                    if first <= column <= last:
-                        cells[column] = linked(cells[column], address)
-                left -= 1
-            if left < 0:
-                break
-        rows = []
-        for number, cells in sorted(self._rows.items()):
-            texts = [""] * (max(cells) + 1)
-            for column, text in cells.items():
-                texts[column] = text
-            if number in self._hidden_rows:
-                mark_row(texts, self._note)
-            rows.append(texts)
-        mark_columns(rows, self._hidden_columns, self._note)
-        return iter(rows)

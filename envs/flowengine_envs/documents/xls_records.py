@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from flowengine_envs.documents.document import Damaged
+from flowengine_envs.documents.sheet_rows import SheetLink
 
 BOF, EOF, CONTINUE, FILE_PASS = 0x0809, 0x000A, 0x003C, 0x002F
 BOUND_SHEET, CODE_PAGE, DATE_MODE, FORMAT, XF, SST = 0x0085, 0x0042, 0x0022, 0x041E, 0x00E0, 0x00FC
@@ -84,7 +85,7 @@ class SharedStrings:
             part = self._take(min(count, left) * width)
             text += part.decode("utf-16-le" if width == 2 else "latin-1", "replace")
             count -= len(part) // width
-            if count:  # goes on in the next record, which begins with its own flags
+            if count:  # continued in the next record, which begins with its own flags
                 self._piece, self._at = self._piece + 1, 1
                 flags = self._pieces[self._piece][0]
         self._skip(4 * runs + added)
@@ -119,8 +120,8 @@ def rk(data: bytes, at: int) -> float:
     return value / 100 if word & 1 else value
 
 
-def link(data: bytes) -> tuple[tuple[int, int, int, int], str]:
-    """Return the first and last row and column of a link, and its address.
+def link(data: bytes) -> SheetLink:
+    """Return a link.
 
     Raises:
         Damaged: It is invalid.
@@ -142,11 +143,11 @@ def link(data: bytes) -> tuple[tuple[int, int, int, int], str]:
         elif kind == _FILE:
             length = int.from_bytes(data[at + 2 : at + 6], "little")
             address = data[at + 6 : at + 6 + length].partition(b"\0")[0].decode("latin-1")
-            return (top, bottom, left, right), address
+            return SheetLink(top, bottom, left, right, address)
     if flags & 0x08:
         place, at = _counted(data, at, 2)
         address = f"{address}#{place}"
-    return (top, bottom, left, right), address
+    return SheetLink(top, bottom, left, right, address)
 
 
 def _counted(data: bytes, at: int, width: int) -> tuple[str, int]:

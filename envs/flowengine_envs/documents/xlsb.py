@@ -1,35 +1,30 @@
-"""Excel workbooks in the binary format XLSB.
+"""Excel workbooks in the binary format XLSB, sheet by sheet: values with their units, and links.
 
-The library holds a sheet as a rectangle around its first and last cell. The size of these
-rectangles is therefore read first, from the positions of the cells.
-
-Source: [MS-XLSB] 2.1.4 and 2.4 (records).
+Source: [MS-XLSB] 2.1.4 (records), 2.4 and 2.5.
 """
 
 from __future__ import annotations
 
-import io
-import re
 import struct
-from collections.abc import Iterator, Sequence
-from typing import Any
+import zipfile
+from collections.abc import Iterator
 
-from flowengine_envs.documents.archives import open_archive, read_entry
-from flowengine_envs.documents.document import (
-    ConversionLimits,
-    Damaged,
-    LimitReached,
-    PasswordRequired,
-)
+from flowengine_envs.documents.archives import open_archive, read_entry, relationships
+from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer
+from flowengine_envs.documents.sheet_dates import ERRORS, NumberFormats, built_in
+from flowengine_envs.documents.sheet_rows import SheetLink, SheetRows
 from flowengine_envs.documents.sheet_values import text_of
+from flowengine_envs.documents.xls_records import rk
 
-_BYTES = 32
-"""Memory of a cell."""
-_SHEET = re.compile(r"xl[/\\]worksheets[/\\](?!_rels[/\\]).+", re.IGNORECASE)
-_ROW = 0
-_CELLS_OF_ROW = range(1, 12)
-_NUMBER = struct.Struct("<I")
+_BOOK = "xl/workbook.bin"
+_SHEET, _PROPERTIES, _LINK = 0x9C, 0x99, 0x1EE
+_STRING, _FORMAT, _STYLE = 0x13, 0x2C, 0x2F
+_STYLES_BEGIN, _STYLES_END = 0x269, 0x26A
+_ROW, _COLUMNS = 0x00, 0x3C
+_RK, _ERROR, _BOOLEAN, _REAL, _TEXT, _SHARED = range(2, 8)
+_FORMULA_TEXT, _FORMULA_REAL, _FORMULA_BOOLEAN, _FORMULA_ERROR = range(8, 12)
+_LAST_COLUMN = 16_383
 
 
 def convert(data: bytes, out: Writer) -> None:
@@ -40,68 +35,116 @@ def convert(data: bytes, out: Writer) -> None:
         out: Receives the text.
 
     Raises:
-        Damaged: It cannot be opened.
-        PasswordRequired: It is encrypted.
-        LimitReached: Its sheets would become too large.
+        Damaged: It cannot be read.
     """
-    _check_size(_areas_of_archive(data, out.limits), out.limits)
-    from python_calamine import CalamineWorkbook, PasswordError, SheetTypeEnum, SheetVisibleEnum
-
-    try:
-        book = CalamineWorkbook.from_filelike(io.BytesIO(data))
-        for number, sheet in enumerate(book.sheets_metadata, 1):
-            hidden = "" if sheet.visible == SheetVisibleEnum.Visible else " (hidden)"
-            out.part("sheet", number, sheet.name, hidden)
-            out.heading(2, sheet.name)
-            if sheet.typ == SheetTypeEnum.WorkSheet:
-                out.table(_rows(book.get_sheet_by_index(number - 1)))
-    except PasswordError:
-        raise PasswordRequired("it is an encrypted workbook, which cannot be opened here") from None
-    except BaseException as error:
-        if type(error).__name__ == "PanicException":  # of the library, which is no `Exception`
-            raise Damaged(f"the workbook cannot be opened: {error}") from None
-        raise
+    with open_archive(data, out.limits) as archive:
+        book = _Book(archive)
+        sheets = (data for kind, data in _records(read_entry(archive, _BOOK)) if kind == _SHEET)
+        for number, sheet in enumerate(sheets, 1):
+            id, at = _wide(sheet, 8)
+            name, _ = _wide(sheet, at)
+            out.part("sheet", number, name, " (hidden)" if any(sheet[:4]) else "")
+            out.heading(2, name)
+            part = book.parts.get(id, "")
+            if "worksheets" in part.split("/"):
+                most = out.cells_left
+                out.table(book.rows(part, most).marked(out.note, most))
 
 
-def _rows(sheet: Any) -> Iterator[Sequence[str]]:
-    for row in sheet.iter_rows():
-        texts = [text_of(value) for value in row]
-        if any(texts):
-            yield texts
+class _Book:
+    """The parts of a workbook that its sheets share."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        self._names = {name.lower(): name for name in archive.namelist()}
+        related = [*relationships(archive, _BOOK)]
+        self.parts = {each.id: each.target for each in related if not each.is_external}
+        by_kind = {each.kind: each.target for each in related if not each.is_external}
+        properties = (data for kind, data in self._part(_BOOK) if kind == _PROPERTIES)
+        flags = next(properties, b"")[:1] or b"\0"
+        self._numbers = NumberFormats(begins_1904=bool(flags[0] & 1))
+        shared = self._part(by_kind.get("sharedStrings", ""))
+        self._strings = [_wide(data, 1)[0] for kind, data in shared if kind == _STRING]
+        self._formats: dict[int, str] = {}
+        self._styles: list[int] = []
+        """Number of a style → its number format."""
+        is_style = False
+        for kind, data in self._part(by_kind.get("styles", "")):
+            is_style = kind == _STYLES_BEGIN or (is_style and kind != _STYLES_END)
+            if kind == _FORMAT:
+                self._formats[int.from_bytes(data[:2], "little")] = _wide(data, 2)[0]
+            elif kind == _STYLE and is_style:
+                self._styles.append(int.from_bytes(data[2:4], "little"))
+
+    def _part(self, path: str) -> Iterator[tuple[int, bytes]]:
+        if name := self._names.get(path.lower()):
+            yield from _records(read_entry(self._archive, name))
+
+    def rows(self, part: str, most: int) -> SheetRows:
+        """Return the rows of a sheet, up to a number of cells.
+
+        Raises:
+            Damaged: It has impossible cells.
+        """
+        rows, row = SheetRows(), 0
+        addresses = {each.id: each.target for each in relationships(self._archive, part)}
+        for kind, data in self._part(part):
+            if kind == _ROW and len(data) >= 12:
+                row = int.from_bytes(data[:4], "little")
+                if data[11] & 0x10 or data[8:10] == b"\0\0":
+                    rows.hidden_rows.add(row)
+            elif _RK <= kind <= _FORMULA_ERROR and len(data) >= 9 and most >= 0:
+                column, style = struct.unpack_from("<2I", data)
+                if column > _LAST_COLUMN:
+                    raise Damaged(f"a sheet has a cell in column {column:,}")
+                rows.put(row, column, self._text(kind, data, style & 0xFFFFFF))
+                most -= 1
+            elif kind == _COLUMNS and len(data) >= 18:
+                first, last, width, _, flags = struct.unpack_from("<4IH", data)
+                if flags & 1 or not width:
+                    rows.hidden_columns.append(range(first, min(last, _LAST_COLUMN) + 1))
+            elif kind == _LINK and len(data) >= 20:
+                id, at = _wide(data, 16)
+                place = _wide(data, at)[0]
+                address = addresses.get(id, "") + (f"#{place}" if place else "")
+                top, bottom, left, right = struct.unpack_from("<4I", data)
+                rows.link(SheetLink(top, bottom, left, right, address))
+        return rows
+
+    def _text(self, kind: int, data: bytes, style: int) -> str:
+        if kind == _SHARED:
+            at = int.from_bytes(data[8:12], "little")
+            return self._strings[at] if at < len(self._strings) else ""
+        if kind in {_TEXT, _FORMULA_TEXT}:
+            return _wide(data, 8)[0]
+        if kind in {_ERROR, _FORMULA_ERROR}:
+            return ERRORS.get(data[8], "")
+        if kind in {_BOOLEAN, _FORMULA_BOOLEAN}:
+            return text_of(bool(data[8]))
+        if kind != _RK and len(data) < 16:
+            return ""
+        number = rk(data, 8) if kind == _RK else struct.unpack_from("<d", data, 8)[0]
+        format = self._styles[style] if style < len(self._styles) else 0
+        return self._numbers.text(number, self._formats.get(format, "") or built_in(format))
 
 
-def _check_size(areas: Iterator[int], limits: ConversionLimits) -> None:
-    size = _BYTES * sum(areas)
-    if size > limits.unpacked:
-        raise LimitReached("unpacked", limits.unpacked, f"its sheets unpack to {size:,} bytes")
+def _wide(data: bytes, at: int) -> tuple[str, int]:
+    """Return a string with its length in four bytes, and where it ends."""
+    count = int.from_bytes(data[at : at + 4], "little")
+    if count == 0xFFFFFFFF:
+        return "", at + 4
+    end = at + 4 + 2 * count
+    return data[at + 4 : end].decode("utf-16-le", "replace"), end
 
 
-def _areas_of_archive(data: bytes, limits: ConversionLimits) -> Iterator[int]:
-    """Yield how many cells the sheets of an XLSB file span."""
-    with open_archive(data, limits) as archive:
-        for name in archive.namelist():
-            if _SHEET.fullmatch(name):
-                yield _area(read_entry(archive, name))
-
-
-def _area(records: bytes) -> int:
-    span, row = _Span(), 0
-    for kind, at in _records(records):
-        if kind == _ROW:
-            (row,) = _NUMBER.unpack_from(records, at)
-        elif kind in _CELLS_OF_ROW:
-            span.add(row, *_NUMBER.unpack_from(records, at))
-    return span.area
-
-
-def _records(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the type of each record of an XLSB sheet, and where its content begins."""
+def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the type and the content of each record."""
     at, end = 0, len(data)
     while at < end:
         kind = data[at]
         at += 1
         if kind & 0x80 and at < end:
-            kind = kind & 0x7F | data[at] << 7
+            kind = (kind & 0x7F) | (data[at] << 7)
             at += 1
         length = shift = 0
         while at < end and shift < 28:
@@ -111,23 +154,5 @@ def _records(data: bytes) -> Iterator[tuple[int, int]]:
             shift += 7
             if not byte & 0x80:
                 break
-        if at + 4 <= end and length >= 4:
-            yield kind, at
+        yield kind, data[at : at + length]
         at += length
-
-
-class _Span:
-    """The rectangle around cells."""
-
-    def __init__(self) -> None:
-        self._rows = self._columns = (0xFFFFFFFF, -1)
-
-    def add(self, row: int, column: int) -> None:
-        self._rows = min(self._rows[0], row), max(self._rows[1], row)
-        self._columns = min(self._columns[0], column), max(self._columns[1], column)
-
-    @property
-    def area(self) -> int:
-        if self._rows[1] < 0:
-            return 0
-        return (self._rows[1] - self._rows[0] + 1) * (self._columns[1] - self._columns[0] + 1)

@@ -66,6 +66,12 @@ def run(text: str) -> str:
             f"<mc:Fallback>{run('old')}</mc:Fallback></mc:AlternateContent>",
             "new",
         ),
+        (
+            run("10") + "<w:r><w:rPr><w:position w:val='8'/><w:sz w:val='19'/></w:rPr>"
+            "<w:t>6</w:t></w:r>" + run("H") + "<w:r><w:rPr><w:position w:val='-2'/>"
+            "<w:sz w:val='19'/></w:rPr><w:t>2</w:t></w:r>",
+            "10^6H_2",
+        ),
         ("<w:r><w:pict><v:shape><v:textpath string='DRAFT'/></v:shape></w:pict></w:r>", "DRAFT"),
         (
             "<w:r><w:fldChar w:fldCharType='begin'><w:ffData><w:checkBox><w:default w:val='0'/>"
@@ -85,7 +91,8 @@ def run(text: str) -> str:
             "outer\n\ninner",
         ),
     ],
-    ids=["direction", "override", "tab", "symbol", "ruby", "newer", "art", "tick", "choice", "box"],
+    ids=["direction", "override", "tab", "symbol", "ruby", "newer", "moved", "art", "tick",
+         "choice", "box"],
 )  # fmt: skip
 def test_word(inner: str, shown: str) -> None:
     assert word(inner) == shown
