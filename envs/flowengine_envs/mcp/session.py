@@ -37,6 +37,7 @@ from flowengine_envs.mcp.messages import (
     broken,
     fault,
     too_large,
+    unanswered,
 )
 from flowengine_envs.mcp.tool_list import Approved, Changed, ToolList
 
@@ -213,6 +214,8 @@ class McpSession(Resource):
         result = McpToolResult(_plain(answer.content), answer.structured_content, answer.is_error)
         if result.is_error and (hint := network_hint(self._network, result.text)):
             result.content.append({"type": "text", "text": hint})
+        if result.is_error and (request := unanswered(result.text)):
+            result.content.append({"type": "text", "text": f"({request})"})
         return result
 
     call_tool = blocking(_call_tool)
@@ -482,6 +485,9 @@ class McpSession(Resource):
             return broken(
                 place, brief(error.message) if own else "an event of its stream is not a message"
             )
+        if request := unanswered(error.message):
+            message = f"{place}: {request}. It reported: {brief(error.message)}"
+            return ToolError(message, retryable=False)
         refused = self.last_output() if self._connection.again else ""
         return ToolError(f"{place}: {brief(error.message)}{refused}", retryable=False)
 
