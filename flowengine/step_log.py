@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, MutableMapping
+from contextvars import ContextVar
 from typing import Any
 
 Keep = Callable[[int, str], object]
 """Receives a level and a text."""
+
+
+WRITING: ContextVar[bool] = ContextVar("flowengine_writing_log", default=False)
+"""Whether a line is being written, which is no output of the step that runs in this context."""
 
 
 class MaskedLog(logging.LoggerAdapter[logging.Logger]):
@@ -56,7 +61,11 @@ class MaskedLog(logging.LoggerAdapter[logging.Logger]):
             self._keep(level, text + str(self._mask(_traceback(kwargs.get("exc_info")))))
         if is_written:
             kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
-            super().log(level, "%s", text, **kwargs)
+            token = WRITING.set(True)
+            try:
+                super().log(level, "%s", text, **kwargs)
+            finally:
+                WRITING.reset(token)
 
     def _keeps(self, level: int) -> bool:
         return self._keep is not None and level >= logging.INFO

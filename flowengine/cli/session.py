@@ -40,6 +40,7 @@ class CliSession:
     ) -> None:
         self.arguments = arguments
         self.named: set[str] = set()
+        self._filters = False
         self.is_served = bool(arguments.server)
         if self.is_served:
             from flowengine.cli.served_engine import ServedEngine
@@ -69,7 +70,20 @@ class CliSession:
     def __enter__(self) -> Self:
         return self
 
+    def on_host_told(self) -> None:
+        """Leave out the warnings of environments about what the user has been told already."""
+        self._filter_warnings(add=True)
+        self._filters = True
+
+    def _filter_warnings(self, *, add: bool) -> None:
+        import logging
+
+        logger = logging.getLogger("flowengine.environments")
+        (logger.addFilter if add else logger.removeFilter)(_is_news)
+
     def __exit__(self, *_: object) -> None:
+        if self._filters:
+            self._filter_warnings(add=False)
         if ProcessEnd.ends_at_once:
             self.engine.leave()
         else:
@@ -147,6 +161,11 @@ class CliSession:
             execution: Full id.
         """
         return self.engine.flow_of(execution)
+
+
+def _is_news(record: object) -> bool:
+    """Return whether a warning says more than that something runs unsandboxed."""
+    return not getattr(record, "unsandboxed", False)
 
 
 class NoStore(NotFound):

@@ -242,6 +242,35 @@ def test_steps_that_run_on_the_host_are_named_first(flowengine: CommandLine) -> 
     done = flowengine("run", flow)
 
     assert done.err.startswith("unsandboxed on this host: build\nexecution ")
+    assert "without a sandbox" not in done.err
+
+
+def test_a_failure_on_the_host_does_not_repeat_that_it_was_unsandboxed(
+    flowengine: CommandLine,
+) -> None:
+    flow = flowengine.write(
+        "host.yaml", "flowengine: 1\nid: host\nsteps: [{id: build, run: exit 3}]\n"
+    )
+
+    done = flowengine("run", flow, "--id", "first", code=1)
+
+    assert done.err.count("unsandboxed") == 1
+    assert "without a sandbox" not in done.err + flowengine("show", "first", "--step", "build").out
+
+
+def test_the_lines_of_an_error_stay_lines_that_imitate_nothing(flowengine: CommandLine) -> None:
+    (flowengine.folder / "keys.py").write_text(
+        "def find(): raise ValueError('no key:\\nin FILE')\n"
+    )
+    flow = flowengine.write(
+        "keys.yaml", "flowengine: 1\nid: keys\nsteps: [{id: a, python: 'keys:find'}]\n"
+    )
+
+    done = flowengine("run", flow, "--id", "first", code=1)
+
+    assert "error: ValueError at a: no key:\n  | in FILE\n" in done.err
+    for view in (["show", "first"], ["show", "first", "--step", "a"], ["why", "first"]):
+        assert "ValueError: no key:\n  | in FILE\n" in flowengine(*view).out.replace(" at a", "")
 
 
 LOUD = """

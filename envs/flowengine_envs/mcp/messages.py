@@ -47,6 +47,23 @@ _UNUSUAL = re.compile(
 """What may need `received_json`: a byte order mark, numbers that cannot be kept, surrogates."""
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _FIRST = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb"[,}]")
+_UNANSWERED = (
+    (
+        re.compile(r"\belicit", re.IGNORECASE),
+        "input from a user (elicitation)",
+        "pass the input as arguments or in the server's configuration",
+    ),
+    (
+        re.compile(r"sampling/|\bsampling\b.*\bsupport|support.*\bsampling\b", re.IGNORECASE),
+        "a text from a model (sampling)",
+        "use a tool that needs no model, or configure the server's own",
+    ),
+    (
+        re.compile(r"roots/list|\broots\b.*\bsupport|support.*\broots\b", re.IGNORECASE),
+        "the client's folders (roots)",
+        "list them in 'roots' of the server, with 'mode: legacy'",
+    ),
+)
 _VARIANTS = {"JSONRPCResponse": "result", "JSONRPCError": "error"}
 _LAST = re.compile(_ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
 
@@ -238,6 +255,18 @@ def too_many(message: JSONRPCMessage, line: bytes = b"") -> str:
             return f"it has too many parts, more than {_ENTRIES} in one list or {_VALUES} in all"
         waiting += parts
     return ""
+
+
+def unanswered(text: str) -> str | None:
+    """Return what a server requests from its client that is not answered here, or None.
+
+    Args:
+        text: The text of a failure, in which the server or its library names the request.
+    """
+    for request, what, remedy in _UNANSWERED:
+        if request.search(text):
+            return f"the server requests {what}, which this client does not answer: {remedy}"
+    return None
 
 
 def broken_answer(number: RequestId, why: str, code: int = BROKEN) -> JSONRPCMessage:

@@ -37,6 +37,7 @@ from flowengine_envs.mcp.messages import (
     broken,
     fault,
     too_large,
+    unanswered,
 )
 from flowengine_envs.mcp.tool_list import Approved, Changed, ToolList
 
@@ -51,6 +52,10 @@ _PAGES = 1000
 """Maximum number of pages of such a list, because pages may be empty."""
 _CLOSING = 8.0
 """Seconds within which a server and its processes must end."""
+_ALIVE = 5.0
+"""Seconds within which a server that left a call unanswered must answer another request."""
+_PATIENCE = 1.0
+"""Likewise, while the next call waits for it."""
 _SESSION_ENDED = "Session terminated"
 """The protocol library's message for an HTTP session that the server has forgotten."""
 _LARGE_EVENT = "Server-sent event exceeded"
@@ -113,6 +118,8 @@ class McpSession(Resource):
         self._owner: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
         self._asking: set[asyncio.Future[Any]] = set()
+        self._probing: asyncio.Task[None] | None = None
+        """Checks whether a server that left a call unanswered still responds."""
         self._tools = ToolList(request, self.name, self._read_tools)
         self._renewing = asyncio.Lock()
 
@@ -192,7 +199,8 @@ class McpSession(Resource):
         Raises:
             ToolChanged: It differs from the offered tool and was not called.
             ToolError: The tool does not exist, or the server refused the call.
-            Timeout: There was no answer in time. The session continues.
+            Timeout: There was no answer in time. If the server does not answer other requests
+                either, it is ended.
             LimitExceeded: The answer has more than `limits.output` bytes.
             EnvironmentLost: The server has ended. The outcome is unknown.
         """
@@ -206,6 +214,8 @@ class McpSession(Resource):
         result = McpToolResult(_plain(answer.content), answer.structured_content, answer.is_error)
         if result.is_error and (hint := network_hint(self._network, result.text)):
             result.content.append({"type": "text", "text": hint})
+        if result.is_error and (request := unanswered(result.text)):
+            result.content.append({"type": "text", "text": f"({request})"})
         return result
 
     call_tool = blocking(_call_tool)
@@ -285,6 +295,9 @@ class McpSession(Resource):
     async def close(self) -> None:
         """End the session, and the server if it was started for it."""
         self._ending.set()
+        if self._probing is not None:
+            self._probing.cancel()
+            await asyncio.wait([self._probing])
         if self._owner is not None:
             if self._client is not None:
                 await asyncio.wait([self._owner], timeout=_CLOSING)
@@ -303,7 +316,11 @@ class McpSession(Resource):
 
     async def ping(self) -> bool:
         """Return whether the server responds."""
-        client = self._client
+        client, probing = self._client, self._probing
+        if probing is not None and not probing.done():
+            await asyncio.wait([probing], timeout=_PATIENCE)
+            if not probing.done():
+                self._end_hung()
         if client is None or not self.connected:
             return False
         try:
@@ -429,9 +446,28 @@ class McpSession(Resource):
         finally:
             self._asking.discard(asking)
             if not asking.done():
+                if self._probing is None or self._probing.done():
+                    self._probing = asyncio.create_task(self._probe(client))
                 asking.cancel()
                 with suppress(BaseException):
                     await asking
+
+    async def _probe(self, client: Client) -> None:
+        """End a server that left a call unanswered, unless it answers another request."""
+        try:
+            async with asyncio.timeout(_ALIVE):
+                await _ping(client)
+        except TimeoutError:
+            self._end_hung()
+        except Exception:
+            return  # an answer, or the end of the server
+
+    def _end_hung(self) -> None:
+        """End the server at once. The next use of the environment starts it again."""
+        if self._owner is not None and not self._owner.done() and not self._ending.is_set():
+            self._log.warning("the server hangs in a call, and is ended")
+            self._ending.set()
+            self._owner.cancel()
 
     def _failure(self, error: MCPError, what: str) -> Exception:
         """Return the error for the caller from an error of the library."""
@@ -449,6 +485,9 @@ class McpSession(Resource):
             return broken(
                 place, brief(error.message) if own else "an event of its stream is not a message"
             )
+        if request := unanswered(error.message):
+            message = f"{place}: {request}. It reported: {brief(error.message)}"
+            return ToolError(message, retryable=False)
         refused = self.last_output() if self._connection.again else ""
         return ToolError(f"{place}: {brief(error.message)}{refused}", retryable=False)
 

@@ -75,7 +75,7 @@ class Sessions(Resource):
         Raises:
             ToolChanged: It differs from the offered tool and was not called.
             ToolError: The server or tool does not exist, or the server refused the call.
-            Timeout: There was no answer in time. The session continues.
+            Timeout: There was no answer in time.
             EnvironmentLost: The server has ended. The outcome is unknown.
         """
         server, _, tool = name.partition(".")

@@ -82,7 +82,8 @@ class HostSandbox(ProcessSandbox):
             )
         self.request.log.warning(
             "it runs on this machine as the user, without a sandbox (provider 'host', LocalEnv): "
-            "its programs can read and change whatever the user can"
+            "its programs can read and change whatever the user can",
+            extra={"unsandboxed": True},
         )
         await super().open()
 

@@ -180,6 +180,8 @@ def tell_host_steps(session: CliSession, flow: LoadedFlow) -> None:
         return
     if steps := flow.on_host:
         err(f"unsandboxed on this host: {steps}")
+        if not any(step["kind"] == "flow" and "task" in step for step in flow.compiled["steps"]):
+            session.on_host_told()  # detached executions, which this line does not name, may start
 
 
 def tell_other_form(session: CliSession, flow: LoadedFlow, execution: str) -> None:

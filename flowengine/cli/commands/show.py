@@ -12,6 +12,7 @@ from flowengine.cli.terminal.output import (
     duration,
     error_text,
     first_line,
+    marked_lines,
     out,
     out_json,
     paint,
@@ -93,7 +94,8 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         yield from (f"  {_value(name, value)}" for name, value in outputs.items())
     error: Any = info.get("error")
     if error is not None and "message" in error:
-        yield f"error       {printable(error_text(error, error.get('step')))}"
+        first, *more = marked_lines(error_text(error, error.get("step")))
+        yield from (f"error       {first}", *more)
     if info["status"] == "failed":
         yield from again_lines(info)
 
@@ -190,7 +192,8 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
             yield f"{'before':11} {printable(inline(earlier))}"
         error: Any = step.get("error")
         if error is not None:
-            yield f"error       {printable(error_text(error))}"
+            first, *more = marked_lines(error_text(error))
+            yield from (f"error       {first}", *more)
         for attempt in step.get("tries", []):
             failure: Any = attempt.get("error")
             why = first_line(error_text(failure)) if failure else ""

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from flowengine.cli.session import NEWEST, CliSession
-from flowengine.cli.terminal.output import out, out_json, when
+from flowengine.cli.terminal.output import marked_lines, out, out_json, when
 from flowengine.cli.views.waits import is_overdue, undecidable
 from flowengine.sdk.visible_text import printable
 
@@ -38,7 +38,8 @@ def run(arguments: Namespace) -> int:
             return 0
         for reason in reasons:
             what = f"{reason['address'] or session.short(execution)}: {reason['what']}"
-            out(when(what))
+            for line in marked_lines(when(what)):
+                out(line)
             for timer in reason.get("timers", []):
                 late = " (overdue)" if is_overdue(timer["due"]) else ""
                 out(f"  {timer['what']:11} {when(timer['due'])}{late}")

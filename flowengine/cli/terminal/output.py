@@ -224,6 +224,20 @@ def error_text(error: Any, place: str | None = None) -> str:
     return what if adds_nothing else f"{what}: {message}"
 
 
+def marked_lines(text: object, indent: str = "  ") -> Iterator[str]:
+    """Yield the lines of a text that others may have written.
+
+    Those after a line break begin with `|`, so that the text cannot imitate other lines.
+
+    Args:
+        text: The text.
+        indent: Before each line but the first.
+    """
+    first, *more = str(text).strip().split("\n")
+    yield printable(first)
+    yield from (f"{indent}| {printable(line)}".rstrip() for line in more)
+
+
 def table(rows: list[list[str]], head: list[str]) -> list[str]:
     """Return rows as lines with columns below a header."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.terminal.output import first_line, when
+from flowengine.cli.terminal.output import first_line, marked_lines, when
 from flowengine.errors import NotFound
 from flowengine.sdk.visible_text import printable
 
@@ -56,10 +56,10 @@ def log_lines(log: LogInfo, *, indent: str = "  ") -> Iterator[str]:
     if log["left_out"]:
         yield f"{indent}  … ({log['left_out']} older lines are not kept)"
     for line in log["lines"]:
-        first, *more = line["text"].split("\n")
+        first, *more = marked_lines(line["text"], indent)
         level = first_line(line["level"], 20)
-        yield f"{indent}  {when(line['at'])} {level:7} {printable(first)}".rstrip()
-        yield from (f"{indent}| {printable(each)}".rstrip() for each in more)
+        yield f"{indent}  {when(line['at'])} {level:7} {first}".rstrip()
+        yield from more
 
 
 def evidence_of(

@@ -9,6 +9,7 @@ from flowengine.cli.terminal.output import (
     duration,
     err,
     error_text,
+    marked_lines,
     out,
     out_json,
     paint,
@@ -88,7 +89,9 @@ def _show_error(session: CliSession, result: ExecutionResult) -> None:
         evidence_of,
     )
 
-    err(f"{paint('error:', 'red')} {error_text(error, error.get('step'))}")
+    first, *more = marked_lines(error_text(error, error.get("step")))
+    for line in (f"{paint('error:', 'red')} {first}", *more):
+        err(line)
     step, evidence = evidence_of(session, result.execution, error)
     several = step if error["type"] == "CompensationFailed" else ""
     for line in evidence_lines(evidence, most=LINES, step=several):

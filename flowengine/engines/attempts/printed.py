@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
 from flowengine.named_tuples import NamedTuple
+from flowengine.step_log import WRITING
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.evidence import Mask
@@ -154,7 +155,7 @@ class _Heard:
 
     def write(self, text: str) -> int:
         printed = PRINTING.get()
-        if printed is not None:
+        if printed is not None and not WRITING.get():
             printed.take(self._name, text)
             if printed.followed:
                 return len(text)

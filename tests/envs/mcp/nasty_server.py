@@ -133,6 +133,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         name = params["name"]
         if name not in TOOLS:
             return {"error": {"code": -32602, "message": f"unknown tool {name}"}}
+        while (params.get("arguments") or {}).get("block"):
+            time.sleep(1)
         text = call(name, params.get("arguments") or {})
         if text is None:
             return None

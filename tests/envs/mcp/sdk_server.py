@@ -8,8 +8,17 @@ import socket
 import sys
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import SamplingMessage, TextContent
+from pydantic import BaseModel
 
 server = MCPServer("sums")
+
+
+class Name(BaseModel):
+    """The input of a user."""
+
+    name: str
 
 
 @server.tool()
@@ -30,6 +39,21 @@ async def grow(name: str, ctx: Context) -> str:
     server.add_tool(lambda: name, name=name, description="It grew.")
     await ctx.notify_tools_changed()
     await ctx.session.send_tool_list_changed()
+    return "done"
+
+
+@server.tool()
+async def request(what: str, ctx: Context) -> str:
+    """Request something from the client."""
+    if what == "elicitation":
+        await ctx.elicit("Your name?", Name)
+    elif what == "sampling":
+        text = TextContent(type="text", text="hi")
+        await ctx.session.create_message([SamplingMessage(role="user", content=text)], max_tokens=5)
+    elif what == "roots":
+        await ctx.session.list_roots()
+    elif what == "refused":
+        raise ToolError("Client does not support elicitation.")
     return "done"
 
 

@@ -113,6 +113,36 @@ def test_a_call_without_an_answer_is_given_up_and_the_session_goes_on(nasty: Ope
     assert session.call_tool("count", timeout=60).text == "3"
 
 
+@pytest.mark.parametrize("how", ["its time", "cancelled"])
+def test_a_server_that_hangs_in_a_call_is_started_again_for_the_next_one(
+    nasty: Open, manager: EnvironmentManager, how: str
+) -> None:
+    """Even if the time of each call is shorter than a check of the server may take."""
+    first = nasty()
+    assert first.call_tool("count").text == "1"
+    [hanging] = {pid for pid in processes(manager) if "nasty" in _words(pid)}
+
+    async def cancelled() -> None:
+        async with asyncio.timeout(0.3):
+            await first._call_tool("hang", {"block": True})
+
+    if how == "cancelled":
+        with pytest.raises(TimeoutError):
+            background().run(cancelled())
+    else:
+        with pytest.raises(Timeout, match=r"no answer in 0\.3 s"):
+            first.call_tool("hang", {"block": True}, timeout=0.3)
+    second = nasty()
+
+    assert second is not first
+    assert second.call_tool("count").text == "1"
+    assert ends(hanging)
+
+
+def _words(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
 def test_a_stopped_server_is_not_healthy(tmp_path: Path) -> None:
     spec = {"kind": "mcp", "scope": "session", "config": {"command": NASTY}}
     with EnvironmentManager(tmp_path / "other", bounds=TimeBounds(check=0.5)) as manager:

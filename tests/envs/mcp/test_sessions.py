@@ -15,6 +15,7 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager, SpecInvalid
 from flowengine.sdk import ToolError
+from flowengine_envs.mcp.messages import unanswered
 from flowengine_envs.mcp.session import McpSession
 from tests.envs.mcp.conftest import HERE, NASTY, Open, processes
 
@@ -42,7 +43,7 @@ def session(request: pytest.FixtureRequest, opened: Open) -> McpSession:
 
 
 def test_tools_resources_and_prompts(session: McpSession) -> None:
-    assert [tool["name"] for tool in session.list_tools()] == ["add", "fail", "grow"]
+    assert [tool["name"] for tool in session.list_tools()] == ["add", "fail", "grow", "request"]
     answer = session.call_tool("add", {"a": 1, "b": 2})
     assert (answer.text, answer.structured, answer.is_error) == ("3", {"result": 3}, False)
     assert [each["uri"] for each in session.list_resources()] == ["note://greeting"]
@@ -60,6 +61,40 @@ def test_an_error_of_a_tool_is_a_result_and_the_session_goes_on(session: McpSess
     with pytest.raises(ToolError):
         session.read_resource("note://nothing")
     assert session.call_tool("add", {"a": 2, "b": 2}).text == "4"
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("elicitation", r"input from a user \(elicitation\).* pass the input as arguments"),
+        ("sampling", r"a text from a model \(sampling\)"),
+        ("roots", r"the client's folders \(roots\).* 'mode: legacy'"),
+    ],
+)
+def test_a_request_of_a_tool_that_is_not_answered_is_named(
+    session: McpSession, what: str, told: str
+) -> None:
+    with pytest.raises(ToolError, match=f"tool request: the server requests {told}"):
+        session.call_tool("request", {"what": what})
+
+    refused = session.call_tool("request", {"what": "refused"})
+    assert refused.is_error
+    assert refused.text.endswith("arguments or in the server's configuration)")
+
+
+def test_requests_are_recognized_in_the_words_of_other_libraries() -> None:
+    for text, told in {
+        "Elicitation not supported": "elicitation",
+        "URL elicitation required": "elicitation",
+        "Client does not support elicitation (required for elicitation/create)": "elicitation",
+        "Sampling not supported": "sampling",
+        "Client does not support sampling (required for sampling/createMessage)": "sampling",
+        "List roots not supported": "roots",
+        "Client does not support listing roots (required for roots/list)": "roots",
+    }.items():
+        assert f"({told})" in str(unanswered(text)), text
+    for text in ("the sample is too small", "no such root", "not supported", "root is required"):
+        assert unanswered(text) is None, text
 
 
 def test_coroutines_have_the_same_verbs(session: McpSession) -> None:

@@ -169,7 +169,9 @@ def test_tools_of_several_servers_have_names_of_their_own(
     session = opened(servers=servers)
 
     names = [tool["name"] for tool in session.list_tools()]
-    assert names == [f"{one}.{tool}" for one in servers for tool in ("add", "fail", "grow")]
+    assert names == [
+        f"{one}.{tool}" for one in servers for tool in ("add", "fail", "grow", "request")
+    ]
     assert session.call_tool("here.add", {"a": 1, "b": 2}).text == "3"
     assert session.call_tool("there.add", {"a": 2, "b": 2}).text == "4"
     for name, near in [("their.add", "'there'"), ("here.ad", "'add'"), ("add", "here, there")]:
