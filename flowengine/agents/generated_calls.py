@@ -213,8 +213,7 @@ _ENVELOPE: Plain = {
     f" : [{{{_HEAD}, 'content': {_PEOPLE} + ({_TEXT})}}] }}}}",
     "context": f"${{{{ {_MADE} ? result.envelope.context : {{}} }}}}",
     "handoff": f"${{{{ {_MADE} ? result.envelope.handoff : '' }}}}",
-    "value": f"${{{{ {_MADE} ? (has(result.envelope.value) ? result.envelope.value"
-    " : result.envelope.content) : result }}",
+    "value": "${{ result }}",
 }
 """The output of a call whose result went through the adapter. Concatenating lists requires the
 expression library, so it is avoided for the usual call without further messages."""

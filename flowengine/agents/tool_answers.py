@@ -89,9 +89,16 @@ def _kept(context: StepContext, value: Any) -> Plain:
     return {**context.execution.artifacts.put(context.mask(text).encode(errors="replace"), name)}
 
 
-def value_of(made: Mapping[str, Plain]) -> Plain:
-    """Return the return value of a tool from its envelope, as plain data without marks."""
-    return all_unmarked(made.get("value", made["content"]))
+def value_of(result: Plain) -> Plain:
+    """Return what a tool returned, as plain data without marks.
+
+    Args:
+        result: The result of its step: an envelope, or the value itself.
+    """
+    if isinstance(result, Mapping) and "envelope" in result:
+        made = result["envelope"]
+        result = made.get("value", made["content"])
+    return all_unmarked(result)
 
 
 def _framed(text: str, task: Mapping[str, Plain]) -> str:

@@ -77,7 +77,11 @@ def _check_flow(path: str, flow: str, execution: str) -> None:
     data = read(path).data
     found = data.get("id") if isinstance(data, dict) else None
     if found != flow:
-        raise UsageError(f"execution {execution} is one of the flow '{flow}'; {path} is '{found}'")
+        is_of = f"{path} is not a flow file" if found is None else f"{path} is '{found}'"
+        raise UsageError(
+            f"execution {execution} is one of the flow '{flow}'; {is_of}",
+            hint="leave out the file to print the case",
+        )
 
 
 def _tell(recorded: RecordedCase, *, kept: bool) -> int:

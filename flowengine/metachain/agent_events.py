@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.agents.agent import Response
 from flowengine.agents.generated_calls import calls_of
+from flowengine.agents.tool_answers import value_of
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.results import LISTED
-from flowengine.sdk.untrusted import all_unmarked, unmarked
+from flowengine.sdk.untrusted import unmarked
 
 if TYPE_CHECKING:
     from flowengine.engines.results import Update
@@ -207,7 +208,7 @@ class AgentEvents:
             call=str(message.get("tool_call_id") or ""),
             tool=str(message.get("name") or ""),
             result=str(message["content"]),
-            value=all_unmarked(seen.output.get("value")),
+            value=value_of(seen.output.get("value")),
             error=self._errors.pop(seen.address, ""),
         )
 

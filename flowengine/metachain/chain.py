@@ -204,7 +204,7 @@ class Runner:
 
         Args:
             execution: Id of the execution, from `Response.execution`, in the engine's store.
-            agent: The agent that it started with.
+            agent: The agent that it started with, or that was active last.
             context_variables: The live objects among them. Data is stored with the execution.
             **options: See `ResumeOptions`.
 

@@ -153,7 +153,8 @@ class Work:
 
     def events(self, engine: Engine) -> AgentEvents:
         """Return the source of this run's agent events. The run may have started already."""
-        return AgentEvents(self.flow.compiled, self.id, conversations(engine, self.id))
+        flow = engine.flow_of(self.id) if self.begun else self.flow
+        return AgentEvents(flow.compiled, self.id, conversations(engine, self.id))
 
     def _response(self, engine: Engine, result: ExecutionResult) -> Response:
         """Return the response of a run, or raise if the run failed."""

@@ -69,7 +69,7 @@ def unadapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
     step = flow["steps"][run.step]
     if "adapter" not in step or not isinstance(value, dict) or "envelope" not in value:
         return value
-    result = value_of(value["envelope"])
+    result = value_of(value)
     same = all_unmarked(adapted(flow, run, result)) == all_unmarked(value)
     return result if same else value
 

@@ -371,3 +371,30 @@ def test_of_several_messages_at_once_one_is_answered(engine: Engine) -> None:
                 assert isinstance(refused, Conflict)
                 assert refused.message.endswith("answers another message, so this one was not sent")
     assert [one["content"] for one in answered.history] == ["a", "one", "c", "two"]
+
+
+@pytest.mark.parametrize("session", [None, "s"])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_run_is_resumed_with_either_agent_of_a_handoff(
+    engine: Engine, session: str | None, last: bool
+) -> None:
+    def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    billing = Agent(name="Billing", model="scripted/x", tools=[pay], approvals={"pay": "required"})
+    triage = Agent(name="Triage", model="scripted/x", tools=[add], handoffs=[billing])
+    script: list[Any] = [
+        {"calls": [call("add", a=1, b=2), call("transfer_to_Billing")]},
+        {"calls": [call("pay", amount=3)]}, {"text": "done"},
+    ]  # fmt: skip
+    options: Any = {} if session is None else {"session": session}
+    with using(ScriptedModel(script)):
+        waiting = Runner(engine).run(triage, "hi", **options)
+        assert waiting.agent is billing
+        engine.approve(waiting.waits[0]["id"], resume=False)
+        agent = billing if last else triage
+        parts = list(Runner(engine).resume_stream(waiting.execution, agent))
+    results = [(part.agent, part.tool, part.value) for part in parts if part.kind == "tool_result"]
+    assert results == [("Billing", "pay", "paid 3")]
+    assert parts[-1].response is not None
+    assert (parts[-1].response.agent, parts[-1].response.result) == (billing, "done")
