@@ -97,7 +97,7 @@ class PendingRequests:
         from mcp_types import jsonrpc_message_adapter
 
         try:
-            message = jsonrpc_message_adapter.validate_json(_as_meant(line))
+            message = jsonrpc_message_adapter.validate_json(as_meant(line))
         except ValueError as error:
             return self.failed(line[:ENDS], line[-ENDS:], fault(error))
         if isinstance(message, JSONRPCRequest):
@@ -158,7 +158,7 @@ class PendingRequests:
         return failed
 
 
-def _as_meant(line: bytes) -> bytes:
+def as_meant(line: bytes) -> bytes:
     """Return a message without values that the library refuses or that cannot be kept.
 
     The call that it answers was made, so its answer must not be lost.
