@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import ToolError, printable
-from flowengine.sdk.received import received_json
+from flowengine.sdk.received import is_unusual, received_json
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.visible_text import printable_lines
 
@@ -40,10 +40,6 @@ _FREE = frozenset({"structuredContent", "inputSchema", "outputSchema", "_meta", 
 _SHOWN = 1000
 """Characters of a server's text quoted in a message."""
 _ID = rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,200}")\s*'
-_UNUSUAL = re.compile(
-    rb"\A\xef\xbb\xbf|NaN|Infinity|[0-9]{19}|\\u[dD][89a-fA-F]|[0-9.][eE]\+?[0-9]{3}"
-)
-"""What may need `received_json`: a byte order mark, numbers that cannot be kept, surrogates."""
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _FIRST = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb"[,}]")
 _VARIANTS = {"JSONRPCResponse": "result", "JSONRPCError": "error"}
@@ -163,7 +159,7 @@ def as_meant(line: bytes) -> bytes:
 
     The call that it answers was made, so its answer must not be lost.
     """
-    if not _UNUSUAL.search(line):
+    if not is_unusual(line):
         return line
     try:
         return json.dumps(received_json(line, lenient=True)).encode()
