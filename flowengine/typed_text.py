@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ _JSON_TYPES: dict[type, tuple[str, ...]] = {
     dict: ("object",),
     type(None): ("null",),
 }
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+"""A number in JSON. One that cannot be read is too large."""
 _WORDS = {
     "integer": "a whole number",
     "number": "a number",
@@ -51,6 +54,10 @@ def by_type(schema: Any, text: str, what: str, field: str) -> Any:
         if not types or "string" in types:
             return text
         expected = " or ".join(_WORDS.get(name, name) for name in types)
+        if {"integer", "number"}.intersection(types) and _NUMBER.fullmatch(text):
+            raise InputError(
+                f"{what} must be {expected} of 64 bits, not {text}", field=field
+            ) from None
         raise InputError(f"{what} must be {expected}, not {text!r}", field=field) from None
     if types and "string" in types and not set(_JSON_TYPES[type(value)]) & set(types):
         return text

@@ -19,6 +19,7 @@ from os import PathLike
 from typing import IO, Any, ClassVar, Literal
 
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.sdk.exception_text import describe
 from flowengine.sdk.visible_text import printable
 from flowengine.secrets import mask_known
 
@@ -139,7 +140,7 @@ class LoggerManager:
         """Warn once about each failing destination."""
         if what not in self._warned:
             self._warned.add(what)
-            _log.warning("%s takes no log events: %s: %s", what, type(error).__name__, error)
+            _log.warning("%s takes no log events: %s", what, describe(error))
 
     def _append(self, event: LogEvent) -> None:
         assert self.file is not None

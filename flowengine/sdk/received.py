@@ -8,6 +8,8 @@ from __future__ import annotations
 import codecs
 import json
 import math
+import re
+from collections.abc import Callable
 from typing import Any
 
 DEEPEST = 200
@@ -23,6 +25,9 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_PATTERN = r"NaN|Infinity|[0-9]{19}|[0-9.][eE]\+?[0-9]{3}|\\u[dD][89a-fA-F]"
+_UNUSUAL = re.compile(rf"\A\ufeff|{_PATTERN}")
+_UNUSUAL_BYTES = re.compile(rf"\A\xef\xbb\xbf|{_PATTERN}".encode("latin-1"))
 _LEAST, _MOST = -(2**63), 2**64 - 1
 
 
@@ -71,6 +76,23 @@ def received_json(received: str | bytes, *, lenient: bool = False) -> Any:
     text = received_text(received) if isinstance(received, bytes) else received
     text = text.removeprefix(_MARK)
 
+    # Functions take time for each number.
+    numbers: dict[str, Any] = _number_readers(lenient) if is_unusual(text) else {}
+    try:
+        value = json.loads(text, strict=not lenient, **numbers)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise ValueError(f"{error.msg} ({place})") from None
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    if text.count("[") + text.count("{") > _DEEPEST_RECEIVED:
+        _check_depth(value)
+    return whole_texts(value) if "\\ud" in text.lower() or not _is_whole(text) else value
+
+
+def _number_readers(lenient: bool) -> dict[str, Callable[[str], Any]]:
+    """Return the functions that read numbers, as arguments of `json.loads`."""
+
     def constant(word: str) -> None:
         if not lenient:
             raise ValueError(f"{word} is not a number in JSON. Send null or text")
@@ -90,22 +112,14 @@ def received_json(received: str | bytes, *, lenient: bool = False) -> Any:
             return digits
         raise ValueError(f"{_shown(digits)} is too large for a number. Send it as text")
 
-    try:
-        value = json.loads(
-            text,
-            strict=not lenient,
-            parse_constant=constant,
-            parse_int=integer,
-            parse_float=fraction,
-        )
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise ValueError(f"{error.msg} ({place})") from None
-    except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
-    if text.count("[") + text.count("{") > _DEEPEST_RECEIVED:
-        _check_depth(value)
-    return whole_texts(value) if "\\ud" in text.lower() or not _is_whole(text) else value
+    return {"parse_constant": constant, "parse_int": integer, "parse_float": fraction}
+
+
+def is_unusual(received: str | bytes) -> bool:
+    """Return whether JSON may contain a value that other readers refuse, or that cannot be kept."""
+    if isinstance(received, str):
+        return _UNUSUAL.search(received) is not None
+    return _UNUSUAL_BYTES.search(received) is not None
 
 
 def whole_text(text: str) -> str:

@@ -144,6 +144,8 @@ def test_inputs_come_from_a_file_or_standard_input_and_single_ones_win(
         (["-i", "amuont=3"], 3, "error: there is no input 'amuont'\n  did you mean 'amount'?\n"),
         (["-i", "amount=much"], 3, "error: input 'amount' must be a number, not 'much'\n"),
         (["-i", "amount=NaN"], 3, "error: input 'amount' must be a number, not 'NaN'\n"),
+        (["-i", "amount=1e999"], 3, "'amount' must be a number of 64 bits, not 1e999\n"),
+        (["-i", "amount=01"], 3, "error: input 'amount' must be a number, not '01'\n"),
         ([], 3, "error: input 'amount' is missing\n  give it: -i amount=VALUE\n"),
         (["-i", "amount"], 2, "'amount' is not NAME=VALUE, @FILE or -\n"),
         (["-i", "amount=1", "-i", "amount=2"], 2, "error: input 'amount' is given twice\n"),

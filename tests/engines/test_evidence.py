@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sysconfig
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,20 @@ def test_frames_are_those_of_the_user() -> None:
         json.loads("{")
     told.value.__traceback__ = told.tb.tb_next  # none of them is the user's
     assert "decoder.py" in evidence_of(told.value, plain)["traceback"][-1]
+
+
+def test_frames_of_an_installed_project_are_without_those_of_python() -> None:
+    installed = f"{sysconfig.get_paths()['purelib']}/shop/orders.py"
+    names: dict[str, Any] = {"__name__": "shop.orders", "json": json}
+    exec(compile("def read(): json.loads('{')", installed, "exec"), names)
+
+    with pytest.raises(ValueError, match="Expecting") as told:
+        names["read"]()
+    told.value.__traceback__ = told.tb.tb_next  # not called by the user's code
+
+    assert [line.partition(":")[0] for line in evidence_of(told.value, plain)["traceback"]] == [
+        installed
+    ]
 
 
 def test_what_led_to_an_exception_follows_it() -> None:

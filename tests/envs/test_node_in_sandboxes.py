@@ -65,6 +65,21 @@ def test_common_js_and_modules(node: NodeSandbox) -> None:
         ("setTimeout(() => {\nthrow new Error('later') }, 1)", "Error: later", 2),
         ("Promise.reject(new RangeError('nobody'))", "RangeError: nobody", 1),
         ("throw 'text'", "Thrown: 'text'", None),
+        (
+            "throw new Error('a', { cause: new TypeError('b', { cause: 'text' }) })",
+            "Error: a (caused by TypeError: b)",
+            1,
+        ),
+        (
+            "await Promise.any([1, 2].map((n) => Promise.reject(new Error(n))))",
+            "AggregateError: All promises were rejected: Error: 1; Error: 2",
+            None,
+        ),
+        (
+            "const e = new Error('a'); e.cause = e; e.errors = [e, 5]; throw e",
+            "Error: a: Error: a [Error: a",
+            1,
+        ),
     ],
 )
 def test_an_error_has_its_name_message_and_line(

@@ -237,10 +237,12 @@ def test_what_stands_in_place_of_the_value_is_not_followed_or_waited_for(
 
 
 def test_a_value_that_is_too_deep_is_told(bench: Bench) -> None:
-    error = bench.fail("run", {"script": "head -c 100000 /dev/zero | tr '\\0' [ > $FLOW_OUTPUT"})
+    script = "echo done; head -c 100000 /dev/zero | tr '\\0' [ > $FLOW_OUTPUT"
+    error = bench.fail("run", {"script": script})
 
     assert error["type"] == "ValidationError"
     assert "cannot be read as JSON" in error["message"]
+    assert error["data"] == {"exit_code": 0, "stdout": "done\n", "stderr": ""}
 
 
 def test_kept_file_is_put_where_a_later_command_can_read_and_change_it(bench: Bench) -> None:

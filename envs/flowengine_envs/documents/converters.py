@@ -9,6 +9,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from flowengine.sdk.exception_text import describe
 from flowengine_envs.documents.document import (
     ConversionLimits,
     Damaged,
@@ -195,7 +196,7 @@ def _by_added(
         except (Unreadable, MemoryError):
             raise
         except Exception as error:
-            raise Damaged(f"converter {label}: {type(error).__name__}: {error}") from error
+            raise Damaged(f"converter {label}: {describe(error)}") from error
         if markdown is not None:
             digest = hashlib.sha256(data).hexdigest()
             out = Writer(Document(label, size=len(data), sha256=digest), limits)

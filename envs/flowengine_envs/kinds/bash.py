@@ -137,8 +137,8 @@ class BashProvider(SupervisedProvider[Bash]):
             "exit_code": result.exit_code,
             "stdout": result.stdout,
             "stderr": result.stderr + resource.call_limits.stopped(result.stopped, command.timeout),
-            "value": await step_value(resource, place, failed=result.exit_code != 0),
         }
+        outcome["value"] = await step_value(resource, place, outcome)
         await add_outputs(files, result, outcome)
         cwd = posixpath.relpath(resource._checked_folder(command.cwd), resource.sandbox.workdir)
         outcome["files"] = await files.keep(command, cwd, failed=result.exit_code != 0)

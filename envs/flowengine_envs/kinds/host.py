@@ -67,9 +67,9 @@ class HostCommands(CommandEnvironment):
                 "exit_code": done.exit_code,
                 "stdout": done.stdout,
                 "stderr": done.stderr,
-                "value": await step_value(there, output, failed=failed),
-                "files": await files.keep(command, ".", failed=failed),
             }
+            result["value"] = await step_value(there, output, result)
+            result["files"] = await files.keep(command, ".", failed=failed)
         if is_late:
             result["limit"] = "time"
         if done.stdout_file is not None:

@@ -61,6 +61,27 @@ function isRefusedSize(error) {
   return false;
 }
 
+function described(error, depth) {
+  if (!(util.types.isNativeError(error) || error instanceof Error)) return util.inspect(error);
+  const text = messageOf(error, depth);
+  return text ? `${error.name}: ${text}` : String(error.name);
+}
+
+// As Python's errors are described: with the errors in an AggregateError, and with the cause, which
+// has the reason of "fetch failed" and is not part of the stack.
+function messageOf(error, depth = 0) {
+  let text = String(error.message);
+  if (depth >= 5) return text;
+  if (Array.isArray(error.errors) && error.errors.length) {
+    const left = error.errors.length - 10;
+    const reasons = error.errors.slice(0, 10).map((each) => described(each, depth + 1));
+    const all = [...reasons, ...(left > 0 ? [`and ${left} more`] : [])].join("; ");
+    text = depth ? `${text} [${all}]` : `${text}: ${all}`;
+  }
+  if (error.cause instanceof Error) text += ` (caused by ${described(error.cause, depth + 1)})`;
+  return text;
+}
+
 function fail(error) {
   const isError = util.types.isNativeError(error) || error instanceof Error;
   const stack = isError ? String(error.stack ?? error) : `Thrown: ${util.inspect(error)}`;
@@ -73,7 +94,7 @@ function fail(error) {
   tell({
     error: {
       type: isError ? String(error.name) : "Thrown",
-      message: (isError ? String(error.message) : util.inspect(error)).slice(0, 65536),
+      message: (isError ? messageOf(error) : util.inspect(error)).slice(0, 65536),
       line: place ? Number(place[1]) : null,
       traceback: traceback.slice(0, 65536),
       ...(isRefusedSize(error) && { file_is_full: true }),

@@ -299,13 +299,14 @@ async def place_for_value(files: StepFiles, command: Command) -> tuple[str, dict
     return place, output | await files.variables(command)
 
 
-async def step_value(resource: StepFolder, place: str, *, failed: bool) -> Plain:
+async def step_value(resource: StepFolder, place: str, outcome: Mapping[str, Plain]) -> Plain:
     """Return the JSON that a command has written, and remove its file.
 
     Args:
         resource: Where the command ran.
         place: The file.
-        failed: Whether the command failed. An invalid value is then ignored.
+        outcome: Exit code and output of the command. If it failed, an invalid value is ignored.
+            Otherwise they are the data of the error, because the command has run.
 
     Returns:
         The value, or None.
@@ -320,7 +321,8 @@ async def step_value(resource: StepFolder, place: str, *, failed: bool) -> Plain
     except LimitExceeded:
         raise ValidationError(
             f"what was written to $FLOW_OUTPUT is over {size_text(LARGEST_VALUE)}; keep it "
-            "as a file with 'files'"
+            "as a file with 'files'",
+            data=dict(outcome),
         ) from None
     finally:
         with suppress(NotAFile):
@@ -329,10 +331,11 @@ async def step_value(resource: StepFolder, place: str, *, failed: bool) -> Plain
         text = received_text(data, errors="replace")
         value = received_json(text, lenient=True) if text.strip() else None
     except ValueError as error:
-        if failed:
+        if outcome["exit_code"] != 0:
             return None
         raise ValidationError(
-            f"what was written to $FLOW_OUTPUT cannot be read as JSON: {error}"
+            f"what was written to $FLOW_OUTPUT cannot be read as JSON: {error}",
+            data=dict(outcome),
         ) from None
     return value
 

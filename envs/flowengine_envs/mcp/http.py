@@ -12,11 +12,14 @@ from flowengine_envs.mcp.messages import (
     CLOSED,
     TOO_LARGE,
     PendingRequests,
+    as_meant,
     broken_answer,
     too_large,
 )
 
 _PAGE = "application/json"
+_EVENTS = "text/event-stream"
+_DATA = b"data:"
 _OPENING = frozenset({"initialize", "server/discover"})
 _REFUSED = 400
 
@@ -76,6 +79,8 @@ class GuardedClient(httpx2.AsyncClient):
         if encoding != "identity":
             await response.aclose()
             return _broken(request, number, f"its encoding is {encoding}, which was not asked for")
+        if kind.startswith(_EVENTS):
+            response.stream = _EventLines(response.stream, self._largest)
         if not kind.startswith(_PAGE):
             return response
         body = bytearray()
@@ -94,6 +99,48 @@ class GuardedClient(httpx2.AsyncClient):
         return httpx2.Response(
             response.status_code, headers=headers, content=bytes(body), request=request
         )
+
+
+class _EventLines(httpx2.AsyncByteStream):
+    """A stream of events, whose messages are as the protocol library can read them.
+
+    Args:
+        stream: The stream of the response.
+        largest: Maximum bytes of a message. The end of a larger one is not awaited.
+    """
+
+    def __init__(self, stream: Any, largest: int) -> None:
+        self._stream = stream
+        self._largest = largest
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield whole lines, as far as they are not too large."""
+        parts: list[bytes] = []
+        size = 0
+        async for block in self._stream:
+            whole, end, rest = block.rpartition(b"\n")
+            if end:
+                text = b"".join([*parts, whole])
+                yield b"".join(_event_line(line) + b"\n" for line in text.split(b"\n"))
+                parts, size = [], 0
+            parts.append(rest)
+            size += len(rest)
+            if size > self._largest:
+                yield b"".join(parts)
+                parts, size = [], 0
+        yield b"".join(parts)
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._stream.aclose()
+
+
+def _event_line(line: bytes) -> bytes:
+    """Return a line of a stream of events, with the message in it as it is meant."""
+    if not line.startswith(_DATA):
+        return line
+    end = b"\r" if line.endswith(b"\r") else b""
+    return _DATA + b" " + as_meant(line[len(_DATA) :].strip()) + end
 
 
 async def _message(request: httpx2.Request) -> dict[str, Any] | None:

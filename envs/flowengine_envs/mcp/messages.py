@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.sdk import ToolError, printable
-from flowengine.sdk.received import received_json
+from flowengine.sdk.received import is_unusual, received_json
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.visible_text import printable_lines
 
@@ -41,10 +41,6 @@ _FREE = frozenset({"structuredContent", "inputSchema", "outputSchema", "_meta", 
 _SHOWN = 1000
 """Characters of a server's text quoted in a message."""
 _ID = rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,200}")\s*'
-_UNUSUAL = re.compile(
-    rb"\A\xef\xbb\xbf|NaN|Infinity|[0-9]{19}|\\u[dD][89a-fA-F]|[0-9.][eE]\+?[0-9]{3}"
-)
-"""What may need `received_json`: a byte order mark, numbers that cannot be kept, surrogates."""
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _FIRST = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb"[,}]")
 _UNANSWERED = (
@@ -115,7 +111,7 @@ class PendingRequests:
         from mcp_types import jsonrpc_message_adapter
 
         try:
-            message = jsonrpc_message_adapter.validate_json(_as_meant(line))
+            message = jsonrpc_message_adapter.validate_json(as_meant(line))
         except ValueError as error:
             return self.failed(line[:ENDS], line[-ENDS:], fault(error))
         if isinstance(message, JSONRPCRequest):
@@ -215,12 +211,12 @@ def small_enough(answer: JSONRPCResponse) -> JSONRPCMessage:
     return broken_answer(answer.id, why) if why else answer
 
 
-def _as_meant(line: bytes) -> bytes:
+def as_meant(line: bytes) -> bytes:
     """Return a message without values that the library refuses or that cannot be kept.
 
     The call that it answers was made, so its answer must not be lost.
     """
-    if not _UNUSUAL.search(line):
+    if not is_unusual(line):
         return line
     try:
         return json.dumps(received_json(line, lenient=True)).encode()

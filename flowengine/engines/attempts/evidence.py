@@ -74,11 +74,13 @@ def places(error: BaseException, mask: Mask) -> list[str]:
         mask: Replaces the values of secrets.
 
     Returns:
-        `FILE:LINE in FUNCTION: CODE` each. If no code of the user is involved, the places in other
-        code.
+        `FILE:LINE in FUNCTION: CODE` each. If no code of the user is involved, the places in
+        installed packages, or else in Python's own modules.
     """
     frames = _frames(error)
-    theirs = [frame for frame in frames if _is_users(frame.filename)]
+    theirs = [frame for frame in frames if _is_users(frame.filename)] or [
+        frame for frame in frames if _is_package(frame.filename)
+    ]
     return [
         cut(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}", _LINE, mask)
         for frame in (theirs or frames)[-_FRAMES:]
@@ -104,12 +106,21 @@ def _is_users(file: str) -> bool:
     return not file.startswith(_installed())
 
 
-@cache
+def _is_package(file: str) -> bool:
+    """Return whether a file belongs to an installed package, such as the user's project."""
+    return file.startswith(_paths("purelib", "platlib"))
+
+
 def _installed() -> tuple[str, ...]:
+    return _paths("stdlib", "purelib", "platlib")
+
+
+@cache
+def _paths(*names: str) -> tuple[str, ...]:
     import sysconfig
 
     paths = sysconfig.get_paths()
-    return tuple({f"{paths[name]}{os.sep}" for name in ("stdlib", "purelib", "platlib")})
+    return tuple({f"{paths[name]}{os.sep}" for name in names})
 
 
 def _chain(error: BaseException, mask: Mask) -> list[str]:

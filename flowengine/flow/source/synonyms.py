@@ -93,7 +93,7 @@ _FLOW = {
     **_words("import includes include", "write 'imports: {alias: FILE}'", "imports"),
     **_words("timeout deadline", "write 'limits: {duration: 1h}'", "limits"),
     **_words("always ensure cleanup after finalizer", "write 'finally: [steps]'", "finally"),
-    **_words("schedule cron", "let cron start it: 'flowengine run FILE'"),
+    **_words("schedule schedules cron", "write 'start: [{schedule: 0 9 * * 1-5}]'", "start"),
     **_words("workflow pipeline", "write 'id' and 'steps' at the top level of the file"),
     **_words("retry retries", "write 'retry' in each step"),
     **_words("next", "the flow starts with the first of 'steps'. 'next' belongs in a step"),

@@ -22,6 +22,7 @@ from tests.endurance import SLICES
 from tests.envs.mcp.conftest import Open
 from tests.envs.mcp.hostile import Hostile
 from tests.envs.mcp.test_hostile_servers import LONGEST, PROMPT
+from tests.received import RECEIVED
 
 ENDLESS: dict[str, Any] = {"seconds": 1.0, "error": "Timeout", "told": "no answer in 1 s"}
 LARGEST = 2_000_000
@@ -157,6 +158,8 @@ class Raw:
 
     def __init__(self) -> None:
         self.how = ""
+        self.case: Case | None = None
+        """Another response than that of `how`."""
         hostile = Hostile(lambda: "proper")
         outer = self
 
@@ -165,7 +168,7 @@ class Raw:
                 message = self._asked()
                 if message is None:
                     return
-                case = CASES.get(outer.how)
+                case = outer.case or CASES.get(outer.how)
                 if case is not None and message["method"] == "tools/call":
                     pieces = case.answer(json.dumps(message["id"]), outer.url)
                 else:
@@ -211,6 +214,17 @@ def server() -> Iterator[Raw]:
     made = Raw()
     yield made
     made.close()
+
+
+@pytest.mark.parametrize("kind", [JSON, EVENTS])
+def test_answers_are_read_as_they_are_meant(server: Raw, opened: Open, kind: str) -> None:
+    session = opened(name="raw", url=server.url, mode="legacy")
+    for name, case in RECEIVED.items():
+        text = GOOD.decode().replace("[]", f'[], "structuredContent": {case.text}')
+        if kind == EVENTS:
+            text = f"event: message\r\ndata: {text}\r\n\r\n"
+        server.case = _page(kind, text.encode())
+        assert session.call_tool("ok").structured == {"v": case.value}, name
 
 
 def faults(session: McpSession, case: Case) -> list[str]:

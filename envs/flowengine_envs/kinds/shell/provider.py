@@ -89,8 +89,8 @@ class ShellProvider(SupervisedProvider[Shell]):
             "exit_code": step_code(result),
             "stdout": result.output,
             "stderr": "".join(f"{note}\n" for note in _notes(result)),
-            "value": await step_value(resource, place, failed=failed),
         }
+        outcome["value"] = await step_value(resource, place, outcome)
         if result.limit is not None:
             outcome["limit"] = result.limit
         explain_network(resource, outcome)
