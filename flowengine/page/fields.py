@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from flowengine.flow.expressions.types import items_of, resolve
 from flowengine.json_values import plain
 from flowengine.page.files import FILES, files_of, files_sent
+from flowengine.page.form_texts import MARK, as_sent, restored, shown_text
 from flowengine.page.readable import LONGEST_TEXT
-from flowengine.sdk.visible_text import printable_lines
 from flowengine.server.sent_values import is_file
 from flowengine.typed_text import by_type
 
@@ -30,6 +30,7 @@ _MOST_FIELDS = 200
 """Fields of one form. Further groups are entered as JSON."""
 _MOST_ROWS = 50
 _COUNT = ".count"
+_MARKS = "A mark such as ⟦U+00AD⟧ stands for one character that cannot be seen"
 _LONGEST_LINE = 80
 _TYPES = {"integer": "number", "number": "number", "boolean": "checkbox"}
 _LIMITS = {
@@ -60,6 +61,8 @@ class FormField(NamedTuple):
     group as row, or `fixed`, which has no input."""
     value: str
     """Text to show. Of a list: its number of rows."""
+    original: str
+    """The text of the value, which `value` shows until another one is entered."""
     options: list[str]
     required: bool
     schema: Schema
@@ -202,7 +205,7 @@ def entered_value(field: FormField, given: Mapping[str, str]) -> Any:
     if field.kind in FILES:
         files = files_of(field.value)
         return MISSING if not files else files if field.kind == "files" else files[0]
-    text = as_sent(given.get(field.name, ""))
+    text = restored(field.original, as_sent(given.get(field.name, "")))
     if field.kind == "checkbox":
         text = "true" if text == "true" else "false"
     if not text:
@@ -233,21 +236,9 @@ def texts_of(field: FormField) -> list[str]:
     return [as_sent(field.value)]
 
 
-def as_sent(text: str) -> str:
-    """Return a text as a form sends it back, apart from its line endings.
-
-    Browsers replace each line ending by another, and cannot send a NUL (HTML, 4.10.22).
-    """
-    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\N{REPLACEMENT CHARACTER}")
-
-
 def fits_in_a_form(value: Any) -> bool:
-    """Return whether a form shows a value as it is: short, and without disguising characters."""
-    if isinstance(value, str):
-        return len(value) <= LONGEST_TEXT and printable_lines(value) == value
-    if isinstance(value, dict):
-        return all(fits_in_a_form(item) for pair in value.items() for item in pair)
-    return not isinstance(value, list) or all(map(fits_in_a_form, value))
+    """Return whether a value is short enough for a form."""
+    return len(as_text(value)) <= LONGEST_TEXT
 
 
 def _kind_of_files(schema: dict[str, Any], root: dict[str, Any]) -> str:
@@ -287,12 +278,15 @@ def _plain(name: str, key: str, schema: Schema, value: Any, *, required: bool) -
         kind = _TYPES[types]
     else:
         is_text = types == "string" or (types is None and isinstance(value, str | None))
-        text = str(value or "")
+        text = shown_text(str(value or ""))
         is_line = is_text and len(text) <= _LONGEST_LINE and "\n" not in text
         kind = "text" if is_line else "area"
         if types is None and isinstance(value, int | float) and not isinstance(value, bool):
             kind = "number"
-    help = ". ".join(filter(None, (schema.get("description"), _limits(schema))))
+    original = as_text(value)
+    text = shown_text(original)
+    marks = _MARKS if MARK.search(text) else ""
+    help = ". ".join(filter(None, (schema.get("description"), _limits(schema), marks)))
     shown = [str(option) for option in options] if kind == "select" else []
     label = str(schema.get("title") or key)
-    return FormField(name, key, label, help, kind, as_text(value), shown, required, schema, [], [])
+    return FormField(name, key, label, help, kind, text, original, shown, required, schema, [], [])

@@ -10,19 +10,20 @@ from flowengine.page.fields import (
     MISSING,
     FormField,
     FormFields,
-    as_sent,
     entered_value,
     fits_in_a_form,
     leaves,
     texts_of,
 )
 from flowengine.page.files import FILES, files_of
+from flowengine.page.form_texts import as_sent, restored
+from flowengine.page.readable import LONGEST_TEXT
 from flowengine.server.sent_values import FORMAT
 from flowengine.typed_text import editable_schema, edited_field
 
 GIVES_RESULT = ("respond", "result")
 """The choices that supply the result of a call, or of an interrupted attempt."""
-_ELSEWHERE = "Only the command line edits it: it is long, or has characters that a form cannot show"
+_ELSEWHERE = f"Only the command line edits it: it has more than {LONGEST_TEXT:,} characters"
 _SEVERAL = {"type": "array", "items": {"format": FORMAT}}
 
 
@@ -223,4 +224,4 @@ def _edit(
     is_same = before is not None and as_sent(before.value) == text
     if field.name not in given or is_same:
         return {}
-    return {path: edited_field(wait, path, text)}
+    return {path: edited_field(wait, path, restored(field.original, text))}

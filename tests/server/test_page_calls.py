@@ -45,16 +45,37 @@ def test_hostile_arguments_are_shown_harmless_and_unchanged_by_an_approval(
     assert api.engine.resume(result.execution).outputs == {"said": text.upper()}
 
 
-@pytest.mark.parametrize("text", ["two\nlines", "\n first is empty", "a\r\nb", "short", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["two\nlines", "\n first is empty", "a\r\nb", "a\r\nb\nc\rd", "so\xadft \u200f", "short", ""],
+)
 def test_an_approval_without_a_change_is_no_edit(api: Api, text: str) -> None:
     result, address = asked(api, text)
     approve(Browser(api), address)
     assert api.engine.resume(result.execution).outputs == {"said": text.upper()}
 
 
-def approve(browser: Browser, address: str) -> None:
-    """Send the form of an approval as it is."""
+@pytest.mark.parametrize(
+    ("text", "old", "new", "meant"),
+    [
+        ("one\r\ntwo\r\nthree", "two", "2", "one\r\n2\r\nthree"),
+        ("one\ntwo\r\nthree", "three", "3", "one\ntwo\r\n3"),
+        ("so\xadft \u200fword", "word", "words", "so\xadft \u200fwords"),
+        ("so\xadft \u200fword", "so⟦U+00AD⟧ft", "soft", "soft \u200fword"),
+    ],
+)
+def test_an_edit_keeps_the_characters_and_line_endings_of_the_rest(
+    api: Api, text: str, old: str, new: str, meant: str
+) -> None:
+    result, address = asked(api, text)
+    approve(Browser(api), address, old, new)
+    assert api.engine.resume(result.execution).outputs == {"said": meant.upper()}
+
+
+def approve(browser: Browser, address: str, old: str = "", new: str = "") -> None:
+    """Send the form of an approval as it is, or with one change."""
     fields = as_sent(browser("GET", address).text)
+    fields = {name: value.replace(old, new) if old else value for name, value in fields.items()}
     token = browser.form_token(address)
     answer = browser("POST", address, {"form_token": token, **fields, "choice": "approve"})
     assert answer.status_code == 303, answer.text

@@ -151,7 +151,7 @@ class ResultReads:
             if body in self._cleaned:
                 body, here = self._cleaned[body], CUT_SHORT
             elif owner < 0:
-                return AT_END  # a group that reads the results of its own steps
+                return AT_END  # a group that reads the results of steps inside it
             else:
                 body, here = self.body_of(owner), self._owners.get(owner, owner)
         return here

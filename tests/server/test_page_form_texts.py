@@ -1,0 +1,99 @@
+"""Texts in forms of the page: nothing is hidden, and what was not changed keeps its bytes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowengine.page.form_texts import as_sent, restored, shown_text
+from flowengine.page.forms import changes_in, inputs_of
+from flowengine.sdk.visible_text import DISGUISING
+
+LINES = st.lists(
+    st.tuples(
+        st.text(st.sampled_from("ab⟦U+00AD⟧\xad\u200f\u2028\r\0 \ud800\U000e0041"), max_size=12),
+        st.sampled_from(["\n", "\r\n"]),
+    ).filter(lambda line: not line[0].endswith("\r")),
+    max_size=6,
+)
+
+
+def through_a_browser(shown: str) -> str:
+    """Return a text as a browser sends it, and as the page reads it (HTML, 4.10.11)."""
+    normalized = shown.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n")
+    return as_sent(normalized)
+
+
+def joined(lines: list[tuple[str, str]], last: str) -> str:
+    return "".join(text + ending for text, ending in lines) + last
+
+
+@given(LINES, st.text(max_size=20))
+def test_a_text_that_was_not_changed_stays_as_it_was(
+    lines: list[tuple[str, str]], last: str
+) -> None:
+    original = joined(lines, last)
+    shown = shown_text(original)
+    assert DISGUISING.search(shown) is None
+    assert restored(original, through_a_browser(shown)) == original
+
+
+@given(LINES.filter(bool), st.data())
+def test_an_edit_keeps_what_was_not_changed(
+    lines: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    """Lines differ, so that it is known which of them was changed."""
+    lines = [(f"{number}:{text}", ending) for number, (text, ending) in enumerate(lines)]
+    original, shown = joined(lines, "end"), shown_text(joined(lines, "end")).split("\n")
+    at = data.draw(st.integers(0, len(lines) - 1))
+    how = data.draw(st.sampled_from(["change", "append", "delete", "insert"]))
+    if how == "change":
+        shown[at], lines[at] = "new", ("new", lines[at][1])
+    elif how == "append":
+        shown[at] += "+"
+        lines[at] = (lines[at][0] + "+", lines[at][1])
+    elif how == "delete":
+        del shown[at], lines[at]
+    found = restored(original, through_a_browser("\n".join(shown)))
+    if how == "insert":
+        found = restored(original, through_a_browser("\n".join([*shown[:at], "new", *shown[at:]])))
+        wanted = {joined([*lines[:at], ("new", e), *lines[at:]], "end") for e in ("\n", "\r\n")}
+        assert found in wanted
+    else:
+        assert found == joined(lines, "end")
+
+
+@pytest.mark.parametrize(
+    ("original", "shown", "sent", "meant"),
+    [
+        ("a\r\nb", "a\nb", "a\nb\nc", "a\r\nb\r\nc"),
+        ("a\r\nb\nc", "a\nb\nc", "a\nx\nc", "a\r\nx\nc"),
+        ("שלום\u200f!", "שלום⟦U+200F⟧!", "⟦U+200F⟧!", "\u200f!"),
+        ("soft\xadhyphen", "soft⟦U+00AD⟧hyphen", "soft hyphen", "soft hyphen"),
+        ("a", "a", "⟦U+202E⟧", "⟦U+202E⟧"),  # nothing is hidden by a mark that was not shown
+        ("⟦U+00AD⟧\xad", "⟦U+27E6⟧U+00AD⟧⟦U+00AD⟧", "⟦U+27E6⟧U+00AD⟧⟦U+00AD⟧x",
+         "⟦U+00AD⟧\xadx"),
+        ("", "", "a\nb", "a\nb"),
+    ],
+)  # fmt: skip
+def test_marks_and_line_endings(original: str, shown: str, sent: str, meant: str) -> None:
+    assert shown_text(original) == shown
+    assert restored(original, sent) == meant
+
+
+def test_the_state_of_a_fork_and_values_as_json_are_read_back_alike() -> None:
+    schemas = {"note": {"type": "string"}, "more": {}}
+    known = {"note": "a\r\nb\u200f", "more": ["so\xadft", "x\r\ny"]}
+    shown = {field.name: field.value for field in inputs_of(schemas, known, group="set")}
+    assert shown == {"set.note": "a\nb⟦U+200F⟧", "set.more": '["so⟦U+00AD⟧ft", "x\\r\\ny"]'}
+    assert changes_in(schemas, known, shown) == {}
+    sent = {name: text.replace("b", "c").replace("y", "z") for name, text in shown.items()}
+    changed = {"note": "a\r\nc\u200f", "more": ["so\xadft", "x\r\nz"]}
+    assert changes_in(schemas, known, sent) == changed
+
+
+def test_texts_of_many_equal_lines_are_compared_quickly() -> None:
+    original = "\n" * 9_000 + "a\r\n" + "\n" * 9_000
+    sent = "\n" * 5_000 + "x" * 5 + "\n" * 11_000
+    assert as_sent(restored(original, sent)) == sent
