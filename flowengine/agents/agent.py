@@ -209,16 +209,16 @@ class Agent(AgentWithTools):
         """
         if self.returns is None or isinstance(self.returns, dict):
             return value
-        from pydantic import TypeAdapter
-        from pydantic import ValidationError as Invalid
+        from flowengine.sdk.python_functions.conversion import Misfit, conversion_to
 
+        convert = conversion_to(self.returns)
         try:
-            return TypeAdapter(self.returns).validate_python(value)
-        except Invalid as error:
+            return value if convert is None else convert(value)
+        except Misfit as misfit:
             raise ValidationError(
                 f"the answer of agent {self.name!r} fits the schema of its type, but not the "
-                f"type: {error}"
-            ) from error
+                f"type: {misfit}"
+            ) from misfit
 
 
 def instructions_of(

@@ -8,8 +8,8 @@ from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
-from flowengine.engines.attempts.serialization import to_plain
 from flowengine.sdk import Artifacts, StepError, ToolError
+from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.text_ends import cut_text, ends_in_bytes, ends_in_characters, without_middle
 from flowengine.sdk.tool_calls import (
     EnvironmentResponse,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from flowengine.sdk.python_functions.modules import Module, ModuleReader, absolute, last_name
-from flowengine.sdk.python_functions.schema_forms import Schema, choices, record
+from flowengine.sdk.python_functions.schema_forms import COMPUTED, Schema, choices, record
 
 Kind = Literal["typed_dict", "dataclass", "enum", "model"]
 _ENUMS = frozenset({"Enum", "IntEnum", "StrEnum"})
@@ -123,6 +123,9 @@ def _fields(
         if found is None:
             return None
         fields.put(name, *found)
+    for name, returned in _computed(node) if kind == "model" else ():
+        schema = {} if returned is None else hint(returned, module)
+        fields.put(name, {**schema, COMPUTED: True}, required=False)
     return fields
 
 
@@ -206,6 +209,8 @@ def constrain(schema: Schema, words: dict[str, ast.expr]) -> Schema | None:
                 changed[word] = value
             case _ if not isinstance(schema.get("type"), str):
                 return None  # only pydantic knows which member of a union it applies to
+            case "min_length" | "max_length" if "contentEncoding" in schema:
+                pass  # the size of the bytes, not of their text
             case "min_length" | "max_length" if schema["type"] in _LENGTHS:
                 changed[_LENGTHS[schema["type"]][word == "max_length"]] = value
             case _ if word in _BOUNDS:
@@ -238,6 +243,18 @@ def _declared(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr, ast.expr | No
                 inner = annotation.value if isinstance(annotation, ast.Subscript) else annotation
                 if last_name(inner) not in {"ClassVar", "KW_ONLY"} and not name.startswith("_"):
                     yield name, annotation, value
+
+
+def _computed(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the computed fields of a model, by the names that they have in its results."""
+    for statement in node.body:
+        if not isinstance(statement, ast.FunctionDef):
+            continue
+        for decorator in statement.decorator_list:
+            if last_name(decorator) == "computed_field":
+                words = decorator.keywords if isinstance(decorator, ast.Call) else []
+                named = [literal(item.value) for item in words if item.arg == "alias"]
+                yield named[0] if named else statement.name, statement.returns
 
 
 def _is_required(annotation: ast.expr, total: bool) -> bool:

@@ -66,9 +66,14 @@ def schema_of(type: Any) -> Schema:
 
 
 class LiveTypes:
-    """Converts types to JSON Schemas."""
+    """Converts types to JSON Schemas.
 
-    def __init__(self) -> None:
+    Args:
+        result: Whether of values that the program makes, which have computed fields.
+    """
+
+    def __init__(self, *, result: bool = False) -> None:
+        self.result = result
         self.records = ClassSchemas()
         """The classes that the schemas name. Its `tidied` completes a schema."""
 
@@ -88,9 +93,12 @@ class LiveTypes:
             return {}
         if type in _SCALARS:
             return dict(_SCALARS[type])
-        alias = getattr(type, "__value__", None) or getattr(type, "__supertype__", None)
-        if alias is not None:  # `type X = ...`, `NewType`
-            return self.schema(alias)
+        if hasattr(type, "__value__"):  # `type X = ...`, which can name itself
+            if _is_postponed(type.__value__):
+                return self._asked(type)
+            return self.records.refer(type, type.__name__, lambda: self.schema(type.__value__))
+        if hasattr(type, "__supertype__"):  # `NewType`
+            return self.schema(type.__supertype__)
         if get_origin(type) is not None:
             return self._generic(type, get_origin(type), get_args(type))
         if inspect.isclass(type):
@@ -175,14 +183,14 @@ class LiveTypes:
 
     def _asked(self, type: Any) -> Schema:
         """Return pydantic's schema of a type."""
-        from pydantic import TypeAdapter
-        from pydantic.errors import PydanticUserError
+        from flowengine.sdk.python_functions.carried_values import NoPlainForm
+        from flowengine.sdk.python_functions.typed_values import TypedValues
 
         try:
-            schema = TypeAdapter(type).json_schema()
-        except PydanticUserError as error:
+            schema = TypedValues(type).json_schema(result=self.result)
+        except NoPlainForm as error:
             raise UsageError(
-                f"{_named(type)} has no JSON Schema: {error.message.splitlines()[0]}",
+                f"{_named(type)} has no JSON Schema: {error}",
                 hint="give a type of data, or a JSON Schema as a dict",
             ) from None
         definitions = schema.pop("$defs", {})
@@ -224,6 +232,11 @@ class LiveTypes:
             [only] = adopted.pop("allOf")
             adopted = {**only, **adopted}
         return adopted
+
+
+def _is_postponed(type: Any) -> bool:
+    """Return whether names in a type are texts."""
+    return isinstance(type, str | typing.ForwardRef) or any(map(_is_postponed, get_args(type)))
 
 
 def plain_default(value: Any) -> Any:
