@@ -1,7 +1,8 @@
 """Conversion of numbers to the types that a schema declares.
 
-In JSON, `80` and `80.0` are the same number. In Python and in expressions they differ: a value
-declared `integer` is an integer, regardless of its notation.
+In JSON, `80` and `80.0` are the same number. In Python and in expressions they differ: a parameter
+annotated `float` receives a float, and a value declared `integer` is an integer, regardless of its
+notation.
 """
 
 from __future__ import annotations
@@ -10,6 +11,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Convert = Callable[[Any], Any]
+
+
+def floats(schema: Any) -> Convert | None:
+    """Return a function that converts integers to floats where a schema declares numbers.
+
+    Args:
+        schema: A JSON Schema.
+
+    Returns:
+        A function from a value that fits the schema to one with floats in it. None if the schema
+        declares no number.
+    """
+    return _conversion(schema, _to_float)
 
 
 def integers(schema: Any) -> Convert | None:
@@ -22,19 +36,32 @@ def integers(schema: Any) -> Convert | None:
         A function from a value that fits the schema to one with integers in it. None if the schema
         declares no integer.
     """
+    return _conversion(schema, _to_integer)
+
+
+_Leaf = Callable[[list[str]], Convert | None]
+"""Returns the conversion of a number to the declared types."""
+
+
+def _to_float(types: list[str]) -> Convert | None:
+    if "number" not in types or "integer" in types:
+        return None
+    return lambda value: float(value) if type(value) is int else value
+
+
+def _to_integer(types: list[str]) -> Convert | None:
+    if "integer" not in types or "number" in types:
+        return None
+    return lambda value: int(value) if type(value) is float and value.is_integer() else value
+
+
+def _conversion(schema: Any, leaf: _Leaf) -> Convert | None:
     if not isinstance(schema, Mapping):
         return None
     alternatives = schema.get("anyOf") or schema.get("oneOf")
     if alternatives:
-        return _of_alternatives(alternatives)
-    types = _types(schema)
-    if "integer" in types and "number" not in types:
-        return _to_integer
-    return _of_items(schema) or _of_fields(schema)
-
-
-def _to_integer(value: Any) -> Any:
-    return int(value) if type(value) is float and value.is_integer() else value
+        return _of_alternatives(alternatives, leaf)
+    return leaf(_types(schema)) or _of_items(schema, leaf) or _of_fields(schema, leaf)
 
 
 def _types(schema: Any) -> list[str]:
@@ -42,8 +69,8 @@ def _types(schema: Any) -> list[str]:
     return [declared] if isinstance(declared, str) else list(declared)
 
 
-def _of_alternatives(alternatives: list[Any]) -> Convert | None:
-    converts = [converter for schema in alternatives if (converter := integers(schema))]
+def _of_alternatives(alternatives: list[Any], leaf: _Leaf) -> Convert | None:
+    converts = [converter for schema in alternatives if (converter := _conversion(schema, leaf))]
     if not converts:
         return None
     types = [name for schema in alternatives for name in _types(schema)]
@@ -59,9 +86,9 @@ def _of_alternatives(alternatives: list[Any]) -> Convert | None:
     return convert
 
 
-def _of_items(schema: Mapping[str, Any]) -> Convert | None:
-    first = [integers(item) for item in schema.get("prefixItems", ())]
-    rest = integers(schema.get("items"))
+def _of_items(schema: Mapping[str, Any], leaf: _Leaf) -> Convert | None:
+    first = [_conversion(item, leaf) for item in schema.get("prefixItems", ())]
+    rest = _conversion(schema.get("items"), leaf)
     if rest is None and not any(first):
         return None
 
@@ -77,10 +104,12 @@ def _of_items(schema: Mapping[str, Any]) -> Convert | None:
     return convert
 
 
-def _of_fields(schema: Mapping[str, Any]) -> Convert | None:
+def _of_fields(schema: Mapping[str, Any], leaf: _Leaf) -> Convert | None:
     named = schema.get("properties", {})
-    fields = {name: converter for name, field in named.items() if (converter := integers(field))}
-    others = integers(schema.get("additionalProperties"))
+    fields = {
+        name: converter for name, field in named.items() if (converter := _conversion(field, leaf))
+    }
+    others = _conversion(schema.get("additionalProperties"), leaf)
     if not fields and others is None:
         return None
 
