@@ -174,6 +174,10 @@ class Agent(AgentWithTools):
 
         try:
             return schema_of(self.returns)
+        except UsageError as error:
+            raise UsageError(
+                f"agent {self.name!r}: returns={self.returns!r}: {error.message}"
+            ) from None
         except Exception as error:
             raise UsageError(
                 f"agent {self.name!r}: returns={self.returns!r} has no JSON Schema: {error}",

@@ -43,7 +43,7 @@ def writing(hint: Any) -> Callable[[Any], Any] | None:
     except UnknownType:
         return None
     except NoPlainForm as error:
-        raise ValidationError(str(error), retryable=False) from None
+        raise ValidationError(f"the result could not be kept: {error}", retryable=False) from None
 
     def write(value: Any) -> Any:
         try:
@@ -82,5 +82,5 @@ def _is_kept(cls: type) -> bool:
         cls.__module__ in {"builtins", "typing", "collections.abc"}
         or issubclass(cls, _KEPT)
         or any(hasattr(cls, name) for name in _KEPT_BY)
-        or bool(type.__subclasses__(cls))
+        or any(map(_is_kept, type.__subclasses__(cls)))
     )

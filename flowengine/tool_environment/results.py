@@ -53,7 +53,7 @@ def content_of(
     if image is not None:
         return {"images": [image]}
     try:
-        value = mask(to_plain(returned))
+        value = mask(to_plain(returned, number_keys=True))
     except StepError as error:
         kind = f"{type(returned).__module__}.{type(returned).__qualname__}"
         raise ToolError(f"tool '{tool}' returned a {kind}: {error.message}") from None

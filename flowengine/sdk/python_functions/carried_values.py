@@ -198,7 +198,8 @@ def _check_keys(keys: Node) -> None:
     """
     if keys.get("type") in _KEYS:
         raise NoPlainForm(
-            f"keys of a map that are a {keys['type']} have no text that is read again"
+            f"a map cannot have keys of the type {keys['type']}, which no text stands for; use "
+            "text, numbers, dates, UUIDs or an enumeration"
         )
     for part in [keys.get("schema"), *keys.get("choices", ())]:
         if isinstance(part, dict):

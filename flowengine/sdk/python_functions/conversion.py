@@ -17,6 +17,7 @@ from flowengine.sdk.python_functions.live_signature import (
     field_of,
     given_parameters,
     is_injected,
+    name_of,
     resolved_hints,
 )
 from flowengine.sdk.python_functions.plain_hints import NotObvious, obvious_conversion
@@ -35,6 +36,9 @@ def conversion(function: Callable[..., Any], skip: Collection[str] = ()) -> Conv
     Returns:
         A function from arguments by name to the values that the function is called with. It raises
         `ValidationError`, which lists all errors. None if the function takes plain data.
+
+    Raises:
+        ValidationError: No value of a parameter's type could be read again.
     """
     hints = resolved_hints(function)
     each: dict[str, Callable[[Any], Any] | None] = {}
@@ -42,7 +46,11 @@ def conversion(function: Callable[..., Any], skip: Collection[str] = ()) -> Conv
     fields: dict[str, Any] = {}
     for parameter in given_parameters(function):
         hint = hints.get(parameter.name, inspect.Parameter.empty)
-        convert = None if parameter.name in skip else conversion_to(hint)
+        try:
+            convert = None if parameter.name in skip else conversion_to(hint)
+        except ValidationError as error:
+            named = f"the parameter '{parameter.name}' of {name_of(function)}"
+            raise ValidationError(f"{named} cannot be given: {error.message}") from None
         if parameter.kind is parameter.VAR_KEYWORD:
             others = convert
         else:

@@ -123,6 +123,8 @@ class LiveTypes:
         if name in SETS:
             return array(self.schema(items[0]), unique=True)
         if name in DICTS:
+            if items[0] not in {str, Any}:
+                self._asked(type)  # whether such keys can be text
             return mapping(self.schema(items[-1]))
         if origin is tuple and items[-1:] == (...,):
             return array(self.schema(items[0]))
