@@ -17,6 +17,7 @@ from flowengine.sdk.errors import ValidationError
 
 DEEP = 200
 """The deepest nesting of lists and maps."""
+_DEEPER = f"it is nested more than {DEEP} levels deep, or contains itself"
 
 
 def to_plain(value: Any, depth: int = 0, *, number_keys: bool = False) -> Plain:
@@ -52,7 +53,7 @@ def to_plain(value: Any, depth: int = 0, *, number_keys: bool = False) -> Plain:
             return value
         raise ValidationError(f"{value} is not a number in JSON; give null or text")
     if depth > DEEP:
-        raise ValidationError(f"it is nested more than {DEEP} levels deep, or contains itself")
+        raise ValidationError(_DEEPER)
     if kind is dict:
         made = {
             _key(key, number_keys): to_plain(item, depth + 1, number_keys=number_keys)
@@ -177,7 +178,13 @@ def _of_model(value: Any) -> Any:
         return of_class(kind).plain(value, to_plain)
     except ValidationError:
         raise
-    except (NoPlainForm, ValueError, TypeError) as error:
+    except NoPlainForm as error:
+        raise _no_form(value) from error
+    except (ValueError, TypeError) as error:
+        if isinstance(error.__cause__, ValidationError):  # of a part that may be any value
+            raise error.__cause__ from None
+        if isinstance(error.__cause__, RecursionError) or "ircular reference" in str(error):
+            raise ValidationError(_DEEPER) from None
         raise ValidationError(f"{_named(value)}: {error}") from error
 
 
@@ -185,12 +192,15 @@ def _as_text(value: Any) -> Any:
     """Return the text of a value whose type pydantic knows: `Decimal`, `timedelta`, an address."""
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-    if hasattr(value, "__next__"):
-        raise _no_form(value)  # its items would be used up
+    if hasattr(value, "__next__") or type(value) is object:
+        raise _no_form(value)  # the items of an iterator would be used up
+    kind: Any = type(value)
+    if hasattr(kind, "__get_pydantic_core_schema__"):
+        return _of_model(value)
     try:
         made = to_jsonable_python(value)
-    except (PydanticSerializationError, ValueError) as error:
-        raise _no_form(value) from error
+    except (PydanticSerializationError, ValueError):
+        return _of_model(value)
     if isinstance(made, list | dict):
         raise _no_form(value)
     return made

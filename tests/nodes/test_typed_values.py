@@ -15,305 +15,14 @@ import pytest
 
 from flowengine import Engine, Flow, cel
 from flowengine.agents import Agent
+from flowengine.agents.function_schemas import function_to_json
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.errors import FlowFileError, InputError
 from flowengine.metachain import MetaChain
 from flowengine.server.problems import as_json
+from tests.nodes.typed_cases import ALONE, CASES, NAMES, SHOWN, WRITTEN, source
 from tests.server.api import Api
-
-TYPES = """
-from __future__ import annotations
-import dataclasses, datetime as dt, decimal, enum, ipaddress, pathlib, re, typing, uuid
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
-from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, Optional, TypedDict
-import typing_extensions
-from pydantic import (
-    AliasChoices, AliasPath, AwareDatetime, Base64Bytes, BaseModel, BeforeValidator, ConfigDict,
-    Field, PlainSerializer, RootModel, computed_field, model_validator,
-)
-from pydantic.alias_generators import to_camel
-from pydantic.dataclasses import dataclass as checked_dataclass
-
-
-class Color(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Level(enum.IntEnum):
-    LOW = 1
-    HIGH = 2
-
-
-@dataclass
-class Point:
-    x: float
-    at: date = date(2026, 1, 2)
-
-
-@dataclass
-class Box:
-    content: bytes
-    prices: dict[int, Decimal]
-    points: list[Point]
-    tags: set[int] = field(default_factory=set)
-    code: int = field(init=False, default=7)
-
-
-@dataclass
-class Node:
-    name: str
-    inner: list[Node] = field(default_factory=list)
-
-
-@checked_dataclass
-class Checked:
-    at: date
-    key: int = Field(alias="theKey")
-
-
-class Tree(BaseModel):
-    data: bytes
-    inner: list[Tree] = []
-
-
-class Branch(TypedDict):
-    at: date
-    inner: NotRequired[list[Branch]]
-
-
-class Day(TypedDict):
-    at: date
-    price: NotRequired[Decimal]
-
-
-@dataclass
-class Week:
-    days: list[Day]
-
-
-class Aliased(BaseModel):
-    order_id: int = Field(alias="orderId")
-    kind: str = Field("a", validation_alias="theKind")
-    shown: int = Field(1, serialization_alias="isShown")
-    either: int = Field(2, validation_alias=AliasChoices("one", "other"))
-    deep: int = Field(3, validation_alias=AliasPath("list", 0))
-
-
-class Camel(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel)
-    unit_price: Decimal
-    line_items: list[Aliased] = []
-
-
-class Total(BaseModel):
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
-    unit_price: Decimal
-    count: int = 1
-
-    @computed_field
-    @property
-    def whole_price(self) -> Decimal:
-        return self.unit_price * self.count
-
-
-class Totals(BaseModel):
-    totals: list[Total]
-    best: Total | None = None
-
-
-class Open(BaseModel):
-    model_config = ConfigDict(extra="allow")
-    name: str
-
-    @computed_field
-    @property
-    def size(self) -> int:
-        return len(self.name)
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(strict=True)
-    at: date
-    when: datetime
-    price: Decimal
-    color: Color
-    tags: set[int]
-    pair: tuple[int, str]
-    prices: dict[int, float]
-    data: bytes
-    key: uuid.UUID
-
-
-class StrictTotal(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-    at: date
-
-    @computed_field
-    @property
-    def year(self) -> int:
-        return self.at.year
-
-
-class Cat(BaseModel):
-    kind: Literal["cat"]
-    photo: bytes
-
-
-class Dog(BaseModel):
-    kind: Literal["dog"]
-    born: date
-
-
-class Owner(BaseModel):
-    pet: Annotated[Cat | Dog, Field(discriminator="kind")]
-    anything: Any = None
-
-
-class Written(BaseModel):
-    model_config = ConfigDict(ser_json_timedelta="float", val_json_bytes="hex")
-    took: timedelta
-    data: bytes
-
-
-class Pair(NamedTuple):
-    at: date
-    price: Decimal
-
-
-class Numbers(RootModel[list[Decimal]]):
-    pass
-
-
-T = typing.TypeVar("T")
-
-
-class Page(BaseModel, typing.Generic[T]):
-    items: list[T]
-    next: Page[T] | None = None
-
-
-Id = NewType("Id", int)
-Epoch = Annotated[
-    datetime,
-    PlainSerializer(lambda at: int(at.timestamp())),
-    BeforeValidator(lambda at: datetime.fromtimestamp(at, UTC) if isinstance(at, int) else at),
-]
-Forest = typing_extensions.TypeAliasType("Forest", "dict[str, Forest] | list[Forest] | int")
-GOT = {}
-
-
-def check(name, value, wanted):
-    fits = value == wanted and _types(value) == _types(wanted)
-    assert fits, f"{name}: {value!r} is no {wanted!r}"
-    GOT[name] = GOT.get(name, 0) + 1
-
-
-def _types(value):
-    inside = value
-    if isinstance(value, BaseModel):
-        inside = {**value.__dict__, **(value.__pydantic_extra__ or {})}
-    elif dataclasses.is_dataclass(value):
-        inside = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    if isinstance(inside, dict):
-        return type(value), {(type(key), key): _types(item) for key, item in inside.items()}
-    if isinstance(inside, list | tuple):
-        return type(value), [_types(item) for item in inside]
-    if isinstance(inside, set | frozenset):
-        return type(value), {str(_types(item)) for item in inside}
-    return type(value)
-"""
-BYTES = r"b'\xff\x00a'"
-CASES = [
-    ("bytes", BYTES),
-    ("list[bytes]", f"[{BYTES}, b'aaaa']"),
-    ("dict[str, bytes]", f"{{'a': {BYTES}}}"),
-    ("bytes | None", "b'aaaa'"),
-    ("str | None", "'aaaa'"),
-    ("Base64Bytes", "b'abc'"),
-    ("Annotated[bytes, Field(max_length=3)]", BYTES),
-    ("Decimal", "Decimal('1.10')"),
-    ("Decimal", "Decimal('1E+5')"),
-    ("set[Decimal]", "{Decimal('1.10'), Decimal('2')}"),
-    ("frozenset[date]", "frozenset({date(2026, 1, 2), date(2025, 1, 2)})"),
-    ("set[tuple[int, str]]", "{(1, 'a'), (2, 'b')}"),
-    ("set[Color]", "{Color.RED, Color.BLUE}"),
-    ("timedelta", "timedelta(days=1, hours=2, microseconds=5)"),
-    ("timedelta", "-timedelta(minutes=90)"),
-    ("time", "time(10, 30, tzinfo=UTC)"),
-    ("date", "date(2026, 1, 2)"),
-    ("datetime", "datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)"),
-    ("uuid.UUID", "uuid.UUID(int=7)"),
-    ("pathlib.Path", "pathlib.Path('/a/b')"),
-    ("ipaddress.IPv4Address", "ipaddress.IPv4Address('10.0.0.1')"),
-    ("re.Pattern[str]", "re.compile('a+')"),
-    ("complex", "1 + 2j"),
-    ("tuple[int, date]", "(1, date(2026, 1, 2))"),
-    ("tuple[Decimal, ...]", "(Decimal('1'), Decimal('2'))"),
-    ("Color", "Color.RED"),
-    ("Level", "Level.HIGH"),
-    ("Literal[Color.RED]", "Color.RED"),
-    ("dict[int, str]", "{1: 'a', -2: 'b'}"),
-    ("dict[float, int]", "{1.5: 1}"),
-    ("dict[bool, int]", "{True: 1}"),
-    ("dict[Color, Decimal]", "{Color.RED: Decimal('1.5')}"),
-    ("dict[Level, bytes]", f"{{Level.HIGH: {BYTES}}}"),
-    ("dict[date, list[Point]]", "{date(2026, 1, 2): [Point(1.0)]}"),
-    ("dict[uuid.UUID, dict[int, bytes]]", "{uuid.UUID(int=7): {1: b'a'}}"),
-    ("dict[bytes, int]", f"{{{BYTES}: 1}}"),
-    ("float", "5.0"),
-    ("list[float]", "[1.0, 2.5]"),
-    ("Optional[float]", "5.0"),
-    ("dict[str, float]", "{'a': 5.0}"),
-    ("tuple[float, int]", "(5.0, 5)"),
-    ("int | float", "5"),
-    ("Point", "Point(5.0)"),
-    ("Box", "Box(b'\\xff', {1: Decimal('1.5')}, [Point(2.0)], {3, 4})"),
-    ("list[Box | None]", "[None, Box(b'', {}, [])]"),
-    ("Node", "Node('a', [Node('b'), Node('c', [Node('d')])])"),
-    ("Checked", "Checked(at=date(2026, 1, 2), theKey=3)"),
-    ("Tree", "Tree(data=b'\\xff', inner=[Tree(data=b'aaaa')])"),
-    ("Branch", "{'at': date(2026, 1, 2), 'inner': [{'at': date(2025, 1, 2)}]}"),
-    ("Forest", "{'a': [1, {'b': 2}]}"),
-    ("Day", "{'at': date(2026, 1, 2), 'price': Decimal('1.5')}"),
-    ("list[Day]", "[{'at': date(2026, 1, 2)}]"),
-    ("Week", "Week([{'at': date(2026, 1, 2)}])"),
-    ("Aliased", "Aliased(orderId=1, theKind='k', shown=5, other=6, list=[7])"),
-    ("Camel", "Camel(unitPrice=Decimal('1.5'), lineItems=[Aliased(orderId=1)])"),
-    ("Total", "Total(unitPrice=Decimal('1.5'), count=2)"),
-    (
-        "Totals",
-        "Totals(totals=[Total(unitPrice=Decimal('1.5'))], best=Total(unitPrice=Decimal(1)))",
-    ),
-    ("Open", "Open(name='ana', more=[1])"),
-    (
-        "Strict",
-        "Strict(at=date(2026, 1, 2), when=datetime(2026, 1, 2, tzinfo=UTC), price=Decimal('1.5'),"
-        f" color=Color.RED, tags={{1}}, pair=(1, 'a'), prices={{1: 2.5}}, data={BYTES},"
-        " key=uuid.UUID(int=7))",
-    ),
-    ("StrictTotal", "StrictTotal(at=date(2026, 1, 2))"),
-    ("Cat | Dog", "Dog(kind='dog', born=date(2026, 1, 2))"),
-    ("Owner", f"Owner(pet=Cat(kind='cat', photo={BYTES}))"),
-    ("Written", f"Written(took=timedelta(seconds=1.5), data={BYTES})"),
-    ("Pair", "Pair(date(2026, 1, 2), Decimal('1.5'))"),
-    ("Numbers", "Numbers([Decimal('1.5')])"),
-    ("Id", "Id(5)"),
-    ("Page[bytes]", f"Page[bytes](items=[{BYTES}], next=Page[bytes](items=[]))"),
-    ("Page[Total]", "Page[Total](items=[Total(unitPrice=Decimal('1.5'))])"),
-    ("Epoch", "datetime(2026, 1, 2, tzinfo=UTC)"),
-    ("list[Epoch]", "[datetime(2026, 1, 2, tzinfo=UTC)]"),
-]
-NAMES = [f"v{number}" for number in range(len(CASES))]
-OWN = {"Base64Bytes", "Epoch", "list[Epoch]"}
-WRITTEN = [name for name, (hint, _) in zip(NAMES, CASES, strict=True) if hint not in OWN]
-"""Those whose plain form does not depend on code of their type, which a flow does not know."""
-SHOWN = [name for name, (hint, _) in zip(NAMES, CASES, strict=True) if "Epoch" not in hint]
-"""Those whose schema is that of their plain form."""
-ALONE = ("list[bytes]", "dict[int, str]", "Node", "Tree", "Branch", "Forest", "Total", "Cat | Dog")
-
 
 _NUMBERS = itertools.count()
 
@@ -321,21 +30,18 @@ _NUMBERS = itertools.count()
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """A module with two functions for each case, which make and check its value."""
-    text = TYPES
-    for name, (hint, value) in zip(NAMES, CASES, strict=True):
-        text += f"\n\ndef make_{name}() -> {hint}:\n    return {value}\n"
-        for use in ("take", "again"):
-            text += f"\n\ndef {use}_{name}(value: {hint}) -> None:\n"
-            text += f"    check('{name}', value, {value})\n"
-    text += "\n\nclass Everything(TypedDict):\n"
-    for name in SHOWN:
-        text += f"    {name}: {CASES[NAMES.index(name)][0]}\n"
     module = f"typed_cases_{next(_NUMBERS)}"
-    (tmp_path / f"{module}.py").write_text(text)
+    (tmp_path / f"{module}.py").write_text(source())
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     yield importlib.import_module(module)
     del sys.modules[module]
+
+
+def run(flow: Flow, inputs: Any = None) -> Any:
+    """Return the error of an execution."""
+    with Engine(None) as engine:
+        return engine.run(flow, inputs).error
 
 
 def hints(module: ModuleType) -> dict[str, Any]:
@@ -439,3 +145,105 @@ def test_as_an_agents_answer(module: ModuleType) -> None:
             for name, value in parts.items():
                 module.check(name, value, getattr(module, f"make_{name}")())
     assert set(module.GOT) == set(SHOWN)
+
+
+REFUSED = """
+import socket
+from typing import Any
+CALLED = []
+def keys() -> dict[tuple[int, int], str]: CALLED.append(1)
+def inside() -> list[dict[str, dict[None, str]]]: CALLED.append(1)
+def taken(value: dict[tuple[int, int], str]) -> None: CALLED.append(1)
+def connect() -> socket.socket: CALLED.append(1)
+def many() -> list[socket.socket]: CALLED.append(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        ("keys", "the result could not be kept: a map cannot have keys of the type tuple"),
+        ("inside", "the result could not be kept: a map cannot have keys of the type none"),
+        ("taken", "the parameter 'value' of taken cannot be given: a map cannot have keys"),
+        ("connect", "refused:connect was not called, because it returns a socket.socket"),
+        ("many", "refused:many was not called, because it returns a socket.socket"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_before_the_call(
+    function: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "refused.py").write_text(REFUSED)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("refused")
+    flow = Flow("refusing", inputs={"value": dict})
+    flow.step(getattr(module, function))
+    error = run(flow, {"value": {}})
+    called = list(module.CALLED)
+    del sys.modules["refused"]
+    assert error["message"].startswith(fault)
+    assert called == []
+
+
+def looping() -> Any:
+    value: dict[str, Any] = {"a": [1]}
+    value["a"].append(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        (looping(), "input 'value' cannot be used: it is nested more than 200 levels deep"),
+        (
+            {"a": [1, object()]},
+            "input 'value'.a[1] cannot be used: a value of type builtins.object",
+        ),
+        ({"a": {(1, 2): 3}}, "input 'value'.a cannot be used: the key (1, 2) of a map is tuple"),
+        ({1: 2, "1": 3}, "input 'value' cannot be used: two keys of a map are the same as text"),
+        (iter([1]), "input 'value' cannot be used: a value of type builtins.list_iterator"),
+        ([float("nan")], "input 'value'[0] is not a number, which is not JSON"),
+        (
+            {"a": (1, float("inf"))},
+            "input 'value'.a[1] cannot be used: inf is not a number in JSON",
+        ),
+    ],
+)
+def test_an_input_without_a_plain_form_is_refused(value: Any, fault: str) -> None:
+    flow = Flow("plain", inputs={"value": {}})
+    flow.step("a", output=cel.inputs.value)
+    with pytest.raises(InputError) as refused:
+        run(flow, {"value": value})
+    assert refused.value.message.startswith(fault)
+    assert refused.value.field.startswith("value")
+
+
+def test_values_in_with_reach_the_function_as_its_types(module: ModuleType) -> None:
+    """The plain form of a value that a built flow contains is that of the flow's file."""
+    flow = Flow("containing")
+    for name, value in values(module).items():
+        flow.step(getattr(module, f"take_{name}"), with_={"value": value})
+    assert run(flow) is None
+    assert set(module.GOT) == set(WRITTEN)
+
+
+def test_computed_fields_are_known_and_so_is_what_is_not(module: ModuleType) -> None:
+    flow = Flow("computed")
+    total = flow.step(module.make_total)
+    flow.output("whole", total.output.wholePrice)
+    with Engine(None) as engine:
+        assert engine.run(flow).outputs == {"whole": "3.0"}
+
+    kept = flow.step(module.make_kept)
+    flow.output("wrong", kept.output.cod)
+    with pytest.raises(FlowFileError, match=r"did you mean 'steps.make_kept.output.code'"):
+        flow.compile()
+
+
+def endless(limit: float = float("inf"), share: float = float("-inf")) -> float:
+    return min(limit, share)
+
+
+def test_an_infinite_default_is_not_shown_to_the_model() -> None:
+    [parameters] = [function_to_json(endless)["function"]["parameters"]]
+    assert parameters["properties"] == {"limit": {"type": "number"}, "share": {"type": "number"}}
+    json.dumps(parameters, allow_nan=False)

@@ -31,10 +31,11 @@ def plain(value: Any, named: Callable[[Any], str | None], what: str, *, typed: b
     Raises:
         UsageError: A part of the value cannot be part of a flow.
     """
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
     if isinstance(value, Expr):
         return str(value)
+    if value is None or isinstance(value, int | float | str):
+        is_plain = value is None or type(value) in {bool, int, float, str}
+        return value if is_plain else _kept(value, what)  # such as a member of an enumeration
     if isinstance(value, Mapping):
         keys = _keys(value, what, typed)
         entries = zip(keys, value.values(), strict=True)

@@ -14,7 +14,7 @@ from enum import Enum
 from secrets import token_hex
 from typing import Any, NamedTuple
 
-from pydantic_core import PydanticSerializationUnexpectedValue
+from pydantic_core import PydanticSerializationUnexpectedValue, to_json
 from pydantic_core import core_schema as forms
 
 from flowengine.equality import in_order
@@ -29,6 +29,7 @@ from flowengine.sdk.python_functions.core_schemas import (
 _MARK = f"\0{token_hex(8)}:"
 """Begins a text that stands for the part of a value that JSON does not have."""
 _URL_SAFE = str.maketrans("-_", "+/")
+_TEXT = (str, int, float)
 _KEYS = frozenset(
     {"none", "nullable", "list", "set", "frozenset", "tuple", "dict", "model", "dataclass"}
     | {"typed-dict", "named-tuple", "generator", "callable", "json"}
@@ -71,6 +72,8 @@ def carrying(node: Node, own: bool) -> Node:
             return {**node, "serialization": function}
         case "timedelta":
             return {**before(_duration, inner), **ref}
+        case "enum" if not all(isinstance(each.value, _TEXT) for each in node["members"]):
+            return {**before(_member(node["members"]), inner), **ref}
         case "literal" if any(isinstance(each, Enum) for each in node["expected"]):
             return {**before(_member(node["expected"]), inner), **ref}
         case "typed-dict":
@@ -100,6 +103,11 @@ def _decoded(text: Any) -> Any:
 
 def _decoded_strictly(text: Any) -> Any:
     return bytes(_decoded(text)) if isinstance(text, str) else text
+
+
+def _shown(value: Any) -> str:
+    """Return the JSON of the value of a member, by which it is found."""
+    return to_json(value, bytes_mode="base64", fallback=repr).decode()
 
 
 def _is_text(choice: Any) -> bool:
@@ -172,11 +180,10 @@ def _duration(text: Any) -> Any:
 
 
 def _member(expected: list[Any]) -> Callable[[Any], Any]:
-    members = [each for each in expected if isinstance(each, Enum)]
+    members = {_shown(each.value): each for each in expected if isinstance(each, Enum)}
 
     def convert(value: Any) -> Any:
-        found = (each for each in members if value in (each, each.value))
-        return value if value in expected else next(found, value)
+        return value if value in expected else members.get(_shown(value), value)
 
     return convert
 

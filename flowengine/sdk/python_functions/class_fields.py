@@ -35,7 +35,7 @@ _HARMLESS = frozenset({"frozen", "extra", "validate_assignment", "use_enum_value
 """Settings of a model that do not affect the names and types of its fields."""
 _CHECKS = frozenset(
     {"field_validator", "model_validator", "property", "cached_property", "computed_field"}
-    | {"classmethod", "staticmethod", "field_serializer", "model_serializer"}
+    | {"classmethod", "staticmethod"}
 )
 UNKNOWN: Any = object()
 """A value that is only known by running the code."""
@@ -157,12 +157,24 @@ def _field(
 ) -> tuple[Schema, bool] | None:
     """Return the schema of a field and whether it is required, or None if it cannot be known."""
     annotation, default = declared
+    if _is_renamed(annotation) or (default is not None and _is_renamed(default)):
+        return None
     schema = dict(hint(annotation, module))
     if kind == "typed_dict":
         return schema, _is_required(annotation, _is_total(node))
     if isinstance(default, ast.Call):
         return _called(kind, schema, default)
     return with_default(schema, default), default is None
+
+
+def _is_renamed(node: ast.expr) -> bool:
+    """Return whether `Field(...)` in a hint or default gives a field another name."""
+    return any(
+        isinstance(part, ast.Call)
+        and last_name(part) == "Field"
+        and any(str(word.arg).endswith("alias") for word in part.keywords)
+        for part in ast.walk(node)
+    )
 
 
 def called_field(schema: Schema, call: ast.Call) -> tuple[Schema, bool]:

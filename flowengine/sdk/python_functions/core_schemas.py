@@ -10,7 +10,8 @@ _VALUES = frozenset({"default", "metadata", "cls", "expected", "members", "confi
 """Keys of a core schema that contain no schemas."""
 _FORMS = frozenset({"ser_json_timedelta", "ser_json_temporal", "ser_json_bytes", "val_json_bytes"})
 """Settings of models that choose another form of a type."""
-_FUNCTIONS = frozenset({"function-plain", "function-wrap"})
+FUNCTIONS = frozenset({"function-plain", "function-wrap"})
+"""Serializers that are code of the program."""
 
 
 def each_node(node: Any, change: Callable[[Node, bool], Node], own: bool = False) -> Any:
@@ -26,7 +27,7 @@ def each_node(node: Any, change: Callable[[Node, bool], Node], own: bool = False
         return type(node)(each_node(part, change, own) for part in node)
     if not isinstance(node, dict):
         return node
-    own = own or _written_by(node) in _FUNCTIONS
+    own = own or _written_by(node) in FUNCTIONS
     made = {
         key: part if key in _VALUES else each_node(part, change, own) for key, part in node.items()
     }

@@ -17,6 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from flowengine.errors import UsageError
+from flowengine.sdk.python_functions.plain_hints import is_field, known_hints
 from flowengine.sdk.python_functions.schema_forms import (
     DICTS,
     LISTS,
@@ -42,6 +43,8 @@ _SCALARS: dict[Any, Schema] = {
     None: SCALARS["None"],
 }
 _TRANSPARENT = {typing.Required, typing.NotRequired, typing.Final, collections.abc.Awaitable}
+_MEMBERS = frozenset({str, int, float, bool})
+"""Types of the members of enumerations that are read here."""
 _NO_FORMATS = frozenset({"binary", "path", "file-path", "directory-path"})
 """Formats of pydantic that describe a conversion of text, or a file that must exist on this
 machine."""
@@ -113,9 +116,8 @@ class LiveTypes:
         if origin in {Union, UnionType}:
             return union([self.schema(item) for item in items])
         if origin is Literal:
-            return choices(
-                [value.value if isinstance(value, enum.Enum) else value for value in items]
-            )
+            values = [plain_default(value) for value in items]
+            return choices(values) if all(map(is_plain, values)) else self._asked(type)
         if origin in _TRANSPARENT or name in {"ReadOnly", "Required", "NotRequired"}:
             return self.schema(items[0])
         if name in LISTS:
@@ -153,8 +155,10 @@ class LiveTypes:
             return array({}, unique=True)
         if cls in {dict, collections.abc.Mapping}:
             return mapping({})
-        if issubclass(cls, enum.Enum):
+        if issubclass(cls, enum.Enum) and all(type(each.value) in _MEMBERS for each in cls):
             return self.records.refer(cls, cls.__name__, lambda: _members(cls))
+        if _names_fields(cls):
+            return self._asked(cls)
         if is_typeddict(cls):
             return self.records.refer(cls, cls.__name__, lambda: self._typed_dict(cls))
         if hasattr(cls, "__dataclass_fields__") and not hasattr(cls, "__pydantic_core_schema__"):
@@ -190,7 +194,7 @@ class LiveTypes:
 
         try:
             schema = TypedValues(type).json_schema(result=self.result)
-        except NoPlainForm as error:
+        except (NoPlainForm, ValueError) as error:
             raise UsageError(
                 f"{_named(type)} has no JSON Schema: {error}",
                 hint="give a type of data, or a JSON Schema as a dict",
@@ -236,6 +240,17 @@ class LiveTypes:
         return adopted
 
 
+def _names_fields(cls: Any) -> bool:
+    """Return whether a TypedDict or dataclass gives its fields other names, by `Field(...)`."""
+    if not is_typeddict(cls) and not hasattr(cls, "__dataclass_fields__"):
+        return False
+    notes = [
+        note for hint in known_hints(cls).values() for note in getattr(hint, "__metadata__", ())
+    ]
+    given = [vars(cls).get(name) for name in getattr(cls, "__dataclass_fields__", ())]
+    return any(map(is_field, given)) or any(getattr(note, "alias", None) for note in notes)
+
+
 def _is_postponed(type: Any) -> bool:
     """Return whether names in a type are texts."""
     return isinstance(type, str | typing.ForwardRef) or any(map(_is_postponed, get_args(type)))
@@ -247,11 +262,9 @@ def plain_default(value: Any) -> Any:
 
 
 def _members(cls: type[enum.Enum]) -> Schema:
+    if issubclass(cls, enum.Flag):
+        return {"type": "integer"}
     values = [member.value for member in cls]
-    if not all(type(value) in {str, int, float, bool} for value in values):
-        raise UsageError(
-            f"{_named(cls)} has no JSON Schema: its members are not all text or numbers"
-        )
     schema = choices(values)
     description = _docstring(cls)
     return {"description": description, **schema} if description else schema

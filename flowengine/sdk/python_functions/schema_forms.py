@@ -113,6 +113,8 @@ def mapping(inner: Schema) -> Schema:
 def fixed(items: Sequence[Schema]) -> Schema:
     """Return the schema of a tuple with the given items."""
     size = len(items)
+    if not items:
+        return {"type": "array", "maxItems": 0}
     return {"type": "array", "prefixItems": [*items], "minItems": size, "maxItems": size}
 
 

@@ -18,7 +18,7 @@ import json
 from base64 import b64encode
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
@@ -32,6 +32,7 @@ from flowengine.sdk.python_functions.carried_values import (
     put_in,
 )
 from flowengine.sdk.python_functions.core_schemas import (
+    FUNCTIONS,
     Node,
     computed_names,
     each_node,
@@ -71,9 +72,15 @@ class TypedValues:
 
         Args:
             result: Whether of values that the program makes, which have computed fields.
+
+        Raises:
+            UnknownType: A part of the type has no JSON form.
         """
         mode: Any = "serialization" if result else "validation"
-        return _JsonSchemas(by_alias=True).generate(self._core, mode)
+        try:
+            return _JsonSchemas(by_alias=True).generate(self._core, mode)
+        except PydanticUserError as error:
+            raise UnknownType(error.message.splitlines()[0]) from None
 
     def read(self, value: Any) -> Any:
         """Return a value from its plain form.
@@ -139,6 +146,18 @@ def _built(cls: Any, schema: Node) -> Any:
 
 class _JsonSchemas(GenerateJsonSchema):
     """JSON Schemas of pydantic for values in this form."""
+
+    ignored_warning_kinds: ClassVar[Any] = {"skipped-choice", "non-serializable-default"}
+
+    def encode_default(self, dft: Any) -> Any:
+        """Return the JSON form of a default."""
+        return b64encode(dft).decode() if isinstance(dft, bytes) else super().encode_default(dft)
+
+    def ser_schema(self, schema: Any) -> Node | None:
+        """Return the schema of what a function of the program writes, which may be anything."""
+        if schema["type"] in FUNCTIONS and "return_schema" not in schema:
+            return {}
+        return super().ser_schema(schema)
 
     def bytes_schema(self, schema: Any) -> Node:
         """Return the schema of bytes. Their limits are not those of the text."""
