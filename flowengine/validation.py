@@ -177,7 +177,6 @@ class Validator:
                         "path": self._exists,
                         "date-time": _is_time,
                         "duration": _is_duration,
-                        "time": _is_clock_time,
                     },
                     validate_formats=True,
                     offline=True,
@@ -221,17 +220,6 @@ def _is_time(text: str) -> bool:
 
     try:
         parse_microseconds(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_clock_time(text: str) -> bool:
-    """Return whether a text is a time of day, with an offset or without."""
-    from datetime import time
-
-    try:
-        time.fromisoformat(text)
     except ValueError:
         return False
     return True

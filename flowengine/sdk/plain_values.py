@@ -183,7 +183,7 @@ def _of_model(value: Any) -> Any:
     except (ValueError, TypeError) as error:
         if isinstance(error.__cause__, ValidationError):  # of a part that may be any value
             raise error.__cause__ from None
-        if isinstance(error.__cause__, RecursionError) or "ircular reference" in str(error):
+        if "RecursionError" in str(error) or "Circular reference" in str(error):
             raise ValidationError(_DEEPER) from None
         raise ValidationError(f"{_named(value)}: {error}") from error
 

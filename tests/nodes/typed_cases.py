@@ -404,7 +404,6 @@ CASES = [
     ("Frozen", "Frozen(at=date(2026, 1, 2), prices=(Decimal('1.5'),))"),
     ("set[Frozen]", "{Frozen(at=date(2026, 1, 2)), Frozen(at=date(2025, 1, 2))}"),
     ("tuple[()]", "()"),
-    ("time", "time(10, 30)"),
     ("Epoch", "datetime(2026, 1, 2, tzinfo=UTC)"),
     ("list[Epoch]", "[datetime(2026, 1, 2, tzinfo=UTC)]"),
 ]

@@ -18,7 +18,7 @@ import json
 from base64 import b64encode
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
@@ -77,8 +77,10 @@ class TypedValues:
             UnknownType: A part of the type has no JSON form.
         """
         mode: Any = "serialization" if result else "validation"
+        schemas = _JsonSchemas(by_alias=True)
+        schemas.ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
         try:
-            return _JsonSchemas(by_alias=True).generate(self._core, mode)
+            return schemas.generate(self._core, mode)
         except PydanticUserError as error:
             raise UnknownType(error.message.splitlines()[0]) from None
 
@@ -146,8 +148,6 @@ def _built(cls: Any, schema: Node) -> Any:
 
 class _JsonSchemas(GenerateJsonSchema):
     """JSON Schemas of pydantic for values in this form."""
-
-    ignored_warning_kinds: ClassVar[Any] = {"skipped-choice", "non-serializable-default"}
 
     def encode_default(self, dft: Any) -> Any:
         """Return the JSON form of a default."""
