@@ -116,7 +116,9 @@ class Validator:
             self._validator()
 
     def check(self, value: Any, what: str) -> Any:
-        """Validate a value, and return it with 2.0 as 2 where an integer is declared.
+        """Validate a value, and return it in the declared form.
+
+        2.0 is 2 where an integer is declared, and bytes are a text where base64 is declared.
 
         Args:
             value: Plain data.
@@ -132,12 +134,20 @@ class Validator:
             fits = validator.is_valid(value)
             errors = [] if fits else list(validator.iter_errors(value))
         except ValueError:  # bytes, which JSON has as text
-            errors = list(validator.iter_errors(_as_json(value)))
+            value, errors = self._with_texts(value)
         if errors:
             message, field, hint = self._misfit(errors)
             gap = " " if message.startswith("must ") else ": "
             raise InputError(f"{what}{gap}{message}", field=field, hint=hint)
         return value if self._whole is None else self._whole(value)
+
+    def _with_texts(self, value: Any) -> tuple[Any, list[jsonschema_rs.ValidationError]]:
+        """Return a value that contains bytes, in the declared form, and its errors."""
+        from flowengine.sdk.declared_forms import base64_texts
+
+        errors = list(self._validator().iter_errors(_as_json(value)))
+        convert = base64_texts(self._schema)
+        return value if convert is None else convert(value), errors
 
     def misfits(self, value: Any) -> list[jsonschema_rs.ValidationError]:
         """Return the errors of a value, none if it fits.
@@ -166,7 +176,7 @@ class Validator:
         if self._full is None:
             import jsonschema_rs
 
-            from flowengine.sdk.declared_numbers import integers
+            from flowengine.sdk.declared_forms import integers
 
             self._whole = integers(self._schema)
 

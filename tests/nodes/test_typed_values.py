@@ -72,7 +72,10 @@ def test_from_step_to_step_and_across_a_restart_and_as_an_edit(module: ModuleTyp
             getattr(module, f"take_{name}"), with_={"value": cel.steps[f"make_{name}"].output}
         )
     subject = {name: step.output for name, step in zip(NAMES, made, strict=True)}
-    ask = flow.step("ask", approval={"title": "?", "subject": subject, "edit": WRITTEN})
+    body = f"Content: {made[0].output}"  # declared as bytes, which are text in expressions
+    ask = flow.step(
+        "ask", approval={"title": "?", "body": body, "subject": subject, "edit": WRITTEN}
+    )
     for name in NAMES:
         flow.step(getattr(module, f"again_{name}"), with_={"value": ask.output.subject[name]})
 
@@ -80,6 +83,7 @@ def test_from_step_to_step_and_across_a_restart_and_as_an_edit(module: ModuleTyp
         result = engine.run(flow)
         assert result.error is None
     assert set(module.GOT) == set(NAMES)
+    assert result.waits[0]["body"] == "Content: /wBh"
     module.GOT.clear()
     with Engine("store", durability="none") as engine:
         [wait] = engine.waits().items

@@ -404,15 +404,21 @@ CASES = [
     ("Frozen", "Frozen(at=date(2026, 1, 2), prices=(Decimal('1.5'),))"),
     ("set[Frozen]", "{Frozen(at=date(2026, 1, 2)), Frozen(at=date(2025, 1, 2))}"),
     ("tuple[()]", "()"),
+    ("str | bytes", "'aaaa'"),
+    ("bytes | str", BYTES),
+    ("Loose", f"Loose(any={BYTES}, many={{'a': [{BYTES}]}})"),
     ("Epoch", "datetime(2026, 1, 2, tzinfo=UTC)"),
     ("list[Epoch]", "[datetime(2026, 1, 2, tzinfo=UTC)]"),
 ]
 NAMES = [f"v{number}" for number in range(len(CASES))]
-OWN = {"Base64Bytes", "Epoch", "list[Epoch]"}
+NOT_JSON = {"bytes | str", "Loose"}
+"""Types that JSON cannot tell from text."""
+OWN = NOT_JSON | {"Base64Bytes", "Epoch", "list[Epoch]"}
+"""Types whose plain form depends also on their own code, which a flow does not know."""
+UNSHOWN = NOT_JSON | {"Epoch", "list[Epoch]"}
+"""Types whose schema is not that of their plain form."""
 WRITTEN = [name for name, (hint, _) in zip(NAMES, CASES, strict=True) if hint not in OWN]
-"""Those whose plain form does not depend on code of their type, which a flow does not know."""
-SHOWN = [name for name, (hint, _) in zip(NAMES, CASES, strict=True) if "Epoch" not in hint]
-"""Those whose schema is that of their plain form."""
+SHOWN = [name for name, (hint, _) in zip(NAMES, CASES, strict=True) if hint not in UNSHOWN]
 ALONE = ("list[bytes]", "dict[int, str]", "Node", "Tree", "Branch", "Forest", "Total", "Cat | Dog")
 
 

@@ -138,7 +138,7 @@ class _Field:
         """
         kind, was = _TYPES[type(new)], _TYPES[type(old)]
         if kind in {"bytes", "string"} and (was == "bytes" or _holds_bytes(self.schema)):
-            return self._bytes(new)
+            return self._bytes(was, new)
         wanted = self.kinds or ({was} if old is not None else {kind})
         if kind == "integer" and "integer" not in wanted and "number" in wanted:
             return float(new) if was == "number" else new
@@ -150,14 +150,15 @@ class _Field:
             return self._items(old if was == "array" else [], new)
         return self._map(old if was == "object" else {}, new) if kind == "object" else new
 
-    def _bytes(self, new: Any) -> Any:
-        """Return bytes, which are given as such or as base64."""
-        from base64 import b64decode
+    def _bytes(self, was: str, new: Any) -> Any:
+        """Return bytes, which are given as such or as base64, in the form of the old value."""
+        from base64 import b64decode, b64encode
 
         try:
-            return b64decode(new, validate=True) if isinstance(new, str) else new
+            given = b64decode(new, validate=True) if isinstance(new, str) else new
         except ValueError:
             raise InputError(f"'{self.path}' must be base64", field=self.path) from None
+        return given if was == "bytes" else b64encode(given).decode()
 
     def _refused(self, wanted: set[str]) -> InputError:
         expected = " or ".join(
@@ -194,7 +195,9 @@ class _Field:
 
 
 def _holds_bytes(schema: Schema) -> bool:
-    return "contentEncoding" in schema or any(map(_holds_bytes, schema.get("anyOf", ())))
+    """Return whether a field can be bytes, and no other text."""
+    parts = [part for part in schema.get("anyOf", [schema]) if "string" in (kinds(part) or ())]
+    return bool(parts) and all(part.get("contentEncoding") == "base64" for part in parts)
 
 
 def _shape(value: Any) -> Any:
