@@ -23,6 +23,7 @@ from flowengine.sdk.python_functions.modules import (
     original,
 )
 from flowengine.sdk.python_functions.schema_forms import (
+    COMPUTED,
     SCALARS,
     Schema,
     choices,
@@ -33,9 +34,12 @@ from flowengine.sdk.python_functions.schema_forms import (
 Kind = Literal["typed_dict", "dataclass", "enum", "model"]
 _ENUMS = frozenset({"Enum", "IntEnum", "StrEnum"})
 _MIXED_IN = frozenset({"str", "int", "float"})
-_RENAMING = frozenset({"alias", "validation_alias", "alias_generator", "alias_priority"})
+_RENAMING = frozenset(
+    {"alias", "validation_alias", "serialization_alias", "alias_generator", "alias_priority"}
+)
 """Settings of fields and models that change the names of fields."""
 _HOOK = "__get_pydantic"
+_SERIALIZERS = frozenset({"field_serializer", "model_serializer"})
 _OTHER_BASES = frozenset({"Generic", "Protocol", "ABC", "object"})
 """Base classes without fields."""
 
@@ -121,6 +125,9 @@ def _fields(
         schema, required = _field(kind, node, (annotation, default), module, reader, hint)
         fields.put(name, schema, required)
         fields.renamed |= kind == "model" and _is_renamed(annotation, default)
+    for name, returned in _computed(node) if kind == "model" else ():
+        schema = {} if returned is None else hint(returned, module)
+        fields.put(name, {**schema, COMPUTED: True}, required=False)
     return fields
 
 
@@ -214,6 +221,18 @@ def _declared(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr, ast.expr | No
                     yield name, annotation, value
 
 
+def _computed(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the computed fields of a model, by the names that they have in its results."""
+    for statement in node.body:
+        if not isinstance(statement, ast.FunctionDef):
+            continue
+        for decorator in statement.decorator_list:
+            if last_name(decorator) == "computed_field":
+                words = decorator.keywords if isinstance(decorator, ast.Call) else []
+                named = [literal(item.value) for item in words if item.arg == "alias"]
+                yield named[0] if named else statement.name, statement.returns
+
+
 def _is_required(annotation: ast.expr, total: bool) -> bool:
     name = last_name(annotation.value) if isinstance(annotation, ast.Subscript) else ""
     return name == "Required" or (total and name != "NotRequired")
@@ -236,9 +255,12 @@ def _is_dataclass(node: ast.ClassDef, module: Module) -> bool:
 
 
 def _has_hook(node: ast.ClassDef) -> bool:
-    """Return whether code of a class determines its schema."""
-    methods = (item.name for item in node.body if isinstance(item, ast.FunctionDef))
-    return any(name.startswith(_HOOK) for name in methods)
+    """Return whether code of a class determines its schema, or the form of its values."""
+    methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
+    decorators = {last_name(mark) for method in methods for mark in method.decorator_list}
+    return any(method.name.startswith(_HOOK) for method in methods) or bool(
+        decorators & _SERIALIZERS
+    )
 
 
 def _settings(

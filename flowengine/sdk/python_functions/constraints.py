@@ -44,8 +44,11 @@ _ONE_WORD = {
 }
 """Classes of `annotated_types` with one argument."""
 _MANY_WORDS = frozenset({"Field", "StringConstraints", "Interval", "Len"})
-_REPLACING = frozenset({"PlainValidator", "WithJsonSchema", "GetPydanticSchema", "InstanceOf"})
-"""Annotations of pydantic that change which values are valid."""
+_REPLACING = frozenset(
+    {"PlainValidator", "WithJsonSchema", "GetPydanticSchema", "InstanceOf"}
+    | {"PlainSerializer", "WrapSerializer"}
+)
+"""Annotations of pydantic that change which values are valid, or how they are written."""
 _TRANSFORMING = frozenset({"AfterValidator", "WrapValidator"})
 _HOOKS = frozenset({"__get_pydantic_core_schema__", "__get_pydantic_json_schema__"})
 _CONSTRAINED = {

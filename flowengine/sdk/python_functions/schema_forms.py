@@ -7,6 +7,7 @@ means "anything".
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 from flowengine.kernel.graph.compiled import Plain
@@ -27,6 +28,8 @@ DICTS = frozenset({"dict", "Mapping", "MutableMapping"})
 ABSENT: Any = object()
 """Used in place of a default that is missing or has no JSON form."""
 _PREFIX = "#/$defs/"
+COMPUTED = "readOnly"
+"""Marks fields that a class computes: results have them, and arguments need not."""
 
 
 class Parameter(NamedTuple):
@@ -76,7 +79,11 @@ def is_plain(value: Any) -> bool:
         return all(map(is_plain, value))
     if isinstance(value, dict):
         return all(type(key) is str and is_plain(item) for key, item in value.items())
-    return value is None or type(value) in {str, int, float, bool}
+    return (
+        value is None
+        or type(value) in {str, int, bool}
+        or (type(value) is float and isfinite(value))
+    )
 
 
 def nullable(schema: Schema) -> Schema:
@@ -106,6 +113,8 @@ def mapping(inner: Schema) -> Schema:
 def fixed(items: Sequence[Schema]) -> Schema:
     """Return the schema of a tuple with the given items."""
     size = len(items)
+    if not items:
+        return {"type": "array", "maxItems": 0}
     return {"type": "array", "prefixItems": [*items], "minItems": size, "maxItems": size}
 
 
@@ -277,6 +286,21 @@ def each_part(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
         else:
             merged[key] = value
     return merged
+
+
+def without_computed(schema: Schema) -> Schema:
+    """Return the schema of arguments, in which computed fields are allowed and not described."""
+    schema = each_part(schema, without_computed)
+    fields = schema.get("properties", {})
+    given = {
+        name: field
+        for name, field in fields.items()
+        if not (isinstance(field, dict) and field.get(COMPUTED))
+    }
+    if len(given) == len(fields):
+        return schema
+    rest = {key: part for key, part in schema.items() if key != "additionalProperties" or part}
+    return {**rest, "properties": given}
 
 
 def references(schema: Schema) -> list[str]:
