@@ -124,7 +124,7 @@ def _fields(
     for name, annotation, default in _declared(node):
         schema, required = _field(kind, node, (annotation, default), module, reader, hint)
         fields.put(name, schema, required)
-        fields.renamed |= kind == "model" and _is_renamed(annotation, default)
+        fields.renamed |= _is_renamed(annotation, default)
     for name, returned in _computed(node) if kind == "model" else ():
         schema = {} if returned is None else hint(returned, module)
         fields.put(name, {**schema, COMPUTED: True}, required=False)
