@@ -170,11 +170,12 @@ class Agent(AgentWithTools):
         """
         if self.returns is None or isinstance(self.returns, dict):
             return self.returns
-        from flowengine.sdk.python_functions.live_types import schema_of
+        from flowengine.sdk.python_functions.live_types import computed_fields, schema_of
         from flowengine.sdk.python_functions.schema_forms import with_distinct_members
 
         try:
-            return with_distinct_members(schema_of(self.returns))
+            schema = schema_of(self.returns)
+            return with_distinct_members(schema, lambda: computed_fields([self.returns]))
         except UsageError as error:
             raise UsageError(
                 f"agent {self.name!r}: returns={self.returns!r}: {error.message}"

@@ -8,7 +8,8 @@ from typing import Any
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError, UsageError
-from flowengine.sdk.python_functions.live_signature import name_of, read_function
+from flowengine.sdk.python_functions.live_signature import name_of, read_function, resolved_hints
+from flowengine.sdk.python_functions.live_types import computed_fields
 from flowengine.sdk.python_functions.schema_forms import with_distinct_members
 from flowengine.sdk.python_functions.signature import Signature
 
@@ -71,7 +72,11 @@ def read_tool(
         )
     check_name(name)
     signature = read_function(function, environments=environments, is_environment=_is_environment)
-    args = None if signature.args is None else with_distinct_members(signature.args)
+    if signature.args is None:
+        return name, signature
+    args = with_distinct_members(
+        signature.args, lambda: computed_fields(resolved_hints(function).values())
+    )
     return name, signature._replace(args=args)
 
 

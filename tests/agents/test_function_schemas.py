@@ -12,6 +12,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from pydantic import BaseModel, computed_field
 
 from flowengine.agents import function_to_json
 from flowengine.errors import UsageError
@@ -314,6 +315,23 @@ def test_a_wrong_member_of_a_union_is_no_other_one() -> None:
     assert schema.misfits({"flight": cheap})
     assert schema.misfits({"flight": none, "others": [cheap]})
     assert not schema.misfits({"flight": none, "others": None})
+
+
+class Square(BaseModel):
+    side: int = 1
+
+    @computed_field
+    def area(self) -> int:
+        return self.side**2
+
+
+def test_a_member_of_a_union_may_have_its_computed_fields() -> None:
+    def draw(shape: Square | NoFlight) -> None: ...
+
+    schema = shared(parameters(draw))
+
+    assert schema.misfits({"shape": {"side": 2, "area": 4}}) == []
+    assert schema.misfits({"shape": {"sides": 2}})
 
 
 def test_what_source_leaves_open_is_a_type_that_only_the_program_knows() -> None:

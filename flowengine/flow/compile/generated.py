@@ -38,7 +38,6 @@ from flowengine.sdk.argument_schemas import without_arguments
 from flowengine.sdk.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
 from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.python_functions.schema_forms import with_distinct_members
 from flowengine.sdk.read_folders import (
     UnreadableFolder,
     find_folders,
@@ -200,7 +199,8 @@ class FileDeclarations:
             modifiers = taken(tools.environments, callee, model, offered)
         self._check_server(name, callee, model, modifiers, loc)
         args: dict[str, Any] = callee.args or {"type": "object"}
-        args = with_distinct_members(args) if model.args is None else plain_text(args)
+        if model.args is not None:
+            args = plain_text(args)
         bound = {*(callee.bind or {}), *modifiers.get("environments", {})}
         seen = without_arguments(args, bound)
         if not seen["required"]:

@@ -12,7 +12,7 @@ import enum
 import inspect
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -258,6 +258,32 @@ def _names_fields(cls: Any) -> bool:
 def _is_postponed(type: Any) -> bool:
     """Return whether names in a type are texts."""
     return isinstance(type, str | typing.ForwardRef) or any(map(_is_postponed, get_args(type)))
+
+
+def computed_fields(types: Iterable[Any]) -> set[str] | None:
+    """Return the names of the computed fields of models in types, or None if they are not known."""
+    from pydantic import TypeAdapter
+
+    names = set[str]()
+    for type in types:
+        try:
+            adapter = TypeAdapter(type)
+            written, read = (adapter.json_schema(mode=m) for m in ("serialization", "validation"))
+        except Exception:  # such as a class of the program in another hint
+            return None
+        names |= _names_in(written) - _names_in(read)
+    return names
+
+
+def _names_in(schema: Schema) -> set[str]:
+    names = set(schema.get("properties", ()))
+
+    def look(part: Schema) -> Schema:
+        names.update(_names_in(part))
+        return part
+
+    each_part(schema, look)
+    return names
 
 
 def plain_default(value: Any) -> Any:

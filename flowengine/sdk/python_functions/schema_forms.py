@@ -6,6 +6,7 @@ means "anything".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
@@ -135,7 +136,7 @@ def union(schemas: Sequence[Schema]) -> Schema:
     return {"anyOf": choices} if len(choices) > 1 else dict(choices[0])
 
 
-def with_distinct_members(schema: Schema) -> Schema:
+def with_distinct_members(schema: Schema, computed: Callable[[], set[str] | None]) -> Schema:
     """Return a schema in which a value of a union of classes has no keys that its class lacks.
 
     Otherwise a wrong value would fit any member without required fields. Results of functions can
@@ -143,8 +144,11 @@ def with_distinct_members(schema: Schema) -> Schema:
 
     Args:
         schema: A self-contained schema.
+        computed: Returns the names of computed fields, which values of the classes can contain.
+            None: they are not known, so that every key is allowed.
     """
     definitions = schema.get("$defs", {})
+    closing: list[Schema] = []
 
     def has_fields(part: Any) -> bool:
         whole = definitions.get(_referred(part), part) if isinstance(part, dict) else {}
@@ -155,10 +159,20 @@ def with_distinct_members(schema: Schema) -> Schema:
         forms = part.get("anyOf", ())
         if sum(map(has_fields, forms)) < 2:
             return part
-        closing: Schema = {"unevaluatedProperties": False}
-        return {**part, "anyOf": [{**f, **closing} if has_fields(f) else f for f in forms]}
+        if not closing:
+            closing.append(_closing(computed()))
+        return {**part, "anyOf": [{**f, **closing[0]} if has_fields(f) else f for f in forms]}
 
     return closed(schema)
+
+
+def _closing(computed: set[str] | None) -> Schema:
+    """Return the keywords that exclude all other keys than fields and computed fields."""
+    if computed is None:
+        return {}
+    pattern = f"^({'|'.join(map(re.escape, sorted(computed)))})$"
+    allowed: Schema = {"patternProperties": {pattern: {}}} if computed else {}
+    return {"unevaluatedProperties": False, **allowed}
 
 
 def choices(values: Sequence[Any]) -> Schema:
