@@ -13,7 +13,6 @@ import inspect
 import json
 import typing
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -231,16 +230,18 @@ class LiveTypes:
         return adopted
 
 
-def computed_fields(types: Iterable[Any]) -> set[str]:
-    """Return the names of the computed fields of models in types."""
+def computed_fields(types: Iterable[Any]) -> set[str] | None:
+    """Return the names of the computed fields of models in types, or None if they are not known."""
     from pydantic import TypeAdapter
 
     names = set[str]()
     for type in types:
-        with suppress(Exception):  # a type without a schema has no computed fields, either
+        try:
             adapter = TypeAdapter(type)
             written, read = (adapter.json_schema(mode=m) for m in ("serialization", "validation"))
-            names |= _names_in(written) - _names_in(read)
+        except Exception:  # such as a class of the program in another hint
+            return None
+        names |= _names_in(written) - _names_in(read)
     return names
 
 

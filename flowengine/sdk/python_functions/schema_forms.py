@@ -127,7 +127,7 @@ def union(schemas: Sequence[Schema]) -> Schema:
     return {"anyOf": choices} if len(choices) > 1 else dict(choices[0])
 
 
-def with_distinct_members(schema: Schema, computed: Callable[[], Iterable[str]]) -> Schema:
+def with_distinct_members(schema: Schema, computed: Callable[[], set[str] | None]) -> Schema:
     """Return a schema in which a value of a union of classes has no keys that its class lacks.
 
     Otherwise a wrong value would fit any member without required fields. Results of functions can
@@ -135,10 +135,11 @@ def with_distinct_members(schema: Schema, computed: Callable[[], Iterable[str]])
 
     Args:
         schema: A self-contained schema.
-        computed: Returns the names of computed fields. Values of the classes can contain them.
+        computed: Returns the names of computed fields, which values of the classes can contain.
+            None: they are not known, so that every key is allowed.
     """
     definitions = schema.get("$defs", {})
-    closing: Schema = {}
+    closing: list[Schema] = []
 
     def has_fields(part: Any) -> bool:
         whole = definitions.get(_referred(part), part) if isinstance(part, dict) else {}
@@ -150,13 +151,19 @@ def with_distinct_members(schema: Schema, computed: Callable[[], Iterable[str]])
         if sum(map(has_fields, forms)) < 2:
             return part
         if not closing:
-            closing["unevaluatedProperties"] = False
-            if names := sorted(computed()):
-                pattern = f"^({'|'.join(map(re.escape, names))})$"
-                closing["patternProperties"] = {pattern: True}
-        return {**part, "anyOf": [{**f, **closing} if has_fields(f) else f for f in forms]}
+            closing.append(_closing(computed()))
+        return {**part, "anyOf": [{**f, **closing[0]} if has_fields(f) else f for f in forms]}
 
     return closed(schema)
+
+
+def _closing(computed: set[str] | None) -> Schema:
+    """Return the keywords that exclude all other keys than fields and computed fields."""
+    if computed is None:
+        return {}
+    pattern = f"^({'|'.join(map(re.escape, sorted(computed)))})$"
+    allowed: Schema = {"patternProperties": {pattern: {}}} if computed else {}
+    return {"unevaluatedProperties": False, **allowed}
 
 
 def choices(values: Sequence[Any]) -> Schema:
