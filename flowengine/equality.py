@@ -14,3 +14,13 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
     return bool(one == other)
+
+
+def in_order(items: list[Any]) -> list[Any]:
+    """Return the items of a set in an order that depends on them alone."""
+    try:
+        return sorted(items)
+    except TypeError:
+        import json
+
+        return sorted(items, key=lambda item: json.dumps(item, sort_keys=True, default=repr))

@@ -8,8 +8,9 @@ schemas that most inputs and arguments have.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import count
 from json import dumps, loads
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,12 @@ _Proof = Callable[[Any], bool]
 SMALLEST, LARGEST = -(2**63), 2**64 - 1
 """The range of integers that can be stored."""
 _INFINITE = {inf: "infinity", -inf: "minus infinity"}
+_SCALARS = frozenset({str, int, float, bool, bytes, type(None)})
+_DEEP = 200
+"""The deepest nesting of lists and maps, as of `plain_values`, which is not imported here."""
+_DURATION = r"[+-]?P(?!$)(\d+Y)?(\d+M)?(\d+W)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?"
+_DATA = frozenset({"default", "enum", "const", "examples"})
+"""Keywords whose values are no schemas."""
 _SHOWN = 60
 _TOLD = 5
 _SAYS_NOTHING = frozenset(
@@ -108,7 +115,9 @@ class Validator:
             self._validator()
 
     def check(self, value: Any, what: str) -> Any:
-        """Validate a value, and return it with 2.0 as 2 where an integer is declared.
+        """Validate a value, and return it in the declared form.
+
+        2.0 is 2 where an integer is declared, and bytes are a text where base64 is declared.
 
         Args:
             value: Plain data.
@@ -121,17 +130,23 @@ class Validator:
             return value
         validator = self._validator()
         try:
-            if validator.is_valid(value):
-                return value if self._whole is None else self._whole(value)
-            errors = list(validator.iter_errors(value))
-        except ValueError:  # bytes, which is not JSON
-            value = _as_json(value)
-            errors = list(validator.iter_errors(value))
+            fits = validator.is_valid(value)
+            errors = [] if fits else list(validator.iter_errors(value))
+        except ValueError:  # bytes, which JSON has as text
+            value, errors = self._with_texts(value)
         if errors:
             message, field, hint = self._misfit(errors)
             gap = " " if message.startswith("must ") else ": "
             raise InputError(f"{what}{gap}{message}", field=field, hint=hint)
-        return value
+        return value if self._whole is None else self._whole(value)
+
+    def _with_texts(self, value: Any) -> tuple[Any, list[jsonschema_rs.ValidationError]]:
+        """Return a value that contains bytes, in the declared form, and its errors."""
+        from flowengine.sdk.declared_forms import base64_texts
+
+        errors = list(self._validator().iter_errors(_as_json(value)))
+        convert = base64_texts(self._schema)
+        return value if convert is None else convert(value), errors
 
     def misfits(self, value: Any) -> list[jsonschema_rs.ValidationError]:
         """Return the errors of a value, none if it fits.
@@ -160,13 +175,13 @@ class Validator:
         if self._full is None:
             import jsonschema_rs
 
-            from flowengine.sdk.declared_numbers import integers
+            from flowengine.sdk.declared_forms import integers
 
             self._whole = integers(self._schema)
 
             try:
                 self._full = jsonschema_rs.Draft202012Validator(
-                    self._schema,
+                    _with_roots(self._schema, count()),
                     formats={"path": self._exists, **_FORMATS},
                     validate_formats=True,
                     offline=True,
@@ -184,6 +199,24 @@ class Validator:
             return os.path.exists(os.path.join(self._folder or "", os.path.expanduser(path)))
         except ValueError:  # a null character
             return False
+
+
+def _with_roots(schema: Any, numbers: Iterator[int], key: str = "properties") -> Any:
+    """Return a schema in which references inside a part that has `$defs` lead there.
+
+    Args:
+        schema: The schema, or a part of it.
+        numbers: For the ids of these parts.
+        key: The keyword that the part is the value of.
+    """
+    if isinstance(schema, list):
+        return [_with_roots(part, numbers, "") for part in schema]
+    if not isinstance(schema, dict) or key in _DATA:
+        return schema
+    made = {name: _with_roots(part, numbers, name) for name, part in schema.items()}
+    if key != "properties" and isinstance(schema.get("$defs"), dict):
+        made["$id"] = f"urn:part:{next(numbers)}"
+    return made
 
 
 def _is_time(text: str) -> bool:
@@ -219,7 +252,27 @@ def _is_iso_clock_time(text: str) -> bool:
     return True
 
 
-_FORMATS = {"date-time": _is_time, "iso-date-time": _is_iso_time, "iso-time": _is_iso_clock_time}
+def _is_duration(text: str) -> bool:
+    """Return whether a text is a duration in ISO 8601, also with a sign, or as in flow files."""
+    import re
+
+    from flowengine.kernel.notation.times import parse_duration
+
+    if re.fullmatch(_DURATION, text, re.ASCII):
+        return True
+    try:
+        parse_duration(text)
+    except ValueError:
+        return False
+    return True
+
+
+_FORMATS = {
+    "date-time": _is_time,
+    "iso-date-time": _is_iso_time,
+    "iso-time": _is_iso_clock_time,
+    "duration": _is_duration,
+}
 """Formats of times. `date-time` is a point in time. The values of Python's types may be local."""
 
 
@@ -250,28 +303,30 @@ def validate(schema: Any, value: Any, what: str, *, folder: str | None = None) -
         what: Description of the value, which begins the message: `input 'amount'`.
         folder: Base of relative paths (`format: path`). Default: the current directory.
     """
-    check_numbers(value, what)
-    return shared(schema, folder).check(value, what)
+    return shared(schema, folder).check(as_plain(value, what), what)
 
 
-def check_numbers(value: Any, what: str) -> None:
-    """Check that the numbers in an external value can be stored, and be written as JSON.
+def as_plain(value: Any, what: str) -> Any:
+    """Return an external value as plain data, whose numbers can be stored and written as JSON.
+
+    Values of Python, such as models, dates and tuples, get their plain form.
 
     Args:
-        value: Plain data.
+        value: The value. Plain data is returned unchanged.
         what: Description of the value, which begins the message: `input 'amount'`.
 
     Raises:
-        InputError: One is infinite, is not a number, or is an integer beyond 64 bits.
+        InputError: A part of it has no plain form: it is infinite, is not a number, is an integer
+            beyond 64 bits, contains itself, or is an object of the program.
     """
-    pending = [("", value)]
+    pending = [("", 0, value)]
     while pending:
-        path, part = pending.pop()
+        path, depth, part = pending.pop()
         kind = type(part)
-        if kind is dict:
-            pending += [(f"{path}.{key}", item) for key, item in part.items()]
-        elif kind is list:
-            pending += [(f"{path}[{index}]", item) for index, item in enumerate(part)]
+        if kind is dict and depth < _DEEP and all(type(key) is str for key in part):
+            pending += [(f"{path}.{key}", depth + 1, item) for key, item in part.items()]
+        elif kind is list and depth < _DEEP:
+            pending += [(f"{path}[{at}]", depth + 1, item) for at, item in enumerate(part)]
         elif kind is float and not isfinite(part):
             raise InputError(
                 f"{what}{path} is {_INFINITE.get(part, 'not a number')}, which is not JSON",
@@ -284,6 +339,21 @@ def check_numbers(value: Any, what: str) -> None:
                 field=path.lstrip("."),
                 hint="only integers from -2^63 to 2^64-1 can be stored. Pass a larger one as text",
             )
+        elif kind not in _SCALARS:
+            return _converted(value, what)
+    return value
+
+
+def _converted(value: Any, what: str) -> Any:
+    from flowengine.sdk.errors import ValidationError
+    from flowengine.sdk.plain_values import place_of_fault, to_plain
+
+    try:
+        return to_plain(value, number_keys=True)
+    except ValidationError as error:
+        place = place_of_fault(value)
+        fault = f"{what}{place} cannot be used: {error.message}"
+        raise InputError(fault, field=place.lstrip(".")) from None
 
 
 # Fast path

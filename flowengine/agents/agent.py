@@ -178,6 +178,10 @@ class Agent(AgentWithTools):
         try:
             schema = schema_of(self.returns)
             return with_distinct_members(schema, lambda: computed_fields([self.returns]))
+        except UsageError as error:
+            raise UsageError(
+                f"agent {self.name!r}: returns={self.returns!r}: {error.message}"
+            ) from None
         except Exception as error:
             raise UsageError(
                 f"agent {self.name!r}: returns={self.returns!r} has no JSON Schema: {error}",
@@ -213,29 +217,27 @@ class Agent(AgentWithTools):
         """
         if self.returns is None or isinstance(self.returns, dict):
             return value
+        from flowengine.sdk.python_functions.conversion import Misfit
+
         try:
             return typed_answer(self.returns, value)
-        except ValueError as error:
+        except Misfit as misfit:
             raise ValidationError(
                 f"the answer of agent {self.name!r} fits the schema of its type, but not the "
-                f"type: {error}"
-            ) from error
+                f"type: {misfit}"
+            ) from misfit
 
 
 def typed_answer(type: Any, value: Any) -> Any:
     """Return an answer as an instance of a type.
 
     Raises:
-        ValueError: The type refuses it. The message lists every fault.
+        Misfit: The type refuses it. The message lists every fault.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from flowengine.sdk.python_functions.conversion import conversion_to
 
-    from flowengine.sdk.validation_messages import faults
-
-    try:
-        return TypeAdapter(type).validate_python(value)
-    except ValidationError as error:
-        raise ValueError(faults(error)) from error
+    convert = conversion_to(type)
+    return value if convert is None else convert(value)
 
 
 def instructions_of(

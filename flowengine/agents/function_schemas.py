@@ -74,9 +74,9 @@ def read_tool(
     signature = read_function(function, environments=environments, is_environment=_is_environment)
     if signature.args is None:
         return name, signature
-    args = with_distinct_members(
-        signature.args, lambda: computed_fields(resolved_hints(function).values())
-    )
+    hints = resolved_hints(function)
+    types = [hints[parameter] for parameter in signature.args["properties"] if parameter in hints]
+    args = with_distinct_members(signature.args, lambda: computed_fields(types))
     return name, signature._replace(args=args)
 
 

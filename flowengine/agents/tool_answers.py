@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.kept_images import address, keep
-from flowengine.sdk import Plain, StepContext, ToolError
+from flowengine.sdk import Plain, StepContext, ToolError, ValidationError
 from flowengine.sdk.text_ends import Ends, ends_in_bytes, ends_in_characters
 from flowengine.sdk.untrusted import all_unmarked, has_text, marked
 
@@ -117,7 +117,7 @@ def _said_by_people(context: StepContext) -> Iterator[str]:
     """Yield the edits and the comment of the approver."""
     approval = context.approval or {}
     if approval.get("edits"):
-        edits = json.dumps(approval["edits"], ensure_ascii=False)
+        edits = json.dumps(approval["edits"], ensure_ascii=False, default=_as_data)
         yield f"[Before the call was made, a person changed these arguments: {edits}]"
     if approval.get("comment"):
         yield f"[Who approved the call says: {approval['comment']}]"
@@ -133,18 +133,20 @@ def as_text(value: Any) -> str:
         return bytes(value).decode("utf-8", "backslashreplace")
     try:
         return json.dumps(value, ensure_ascii=False, default=_as_data)
-    except (TypeError, ValueError, RecursionError):
-        return str(value)
+    except (TypeError, ValueError, RecursionError):  # such as a map with other keys
+        made = _as_data(value)
+    return made if isinstance(made, str) else json.dumps(made, ensure_ascii=False, default=_as_data)
 
 
 def _as_data(value: Any) -> Any:
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "backslashreplace")
-    if hasattr(value, "model_dump"):
-        return value.model_dump()
-    if isinstance(value, set | frozenset | tuple):
-        return list(value)
-    return str(value)
+    from flowengine.sdk.plain_values import to_plain
+
+    try:
+        return to_plain(value, number_keys=True)
+    except ValidationError:
+        return str(value)
 
 
 def _is_result(value: Any) -> bool:

@@ -34,7 +34,9 @@ from flowengine.client.requests import ApiRequest
 from flowengine.engines.results import StoreEvent
 from flowengine.errors import FlowEngineError, StoreError, UsageError
 from flowengine.journal.records import ENDED
+from flowengine.json_values import plain
 from flowengine.sdk.sizes import size_text
+from flowengine.validation import as_plain
 
 if TYPE_CHECKING:
     from flowengine.flow.source.diagnostics import Diagnostic
@@ -598,8 +600,12 @@ def _arguments(request: ApiRequest[Any]) -> dict[str, Any]:
     query = {name: value for name, value in (request.query or {}).items() if value is not None}
     given: dict[str, Any] = {"method": request.method, "url": request.path, "params": query}
     if request.body is not None:
-        given["json"] = dict(request.body)
-        given["headers"] = {"idempotency-key": os.urandom(16).hex()}
+        body = as_plain(dict(request.body), "the request")
+        given["content"] = json.dumps(body, ensure_ascii=False, default=plain).encode()
+        given["headers"] = {
+            "content-type": "application/json",
+            "idempotency-key": os.urandom(16).hex(),
+        }
     return given
 
 

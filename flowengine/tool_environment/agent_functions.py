@@ -11,8 +11,8 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flowengine.engines.attempts.serialization import to_plain
 from flowengine.sdk import StepContext
+from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
 from flowengine.sdk.tool_calls import Environment, ToolCall, check_environment
 from flowengine.tool_environment.tool_messages import answer_of

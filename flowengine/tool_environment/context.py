@@ -10,9 +10,10 @@ from concurrent.futures import Future, wait
 from functools import cached_property
 from typing import Any
 
-from flowengine.engines.attempts.serialization import copy, to_plain
+from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk import Plain, Processes, StepContext, StepError
 from flowengine.sdk.background import refuse_in_loop
+from flowengine.sdk.plain_values import to_plain
 from flowengine.tool_environment.errors import StateError
 
 REPORTS = 32

@@ -8,8 +8,8 @@ from collections import UserDict
 from collections.abc import Callable
 from typing import Any
 
-from flowengine.engines.attempts.serialization import to_plain
 from flowengine.sdk import StepError
+from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.text_ends import cut_text
 from flowengine.sdk.tool_calls import Observer, ObserverResult, ToolCall, ToolResult
 from flowengine.sdk.user_code import bounded, call

@@ -8,9 +8,9 @@ from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
-from flowengine.engines.attempts.serialization import to_plain
 from flowengine.sdk import Artifacts, StepError, ToolError
 from flowengine.sdk.exception_text import describe, message_of
+from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.text_ends import cut_text, ends_in_bytes, ends_in_characters, without_middle
 from flowengine.sdk.tool_calls import (
     EnvironmentResponse,
@@ -53,7 +53,7 @@ def content_of(
     if image is not None:
         return {"images": [image]}
     try:
-        value = mask(to_plain(returned))
+        value = mask(to_plain(returned, number_keys=True))
     except StepError as error:
         kind = f"{type(returned).__module__}.{type(returned).__qualname__}"
         raise ToolError(f"tool '{tool}' returned a {kind}: {error.message}") from None

@@ -16,7 +16,7 @@ from flowengine.sdk.python_functions.live_signature import (
 )
 from flowengine.tool_environment.context import ToolContext
 from flowengine.tool_environment.errors import RegistrationError
-from flowengine.validation import check_numbers, shared
+from flowengine.validation import as_plain, shared
 
 CONTEXT = "ctx"
 """Name of a parameter that receives the context, as does one annotated with `ToolContext`."""
@@ -67,8 +67,8 @@ def read(
 
     def convert(args: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            check_numbers(dict(args), "arguments")
-            checked: dict[str, Any] = validator.check(dict(args), "the arguments do not fit")
+            plain = as_plain(dict(args), "arguments")
+            checked: dict[str, Any] = validator.check(plain, "the arguments do not fit")
             return checked if typed is None else typed(checked)
         except (InputError, StepError) as error:
             raise ArgumentFault(error.message) from None

@@ -17,11 +17,18 @@ from flowengine.sdk import (
     Plain,
     StepContext,
     StepKind,
+    ValidationError,
     import_function,
     import_module_of,
     module_source,
 )
-from flowengine.sdk.python_functions.plain_hints import INJECTED, all_plain, is_field
+from flowengine.sdk.python_functions.plain_hints import (
+    INJECTED,
+    NotObvious,
+    is_field,
+    known_hints,
+    obvious_conversions,
+)
 
 _COROUTINE = 0x80 | 0x100
 """Code flags of functions that return a coroutine: `async def`, and `types.coroutine`."""
@@ -42,6 +49,10 @@ class Function(NamedTuple):
     is_quick: bool
     convert: Callable[[Any], Any] | None
     """Converts its arguments to the types of its hints: floats, models, enums."""
+    write: Callable[[Any], Any] | None = None
+    """Converts its result to plain data, where that depends on the declared type."""
+    unkept: type | None = None
+    """The class of its result, if instances have no plain form."""
     home: ModuleType | None = None
     """The module that it was imported from, in which tests may replace it."""
     name: str = ""
@@ -167,9 +178,11 @@ class Python(StepKind):
         if not task.get("quick", True):  # the compiler has read it, so nothing is imported here
             return None
         function = self._function(task)
-        if not function.is_quick or function.is_async:
+        if not function.is_quick or function.is_async or function.unkept is not None:
             return None
         call = function.call
+        if (write := function.write) is not None:
+            return lambda context, input: write(call(**function.arguments(context, input)))
         if function.context or any(name in function.parameters for name in INJECTED):
             return lambda context, input: call(**function.arguments(context, input))
         if function.convert is not None:
@@ -188,7 +201,16 @@ class Python(StepKind):
         function = self._functions.get(key)
         if function is None or function.is_replaced:  # importing may take seconds
             function = await context.on_thread(lambda: self._function(task))
-        return await self.called(context, function, function.arguments(context, input))
+        arguments = function.arguments(context, input)
+        if function.unkept is not None and not context.for_model:
+            named = f"{function.unkept.__module__}.{function.unkept.__qualname__}"
+            raise ValidationError(
+                f"{key[0]} was not called, because it returns a {named}, which cannot be kept; "
+                "return text, numbers, bytes, lists, maps, a dataclass or a pydantic model",
+                retryable=False,
+            )
+        result = await self.called(context, function, arguments)
+        return result if function.write is None else function.write(result)
 
     async def called(
         self, context: StepContext, function: Function, arguments: dict[str, Any]
@@ -219,20 +241,15 @@ class Python(StepKind):
         key = (task["function"], task.get("folder"))
         function = self._functions.get(key)
         if function is None or function.is_replaced:
-            function = look_at(import_function(*key), task.get("floats"))
+            function = look_at(import_function(*key))
             home, name = import_module_of(*key), key[0].partition(":")[2]
             function = self._functions[key] = function._replace(home=home, name=name)
             self.source(task)  # the file may change, but the imported code stays
         return function
 
 
-def look_at(call: Callable[..., Any], taken: Plain) -> Function:
-    """Return the properties of a function that is to be called.
-
-    Args:
-        call: The function.
-        taken: Schema of the arguments, for those that must be floats.
-    """
+def look_at(call: Callable[..., Any]) -> Function:
+    """Return the properties of a function that is to be called."""
     inner: Any = call
     while hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__
@@ -242,6 +259,11 @@ def look_at(call: Callable[..., Any], taken: Plain) -> Function:
         inner = innermost(inner)
     # A function made by `with_env` finds its environments there.
     takes = ("context_variables",) if hasattr(call, "__environments__") else ()
+    result, write, unkept = _result_hint(inner), None, None
+    if result is not Any:
+        from flowengine.sdk.declared_results import unkept_class, writing
+
+        write, unkept = writing(result), unkept_class(result)
     code = getattr(inner, "__code__", None)
     count = code.co_argcount + code.co_kwonlyargcount if code else 0
     parameters = code.co_varnames[:count] if code else ()
@@ -253,32 +275,42 @@ def look_at(call: Callable[..., Any], taken: Plain) -> Function:
         parameters=(*parameters, *takes),
         is_async=bool(code and code.co_flags & _COROUTINE),
         is_quick=getattr(call, "__flowengine_quick__", False),
-        convert=_conversion(call, inner, taken, context),
+        convert=_conversion(call, inner, context),
+        write=write,
+        unkept=unkept,
     )
 
 
 def _conversion(
-    call: Callable[..., Any], inner: Any, taken: Plain, context: tuple[str, ...]
+    call: Callable[..., Any], inner: Any, context: tuple[str, ...]
 ) -> Callable[[Any], Any] | None:
     """Return the conversion of arguments, or None if the function takes plain data."""
-    result = None
     skip = (*context, *INJECTED)
     defaults = getattr(inner, "__defaults__", None) or ()
     named = getattr(inner, "__kwdefaults__", None) or {}
-    has_fields = any(map(is_field, (*defaults, *named.values())))
-    if has_fields or not all_plain(getattr(inner, "__annotations__", {}), skip):
+    try:
+        if any(map(is_field, (*defaults, *named.values()))):
+            raise NotObvious
+        each = obvious_conversions(getattr(inner, "__annotations__", {}), skip)
+    except NotObvious:
         from flowengine.sdk.python_functions.conversion import conversion
 
-        result = conversion(call, skip)
-    if not taken:
-        return result
-    from flowengine.sdk.declared_numbers import floats
+        return conversion(call, skip)
+    if not each:
+        return None
+    return lambda given: {
+        name: each[name](value) if name in each else value for name, value in given.items()
+    }
 
-    to_floats = floats(taken)
-    if result is None or to_floats is None:
-        return to_floats or result
-    convert = result
-    return lambda given: convert(to_floats(given))
+
+def _result_hint(inner: Any) -> Any:
+    """Return the type of the result, or `Any` if it is not known or is plain data."""
+    hint = getattr(inner, "__annotations__", {}).get("return", Any)
+    try:
+        obvious_conversions({"result": hint}, ())
+    except NotObvious:
+        return known_hints(inner).get("return", Any) if isinstance(hint, str) else hint
+    return Any
 
 
 def _is_context(hint: Any) -> bool:

@@ -120,7 +120,7 @@ class AgentFunction(Python):
         named = task["function"]
         if "name" not in named:
             return True
-        function = look_at(import_function(named["name"], named["folder"]), None)
+        function = look_at(import_function(named["name"], named["folder"]))
         return bool(function.context) or any(name in function.parameters for name in INJECTED)
 
     def quick(
@@ -140,5 +140,5 @@ class AgentFunction(Python):
             call = function_of(context, named)
         else:  # importing may take seconds
             call = await context.on_thread(lambda: function_of(context, named))
-        function = look_at(call, task.get("floats"))
+        function = look_at(call)
         return await self.called(context, function, function.arguments(context, input))

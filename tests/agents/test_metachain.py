@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    computed_field,
+    field_validator,
+    model_validator,
+)
 
 from flowengine import Engine
 from flowengine.agents import (
@@ -852,6 +859,14 @@ class Share:
             raise ValueError("it is more than all")
 
 
+class Square(BaseModel):
+    side: int = 1
+
+    @computed_field
+    def area(self) -> int:
+        return self.side**2
+
+
 class Nothing(BaseModel):
     """There is none."""
 
@@ -888,6 +903,7 @@ def all_even(numbers: list[int]) -> list[int]:
         (list[City | Nothing], [{"people": 1}], "is missing 'name'", [{}], [Nothing()]),
         (Annotated[Cat | Dog, Field(discriminator="kind")], {"tricks": ["sit"]}, "kind",
          {"kind": "dog"}, Dog()),
+        (Square | Nothing, {"sides": 2}, "has no 'sides'", {"side": 2, "area": 4}, Square(side=2)),
         (Cat | Dog, {"trick": ["sit"]}, "has no 'trick'", {"tricks": []}, Dog()),
     ],
 )  # fmt: skip

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.engines.attempts import serialization
-from flowengine.engines.attempts.serialization import copy, keep, to_plain
+from flowengine.engines.attempts.serialization import copy, keep
 from flowengine.journal.encoding import pack
 from flowengine.sdk import ValidationError
+from flowengine.sdk.plain_values import to_plain
 from tests.sliced_examples import sliced
 
 

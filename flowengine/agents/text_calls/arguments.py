@@ -16,7 +16,7 @@ from flowengine.agents.text_calls.json_text import MAX_DEPTH, BrokenJson, read_j
 from flowengine.agents.text_calls.records import Ended, InvalidCall, TextCall, ToolOffer, Untyped
 from flowengine.errors import InputError
 from flowengine.sdk.near_words import nearest
-from flowengine.validation import Validator, check_numbers, shared
+from flowengine.validation import Validator, as_plain, shared
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
@@ -147,7 +147,7 @@ def _checked(values: dict[str, Any], validator: Validator) -> dict[str, Any]:
         InputError: They do not fit.
     """
     for name, value in values.items():
-        check_numbers(value, f"'{name}'")
+        as_plain(value, f"'{name}'")
     fitting: dict[str, Any] = validator.check(values, "they")
     return fitting
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.text_calls.json_text import MAX_DEPTH
 from flowengine.errors import InputError
-from flowengine.validation import Validator, check_numbers, shared
+from flowengine.validation import Validator, as_plain, shared
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
@@ -101,8 +101,7 @@ class _Search:
                 pending += reversed(list(self._corrected(value, errors[0])))
                 continue
             with suppress(InputError):
-                check_numbers(value, "it")
-                return self._validator.check(value, "it")
+                return self._validator.check(as_plain(value, "it"), "it")
         return None
 
     def _corrected(self, value: Any, error: ValidationError) -> Iterator[Any]:

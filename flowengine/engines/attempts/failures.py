@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.evidence import Mask, cut, places
-from flowengine.engines.attempts.serialization import to_plain
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.kernel.errors import may_retry
 from flowengine.python_modules import public_name
 from flowengine.sdk import StepError, ValidationError
 from flowengine.sdk.exception_text import leaves_of, message_of
+from flowengine.sdk.plain_values import to_plain
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData

@@ -19,7 +19,7 @@ from flowengine.engines.attempts.leak_detection import (
 from flowengine.engines.attempts.outcome import AttemptFailed, Patience, QuickCall, Ran
 from flowengine.engines.attempts.result_limits import check_size
 from flowengine.engines.attempts.runtime_resources import missing
-from flowengine.engines.attempts.serialization import StoredValue, copy, keep, place_of_fault
+from flowengine.engines.attempts.serialization import StoredValue, copy, keep
 from flowengine.kernel.graph.compiled import OPENING, Plain
 from flowengine.sdk import (
     EnvironmentLost,
@@ -29,6 +29,7 @@ from flowengine.sdk import (
     StepKind,
     ValidationError,
 )
+from flowengine.sdk.plain_values import place_of_fault
 from flowengine.secrets import Secrets, has_secret
 from flowengine.validation import Validator, shared
 

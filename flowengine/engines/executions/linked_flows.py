@@ -163,8 +163,9 @@ def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
     Args:
         given: `python`: `module:name`. `folder`: the directory to search first for modules.
     """
-    from flowengine.engines.attempts.serialization import copy, to_plain
+    from flowengine.engines.attempts.serialization import copy
     from flowengine.python_modules import import_function
+    from flowengine.sdk.plain_values import to_plain
 
     def reduce(old: Any, new: Any) -> Any:
         try:

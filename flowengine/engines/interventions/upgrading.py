@@ -186,8 +186,8 @@ def check_mapping(
     Raises:
         UsageError: It contains a name that exists in no form.
     """
-    from flowengine.engines.attempts.serialization import to_plain
     from flowengine.sdk import ValidationError
+    from flowengine.sdk.plain_values import to_plain
 
     try:
         plain = {

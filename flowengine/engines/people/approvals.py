@@ -29,7 +29,7 @@ from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import DECIDABLE, RESPOND
 from flowengine.sdk.sizes import size_text
 from flowengine.upload_rules import SIGNATURES
-from flowengine.validation import check_numbers, validate
+from flowengine.validation import as_plain, validate
 
 if TYPE_CHECKING:
     from flowengine.engines.actors import Actor
@@ -364,6 +364,7 @@ def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any
         if given:
             raise InputError("there is no form to fill in here", field=next(iter(given)))
         return None
+    given = None if given is None else as_plain(given, "form")
     if schema.get("type", "object") != "object":
         return validate(schema, given, "answer")
     if given is None and choice.get("counts_as") != "approve" and wait["kind"] != "ask":
@@ -409,7 +410,6 @@ def _value(wait: Mapping[str, Any], answer: GivenAnswer) -> Any:
         message = f"'{answer.choice}' needs a value: the output to record instead of the {what}'s"
         raise InputError(message, field="value", hint=hint)
     named = f"the result of '{wait['address' if is_question else 'tool']}'"
-    check_numbers(answer.value, named)
     try:
         return validate(schema, answer.value, named)
     except InputError as error:

@@ -12,7 +12,7 @@ from typing import Any
 from flowengine.errors import InputError
 from flowengine.flow.expressions.types import ANY, items_of, kinds, resolve
 from flowengine.kernel.view import edited
-from flowengine.validation import check_numbers, validate
+from flowengine.validation import as_plain, validate
 
 Schema = dict[str, Any]
 
@@ -62,8 +62,8 @@ def fitting(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]
         old, (schema, root) = subject, declared(wait.get("edit_schema", ANY), path)
         for part in path.split("."):
             old = old.get(part) if isinstance(old, dict) else None
-        check_numbers(value, f"'{path}'")
-        changes[path] = _Field(path, schema, root).value(old, value)
+        new = as_plain(value, f"'{path}'")
+        changes[path] = _Field(path, schema, root).value(old, new)
     if "tool" in wait:
         _check_arguments(wait, changes)
     else:
@@ -137,6 +137,8 @@ class _Field:
             InputError: It has another type.
         """
         kind, was = _TYPES[type(new)], _TYPES[type(old)]
+        if kind in {"bytes", "string"} and (was == "bytes" or _holds_bytes(self.schema)):
+            return self._bytes(was, new)
         wanted = self.kinds or ({was} if old is not None else {kind})
         if kind == "integer" and "integer" not in wanted and "number" in wanted:
             return float(new) if was == "number" else new
@@ -147,6 +149,16 @@ class _Field:
         if kind == "array":
             return self._items(old if was == "array" else [], new)
         return self._map(old if was == "object" else {}, new) if kind == "object" else new
+
+    def _bytes(self, was: str, new: Any) -> Any:
+        """Return bytes, which are given as such or as base64, in the form of the old value."""
+        from base64 import b64decode, b64encode
+
+        try:
+            given = b64decode(new, validate=True) if isinstance(new, str) else new
+        except ValueError:
+            raise InputError(f"'{self.path}' must be base64", field=self.path) from None
+        return given if was == "bytes" else b64encode(given).decode()
 
     def _refused(self, wanted: set[str]) -> InputError:
         expected = " or ".join(
@@ -180,6 +192,12 @@ class _Field:
             except InputError as error:
                 faults.append(error)
         raise faults[0]
+
+
+def _holds_bytes(schema: Schema) -> bool:
+    """Return whether a field can be bytes, and no other text."""
+    parts = [part for part in schema.get("anyOf", [schema]) if "string" in (kinds(part) or ())]
+    return bool(parts) and all(part.get("contentEncoding") == "base64" for part in parts)
 
 
 def _shape(value: Any) -> Any:

@@ -9,7 +9,7 @@ from flowengine.argument_checks import check_input_names
 from flowengine.errors import Hint, InputError
 from flowengine.kernel import Graph
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.validation import validate
+from flowengine.validation import as_plain, shared
 
 
 def check_inputs(
@@ -42,7 +42,7 @@ def check_inputs(
     inputs = with_defaults(graph, given, execution, now)
     for name, schema in schemas.items():
         try:
-            inputs[name] = validate(schema, inputs[name], f"input '{name}'", folder=folder)
+            inputs[name] = shared(schema, folder).check(inputs[name], f"input '{name}'")
         except InputError as error:
             error.field = f"{name}.{error.field}".rstrip(".")
             raise
@@ -56,16 +56,16 @@ def with_defaults(
 
     Args:
         graph: The flow.
-        given: The inputs passed by the caller, not checked. Inputs without a value or default are
-            left out.
+        given: The inputs passed by the caller, not checked. Values of Python get their plain form.
+            Inputs without a value or default are left out.
         execution: The variable `execution` of computed defaults.
         now: When it starts (ms).
 
     Raises:
-        InputError: A computed default has no value.
+        InputError: A computed default has no value, or an input has no plain form.
     """
     computed = [name for name, _ in graph.flow.get("defaults", ())]
-    inputs = dict(given)
+    inputs = {name: _plain(name, value) for name, value in given.items()}
     for name, schema in graph.flow.get("inputs", {}).items():
         if name not in given and name not in computed and "default" in schema:
             inputs[name] = schema["default"]
@@ -80,6 +80,14 @@ def with_defaults(
         raise InputError(
             f"a default has no value: {error.message}", field=names, hint=f"give {names} yourself"
         ) from None
+
+
+def _plain(name: str, value: Any) -> Any:
+    try:
+        return as_plain(value, f"input '{name}'")
+    except InputError as error:
+        error.field = f"{name}.{error.field}".rstrip(".")
+        raise
 
 
 def fill_defaults(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from flowengine.equality import same
 from flowengine.errors import Conflict, Hint
 from flowengine.journal.shapes import Sound, unpack_message
 from flowengine.kernel.notation.times import parse_time
+from flowengine.sdk.declared_forms import base64_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +57,9 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
     with Sound(f"what is stored of execution {id}"):
         began = parse_time(execution["started_at"])
     given = with_defaults(stored.linked.graph, inputs, execution, began)
+    for name, schema in stored.linked.graph.flow.get("inputs", {}).items():
+        if name in given and (convert := base64_texts(schema)) is not None:
+            given[name] = convert(given[name])
     if differences := differing(had, given):
         raise Conflict(
             f"there is already an execution {id}, with other inputs: {', '.join(differences)}",

@@ -115,7 +115,7 @@ class Built:
                 continue  # an omitted argument
             what = f"{key!r} of step {step.id!r}"
             named = self._named if key in TARGETS else self._tool
-            data[key] = plain(value, named, what)
+            data[key] = plain(value, named, what, typed=key == "with")
             if key in OWN and not isinstance(step.place, InFile):
                 data[key] = _own(data[key], step.id)
         ways = data.get("next")

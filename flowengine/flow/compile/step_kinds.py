@@ -23,7 +23,7 @@ from flowengine.flow.models import Loc
 from flowengine.flow.models.kinds import generates
 from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.declared_numbers import floats
+from flowengine.sdk.declared_forms import floats
 from flowengine.sdk.generated_flows import Given
 from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.step_kind import CallSignature, SignatureError, StepKind
@@ -174,7 +174,7 @@ class StepKinds:
         if callee.args is not None:
             callee.task["schema"] = callee.args
         taken = _hinted_floats(args)
-        if taken:
+        if taken:  # read by earlier versions, and part of the structural hash of stored flows
             callee.task["floats"] = taken
         if returns is not None:
             callee.returns = callee.task["returns"] = returns

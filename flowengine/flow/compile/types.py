@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flowengine.flow.expressions import types
-from flowengine.sdk.declared_numbers import integers
+from flowengine.sdk.declared_forms import integers
 
 Schema = dict[str, Any]
 

@@ -51,7 +51,7 @@ class SchemaProblem(NamedTuple):
 
 
 def schema_problems(
-    schema: Any, loc: Loc, more: frozenset[str] = frozenset()
+    schema: Any, loc: Loc, more: frozenset[str] = frozenset(), *, defs: Any = None
 ) -> Iterator[SchemaProblem]:
     """Yield the errors in a schema.
 
@@ -59,6 +59,7 @@ def schema_problems(
         schema: The schema, as written in the file.
         loc: Its place.
         more: Keys that are allowed besides the keywords, at the top only.
+        defs: The `$defs` of the schema around it.
 
     Yields:
         Errors, in no order.
@@ -69,44 +70,47 @@ def schema_problems(
         message = f"expected a JSON Schema such as {{type: string}}, got {shown(schema)}"
         yield SchemaProblem(loc, "E103", message, _as_type(schema))
         return
+    defs = schema.get("$defs", defs)
     is_changed = False
     for key, value in schema.items():
         if key.startswith("x-"):
             continue
-        for problem in _keyword(key, value, (*loc, key), more):
+        for problem in _keyword(key, value, (*loc, key), more, defs):
             is_changed = True
             yield problem
     if not is_changed:
-        yield from _default(schema, loc)
+        yield from _default(schema, loc, defs)
 
 
 def _as_type(schema: Any) -> str | None:
     return f"write {{type: {schema}}}" if schema in TYPES else None
 
 
-def _keyword(key: str, value: Any, loc: Loc, more: frozenset[str]) -> Iterator[SchemaProblem]:
+def _keyword(
+    key: str, value: Any, loc: Loc, more: frozenset[str], defs: Any
+) -> Iterator[SchemaProblem]:
     if key in more:
         yield from _reducer(value, loc)
     elif key not in KEYWORDS:
         hint = did_you_mean(key, KEYWORDS | more)
         yield SchemaProblem(loc, "E102", f"unknown key {key!r} in a JSON Schema", hint, key=True)
     elif key in SCHEMAS:
-        yield from schema_problems(value, loc)
+        yield from schema_problems(value, loc, defs=defs)
     elif key in LISTS or key in MAPS:
-        yield from _nested(key, value, loc)
+        yield from _nested(key, value, loc, defs)
     elif key in SIMPLE:
         yield from SIMPLE[key](value, loc)
     else:
         yield from _simple(key, value, loc)
 
 
-def _nested(key: str, value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+def _nested(key: str, value: Any, loc: Loc, defs: Any) -> Iterator[SchemaProblem]:
     if key in LISTS and isinstance(value, list) and value:
         for index, item in enumerate(value):
-            yield from schema_problems(item, (*loc, index))
+            yield from schema_problems(item, (*loc, index), defs=defs)
     elif key in MAPS and isinstance(value, dict):
         for name, entry in value.items():
-            yield from schema_problems(entry, (*loc, name))
+            yield from schema_problems(entry, (*loc, name), defs=defs)
     else:
         what = "a list of JSON Schemas" if key in LISTS else "a mapping of JSON Schemas"
         yield SchemaProblem(loc, "E103", f"expected {what}, got {shown(value)}")
@@ -184,13 +188,14 @@ def _reducer(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
         yield SchemaProblem(loc, "E103", message, hint or f"reducers are {', '.join(REDUCERS)}")
 
 
-def _default(schema: dict[str, Any], loc: Loc) -> Iterator[SchemaProblem]:
+def _default(schema: dict[str, Any], loc: Loc, defs: Any) -> Iterator[SchemaProblem]:
     """Check that a constant default fits its own schema."""
     if "default" not in schema or "${{" in repr(schema["default"]):
         return
     import jsonschema_rs
 
     known = {key: value for key, value in schema.items() if key != "reducer"}
+    known |= {"$defs": defs} if defs else {}
     try:
         validator = jsonschema_rs.Draft202012Validator(known)
         error = next(iter(validator.iter_errors(schema["default"])), None)

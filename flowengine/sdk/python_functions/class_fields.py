@@ -23,6 +23,7 @@ from flowengine.sdk.python_functions.modules import (
     original,
 )
 from flowengine.sdk.python_functions.schema_forms import (
+    COMPUTED,
     SCALARS,
     Schema,
     choices,
@@ -124,6 +125,9 @@ def _fields(
         schema, required = _field(kind, node, (annotation, default), module, reader, hint)
         fields.put(name, schema, required)
         fields.renamed |= _is_renamed(annotation, default)
+    for name, returned in _computed(node) if kind == "model" else ():
+        schema = {} if returned is None else hint(returned, module)
+        fields.put(name, {**schema, COMPUTED: True}, required=False)
     return fields
 
 
@@ -215,6 +219,18 @@ def _declared(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr, ast.expr | No
                 inner = annotation.value if isinstance(annotation, ast.Subscript) else annotation
                 if last_name(inner) not in {"ClassVar", "KW_ONLY"} and not name.startswith("_"):
                     yield name, annotation, value
+
+
+def _computed(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the computed fields of a model, by the names that they have in its results."""
+    for statement in node.body:
+        if not isinstance(statement, ast.FunctionDef):
+            continue
+        for decorator in statement.decorator_list:
+            if last_name(decorator) == "computed_field":
+                words = decorator.keywords if isinstance(decorator, ast.Call) else []
+                named = [literal(item.value) for item in words if item.arg == "alias"]
+                yield named[0] if named else statement.name, statement.returns
 
 
 def _is_required(annotation: ast.expr, total: bool) -> bool:

@@ -49,6 +49,8 @@ _REPLACING = frozenset(
     | {"PlainSerializer", "WrapSerializer"}
 )
 """Annotations of pydantic that change which values are valid, or how they are written."""
+_DECIDING = frozenset({"json_schema_input_type", "discriminator"})
+"""Arguments of annotations by which other code chooses the schema."""
 _TRANSFORMING = frozenset({"AfterValidator", "WrapValidator"})
 _HOOKS = frozenset({"__get_pydantic_core_schema__", "__get_pydantic_json_schema__"})
 _CONSTRAINED = {
@@ -106,7 +108,7 @@ def _resolved(note: ast.AST, module: Module, reader: ModuleReader) -> BoundValue
 def _has_hooks(node: ast.AST, module: Module, reader: ModuleReader) -> bool:
     """Return whether code of the annotation's class determines the schema."""
     if isinstance(node, ast.Call):
-        if any(item.arg == "json_schema_input_type" for item in node.keywords):
+        if any(item.arg in _DECIDING for item in node.keywords):
             return True
         node = _resolved(node.func, module, reader).node
     body = node.body if isinstance(node, ast.ClassDef) else []

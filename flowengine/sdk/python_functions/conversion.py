@@ -6,13 +6,10 @@ and receive it unchanged.
 
 from __future__ import annotations
 
-import collections.abc
 import inspect
-from base64 import b64decode
-from binascii import Error as NoBase64
 from collections.abc import Callable, Collection, Mapping
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
+from types import MappingProxyType
+from typing import Any
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.errors import ValidationError
@@ -20,25 +17,13 @@ from flowengine.sdk.python_functions.live_signature import (
     field_of,
     given_parameters,
     is_injected,
+    name_of,
     resolved_hints,
 )
+from flowengine.sdk.python_functions.plain_hints import NotObvious, obvious_conversion
 from flowengine.sdk.validation_messages import predicate
 
 Convert = Callable[[dict[str, Any]], dict[str, Any]]
-
-_PLAIN = {str, int, float, bool, NoneType, None, Any, object, inspect.Parameter.empty}
-_HOLDING = {
-    list,
-    dict,
-    Union,
-    UnionType,
-    collections.abc.Mapping,
-    collections.abc.MutableMapping,
-    collections.abc.Sequence,
-    collections.abc.MutableSequence,
-    collections.abc.Iterable,
-    collections.abc.Collection,
-}
 
 
 def conversion(function: Callable[..., Any], skip: Collection[str] = ()) -> Convert | None:
@@ -51,35 +36,55 @@ def conversion(function: Callable[..., Any], skip: Collection[str] = ()) -> Conv
     Returns:
         A function from arguments by name to the values that the function is called with. It raises
         `ValidationError`, which lists all errors. None if the function takes plain data.
+
+    Raises:
+        ValidationError: No value of a parameter's type could be read again.
     """
     hints = resolved_hints(function)
-    each: dict[str, Callable[[Any], Any]] = {}
+    each: dict[str, Callable[[Any], Any] | None] = {}
+    others: Callable[[Any], Any] | None = None
     fields: dict[str, Any] = {}
     for parameter in given_parameters(function):
         hint = hints.get(parameter.name, inspect.Parameter.empty)
-        convert = None if parameter.name in skip else _of_type(hint)
-        if convert is not None and parameter.kind in {
-            parameter.POSITIONAL_OR_KEYWORD,
-            parameter.KEYWORD_ONLY,
-        }:
+        try:
+            convert = None if parameter.name in skip else conversion_to(hint)
+        except ValidationError as error:
+            named = f"the parameter '{parameter.name}' of {name_of(function)}"
+            raise ValidationError(f"{named} cannot be given: {error.message}") from None
+        if parameter.kind is parameter.VAR_KEYWORD:
+            others = convert
+        else:
             each[parameter.name] = convert
         if (field := field_of(parameter)) is not None and not field.is_required():
             fields[parameter.name] = field
-    return _together(each, fields) if each else None
+    return together(each, fields, others) if any(each.values()) or fields or others else None
 
 
-def _together(each: Mapping[str, Callable[[Any], Any]], fields: Mapping[str, Any]) -> Convert:
+def together(
+    each: Mapping[str, Callable[[Any], Any] | None],
+    fields: Mapping[str, Any] = MappingProxyType({}),
+    others: Callable[[Any], Any] | None = None,
+) -> Convert:
+    """Return a function that converts arguments with one function per parameter.
+
+    Args:
+        each: Parameter → its conversion. None: it receives what is given.
+        fields: Parameter → pydantic's `Field(...)` that is its default.
+        others: The conversion of arguments without a parameter of their own.
+    """
+
     def convert(arguments: dict[str, Any]) -> dict[str, Any]:
         made, wrong = dict(arguments), dict[str, str]()
         for name, field in fields.items():
             # otherwise the function would receive the field object itself
             if name not in arguments:
                 made[name] = field.get_default(call_default_factory=True)
-        for name, convert_value in each.items():
-            if name in arguments:
+        for name, value in arguments.items():
+            convert_value = each.get(name, others)
+            if convert_value is not None:
                 try:
-                    made[name] = convert_value(arguments[name])
-                except _Misfit as misfit:
+                    made[name] = convert_value(value)
+                except Misfit as misfit:
                     wrong |= {f"{name}{path}": fault for path, fault in misfit.faults.items()}
         if wrong:
             faults = "; ".join(f"'{path}' {fault}" for path, fault in wrong.items())
@@ -90,39 +95,52 @@ def _together(each: Mapping[str, Callable[[Any], Any]], fields: Mapping[str, Any
     return convert
 
 
-class _Misfit(Exception):
-    """A value does not fit: path inside it → error."""
+class Misfit(Exception):
+    """A value is not of a type: path inside it → error."""
 
     def __init__(self, faults: dict[str, str]) -> None:
-        super().__init__()
+        super().__init__(
+            "; ".join(f"'{path.lstrip('.')}' {fault}" for path, fault in faults.items())
+        )
         self.faults = faults
 
 
-def _of_type(hint: Any) -> Callable[[Any], Any] | None:
-    """Return a function that converts a value to a type, or None if the value is used unchanged."""
-    if isinstance(hint, str) or _is_plain(hint, ()) or is_injected(hint):
+def conversion_to(hint: Any) -> Callable[[Any], Any] | None:
+    """Return a function that converts plain data to a type, or None if it is used unchanged.
+
+    Args:
+        hint: The type.
+
+    Returns:
+        A function that raises `Misfit`.
+
+    Raises:
+        ValidationError: No value of the type could be read again.
+    """
+    if isinstance(hint, str) or hint is inspect.Parameter.empty or is_injected(hint):
         return None
-    from pydantic import TypeAdapter
+    try:
+        return obvious_conversion(hint)
+    except NotObvious:
+        pass
     from pydantic import ValidationError as Invalid
-    from pydantic.errors import PydanticUserError
+
+    from flowengine.sdk.python_functions.carried_values import NoPlainForm
+    from flowengine.sdk.python_functions.typed_values import TypedValues, UnknownType
 
     try:
-        adapter = TypeAdapter(hint)
-    except PydanticUserError:
+        values = TypedValues(hint)
+    except UnknownType:
         return None  # a class of the program, which the function checks itself
-    takes_bytes = bytes in {hint, *get_args(hint)} and str not in get_args(hint)
+    except NoPlainForm as error:
+        raise ValidationError(str(error), retryable=False) from None
 
     def convert(value: Any) -> Any:
-        if takes_bytes and isinstance(value, str):
-            try:
-                value = b64decode(value, validate=True)
-            except (NoBase64, ValueError):
-                raise _Misfit({"": "must be base64"}) from None
         try:
-            return adapter.validate_python(value)
+            return values.read(value)
         except Invalid as invalid:
             errors = invalid.errors(include_url=False, include_input=False)
-            raise _Misfit({_path(error["loc"]): _fault_of(error) for error in errors}) from None
+            raise Misfit({_path(error["loc"]): _fault_of(error) for error in errors}) from None
 
     return convert
 
@@ -133,24 +151,3 @@ def _fault_of(error: Any) -> str:
 
 def _path(location: tuple[int | str, ...]) -> str:
     return "".join(f".{part}" for part in location)
-
-
-def _is_plain(hint: Any, around: tuple[Any, ...]) -> bool:
-    """Return whether a hint stands for plain data."""
-    if hint in _PLAIN or hint in _HOLDING:
-        return True
-    origin = get_origin(hint)
-    if origin is Literal:
-        return all(isinstance(value, str | int | bool | NoneType) for value in get_args(hint))
-    if origin in _HOLDING:
-        return all(_is_plain(part, around) for part in get_args(hint))
-    if hasattr(hint, "__metadata__"):
-        only_described = all(isinstance(note, str) for note in hint.__metadata__)
-        return only_described and _is_plain(get_args(hint)[0], around)
-    if is_typeddict(hint):
-        from typing import get_type_hints
-
-        return hint in around or all(
-            _is_plain(part, (*around, hint)) for part in get_type_hints(hint).values()
-        )
-    return False

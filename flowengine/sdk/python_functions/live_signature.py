@@ -79,11 +79,12 @@ def read_function(
                     parameter.name, schema, required, default, descriptions.get(parameter.name)
                 )
             )
-    returns = _of_result(types, hints)
+    results = LiveTypes(result=True)
+    returns = _of_result(results, hints)
     return Signature(
         description=description,
         args=types.records.tidied(arguments(parameters, open=open)),
-        returns=None if returns is None else types.records.tidied(returns),
+        returns=None if returns is None else results.records.tidied(returns),
         is_async=bool(code and code.co_flags & _COROUTINES),
         quick=getattr(function, "__flowengine_quick__", False),
         takes_resources="runtime_resources" in every,

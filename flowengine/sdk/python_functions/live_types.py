@@ -13,11 +13,11 @@ import inspect
 import json
 import typing
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from flowengine.errors import UsageError
+from flowengine.sdk.python_functions.plain_hints import is_field, known_hints
 from flowengine.sdk.python_functions.schema_forms import (
     DICTS,
     LISTS,
@@ -45,6 +45,8 @@ _SCALARS: dict[Any, Schema] = {
 _TRANSPARENT = {typing.Required, typing.NotRequired, typing.Final, collections.abc.Awaitable}
 _LOCAL = {"date-time": "iso-date-time", "time": "iso-time"}
 """Formats of pydantic → those of Python's values, whose offset is optional."""
+_MEMBERS = frozenset({str, int, float, bool})
+"""Types of the members of enumerations that are read here."""
 _NO_FORMATS = frozenset({"binary", "path", "file-path", "directory-path"})
 """Formats of pydantic that describe a conversion of text, or a file that must exist on this
 machine."""
@@ -69,9 +71,14 @@ def schema_of(type: Any) -> Schema:
 
 
 class LiveTypes:
-    """Converts types to JSON Schemas."""
+    """Converts types to JSON Schemas.
 
-    def __init__(self) -> None:
+    Args:
+        result: Whether of values that the program makes, which have computed fields.
+    """
+
+    def __init__(self, *, result: bool = False) -> None:
+        self.result = result
         self.records = ClassSchemas()
         """The classes that the schemas name. Its `tidied` completes a schema."""
 
@@ -91,9 +98,12 @@ class LiveTypes:
             return {}
         if type in _SCALARS:
             return dict(_SCALARS[type])
-        alias = getattr(type, "__value__", None) or getattr(type, "__supertype__", None)
-        if alias is not None:  # `type X = ...`, `NewType`
-            return self.schema(alias)
+        if hasattr(type, "__value__"):  # `type X = ...`, which can name itself
+            if _is_postponed(type.__value__):
+                return self._asked(type)
+            return self.records.refer(type, type.__name__, lambda: self.schema(type.__value__))
+        if hasattr(type, "__supertype__"):  # `NewType`
+            return self.schema(type.__supertype__)
         if get_origin(type) is not None:
             return self._generic(type, get_origin(type), get_args(type))
         if inspect.isclass(type):
@@ -108,9 +118,8 @@ class LiveTypes:
         if origin in {Union, UnionType}:
             return union([self.schema(item) for item in items])
         if origin is Literal:
-            return choices(
-                [value.value if isinstance(value, enum.Enum) else value for value in items]
-            )
+            values = [plain_default(value) for value in items]
+            return choices(values) if all(map(is_plain, values)) else self._asked(type)
         if origin in _TRANSPARENT or name in {"ReadOnly", "Required", "NotRequired"}:
             return self.schema(items[0])
         if name in LISTS:
@@ -118,6 +127,8 @@ class LiveTypes:
         if name in SETS:
             return array(self.schema(items[0]), unique=True)
         if name in DICTS:
+            if items[0] not in {str, Any}:
+                self._asked(type)  # whether such keys can be text
             return mapping(self.schema(items[-1]))
         if origin is tuple and items[-1:] == (...,):
             return array(self.schema(items[0]))
@@ -146,8 +157,10 @@ class LiveTypes:
             return array({}, unique=True)
         if cls in {dict, collections.abc.Mapping}:
             return mapping({})
-        if issubclass(cls, enum.Enum):
+        if issubclass(cls, enum.Enum) and all(type(each.value) in _MEMBERS for each in cls):
             return self.records.refer(cls, cls.__name__, lambda: _members(cls))
+        if _names_fields(cls):
+            return self._asked(cls)
         if is_typeddict(cls):
             return self.records.refer(cls, cls.__name__, lambda: self._typed_dict(cls))
         if hasattr(cls, "__dataclass_fields__") and not hasattr(cls, "__pydantic_core_schema__"):
@@ -178,14 +191,14 @@ class LiveTypes:
 
     def _asked(self, type: Any) -> Schema:
         """Return pydantic's schema of a type."""
-        from pydantic import TypeAdapter
-        from pydantic.errors import PydanticUserError
+        from flowengine.sdk.python_functions.carried_values import NoPlainForm
+        from flowengine.sdk.python_functions.typed_values import TypedValues
 
         try:
-            schema = TypeAdapter(type).json_schema()
-        except PydanticUserError as error:
+            schema = TypedValues(type).json_schema(result=self.result)
+        except (NoPlainForm, ValueError) as error:
             raise UsageError(
-                f"{_named(type)} has no JSON Schema: {error.message.splitlines()[0]}",
+                f"{_named(type)} has no JSON Schema: {error}",
                 hint="give a type of data, or a JSON Schema as a dict",
             ) from None
         definitions = schema.pop("$defs", {})
@@ -231,16 +244,34 @@ class LiveTypes:
         return adopted
 
 
-def computed_fields(types: Iterable[Any]) -> set[str]:
-    """Return the names of the computed fields of models in types."""
+def _names_fields(cls: Any) -> bool:
+    """Return whether a TypedDict or dataclass gives its fields other names, by `Field(...)`."""
+    if not is_typeddict(cls) and not hasattr(cls, "__dataclass_fields__"):
+        return False
+    notes = [
+        note for hint in known_hints(cls).values() for note in getattr(hint, "__metadata__", ())
+    ]
+    given = [vars(cls).get(name) for name in getattr(cls, "__dataclass_fields__", ())]
+    return any(map(is_field, given)) or any(getattr(note, "alias", None) for note in notes)
+
+
+def _is_postponed(type: Any) -> bool:
+    """Return whether names in a type are texts."""
+    return isinstance(type, str | typing.ForwardRef) or any(map(_is_postponed, get_args(type)))
+
+
+def computed_fields(types: Iterable[Any]) -> set[str] | None:
+    """Return the names of the computed fields of models in types, or None if they are not known."""
     from pydantic import TypeAdapter
 
     names = set[str]()
     for type in types:
-        with suppress(Exception):  # a type without a schema has no computed fields, either
+        try:
             adapter = TypeAdapter(type)
             written, read = (adapter.json_schema(mode=m) for m in ("serialization", "validation"))
-            names |= _names_in(written) - _names_in(read)
+        except Exception:  # such as a class of the program in another hint
+            return None
+        names |= _names_in(written) - _names_in(read)
     return names
 
 
@@ -261,11 +292,9 @@ def plain_default(value: Any) -> Any:
 
 
 def _members(cls: type[enum.Enum]) -> Schema:
+    if issubclass(cls, enum.Flag):
+        return {"type": "integer"}
     values = [member.value for member in cls]
-    if not all(type(value) in {str, int, float, bool} for value in values):
-        raise UsageError(
-            f"{_named(cls)} has no JSON Schema: its members are not all text or numbers"
-        )
     schema = choices(values)
     description = _docstring(cls)
     return {"description": description, **schema} if description else schema

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from flowengine.python_modules import find_module, is_beside
@@ -150,7 +151,7 @@ class ModuleReader:
         self.paths.append(path)
         try:
             with open(path, "rb") as file:
-                tree = parse(file.read(), path)
+                tree = _tree(file.read(), path)
         except (SyntaxError, ValueError, OSError, RecursionError) as error:
             line = error.lineno if isinstance(error, SyntaxError) else None
             what = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -161,6 +162,13 @@ class ModuleReader:
                 line=line,
             ) from None
         return Module(name, path, is_package, tree)
+
+
+@lru_cache(maxsize=4)
+def _tree(source: bytes, path: str) -> ast.Module:
+    """Return the syntax tree of a module, which many steps of a flow may name one after another."""
+    tree: ast.Module = parse(source, path)
+    return tree
 
 
 def absolute(node: ast.ImportFrom, module: Module) -> str:

@@ -2,40 +2,198 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+import collections.abc
+from collections.abc import Callable, Collection, Mapping
+from types import NoneType, UnionType
+from typing import Any, Literal, Union
 
 INJECTED = ("context_variables", "runtime_resources")
 """Parameters that the engine fills by name. Callers and models do not supply them."""
-_NAMES = frozenset(
-    {"str", "int", "float", "bool", "None", "Any", "object", "list", "dict", "Mapping", "Sequence"}
+Convert = Callable[[Any], Any]
+_NAMES: dict[str, Any] = {
+    **{kind.__name__: kind for kind in (str, int, float, bool, object, list, dict)},
+    "None": None,
+    "Any": Any,
+    "Mapping": dict,
+    "Sequence": list,
+}
+_PLAIN = (str, int, bool, None, NoneType, Any, object, list, dict)
+LISTS = (
+    list,
+    collections.abc.Sequence,
+    collections.abc.MutableSequence,
+    collections.abc.Iterable,
+    collections.abc.Collection,
 )
-_TYPES = (str, int, float, bool, None, Any, object, list, dict)
+DICTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
+_QUALIFIERS = frozenset({"typing.Required", "typing.NotRequired", "typing.ReadOnly"})
 _MARKS = str.maketrans("[],|", "    ")
 
 
-def all_plain(hints: Mapping[str, Any], skip: Collection[str]) -> bool:
-    """Return whether every parameter of a function takes plain data, as far as is obvious.
+class NotObvious(Exception):
+    """A hint does not stand for plain data."""
+
+
+def obvious_conversions(hints: Mapping[str, Any], skip: Collection[str]) -> dict[str, Convert]:
+    """Return the conversions of the parameters of a function that takes plain data.
+
+    In JSON, `5` is a number like `5.0`. A parameter that is a float receives a float.
 
     Args:
         hints: The annotations of the function as written, including texts.
         skip: Parameters that do not matter.
+
+    Returns:
+        Parameter → its conversion, for those that hold floats.
+
+    Raises:
+        NotObvious: A parameter takes other data, as far as is obvious.
     """
-    return all(
-        _is_plain(hint) for name, hint in hints.items() if name != "return" and name not in skip
-    )
+    each = {
+        name: obvious_conversion(_meant(hint))
+        for name, hint in hints.items()
+        if name != "return" and name not in skip
+    }
+    return {name: convert for name, convert in each.items() if convert is not None}
 
 
-def _is_plain(hint: Any) -> bool:
-    if isinstance(hint, str):
-        return all(word in _NAMES for word in hint.translate(_MARKS).split())
-    if any(hint is known for known in _TYPES):
+def obvious_conversion(hint: Any, around: tuple[Any, ...] = ()) -> Convert | None:
+    """Return the conversion of a value to a type of plain data, or None if it stays as it is.
+
+    Args:
+        hint: The type.
+        around: The TypedDicts that it is part of.
+
+    Raises:
+        NotObvious: The type is another one.
+    """
+    if hint is float:
+        return _to_float
+    if any(hint is known for known in _PLAIN) or hint in LISTS or hint in DICTS:
+        return None
+    origin: Any = getattr(hint, "__origin__", None)
+    parts: tuple[Any, ...] = getattr(hint, "__args__", ())
+    if hasattr(hint, "__metadata__") and all(isinstance(note, str) for note in hint.__metadata__):
+        return obvious_conversion(origin, around)
+    if str(origin) in _QUALIFIERS:
+        return obvious_conversion(parts[0], around)
+    if hasattr(hint, "__required_keys__") and hint not in around:
+        return _of_fields(hint, (*around, hint))
+    if isinstance(hint, UnionType) or origin is Union:
+        return _of_union(parts, around)
+    if origin is Literal and all(
+        isinstance(value, NoneType) or type(value) in {str, int, bool} for value in parts
+    ):
+        return None
+    if origin in LISTS and len(parts) == 1:
+        return _of_items(obvious_conversion(parts[0], around))
+    if origin in DICTS and len(parts) == 2 and parts[0] in {str, Any}:
+        return _of_values(obvious_conversion(parts[1], around))
+    raise NotObvious
+
+
+def is_written_by_type(hint: Any, around: tuple[Any, ...] = ()) -> bool:
+    """Return whether the plain form of a value depends on its declared type, not on it alone.
+
+    This holds for maps whose keys are numbers, and for types that say how they are written.
+
+    Args:
+        hint: The type.
+        around: The TypedDicts and aliases that it is part of.
+    """
+    if any(hint is other for other in around) or isinstance(hint, str):
+        return False
+    parts: tuple[Any, ...] = getattr(hint, "__args__", ())
+    notes: tuple[Any, ...] = getattr(hint, "__metadata__", ())
+    if not all(isinstance(note, str) for note in notes):
         return True
-    of = getattr(hint, "__args__", ())
-    return getattr(hint, "__origin__", None) in {list, dict} and all(map(_is_plain, of))
+    origin = getattr(hint, "__origin__", None)
+    if isinstance(origin, type) and issubclass(origin, collections.abc.Mapping):
+        return parts[0] not in {str, Any} or is_written_by_type(parts[-1], around)
+    inner = [*parts, *([origin] if notes else [])]
+    if hasattr(hint, "__value__"):
+        inner.append(hint.__value__)
+    if hasattr(hint, "__required_keys__"):
+        inner += known_hints(hint).values()
+    return any(is_written_by_type(part, (*around, hint)) for part in inner)
+
+
+def known_hints(owner: Any) -> dict[str, Any]:
+    """Return the type hints of a function or class, none if a name in them is unknown."""
+    from typing import get_type_hints
+
+    try:
+        return get_type_hints(owner, include_extras=True)
+    except Exception:  # what a name means is not known here
+        return {}
 
 
 def is_field(default: object) -> bool:
     """Return whether a default is the result of pydantic's `Field(...)`."""
     kind = type(default)
     return kind.__name__ == "FieldInfo" and kind.__module__ == "pydantic.fields"
+
+
+def _meant(hint: Any) -> Any:
+    """Return a hint that is a text as a type."""
+    if not isinstance(hint, str):
+        return hint
+    if not all(word in _NAMES for word in hint.translate(_MARKS).split()):
+        raise NotObvious
+    try:
+        return eval(hint, {"__builtins__": {}}, _NAMES)  # these names and `[],|` alone
+    except (SyntaxError, TypeError):
+        raise NotObvious from None
+
+
+def _to_float(value: Any) -> Any:
+    return float(value) if type(value) is int else value
+
+
+def _of_union(parts: Collection[Any], around: tuple[Any, ...]) -> Convert | None:
+    each = [obvious_conversion(part, around) for part in parts]
+    converts = [convert for convert in each if convert is not None]
+    if not converts:
+        return None
+
+    def convert(value: Any) -> Any:
+        if type(value) in parts:
+            return value
+        for convert_part in converts:
+            value = convert_part(value)
+        return value
+
+    return convert
+
+
+def _of_fields(cls: Any, around: tuple[Any, ...]) -> Convert | None:
+    hints = known_hints(cls)
+    if not hints or hasattr(cls, "__pydantic_config__"):
+        raise NotObvious
+    each = {name: obvious_conversion(hint, around) for name, hint in hints.items()}
+    if not any(each.values()):
+        return None
+
+    def convert(value: Any) -> Any:
+        if type(value) is not dict:
+            return value
+        return {
+            name: convert_field(field) if (convert_field := each.get(name)) else field
+            for name, field in value.items()
+        }
+
+    return convert
+
+
+def _of_items(item: Convert | None) -> Convert | None:
+    if item is None:
+        return None
+    return lambda value: [item(each) for each in value] if type(value) is list else value
+
+
+def _of_values(item: Convert | None) -> Convert | None:
+    if item is None:
+        return None
+    return lambda value: (
+        {key: item(each) for key, each in value.items()} if type(value) is dict else value
+    )

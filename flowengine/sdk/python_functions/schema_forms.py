@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 from flowengine.kernel.graph.compiled import Plain
@@ -28,6 +29,8 @@ DICTS = frozenset({"dict", "Mapping", "MutableMapping"})
 ABSENT: Any = object()
 """Used in place of a default that is missing or has no JSON form."""
 _PREFIX = "#/$defs/"
+COMPUTED = "readOnly"
+"""Marks fields that a class computes: results have them, and arguments need not."""
 
 
 class Parameter(NamedTuple):
@@ -77,7 +80,11 @@ def is_plain(value: Any) -> bool:
         return all(map(is_plain, value))
     if isinstance(value, dict):
         return all(type(key) is str and is_plain(item) for key, item in value.items())
-    return value is None or type(value) in {str, int, float, bool}
+    return (
+        value is None
+        or type(value) in {str, int, bool}
+        or (type(value) is float and isfinite(value))
+    )
 
 
 def nullable(schema: Schema) -> Schema:
@@ -107,6 +114,8 @@ def mapping(inner: Schema) -> Schema:
 def fixed(items: Sequence[Schema]) -> Schema:
     """Return the schema of a tuple with the given items."""
     size = len(items)
+    if not items:
+        return {"type": "array", "maxItems": 0}
     return {"type": "array", "prefixItems": [*items], "minItems": size, "maxItems": size}
 
 
@@ -127,7 +136,7 @@ def union(schemas: Sequence[Schema]) -> Schema:
     return {"anyOf": choices} if len(choices) > 1 else dict(choices[0])
 
 
-def with_distinct_members(schema: Schema, computed: Callable[[], Iterable[str]]) -> Schema:
+def with_distinct_members(schema: Schema, computed: Callable[[], set[str] | None]) -> Schema:
     """Return a schema in which a value of a union of classes has no keys that its class lacks.
 
     Otherwise a wrong value would fit any member without required fields. Results of functions can
@@ -135,10 +144,11 @@ def with_distinct_members(schema: Schema, computed: Callable[[], Iterable[str]])
 
     Args:
         schema: A self-contained schema.
-        computed: Returns the names of computed fields. Values of the classes can contain them.
+        computed: Returns the names of computed fields, which values of the classes can contain.
+            None: they are not known, so that every key is allowed.
     """
     definitions = schema.get("$defs", {})
-    closing: Schema = {}
+    closing: list[Schema] = []
 
     def has_fields(part: Any) -> bool:
         whole = definitions.get(_referred(part), part) if isinstance(part, dict) else {}
@@ -150,13 +160,19 @@ def with_distinct_members(schema: Schema, computed: Callable[[], Iterable[str]])
         if sum(map(has_fields, forms)) < 2:
             return part
         if not closing:
-            closing["unevaluatedProperties"] = False
-            if names := sorted(computed()):
-                pattern = f"^({'|'.join(map(re.escape, names))})$"
-                closing["patternProperties"] = {pattern: True}
-        return {**part, "anyOf": [{**f, **closing} if has_fields(f) else f for f in forms]}
+            closing.append(_closing(computed()))
+        return {**part, "anyOf": [{**f, **closing[0]} if has_fields(f) else f for f in forms]}
 
     return closed(schema)
+
+
+def _closing(computed: set[str] | None) -> Schema:
+    """Return the keywords that exclude all other keys than fields and computed fields."""
+    if computed is None:
+        return {}
+    pattern = f"^({'|'.join(map(re.escape, sorted(computed)))})$"
+    allowed: Schema = {"patternProperties": {pattern: {}}} if computed else {}
+    return {"unevaluatedProperties": False, **allowed}
 
 
 def choices(values: Sequence[Any]) -> Schema:
@@ -284,6 +300,21 @@ def each_part(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
         else:
             merged[key] = value
     return merged
+
+
+def without_computed(schema: Schema) -> Schema:
+    """Return the schema of arguments, in which computed fields are allowed and not described."""
+    schema = each_part(schema, without_computed)
+    fields = schema.get("properties", {})
+    given = {
+        name: field
+        for name, field in fields.items()
+        if not (isinstance(field, dict) and field.get(COMPUTED))
+    }
+    if len(given) == len(fields):
+        return schema
+    rest = {key: part for key, part in schema.items() if key != "additionalProperties" or part}
+    return {**rest, "properties": given}
 
 
 def references(schema: Schema) -> list[str]:

@@ -26,6 +26,7 @@ from flowengine.sdk.python_functions.schema_forms import (
     Parameter,
     Schema,
     arguments,
+    without_computed,
 )
 from flowengine.sdk.python_functions.type_hints import TypeHints
 from flowengine.sdk.step_kind import SignatureError
@@ -151,7 +152,7 @@ def _signature(named: NamedFunction, reader: ModuleReader) -> Signature:
     names = {parameter.arg for parameter in every}
     return Signature(
         description=description,
-        args=hints.records.tidied(args),
+        args=without_computed(hints.records.tidied(args)),
         returns=None if returns is None else hints.records.tidied(returns),
         is_async=isinstance(node, ast.AsyncFunctionDef),
         quick=any(last_name(decorator) == "quick" for decorator in node.decorator_list),

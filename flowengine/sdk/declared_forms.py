@@ -1,0 +1,183 @@
+"""Conversion of values to the forms that a schema declares.
+
+In JSON, `80` and `80.0` are the same number. In Python and in expressions they differ: a parameter
+annotated `float` receives a float, and a value declared `integer` is an integer, regardless of its
+notation. Bytes that are declared as text in base64 are such a text, as expressions expect.
+"""
+
+from __future__ import annotations
+
+from binascii import b2a_base64
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Convert = Callable[[Any], Any]
+_Leaf = Callable[[Mapping[str, Any]], Convert | None]
+"""Returns the conversion of a value that is no list and no map, by its schema."""
+
+
+def floats(schema: Any) -> Convert | None:
+    """Return a function that converts integers to floats where a schema declares numbers.
+
+    Args:
+        schema: A JSON Schema.
+
+    Returns:
+        A function from a value that fits the schema to one with floats in it. None if the schema
+        declares no number.
+    """
+    return _Conversion(schema, _to_float).of(schema)
+
+
+def integers(schema: Any) -> Convert | None:
+    """Return a function that converts floats such as 2.0 where a schema declares integers.
+
+    Args:
+        schema: A JSON Schema.
+
+    Returns:
+        A function from a value that fits the schema to one with integers in it. None if the schema
+        declares no integer.
+    """
+    return _Conversion(schema, _to_integer).of(schema)
+
+
+def base64_texts(schema: Any) -> Convert | None:
+    """Return a function that converts bytes to base64 where a schema declares that.
+
+    Args:
+        schema: A JSON Schema.
+
+    Returns:
+        A function from a value that fits the schema to one with texts in it. Bytes stay where the
+        schema declares any value, or other texts as well. None if the schema declares no base64.
+    """
+    return _Conversion(schema, _to_base64).of(schema)
+
+
+def _to_float(schema: Mapping[str, Any]) -> Convert | None:
+    types = _types(schema)
+    if "number" not in types or "integer" in types:
+        return None
+    return lambda value: float(value) if type(value) is int else value
+
+
+def _to_integer(schema: Mapping[str, Any]) -> Convert | None:
+    types = _types(schema)
+    if "integer" not in types or "number" in types:
+        return None
+    return lambda value: int(value) if type(value) is float and value.is_integer() else value
+
+
+def _to_base64(schema: Mapping[str, Any]) -> Convert | None:
+    if not _is_base64(schema):
+        return None
+    return lambda value: (
+        b2a_base64(value, newline=False).decode() if type(value) is bytes else value
+    )
+
+
+def _is_base64(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and schema.get("contentEncoding") == "base64"
+
+
+def _types(schema: Any) -> list[str]:
+    declared = schema.get("type", ()) if isinstance(schema, Mapping) else ()
+    return [declared] if isinstance(declared, str) else list(declared)
+
+
+class _Conversion:
+    """The conversion of values by a schema.
+
+    Args:
+        root: The whole schema.
+        leaf: The conversion of values that are no lists and no maps.
+    """
+
+    def __init__(self, root: Any, leaf: _Leaf) -> None:
+        self._root = root
+        self._leaf = leaf
+        self._named: dict[str, Convert | None] = {}
+        """The conversions of definitions that references lead to."""
+
+    def of(self, schema: Any) -> Convert | None:
+        """Return the conversion by a part of the schema, or None if nothing is converted."""
+        if not isinstance(schema, Mapping):
+            return None
+        if schema is not self._root and "$defs" in schema:
+            return _Conversion(schema, self._leaf).of(schema)
+        alternatives = schema.get("anyOf") or schema.get("oneOf")
+        if alternatives:
+            return self._of_alternatives(alternatives)
+        if isinstance(schema.get("$ref"), str):
+            return self._of_reference(schema["$ref"])
+        return self._leaf(schema) or self._of_items(schema) or self._of_fields(schema)
+
+    def _of_reference(self, reference: str) -> Convert | None:
+        name = reference.removeprefix("#/$defs/")
+        definitions = self._root.get("$defs")
+        if name == reference or not isinstance(definitions, Mapping) or name not in definitions:
+            return None
+        if name not in self._named:
+            # Inside itself, the definition is not known yet.
+            self._named[name] = lambda value: (
+                value if (known := self._named[name]) is None else known(value)
+            )
+            self._named[name] = self.of(definitions[name])
+        return self._named[name]
+
+    def _of_alternatives(self, alternatives: list[Any]) -> Convert | None:
+        converts = [each for schema in alternatives if (each := self.of(schema))]
+        if not converts:
+            return None
+        types = [name for schema in alternatives for name in _types(schema)]
+        texts = [schema for schema in alternatives if "string" in _types(schema)]
+        kept = {
+            int: "integer" in types,
+            float: "number" in types,
+            bytes: {} in alternatives or not all(map(_is_base64, texts)),
+        }
+
+        def convert(value: Any) -> Any:
+            if kept.get(type(value)):
+                return value  # its type is declared
+            for each in converts:
+                value = each(value)
+            return value
+
+        return convert
+
+    def _of_items(self, schema: Mapping[str, Any]) -> Convert | None:
+        first = [self.of(item) for item in schema.get("prefixItems", ())]
+        rest = self.of(schema.get("items"))
+        if rest is None and not any(first):
+            return None
+
+        def convert(value: Any) -> Any:
+            if type(value) is not list:
+                return value
+            each = [*first, *[rest] * (len(value) - len(first))]
+            return [
+                convert_item(item) if convert_item else item
+                for convert_item, item in zip(each, value, strict=False)
+            ]
+
+        return convert
+
+    def _of_fields(self, schema: Mapping[str, Any]) -> Convert | None:
+        named = schema.get("properties", {})
+        fields = {name: each for name, field in named.items() if (each := self.of(field))}
+        others = self.of(schema.get("additionalProperties"))
+        if not fields and others is None:
+            return None
+
+        def convert(value: Any) -> Any:
+            if type(value) is not dict:
+                return value
+            made = {}
+            for name, item in value.items():
+                each = fields.get(name) if name in named else others
+                made[name] = each(item) if each else item
+            return made
+
+        return convert

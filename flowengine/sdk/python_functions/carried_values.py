@@ -1,0 +1,213 @@
+"""Reading and writing of what JSON has no form for, by pydantic.
+
+Pydantic writes JSON, in which bytes are text. Here a mark stands for them, and for values of any
+type, until the value is complete.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from datetime import timedelta
+from enum import Enum
+from secrets import token_hex
+from typing import Any, NamedTuple
+
+from pydantic_core import PydanticSerializationUnexpectedValue, to_json
+from pydantic_core import core_schema as forms
+
+from flowengine.equality import in_order
+from flowengine.kernel.notation.times import parse_duration
+from flowengine.sdk.python_functions.core_schemas import (
+    Node,
+    computed_names,
+    is_strict,
+    without_ban,
+)
+
+_MARK = f"\0{token_hex(8)}:"
+"""Begins a text that stands for the part of a value that JSON does not have."""
+_URL_SAFE = str.maketrans("-_", "+/")
+_TEXT = (str, int, float)
+_KEYS = frozenset(
+    {"none", "nullable", "list", "set", "frozenset", "tuple", "dict", "model", "dataclass"}
+    | {"typed-dict", "named-tuple", "generator", "callable", "json"}
+)
+"""Types whose values, as keys of a map, could not be read again."""
+
+
+class Carried(NamedTuple):
+    """What marks stand for while a value is written."""
+
+    parts: list[Any]
+    to_plain: Callable[[Any], Any]
+    """Returns a value of any type as plain data."""
+
+
+class NoPlainForm(Exception):
+    """Values of a type cannot be plain data. The message says why."""
+
+
+def carrying(node: Node, own: bool) -> Node:
+    """Return a schema that also reads and writes what JSON has no form for."""
+    ref = {"ref": node["ref"]} if "ref" in node else {}
+    inner = {key: part for key, part in node.items() if key != "ref"}
+    before = forms.no_info_before_validator_function
+    match node["type"]:
+        case "bytes" if not own:
+            exact = before(_decoded_strictly, inner)
+            lax = forms.lax_or_strict_schema(before(_decoded, inner), exact)
+            either = exact if node.get("strict") else lax
+            return {**either, **ref, **_written(_carried)}
+        case "union" if any(_is_text(choice) for choice in node["choices"]):
+            return {**node, "choices": [_never_text(choice) for choice in node["choices"]]}
+        case "json" if not own:
+            function = forms.wrap_serializer_function_ser_schema(_as_json)
+            return {**node, "serialization": function}
+        case "any" if not own:
+            return {**node, **_written(_carried_plainly)}
+        case "set" | "frozenset" if not own:
+            function = forms.wrap_serializer_function_ser_schema(_sorted)
+            return {**node, "serialization": function}
+        case "timedelta":
+            return {**before(_duration, inner), **ref}
+        case "enum" if not all(isinstance(each.value, _TEXT) for each in node["members"]):
+            return {**before(_member(node["members"]), inner), **ref}
+        case "literal" if any(isinstance(each, Enum) for each in node["expected"]):
+            return {**before(_member(node["expected"]), inner), **ref}
+        case "typed-dict":
+            return {"extra_behavior": "allow", **node}
+        case "model" if names := computed_names(node):
+            # A function would make plain data of JSON, in which strict types do not read dates.
+            strict = is_strict(node)
+            return without_ban(node) if strict else {**before(_without(names), inner), **ref}
+        case "dict":
+            _check_keys(node.get("keys_schema", {}))
+    return node
+
+
+def _written(function: Callable[[Any, Any], Any]) -> Node:
+    return {"serialization": forms.plain_serializer_function_ser_schema(function, info_arg=True)}
+
+
+def _decoded(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    try:
+        # not `bytes`: a text remains one where a type has both
+        return bytearray(b64decode(text.translate(_URL_SAFE), validate=True))
+    except ValueError:
+        raise ValueError("must be base64") from None
+
+
+def _decoded_strictly(text: Any) -> Any:
+    return bytes(_decoded(text)) if isinstance(text, str) else text
+
+
+def _shown(value: Any) -> str:
+    """Return the JSON of the value of a member, by which it is found."""
+    return to_json(value, bytes_mode="base64", fallback=repr).decode()
+
+
+def _is_text(choice: Any) -> bool:
+    return isinstance(choice, dict) and choice["type"] == "str"
+
+
+def _never_text(choice: Any) -> Any:
+    """Return a member of a union, in which a text is never that of bytes."""
+    written = choice.get("serialization", {}) if isinstance(choice, dict) else {}
+    if written.get("function") is not _carried:
+        return choice
+    return {**forms.no_info_before_validator_function(_refuse_text, choice), **_written(_carried)}
+
+
+def _refuse_text(value: Any) -> Any:
+    if isinstance(value, str):
+        raise ValueError("must be bytes")
+    return value
+
+
+def _as_json(value: Any, write: Callable[[Any], Any]) -> str:
+    return json.dumps(write(value), ensure_ascii=False)
+
+
+def _carried(value: Any, info: Any) -> Any:
+    """Return a mark in the place of bytes."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise PydanticSerializationUnexpectedValue("these are no bytes")
+    return _mark(info.context, bytes(value))
+
+
+def _carried_plainly(value: Any, info: Any) -> Any:
+    """Return a mark in the place of a value of any type."""
+    if type(value) in {str, int, float, bool, type(None)}:
+        return value
+    return _mark(info.context, info.context.to_plain(value))
+
+
+def _mark(carried: Carried, part: Any) -> str:
+    carried.parts.append(part)
+    return f"{_MARK}{len(carried.parts) - 1}"
+
+
+def put_in(made: Any, carried: list[Any]) -> Any:
+    """Return a written value with what its marks stand for."""
+    if isinstance(made, str):
+        return carried[int(made.removeprefix(_MARK))] if made.startswith(_MARK) else made
+    if isinstance(made, list):
+        return [put_in(item, carried) for item in made]
+    if isinstance(made, dict):
+        return {_key(key, carried): put_in(item, carried) for key, item in made.items()}
+    return made
+
+
+def _key(key: str, carried: list[Any]) -> str:
+    return b64encode(put_in(key, carried)).decode() if key.startswith(_MARK) else key
+
+
+def _sorted(value: Any, write: Callable[[Any], Any]) -> Any:
+    return in_order(write(value))
+
+
+def _duration(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    try:
+        return timedelta(milliseconds=parse_duration(text))
+    except ValueError:
+        return text  # of another notation
+
+
+def _member(expected: list[Any]) -> Callable[[Any], Any]:
+    members = {_shown(each.value): each for each in expected if isinstance(each, Enum)}
+
+    def convert(value: Any) -> Any:
+        return value if value in expected else members.get(_shown(value), value)
+
+    return convert
+
+
+def _without(names: list[str]) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: item for name, item in value.items() if name not in names}
+
+    return convert
+
+
+def _check_keys(keys: Node) -> None:
+    """Check that the keys of a map can be read from text.
+
+    Raises:
+        NoPlainForm: They cannot.
+    """
+    if keys.get("type") in _KEYS:
+        raise NoPlainForm(
+            f"a map cannot have keys of the type {keys['type']}, which no text stands for; use "
+            "text, numbers, dates, UUIDs or an enumeration"
+        )
+    for part in [keys.get("schema"), *keys.get("choices", ())]:
+        if isinstance(part, dict):
+            _check_keys(part)

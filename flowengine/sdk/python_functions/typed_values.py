@@ -1,0 +1,186 @@
+"""Values of Python types and their plain form, through pydantic.
+
+This is the one place where a value of a declared type becomes plain data and plain data becomes a
+value again: between steps, as an argument of a tool, as an answer, as an input. A value that
+pydantic can serialize and validate arrives as what it was. It differs from pydantic's JSON in these
+points:
+
+- Bytes stay bytes in plain data. As text they are base64, which is also how JSON has them.
+- Fields have the names by which they are validated, so the same names lead out and in.
+- Computed fields are part of the plain form, and are left out when it is read.
+- The items of a set are sorted, so equal sets have equal forms.
+- A duration may also be in the notation of flow files: `1h30m`.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import SchemaSerializer, SchemaValidator
+
+from flowengine.sdk.python_functions.carried_values import (
+    Carried,
+    NoPlainForm,
+    carrying,
+    put_in,
+)
+from flowengine.sdk.python_functions.core_schemas import (
+    FUNCTIONS,
+    Node,
+    computed_names,
+    each_node,
+    is_strict,
+    with_one_form,
+)
+from flowengine.sdk.python_functions.schema_forms import SCALARS
+from flowengine.sdk.python_functions.typed_dicts import explain_typed_dicts
+
+
+class UnknownType(NoPlainForm):
+    """Pydantic does not know the type."""
+
+
+class TypedValues:
+    """The values of a type.
+
+    Args:
+        hint: The type, with all names in it resolved.
+
+    Raises:
+        NoPlainForm: Pydantic does not know it, or cannot read what it writes.
+    """
+
+    def __init__(self, hint: Any) -> None:
+        try:
+            self._core = each_node(_core_schema(hint), with_one_form)
+            self._is_strict = is_strict(self._core)
+            changed = each_node(self._core, carrying)
+            self._validator = _built(SchemaValidator, changed)
+            self._serializer = _built(SchemaSerializer, changed)
+        except PydanticUserError as error:
+            raise UnknownType(error.message.splitlines()[0]) from None
+
+    def json_schema(self, *, result: bool = False) -> Node:
+        """Return the JSON Schema of the type.
+
+        Args:
+            result: Whether of values that the program makes, which have computed fields.
+
+        Raises:
+            UnknownType: A part of the type has no JSON form.
+        """
+        mode: Any = "serialization" if result else "validation"
+        schemas = _JsonSchemas(by_alias=True)
+        schemas.ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
+        try:
+            return schemas.generate(self._core, mode)
+        except PydanticUserError as error:
+            raise UnknownType(error.message.splitlines()[0]) from None
+
+    def read(self, value: Any) -> Any:
+        """Return a value from its plain form.
+
+        Args:
+            value: Plain data, which can contain values of the type itself.
+
+        Raises:
+            pydantic.ValidationError: It is not of this type.
+        """
+        default = _base64 if self._is_strict else _refuse
+        try:
+            text = json.dumps(value, default=default, ensure_ascii=False)
+        except (TypeError, ValueError):  # bytes, or values of the program
+            return self._validator.validate_python(value)
+        return self._validator.validate_json(text)
+
+    def plain(self, value: Any, to_plain: Callable[[Any], Any]) -> Any:
+        """Return a value of the type in its plain form.
+
+        Args:
+            value: The value. One of another type is converted by its own.
+            to_plain: Converts parts that are declared as any value.
+
+        Raises:
+            pydantic_core.PydanticSerializationError: A part of it has no plain form.
+            ValueError: Likewise.
+        """
+        carried = Carried([], to_plain)
+        made = self._serializer.to_python(
+            value, mode="json", by_alias=True, warnings=False, context=carried
+        )
+        return put_in(made, carried.parts) if carried.parts else made
+
+
+@lru_cache(maxsize=1024)
+def of_class(cls: type) -> TypedValues:
+    """Return the values of a class, prepared once.
+
+    Raises:
+        NoPlainForm: Pydantic does not know it, or cannot read what it writes.
+    """
+    return TypedValues(cls)
+
+
+def _refuse(value: Any) -> Any:
+    raise TypeError
+
+
+def _base64(value: Any) -> str:
+    if not isinstance(value, bytes):
+        raise TypeError
+    return b64encode(value).decode()
+
+
+def _built(cls: Any, schema: Node) -> Any:
+    try:
+        # Without those that pydantic has prepared for classes, which know nothing of the changes.
+        return cls(schema, None, _use_prebuilt=False)
+    except TypeError:
+        return cls(schema, None)  # before pydantic 2.12
+
+
+class _JsonSchemas(GenerateJsonSchema):
+    """JSON Schemas of pydantic for values in this form."""
+
+    def encode_default(self, dft: Any) -> Any:
+        """Return the JSON form of a default."""
+        return b64encode(dft).decode() if isinstance(dft, bytes) else super().encode_default(dft)
+
+    def ser_schema(self, schema: Any) -> Node | None:
+        """Return the schema of what a function of the program writes, which may be anything."""
+        if schema["type"] in FUNCTIONS and "return_schema" not in schema:
+            return {}
+        return super().ser_schema(schema)
+
+    def bytes_schema(self, schema: Any) -> Node:
+        """Return the schema of bytes. Their limits are not those of the text."""
+        return dict(SCALARS["bytes"])
+
+    def timedelta_schema(self, schema: Any) -> Node:
+        """Return the schema of a duration, which is always a text."""
+        return {"type": "string", "format": "duration"}
+
+    def model_schema(self, schema: Any) -> Node:
+        """Return the schema of a model, which may be given its computed fields."""
+        made = super().model_schema(schema)
+        if computed_names(schema) and made.get("additionalProperties") is False:
+            del made["additionalProperties"]
+        return made
+
+
+def _core_schema(hint: Any) -> Node:
+    try:
+        adapter = TypeAdapter(hint)
+    except PydanticUserError as error:
+        if error.code != "typed-dict-version":
+            raise
+        explain_typed_dicts(hint)
+        adapter = TypeAdapter(hint)
+    return dict(adapter.core_schema)

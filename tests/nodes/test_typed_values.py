@@ -1,0 +1,253 @@
+"""A value of a declared type arrives as that type, whichever way it takes."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_type_hints
+
+import pytest
+
+from flowengine import Engine, Flow, cel
+from flowengine.agents import Agent
+from flowengine.agents.function_schemas import function_to_json
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.errors import FlowFileError, InputError
+from flowengine.metachain import MetaChain
+from flowengine.server.problems import as_json
+from tests.nodes.typed_cases import ALONE, CASES, NAMES, SHOWN, WRITTEN, source
+from tests.server.api import Api
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """A module with two functions for each case, which make and check its value."""
+    module = f"typed_cases_{next(_NUMBERS)}"
+    (tmp_path / f"{module}.py").write_text(source())
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield importlib.import_module(module)
+    del sys.modules[module]
+
+
+def run(flow: Flow, inputs: Any = None) -> Any:
+    """Return the error of an execution."""
+    with Engine(None) as engine:
+        return engine.run(flow, inputs).error
+
+
+def hints(module: ModuleType) -> dict[str, Any]:
+    return {
+        name: get_type_hints(getattr(module, f"take_{name}"), include_extras=True)["value"]
+        for name in WRITTEN
+    }
+
+
+def values(module: ModuleType) -> dict[str, Any]:
+    return {name: getattr(module, f"make_{name}")() for name in WRITTEN}
+
+
+def taking(module: ModuleType) -> Flow:
+    """Return a flow whose inputs are the values, and that checks each."""
+    flow = Flow("taking", inputs=hints(module))
+    for name in WRITTEN:
+        flow.step(getattr(module, f"take_{name}"), with_={"value": cel.inputs[name]})
+    flow.output("all", {name: cel.inputs[name] for name in WRITTEN})
+    return flow
+
+
+def test_from_step_to_step_and_across_a_restart_and_as_an_edit(module: ModuleType) -> None:
+    flow = Flow("between")
+    made = [flow.step(getattr(module, f"make_{name}")) for name in NAMES]
+    for name in NAMES:
+        flow.step(
+            getattr(module, f"take_{name}"), with_={"value": cel.steps[f"make_{name}"].output}
+        )
+    subject = {name: step.output for name, step in zip(NAMES, made, strict=True)}
+    body = f"Content: {made[0].output}"  # declared as bytes, which are text in expressions
+    ask = flow.step(
+        "ask", approval={"title": "?", "body": body, "subject": subject, "edit": WRITTEN}
+    )
+    for name in NAMES:
+        flow.step(getattr(module, f"again_{name}"), with_={"value": ask.output.subject[name]})
+
+    with Engine("store", durability="none") as engine:
+        result = engine.run(flow)
+        assert result.error is None
+    assert set(module.GOT) == set(NAMES)
+    assert result.waits[0]["body"] == "Content: /wBh"
+    module.GOT.clear()
+    with Engine("store", durability="none") as engine:
+        [wait] = engine.waits().items
+        decided = engine.approve(wait["id"], edit=values(module)).result
+        assert decided is not None
+        assert decided.error is None
+    assert set(module.GOT) == set(NAMES)
+
+
+def as_sent(module: ModuleType) -> dict[str, Any]:
+    """Return the values in the form of JSON, as the server and models write them."""
+    flow = Flow("writing")
+    for name in NAMES:
+        flow.output(name, flow.step(getattr(module, f"make_{name}")).output)
+    with Engine(None) as engine:
+        result = engine.run(flow)
+    assert result.error is None
+    sent: dict[str, Any] = json.loads(as_json(result.outputs))
+    return sent
+
+
+def test_as_inputs_from_python_and_over_http(module: ModuleType, tmp_path: Path) -> None:
+    flow = taking(module)
+    api = Api(tmp_path, ())
+    try:
+        native = api.engine.run(flow, values(module), id="one")
+        assert native.error is None
+        assert api.engine.run(flow, values(module), id="one").execution == "one"
+        assert set(module.GOT.values()) == {1}
+        api.engine.deploy(api.engine.load(flow))
+        sent = {name: value for name, value in as_sent(module).items() if name in WRITTEN}
+        started = api("POST", "/v1/executions", {"flow": "taking", "inputs": sent}, code=201)
+        read = api.engine.resume(started["execution"])
+        assert read.error is None
+        assert set(module.GOT.values()) == {2}
+    finally:
+        api.close()
+
+
+def test_as_arguments_of_an_agents_tool(module: ModuleType) -> None:
+    sent = as_sent(module)
+    tools = [getattr(module, f"take_{name}") for name in SHOWN]
+    calls = [{"name": f"take_{name}", "arguments": {"value": sent[name]}} for name in SHOWN]
+    with using(ScriptedModel([{"calls": calls}, {"text": "done"}])):
+        found = MetaChain().run(Agent(functions=tools), [{"role": "user", "content": "Go"}])
+    answers = [one["content"] for one in found.messages if one["role"] == "tool"]
+    assert set(module.GOT) == set(SHOWN), [text for text in answers if text]
+
+
+def test_as_an_agents_answer(module: ModuleType) -> None:
+    sent = as_sent(module)
+    hints = {hint: name for name, (hint, _) in zip(NAMES, CASES, strict=True)}
+    # A TypedDict of `typing`, which pydantic refuses before Python 3.12, with every type in it.
+    answers = {"Everything": {name: sent[name] for name in SHOWN}}
+    answers |= {hint: sent[hints[hint]] for hint in ALONE}
+    script = [{"text": json.dumps(answer)} for answer in answers.values()]
+    with using(ScriptedModel(script)):
+        for hint, answer in answers.items():
+            agent = Agent(returns=eval(hint, vars(module)))
+            found = MetaChain().run(agent, [{"role": "user", "content": "Go"}]).result
+            assert type(found) is not str, (hint, answer, found)
+            parts = found if hint == "Everything" else {hints[hint]: found}
+            for name, value in parts.items():
+                module.check(name, value, getattr(module, f"make_{name}")())
+    assert set(module.GOT) == set(SHOWN)
+
+
+REFUSED = """
+import socket
+from typing import Any
+CALLED = []
+def keys() -> dict[tuple[int, int], str]: CALLED.append(1)
+def inside() -> list[dict[str, dict[None, str]]]: CALLED.append(1)
+def taken(value: dict[tuple[int, int], str]) -> None: CALLED.append(1)
+def connect() -> socket.socket: CALLED.append(1)
+def many() -> list[socket.socket]: CALLED.append(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        ("keys", "the result could not be kept: a map cannot have keys of the type tuple"),
+        ("inside", "the result could not be kept: a map cannot have keys of the type none"),
+        ("taken", "the parameter 'value' of taken cannot be given: a map cannot have keys"),
+        ("connect", "refused:connect was not called, because it returns a socket.socket"),
+        ("many", "refused:many was not called, because it returns a socket.socket"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_before_the_call(
+    function: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "refused.py").write_text(REFUSED)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("refused")
+    flow = Flow("refusing", inputs={"value": dict})
+    flow.step(getattr(module, function))
+    error = run(flow, {"value": {}})
+    called = list(module.CALLED)
+    del sys.modules["refused"]
+    assert error["message"].startswith(fault)
+    assert called == []
+
+
+def looping() -> Any:
+    value: dict[str, Any] = {"a": [1]}
+    value["a"].append(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        (looping(), "input 'value' cannot be used: it is nested more than 200 levels deep"),
+        (
+            {"a": [1, object()]},
+            "input 'value'.a[1] cannot be used: a value of type builtins.object",
+        ),
+        ({"a": {(1, 2): 3}}, "input 'value'.a cannot be used: the key (1, 2) of a map is tuple"),
+        ({1: 2, "1": 3}, "input 'value' cannot be used: two keys of a map are the same as text"),
+        (iter([1]), "input 'value' cannot be used: a value of type builtins.list_iterator"),
+        ([float("nan")], "input 'value'[0] is not a number, which is not JSON"),
+        (
+            {"a": (1, float("inf"))},
+            "input 'value'.a[1] cannot be used: inf is not a number in JSON",
+        ),
+    ],
+)
+def test_an_input_without_a_plain_form_is_refused(value: Any, fault: str) -> None:
+    flow = Flow("plain", inputs={"value": {}})
+    flow.step("a", output=cel.inputs.value)
+    with pytest.raises(InputError) as refused:
+        run(flow, {"value": value})
+    assert refused.value.message.startswith(fault)
+    assert refused.value.field.startswith("value")
+
+
+def test_values_in_with_reach_the_function_as_its_types(module: ModuleType) -> None:
+    """The plain form of a value that a built flow contains is that of the flow's file."""
+    flow = Flow("containing")
+    for name, value in values(module).items():
+        flow.step(getattr(module, f"take_{name}"), with_={"value": value})
+    assert run(flow) is None
+    assert set(module.GOT) == set(WRITTEN)
+
+
+def test_computed_fields_are_known_and_so_is_what_is_not(module: ModuleType) -> None:
+    flow = Flow("computed")
+    total = flow.step(module.make_total)
+    flow.output("whole", total.output.wholePrice)
+    with Engine(None) as engine:
+        assert engine.run(flow).outputs == {"whole": "3.0"}
+
+    kept = flow.step(module.make_kept)
+    flow.output("wrong", kept.output.cod)
+    with pytest.raises(FlowFileError, match=r"did you mean 'steps.make_kept.output.code'"):
+        flow.compile()
+
+
+def endless(limit: float = float("inf"), share: float = float("-inf")) -> float:
+    return min(limit, share)
+
+
+def test_an_infinite_default_is_not_shown_to_the_model() -> None:
+    [parameters] = [function_to_json(endless)["function"]["parameters"]]
+    assert parameters["properties"] == {"limit": {"type": "number"}, "share": {"type": "number"}}
+    json.dumps(parameters, allow_nan=False)
