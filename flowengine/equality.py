@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 
@@ -16,11 +17,16 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def in_order(items: list[Any]) -> list[Any]:
-    """Return the items of a set in an order that depends on them alone."""
+def in_order(items: list[Any], shown: Callable[[Any], Any] = lambda item: item) -> list[Any]:
+    """Return the items of a set in an order that depends on them alone.
+
+    Args:
+        items: In any order.
+        shown: Returns what an item stands for.
+    """
     try:
-        return sorted(items)
+        return sorted(items, key=shown)
     except TypeError:
         import json
 
-        return sorted(items, key=lambda item: json.dumps(item, sort_keys=True, default=repr))
+        return sorted(items, key=lambda one: json.dumps(shown(one), sort_keys=True, default=repr))

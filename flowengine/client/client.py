@@ -601,11 +601,8 @@ def _arguments(request: ApiRequest[Any]) -> dict[str, Any]:
     given: dict[str, Any] = {"method": request.method, "url": request.path, "params": query}
     if request.body is not None:
         body = as_plain(dict(request.body), "the request")
-        given["content"] = json.dumps(body, ensure_ascii=False, default=plain).encode()
-        given["headers"] = {
-            "content-type": "application/json",
-            "idempotency-key": os.urandom(16).hex(),
-        }
+        given["json"] = json.loads(json.dumps(body, default=plain))
+        given["headers"] = {"idempotency-key": os.urandom(16).hex()}
     return given
 
 

@@ -68,7 +68,7 @@ def carrying(node: Node, own: bool) -> Node:
         case "any" if not own:
             return {**node, **_written(_carried_plainly)}
         case "set" | "frozenset" if not own:
-            function = forms.wrap_serializer_function_ser_schema(_sorted)
+            function = forms.wrap_serializer_function_ser_schema(_sorted, info_arg=True)
             return {**node, "serialization": function}
         case "timedelta":
             return {**before(_duration, inner), **ref}
@@ -166,8 +166,8 @@ def _key(key: str, carried: list[Any]) -> str:
     return b64encode(put_in(key, carried)).decode() if key.startswith(_MARK) else key
 
 
-def _sorted(value: Any, write: Callable[[Any], Any]) -> Any:
-    return in_order(write(value))
+def _sorted(value: Any, write: Callable[[Any], Any], info: Any) -> Any:
+    return in_order(write(value), lambda item: put_in(item, info.context.parts))
 
 
 def _duration(text: Any) -> Any:

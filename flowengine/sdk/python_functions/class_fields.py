@@ -223,14 +223,11 @@ def _declared(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr, ast.expr | No
 
 def _computed(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr | None]]:
     """Yield the computed fields of a model, by the names that they have in its results."""
-    for statement in node.body:
-        if not isinstance(statement, ast.FunctionDef):
-            continue
-        for decorator in statement.decorator_list:
-            if last_name(decorator) == "computed_field":
-                words = decorator.keywords if isinstance(decorator, ast.Call) else []
-                named = [literal(item.value) for item in words if item.arg == "alias"]
-                yield named[0] if named else statement.name, statement.returns
+    for method in (each for each in node.body if isinstance(each, ast.FunctionDef)):
+        for call in (each for each in method.decorator_list if last_name(each) == "computed_field"):
+            words = call.keywords if isinstance(call, ast.Call) else []
+            named = [literal(item.value) for item in words if item.arg == "alias"]
+            yield str(named[0]) if named else method.name, method.returns
 
 
 def _is_required(annotation: ast.expr, total: bool) -> bool:

@@ -70,7 +70,7 @@ def together(
     Args:
         each: Parameter → its conversion. None: it receives what is given.
         fields: Parameter → pydantic's `Field(...)` that is its default.
-        others: The conversion of arguments without a parameter of their own.
+        others: The conversion of arguments that no parameter is named after.
     """
 
     def convert(arguments: dict[str, Any]) -> dict[str, Any]:

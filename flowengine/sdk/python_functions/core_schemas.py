@@ -19,8 +19,8 @@ def each_node(node: Any, change: Callable[[Node, bool], Node], own: bool = False
 
     Args:
         node: The core schema, or a part of it.
-        change: Returns the replacement of a schema. It is told whether the program writes the
-            schema's values by its own code, here or around it.
+        change: Returns the replacement of a schema. Its second argument is whether code of the
+            program writes the schema's values, here or around it.
         own: Whether the program does, around it.
     """
     if isinstance(node, list | tuple):

@@ -95,7 +95,7 @@ class TypedValues:
         """
         default = _base64 if self._is_strict else _refuse
         try:
-            text = json.dumps(value, default=default, ensure_ascii=False)
+            text = json.dumps(value, default=default)
         except (TypeError, ValueError):  # bytes, or values of the program
             return self._validator.validate_python(value)
         return self._validator.validate_json(text)
