@@ -167,3 +167,14 @@ def test_an_input_that_the_mapping_gives_is_shown(flowengine: CommandLine, order
 
     assert flowengine("--json", "show", order).json()["inputs"] == {"who": "Ana"}
     assert "  who: Ana\n" in flowengine("show", order).out
+
+
+def test_the_command_for_a_fork_works_as_printed(flowengine: CommandLine, order: str) -> None:
+    file = change(flowengine, ("${{ state.notes }}", "${{ steps.look.output + 1 }}"))
+    refused = flowengine("upgrade", file, "--check", code=7)
+    command = refused.out.partition("start a new execution from there: flowengine ")[2].split()
+    assert command[:1] + command[2:] == ["fork", "--from-step", "sign", "--file", str(file)]
+    forked = flowengine(*command, "--id", "f1", code=4)
+    flowengine("approve", forked.ids[-1])
+    assert flowengine("--json", "show", "f1").json()["outputs"] == {"done": 2}
+    assert flowengine("--json", "show", order).json()["status"] == "waiting"

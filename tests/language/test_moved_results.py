@@ -131,7 +131,10 @@ def _written(nodes: list[Node], seen: Seen, then: str = "end") -> list[dict[str,
             step["next"] = {"all": arms} if node["kind"] == "fork" else {"first": ways}
             step["output"] = 0
             join = {"join": "all"} if node["kind"] == "fork" else {}
-            steps += [step, *inner, {"id": end, **join, "output": 0, "next": after}]
+            does: dict[str, Any] = {"output": 0}
+            if node["reads"][0][1]:  # it can be running when the flow changes
+                does = {"python": "tools:act", "with": {"value": 0}, "retry": {"attempts": 2}}
+            steps += [step, *inner, {"id": end, **join, **does, "next": after}]
             continue
         if node["when"]:
             step["when"] = "${{ inputs.p }}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.commands.run import load
@@ -97,9 +96,8 @@ def show(
         for line in _lines(session, info, check=check):
             out(line)
         if info["fork"] is not None:
-            id, step = session.short(info["execution"]), quote(info["fork"])
-            file = quote(info["flow"] if flow is None else flow)
-            command = f"flowengine fork {id} --from-step {step} --file {file}"
+            id, file = session.short(info["execution"]), info["flow"] if flow is None else flow
+            command = session.command("fork", id, "--from-step", info["fork"], "--file", file)
             out(printable(f"  start a new execution from there: {command}"))
     _say(upgrades, check=check)
 

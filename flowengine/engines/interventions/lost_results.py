@@ -15,7 +15,6 @@ from flowengine.flow.check import net
 from flowengine.flow.check.reaching_outputs import EarlierSteps
 from flowengine.flow.expressions.paths import NoValue, follow, written
 from flowengine.kernel.expressions.provenance import find
-from flowengine.kernel.graph.compiled import TRIGGER
 from flowengine.kernel.moving.obstacles import Obstacle
 from flowengine.kernel.moving.pairing import other_type
 from flowengine.kernel.view import waiting_arrivals
@@ -53,13 +52,12 @@ class _RunningScope:
         flow: Any = comparison.reads.graph.flow
         steps, cancels = comparison.pairing.steps, comparison.reads.cancels
         at = tokens_of(comparison.state, scope)
-        self.old_later = later(comparison.pairing.old, scope["body"], [step for step, _ in at])
+        old_places = [step for step, _ in at]
+        self.old_ahead = later(comparison.pairing.old, scope["body"], old_places) | {*old_places}
         tokens = [(steps[step], past) for step, past in at if step in steps]
         spec = flow["bodies"][body]
-        starts = [s for s in spec["steps"] if TRIGGER in flow["steps"][s].get("sources", ())]
         if not tokens and scope["phase"] in ("queued", "held"):
-            starts += spec["start"]
-        tokens += [(start, scope["past"]) for start in starts]
+            tokens = [(start, scope["past"]) for start in spec["start"]]
         self.body = body
         self.pasts = list(dict.fromkeys(
             [past for _, past in tokens] + [past for _, past in scope["ended"]] + [scope["past"]]
@@ -75,6 +73,8 @@ class _RunningScope:
         """Only those that certainly run first."""
         self.places = known.keys()
         self.later = later(comparison.pairing.new, body, known)
+        again = ("map", "loop", "retry")
+        self.repeating = {n for n in known if any(word in flow["steps"][n] for word in again)}
 
     def has(self, read: Read, earlier: EarlierSteps, otherwise: bool) -> bool:
         """Return whether a result is certainly there when it is read."""
@@ -157,7 +157,8 @@ class _Comparison:
             return True
         body = self.reads.body_of(reader)
         for running in self._running.get(body, ()):
-            if reader in running.later or (not inside and reader in running.places):
+            here = running.repeating if inside else running.places
+            if reader in running.later or reader in here:
                 return True
         cleaned = self.reads.cleaned_up(body)
         if cleaned is not None:
@@ -200,7 +201,7 @@ class _Comparison:
             self._add(read, f"{why} reads '{read.shown}'")
             return
         promised = self._is_promised(read)
-        passed = olds and not any(old in running.old_later for old in olds)
+        passed = olds and not any(old in running.old_ahead for old in olds)
         if passed and (not promised or read in self._old_reads):
             return  # it was skipped, and the old flow continues without it as well
         may_run = read.step in running.later or read.step in running.places
@@ -286,12 +287,9 @@ def tokens_of(state: State, scope: Scope) -> list[tuple[int, int]]:
 
 
 def later(graph: Graph, body: int, places: Iterable[int]) -> set[int]:
-    """Return the steps that tokens at some steps of a body may still begin."""
-    steps, again = graph.flow["steps"], ("map", "loop", "retry")
-    begun: list[int] = []
-    for place in places:
-        begun += [target for target in net.targets(steps[place]) if target >= 0]
-        begun += [place] if any(word in steps[place] for word in again) else []
+    """Return the steps of a body that tokens at some of its steps may reach, or triggers start."""
+    steps = graph.flow["steps"]
+    begun = [target for place in places for target in net.targets(steps[place]) if target >= 0]
     return set(net.reachable(graph.flow, body, reads_of(graph).cancels, begun))
 
 

@@ -11,6 +11,7 @@ from flowengine.kernel.view import waiting_arrivals
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from flowengine.kernel.graph.linked import Graph
     from flowengine.kernel.moving.pairing import Pairing
     from flowengine.kernel.state.records import Scope, State
 
@@ -57,22 +58,36 @@ def _put_back(
 
 
 def _starving(p: Pairing, scope: Scope, body: int, live: list[int]) -> Iterator[tuple[str, str]]:
-    """Yield joins that wait for all their edges, and for one over which no token can come."""
-    places = {p.steps[step] for step in live if step in p.steps}
-    ahead = later(p.new, body, places)
+    """Yield joins that wait for all their edges, and for one over which no token can come.
+
+    An edge over which none can come in the old flow either changes nothing.
+    """
+    before = set(_missing(p.old, scope["body"], {*live}, _held(scope)))
     held = {
-        p.steps.get(number, -1): [p.steps.get(a["source"], a["source"]) for a in waiting]
-        for number, join in scope["joins"].items()
-        if (waiting := waiting_arrivals(join))
+        p.steps.get(at, -1): [p.steps.get(n, n) for n in came] for at, came in _held(scope).items()
     }
-    for number in p.new.body(body).steps:
-        node = p.new.node(number)
-        if (node.join or {}).get("kind") != "all" or not (number in held or number in ahead):
+    places = {p.steps[step] for step in live if step in p.steps}
+    for join, source in _missing(p.new, body, places, held):
+        olds = [old for old, new in p.steps.items() if new == join]
+        if any((old, n) in before for old in olds for n, new in p.steps.items() if new == source):
             continue
-        came = held.get(number, [])
-        for source in node.sources:
-            if source >= 0 and source not in came and source not in places and source not in ahead:
-                olds = [old for old, new in p.steps.items() if new == number]
-                name = p.step_name(olds[0]) if olds else node.id
-                why = f"its join waits for '{p.new_name(source)}', which does not run any more"
-                yield name, why
+        name = p.step_name(olds[0]) if olds else p.new_name(join)
+        yield name, f"its join waits for '{p.new_name(source)}', which does not run any more"
+
+
+def _held(scope: Scope) -> dict[int, list[int]]:
+    """Return the joins that hold tokens, with the steps from which these came."""
+    waiting = {number: waiting_arrivals(join) for number, join in scope["joins"].items()}
+    return {at: [token["source"] for token in held] for at, held in waiting.items() if held}
+
+
+def _missing(
+    graph: Graph, body: int, places: set[int], held: dict[int, list[int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield joins that wait for all their edges, each with a step from which no token can come."""
+    ahead = later(graph, body, places)
+    for number in graph.body(body).steps:
+        node = graph.node(number)
+        if (node.join or {}).get("kind") == "all" and (number in held or number in ahead):
+            come = places | ahead | {*held.get(number, ())}
+            yield from ((number, n) for n in node.sources if n >= 0 and n not in come)
