@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.lazy_names import lazy_names
+from flowengine.lazy_names import exports
 
 __version__ = "0.1.0"
 
@@ -123,4 +123,4 @@ _HOMES = {
     ),
 }
 
-__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES, ".errors")
+__getattr__, __dir__ = exports(__name__, __all__, _HOMES, ".errors")

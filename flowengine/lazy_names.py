@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import ast
 
 
-def lazy_names(
+def exports(
     package: str, names: Collection[str], homes: Mapping[str, str], rest: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a package.

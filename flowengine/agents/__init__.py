@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.lazy_names import lazy_names
+from flowengine.lazy_names import exports
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Agent, Response, Result
@@ -33,4 +33,4 @@ _HOMES = {
     "function_to_json": ".function_schemas",
 }
 
-__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES)
+__getattr__, __dir__ = exports(__name__, __all__, _HOMES)

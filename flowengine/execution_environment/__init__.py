@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.lazy_names import lazy_names
+from flowengine.lazy_names import exports
 
 if TYPE_CHECKING:
     from flowengine.execution_environment.bookkeeping.capacity import Capacity
@@ -85,4 +85,4 @@ __all__ = [
     "unregister_sandbox",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES)
+__getattr__, __dir__ = exports(__name__, __all__, _HOMES)

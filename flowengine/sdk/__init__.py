@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flowengine.lazy_names import lazy_names
+from flowengine.lazy_names import exports
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -180,7 +180,7 @@ _HOMES = {
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES, ".errors")
+__getattr__, __dir__ = exports(__name__, __all__, _HOMES, ".errors")
 
 
 def quick(function: _Function) -> _Function:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.lazy_names import lazy_names
+from flowengine.lazy_names import exports
 
 if TYPE_CHECKING:
     from flowengine_envs.kinds.configurations import Programs
@@ -30,4 +30,4 @@ _HOMES = {
     "SupervisedProvider": "flowengine_envs.kinds.supervised",
 }
 
-__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES)
+__getattr__, __dir__ = exports(__name__, __all__, _HOMES)

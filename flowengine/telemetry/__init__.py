@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.lazy_names import lazy_names
+from flowengine.lazy_names import exports
 
 if TYPE_CHECKING:
     from flowengine.telemetry.export import export_traces
@@ -26,4 +26,4 @@ _HOMES = {
     "recorded_spans": ".recorded",
 }
 
-__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES)
+__getattr__, __dir__ = exports(__name__, __all__, _HOMES)

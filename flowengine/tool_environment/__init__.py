@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.lazy_names import lazy_names
+from flowengine.lazy_names import exports
 
 if TYPE_CHECKING:
     from flowengine.sdk.tool_calls import (
@@ -129,4 +129,4 @@ __all__ = [
     "tool_registry",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES, "flowengine.sdk.tool_calls")
+__getattr__, __dir__ = exports(__name__, __all__, _HOMES, "flowengine.sdk.tool_calls")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.lazy_names import lazy_names
+from flowengine.lazy_names import exports
 
 if TYPE_CHECKING:
     from flowengine.flow.expressions.checker import check
@@ -54,4 +54,4 @@ _HOMES = {
     "split_text": ".template",
 }
 
-__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES)
+__getattr__, __dir__ = exports(__name__, __all__, _HOMES)
