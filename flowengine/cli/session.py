@@ -127,7 +127,7 @@ class CliSession:
 
     def short(self, execution: str) -> str:
         """Return the shortest unambiguous prefix of an execution's id."""
-        return self._ids.short_execution(execution)
+        return str(self._ids.short_execution(execution))
 
     def origin(self, forked_from: str | None) -> str:
         """Return the origin of a fork, as `ID at STEP`. Empty: it is not a fork."""
@@ -136,7 +136,7 @@ class CliSession:
 
     def short_wait(self, wait: str) -> str:
         """Return the shortest unambiguous prefix of a wait's id."""
-        return self._ids.short_wait(wait)
+        return str(self._ids.short_wait(wait))
 
     @property
     def _ids(self) -> Any:
