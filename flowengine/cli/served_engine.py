@@ -10,6 +10,7 @@ from flowengine.cli.parsing.command_table import works_there
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.journal.ports.directory import every_item
 from flowengine.journal.records import ENDED
+from flowengine.journal.short_ids import SHORT_EXECUTION, shortest
 
 if TYPE_CHECKING:
     from flowengine.client.client import Client
@@ -38,6 +39,19 @@ class ServedEngine:
 
     def __init__(self, url: str) -> None:
         self._client = connect(url)
+        self._listed: list[str] = []
+        """Ids of the executions that were listed."""
+
+    def short_execution(self, id: str) -> str:
+        """Return a prefix of an execution's id, which none of the listed ones has.
+
+        Ids begin with their time, so those that are not listed differ in it.
+        """
+        return shortest(id, [other for other in self._listed if other != id], SHORT_EXECUTION)
+
+    def short_wait(self, id: str) -> str:
+        """Return a prefix of a wait's id that is long enough to be unique."""
+        return shortest(id, [], SHORT_EXECUTION)
 
     def __getattr__(self, name: str) -> Any:
         return partial(self._called, getattr(self._client, name))
@@ -79,7 +93,9 @@ class ServedEngine:
 
     def executions(self, *, limit: int = 50, **given: Any) -> ExecutionPage:
         """Return a page of any size, of several pages of the server."""
-        return cast("ExecutionPage", self._page(self._client.executions, limit, given))
+        page = cast("ExecutionPage", self._page(self._client.executions, limit, given))
+        self._listed += [item["execution"] for item in page.items]
+        return page
 
     def waits(self, *, limit: int = 50, **given: Any) -> WaitPage:
         """Return a page of any size, as `executions` does."""

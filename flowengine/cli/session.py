@@ -143,7 +143,7 @@ class CliSession:
 
     def short(self, execution: str) -> str:
         """Return the shortest unambiguous prefix of an execution's id."""
-        return execution if self.is_served else self.engine.store.short_execution(execution)
+        return str(self._ids.short_execution(execution))
 
     def origin(self, forked_from: str | None) -> str:
         """Return the origin of a fork, as `ID at STEP`. Empty: it is not a fork."""
@@ -152,7 +152,11 @@ class CliSession:
 
     def short_wait(self, wait: str) -> str:
         """Return the shortest unambiguous prefix of a wait's id."""
-        return wait if self.is_served else self.engine.store.short_wait(wait)
+        return str(self._ids.short_wait(wait))
+
+    @property
+    def _ids(self) -> Any:
+        return self.engine if self.is_served else self.engine.store
 
     def flow_of(self, execution: str) -> LoadedFlow:
         """Return the flow that an execution runs, as the store keeps it.

@@ -215,3 +215,5 @@ class Observation(NamedTuple):
     """The targets of its tokens, if it has ended: steps, `END`, `END_ALL`."""
     handler: int = -1
     """Index of the `on_error` entry that handled the error."""
+    items: tuple[int, int] | None = None
+    """Of an item of a map: how many items had ended before, and how many there are."""

@@ -159,6 +159,9 @@ class Transition(View):
                 given = given["input"]
         if unit is not None and given is None:
             given = unit.get("args")
+        items = None
+        if unit is not None and unit["item"] >= 0 and has_items(act):
+            items = act["succeeded"] + act["failed"], len(act["over"])
         self.observe.append(
             Observation(
                 self.now,
@@ -172,6 +175,7 @@ class Transition(View):
                 given,
                 tuple(to),
                 handler,
+                items,
             )
         )
 

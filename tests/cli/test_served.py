@@ -93,7 +93,7 @@ class Served:
 
 
 def _steady(text: str, store: tuple[str, ...] = ()) -> str:
-    """Replace ids, which only a store can shorten, and the words that choose the store."""
+    """Replace ids, and the words that choose the store."""
     text = text.replace(" ".join(store) + " ", "") if store else text
     text = text.replace("--file FLOW", "--file FILE")
     text = re.sub(r"\b01[0-9a-hjkmnp-tv-z]{6,24}\b", "ID", text)
@@ -165,6 +165,21 @@ def test_the_docs_list_what_is_refused() -> None:
     assert (commands, options) == ({*STORE_COMMANDS}, {*STORE_OPTIONS})
 
 
+def test_ids_are_as_short_as_beside_the_store_and_are_found(served: Served) -> None:
+    id = served.start("refund", "-i", "amount=800")
+    store = ("--store", served.api.engine.store.location.rpartition("/")[0])
+    told, here = served("list").out, served.here(*store, "list").out
+    [wait] = served("--json", "approvals", "list").json()
+
+    assert told.splitlines()[1].split()[0] == here.splitlines()[1].split()[0] == id[:12]
+    assert served("--json", "show", id[:12]).json()["execution"] == id
+    assert wait["id"][:12] in (listed := served("approvals", "list").out)
+    assert wait["id"] not in listed
+    served("approve", wait["id"][:12], "--form", "cost_center=4711")
+    served.worker()
+    assert served("--json", "show", id[:12]).json()["status"] == "succeeded"
+
+
 @pytest.mark.endurance
 def test_graphs_and_definitions_are_those_of_the_store(served: Served, tmp_path: Path) -> None:
     id = served.start("refund", "-i", "amount=80")
@@ -203,7 +218,7 @@ def test_open_executions_are_upgraded_and_an_earlier_version_is_deployed_again(
     )
     (tmp_path / "next.yaml").write_text(REFUND.replace('version: "3"', 'version: "4"'))
     told = served("deploy", "--upgrade", "next.yaml").out
-    assert [line.split()[0] for line in told.splitlines()[2:]] == old, told
+    assert [line.split()[0] for line in told.splitlines()[2:]] == [id[:12] for id in old], told
     assert "no open execution" in served("upgrade", "refund").err
     assert "deployed" in served("--json", "deploy", "--upgrade", "refund@3").out
     assert [one["version"] for one in served("--json", "flows", "list").json()
@@ -357,7 +372,7 @@ def test_a_signal_is_sent(served: Served) -> None:
     id = served.start("paid", "-i", "order=B7")
     assert "must be a map" in served("signal", id, "paid", "--data", "5", code=3).err
     told = served("signal", "--key", "B7", "paid", "--data", '{"amount": 5}', "--id", "m1").err
-    assert told == f"paid sent to {id}\n"
+    assert told == f"paid sent to {id[:12]}\n"
     served.worker()
     assert served("--json", "show", id).json()["status"] == "succeeded"
 

@@ -38,6 +38,18 @@ steps:
       - {id: bad, run: {script: "until [ -e bad ]; do sleep 0.05; done; exit 3", cwd: .}}
 """
 
+ITEMS = """\
+flowengine: 1
+id: items
+steps:
+  - id: each
+    map: {over: "${{ [1, 2, 3] }}", concurrency: 1}
+    run:
+      script: "until [ -e item$NUMBER ]; do sleep 0.05; done"
+      cwd: .
+      env: {NUMBER: "${{ item }}"}
+"""
+
 
 class Terminal:
     """A terminal with a program in it."""
@@ -405,6 +417,20 @@ def test_what_runs_is_shown_live_with_its_time_and_then_taken_away(
     assert "  both/fine      succeeded   " in shown
     assert "  both/bad       failed      ExitCode: exit code 3" in shown
     assert "\x1b[32msucceeded" in terminals[0].seen
+
+
+def test_a_map_shows_how_many_of_its_items_have_ended(
+    tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
+) -> None:
+    flowengine.write("items.yaml", ITEMS)
+    terminals.append(Terminal(tmp_path, "run", "items.yaml"))
+    for number in range(1, 4):
+        terminals[0].expect(f"{number - 1}/3")
+        (tmp_path / f"item{number}").touch()
+    shown = terminals[0].end(0)
+
+    assert re.search(r". each +running +2/3\n", shown)
+    assert re.search(r"  each +succeeded +[0-9.]+s\n", shown)
 
 
 @pytest.mark.parametrize("words", [["--no-color"], []])

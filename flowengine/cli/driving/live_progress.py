@@ -33,6 +33,8 @@ class LiveProgress(ProgressDisplay):
     def __init__(self, session: CliSession) -> None:
         super().__init__(session)
         self._running: dict[str, float] = {}
+        self._maps: dict[str, tuple[int, int]] = {}
+        """Address of a map → how many of its items have ended, and how many it has."""
         self._of_running = threading.Lock()
         """Lock of the running steps: Rich renders with a lock that `line` waits for while it holds
         `_lock`, so that one cannot be taken for it."""
@@ -104,6 +106,12 @@ class LiveProgress(ProgressDisplay):
         """Stop showing it."""
         with self._of_running:
             self._running.pop(address, None)
+            self._maps.pop(address, None)
+
+    def count(self, address: str, ended: int, items: int) -> None:
+        """Show how many items of a map have ended, above the running steps."""
+        with self._of_running:
+            self._maps[address] = ended, items
 
     def _watch(self) -> None:
         """Wait until a step takes longer, then show the running steps from then on."""
@@ -135,10 +143,14 @@ class LiveProgress(ProgressDisplay):
         from rich.text import Text
 
         with self._of_running:
-            running = list(self._running.items())
+            running, maps = list(self._running.items()), list(self._maps.items())
         now = monotonic()
         frame = FRAMES[int(now * 8) % len(FRAMES)]
         shown = Text(no_wrap=True, overflow="ellipsis")
+        for address, (ended, items) in maps[:MOST]:
+            shown.append(f"{frame} {printable(address):{self._width}} ")
+            shown.append(f"{'running':{STATUS_WIDTH}}", "cyan")
+            shown.append(f" {ended}/{items}\n")
         for address, since in running[:MOST]:
             shown.append(f"{frame} {printable(address):{self._width}} ")
             shown.append(f"{'running':{STATUS_WIDTH}}", "cyan")

@@ -141,6 +141,9 @@ class ProgressDisplay:
     def end(self, address: str) -> None:
         """Handle that a step no longer runs."""
 
+    def count(self, address: str, ended: int, items: int) -> None:
+        """Handle how many items of a map have ended."""
+
     def head(self, execution: str) -> None:
         """Name an execution once, before anything else is reported about it."""
         if execution in self.session.named or self._quiet:
@@ -174,6 +177,11 @@ class ProgressDisplay:
             return
         self.head(execution)
         place = (execution, step.address)
+        if step.items is not None:
+            ended, items = step.items
+            has_ended = step.status in TOLD and step.status != "retrying"
+            whole = next(w for w in reversed(wholes(step.address)) if step.address[len(w)] == "[")
+            self.count(whole, ended + has_ended, items)
         if step.status == "running":
             self._since.setdefault(place, step.at)
             for whole in wholes(step.address):

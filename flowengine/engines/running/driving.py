@@ -201,7 +201,7 @@ class Driving:
             return None
         if not self._can_continue(found):
             self._host.keeper.release(found.leases)
-            return None  # another process has taken it in the meantime, and has released it
+            return None  # another process has taken it since, and has released it
         on_taken()
         await local.drive(found)
         self._host.woken.clear()  # they are due
