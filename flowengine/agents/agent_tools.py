@@ -191,8 +191,8 @@ class AgentWithTools(BaseModel):
         """Add the tools of one or several MCP servers, named `name.tool`.
 
         Args:
-            servers: Several servers: name → configuration of one, which may have `include` and
-                `exclude` of its own.
+            servers: Several servers: name → configuration of one, with its own `include` and
+                `exclude` if needed.
             name: Name of the server.
             include: Names or globs of the tools to offer. Default: all.
             exclude: Names or globs of the tools to withhold, in addition to those of `servers`.

@@ -56,7 +56,7 @@ _UNANSWERED = (
     ),
     (
         re.compile(r"roots/list|\broots\b.*\bsupport|support.*\broots\b", re.IGNORECASE),
-        "the client's folders (roots)",
+        "the client's directories (roots)",
         "list them in 'roots' of the server, with 'mode: legacy'",
     ),
 )

@@ -68,7 +68,7 @@ def test_an_error_of_a_tool_is_a_result_and_the_session_goes_on(session: McpSess
     [
         ("elicitation", r"input from a user \(elicitation\).* pass the input as arguments"),
         ("sampling", r"a text from a model \(sampling\)"),
-        ("roots", r"the client's folders \(roots\).* 'mode: legacy'"),
+        ("roots", r"the client's directories \(roots\).* 'mode: legacy'"),
     ],
 )
 def test_a_request_of_a_tool_that_is_not_answered_is_named(
