@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, MutableMapping
-from contextvars import ContextVar
 from typing import Any
+
+from flowengine.writing_log import WRITING
 
 Keep = Callable[[int, str], object]
 """Receives a level and a text."""
-
-
-WRITING: ContextVar[bool] = ContextVar("flowengine_writing_log", default=False)
-"""Whether a line is being written, which is no output of the step that runs in this context."""
 
 
 class MaskedLog(logging.LoggerAdapter[logging.Logger]):

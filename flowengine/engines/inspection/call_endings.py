@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine import registry
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -52,4 +50,6 @@ def failure_told(seen: Observation, step: Mapping[str, Any]) -> str | None:
     """
     if seen.output is None or "teller" not in step:
         return None
+    from flowengine import registry
+
     return registry.told_failure(step["teller"], step.get("kind", ""), seen.output)
