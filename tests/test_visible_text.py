@@ -9,7 +9,7 @@ import pytest
 
 from flowengine.cli.sandbox_shell.escape_filter import EscapeFilter
 from flowengine.cli.terminal.output import as_json
-from flowengine.page.fields import fits_in_a_form
+from flowengine.page.form_texts import shown_text
 from flowengine.sdk.visible_text import DISGUISING, one_line, printable, printable_lines, visible
 
 ALL = "".join(map(chr, range(0x110000)))
@@ -36,7 +36,7 @@ def test_a_disguised_command_is_shown_as_such(sign: str) -> None:
     assert printable(text) == printable_lines(text) == "rm\ufffd -rf"
     assert visible(text) == ("rm -rf", 1)
     assert EscapeFilter().of(text.encode()) == "rm\ufffd -rf".encode()
-    assert not fits_in_a_form(text)
+    assert shown_text(text) == f"rm⟦U+{ord(sign):04X}⟧ -rf"
     assert as_json(text) == f'"rm\\u{ord(sign):04x} -rf"'
 
 
