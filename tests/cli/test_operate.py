@@ -574,7 +574,6 @@ steps:
             "'steps.look.output', which was not kept",
             "charge",
         ),
-        ({"output: sent": "output: '${{ steps.charge.output }}'"}, "was not kept", "charge"),
     ],
 )
 def test_a_fixed_file_that_does_not_fit_names_a_fork_that_works(
@@ -594,6 +593,19 @@ def test_a_fixed_file_that_does_not_fit_names_a_fork_that_works(
     command = refused.strip().rpartition("start a new execution: ")[2]
     assert command == f"flowengine fork it --from-step {at} --file 'it is fixed.yaml'"
     flowengine(*shlex.split(command)[1:])
+
+
+def test_a_fixed_file_may_read_the_result_of_the_step_that_runs_again(
+    flowengine: CommandLine,
+) -> None:
+    flowengine.write("broken.yaml", BROKEN)
+    flowengine("run", "broken.yaml", "--id", "it", code=1)
+    fixed = BROKEN.replace("exit 1", "echo paid").replace(
+        "output: sent", "output: '${{ steps.charge.output.stdout }}'"
+    )
+    flowengine.write("fixed.yaml", fixed)
+    flowengine("retry", "it", "--file", "fixed.yaml")
+    assert "output      paid" in flowengine("show", "it", "--step", "tell").out
 
 
 def test_a_fixed_file_without_a_step_to_begin_at_names_no_fork(flowengine: CommandLine) -> None:

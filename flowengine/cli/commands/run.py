@@ -180,7 +180,9 @@ def tell_host_steps(session: CliSession, flow: LoadedFlow) -> None:
         return
     if steps := flow.on_host:
         err(f"unsandboxed on this host: {steps}")
-        if not any(step["kind"] == "flow" and "task" in step for step in flow.compiled["steps"]):
+        if not any(
+            step.get("kind") == "flow" and "task" in step for step in flow.compiled["steps"]
+        ):
             session.on_host_told()  # detached executions, which this line does not name, may start
 
 
