@@ -161,15 +161,18 @@ def _main_module(program: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _own_modules() -> Iterator[None]:
-    """Forget the modules of the current folder at the end, for the next run to import them."""
+    """Forget the modules of the current folder at the end, for the next run to import them.
+
+    Packages that are installed below it stay: another copy of one would have other classes.
+    """
     known = {*sys.modules}
     folder = os.path.join(os.getcwd(), "") if os.path.exists(".") else None
     try:
         yield
     finally:
         for name in {*sys.modules} - known:
-            file = getattr(sys.modules[name], "__file__", None) or ""
-            if folder and os.path.abspath(file).startswith(folder):
+            file = os.path.abspath(getattr(sys.modules[name], "__file__", None) or "")
+            if folder and file.startswith(folder) and not file.startswith(sys.prefix):
                 del sys.modules[name]
 
 
