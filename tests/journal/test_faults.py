@@ -382,6 +382,13 @@ def test_a_file_that_is_no_database_is_left_alone(path: Path, content: bytes) ->
     assert path.read_bytes() == content
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_what_is_no_file_is_refused_at_once(path: Path, make: Callable[[Path], None]) -> None:
+    make(path)
+    with pytest.raises(StoreError, match="it is not a regular file"):
+        SqliteStore(path)
+
+
 def test_another_programs_database_is_left_alone(path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE recipes (name TEXT)")

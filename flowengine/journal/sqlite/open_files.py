@@ -8,7 +8,9 @@ single descriptor for a file, and closes it after the last connection.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from _thread import RLock
 from collections.abc import Callable
 from typing import ClassVar
@@ -23,7 +25,7 @@ class OpenFile:
         path: The path of the file.
 
     Raises:
-        OSError: It cannot be opened.
+        OSError: It cannot be opened, or is a directory, pipe or device.
     """
 
     _lock: ClassVar = RLock()
@@ -35,7 +37,9 @@ class OpenFile:
         with self._lock:
             status = os.stat(path)
             if (status.st_dev, status.st_ino) not in self._open:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for a writer
+                    raise OSError(errno.EINVAL, "it is not a regular file")
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
                 status = os.fstat(descriptor)  # the file may have been replaced in between
                 self._open.setdefault((status.st_dev, status.st_ino), [0]).append(descriptor)
             self.identity = (status.st_dev, status.st_ino)
