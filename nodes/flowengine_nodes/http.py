@@ -1,6 +1,7 @@
 """`http`: one request.
 
-Redirects of GET and HEAD are followed. To another host, the step's headers are not sent, so that a
+Redirects of GET and HEAD are followed, but not to this machine or to metadata services of clouds,
+unless the flow names such an address. To another host, the step's headers are not sent, so that a
 token goes only to the server named by the flow. Any other redirect is the result. Proxies are taken
 from the usual environment variables, but never used for this machine itself. Certificates are
 verified against those that the system trusts. A request that may change data contains the step's
@@ -348,7 +349,7 @@ async def _answer(
     from flowengine.sdk.web.responses import TooLarge
     from flowengine_nodes.http_client import SystemClient
 
-    client = SystemClient(None if context.timed else READ_SECONDS)
+    client = SystemClient(None if context.timed else READ_SECONDS, chain[0])
     with tempfile.SpooledTemporaryFile(max_size=LARGEST_TEXT) as file:
         async with followed(client, chain, request) as (head, pieces):
             try:

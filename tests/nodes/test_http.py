@@ -23,6 +23,9 @@ import pytest
 import flowengine
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
+from flowengine.sdk import HttpError
+from flowengine.sdk.web.urls import Url
+from flowengine_nodes.http_client import SystemClient
 from tests.command_line import compile_flow
 from tests.received import RECEIVED
 
@@ -57,6 +60,7 @@ PAGES: dict[str, Page] = {
         {"Set-Cookie": "a=1; Expires=Wed, 21 Oct 2026\nb=2", "Link": "<a>\n<b>"},
         b"",
     ),
+    "/metadata": (302, {"Location": "http://169.254.169.254/latest/meta-data/"}, b""),
     "/circle": (301, {"Location": "/circle"}, b""),
 }
 
@@ -286,6 +290,42 @@ def test_redirect_of_anything_else_is_the_answer(bench: Bench, server: str) -> N
 
     assert (answer["status"], answer["headers"]["location"]) == (302, "/echo")
     assert len(Handler.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("named", "target", "kind"),
+    [
+        ("93.184.216.34", "127.0.0.1", "this machine"),
+        ("93.184.216.34", "0.0.0.0", "this machine"),
+        ("93.184.216.34", "::1", "this machine"),
+        ("93.184.216.34", "::ffff:127.0.0.1", "this machine"),
+        ("93.184.216.34", "localhost", "this machine"),
+        ("127.0.0.1", "169.254.169.254", "a link-local address"),
+        ("10.0.0.1", "fe80::1", "a link-local address"),
+        ("93.184.216.34", "fd00:ec2::254", "a link-local address"),
+        ("127.0.0.1", "localhost", ""),
+        ("10.0.0.1", "10.0.0.2", ""),
+        ("93.184.216.34", "10.0.0.2", ""),
+        ("93.184.216.34", "no-such-host.invalid", ""),
+    ],
+)
+def test_redirect_does_not_lead_to_what_only_this_machine_reaches(
+    named: str, target: str, kind: str
+) -> None:
+    first, following = (Url("http", host, 80, "/") for host in (named, target))
+    client = SystemClient(None, first)
+    if kind:
+        with pytest.raises(HttpError, match=f"redirects to .*, which is {kind}; name that"):
+            client._check(following)
+    else:
+        client._check(following)
+
+
+def test_redirect_to_the_metadata_of_a_cloud_fails_the_step(bench: Bench, server: str) -> None:
+    error = bench.fail("http", {}, {"url": f"{server}/metadata"})
+
+    assert "redirects to http://169.254.169.254, which is a link-local address" in error["message"]
+    assert (error["type"], error["retryable"]) == ("HttpError", False)
 
 
 def test_circle_of_redirects_ends(bench: Bench, server: str) -> None:
