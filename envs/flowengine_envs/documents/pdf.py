@@ -22,7 +22,7 @@ from flowengine_envs.documents.document import (
 from flowengine_envs.documents.markdown import Writer, line_of_part
 from flowengine_envs.documents.pdf_annotations import Annotations
 from flowengine_envs.documents.pdf_directions import LETTERS
-from flowengine_envs.documents.pdf_grids import read_lines, words_apart
+from flowengine_envs.documents.pdf_lines import read_lines, words_apart
 from flowengine_envs.documents.pdf_order import (
     PdfLine,
     count_sizes,

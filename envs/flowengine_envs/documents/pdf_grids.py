@@ -6,30 +6,18 @@ are not clearly tables stay text: frames, charts, lines of forms.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from flowengine_envs.documents.pdf_directions import is_right_to_left, joined, lines_of
+from flowengine_envs.documents.pdf_directions import lines_of
 from flowengine_envs.documents.pdf_order import PdfLine, width_of
-from flowengine_envs.documents.pdf_spacing import apart, spaced, with_gaps
-from flowengine_envs.documents.pdf_tables import Word, find_tables, looks_like_number
-from flowengine_envs.documents.pdf_tags import mapping_of
+from flowengine_envs.documents.pdf_strokes import NEAR, segments
+from flowengine_envs.documents.pdf_tables import looks_like_number
 
-if TYPE_CHECKING:
-    from pypdf import PageObject
-    from pypdf.generic import ContentStream
-
-_NEAR = 3.0
-"""Lines closer than this, in points, count as one. A filled shape that is thinner counts as a
-line."""
 _SHORTEST = 6.0
-_MOST_POINTS = 20_000
-"""Maximum points of a page's paths. A page with more is a drawing."""
 _MOST_LINES = 500
 _MOST_CELLS = 10_000
 _FEWEST_OPEN_ROWS = 3
@@ -38,16 +26,7 @@ _NONE = frozenset({"-", "\u2013", "\u2014", ".", "..", "..."})
 """Texts that represent a missing number."""
 _COLUMN_GAP = 0.6
 """Minimum gap between two such columns, in font sizes. It is wider than a blank."""
-_CURVES = frozenset({b"c", b"v", b"y"})
-_STROKES = frozenset({b"S", b"s", b"B", b"B*", b"b", b"b*"})
-_FILLS = frozenset({b"f", b"F", b"f*"})
-_PAINTS = _STROKES | _FILLS | {b"n"}
 
-_BOLD = re.compile(r"bold|black|heavy", re.IGNORECASE)
-"""The names of bold fonts."""
-
-_Point = tuple[float, float]
-_Matrix = tuple[float, float, float, float, float, float]
 _Cell = tuple[int, int]
 
 
@@ -60,7 +39,7 @@ class _Line(NamedTuple):
     end: float
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """A text, its beginning, and its size, which is 0 if it is not horizontal."""
 
     text: str
@@ -70,91 +49,25 @@ class _Piece(NamedTuple):
     bold: bool = False
 
 
-def read_lines(page: PageObject, words: Callable[[], Sequence[Word]]) -> list[PdfLine]:
-    """Return the lines of a page in drawing order, with its tables.
-
-    Args:
-        page: The page. All of its text is in one line, without duplicates.
-        words: Returns its words with their positions, for tables without lines. It is called after
-            the page was read, which shows that its size is within the limits.
-    """
-    grids: list[_Grid] = []
-    with _prepared(page, grids) as is_ready:
-        if not is_ready:
-            return [PdfLine(line) for line in page.extract_text().splitlines()]
-        pieces: list[_Piece] = []
-
-        def piece(
-            text: str, around: Sequence[float], own: Sequence[float], font: Any, size: float
-        ) -> None:
-            if text:
-                a, b, c, d, x, y = _product(_matrix(own), _matrix(around))
-                is_level = (
-                    abs(b) + abs(c) < 0.01 * (abs(a) + abs(d)) and a > 0 and not page.rotation
-                )
-                bold = bool(_BOLD.search(str(mapping_of(font).get("/BaseFont", ""))))
-                pieces.append(_Piece(text, x, y, abs(size * d) if is_level else 0.0, bold))
-
-        page.extract_text(visitor_text=piece)
-    return _lines(pieces, grids, () if page.rotation else words())
+def grids_of(operations: Iterable[tuple[Any, bytes]]) -> list[Grid]:
+    """Return possible tables, the smaller ones first because they may be nested."""
+    level: list[_Line] = []
+    upright: list[_Line] = []
+    for (x, y), (to_x, to_y) in segments(operations):
+        if abs(y - to_y) <= 1 < abs(x - to_x):
+            level.append(_Line((y + to_y) / 2, min(x, to_x), max(x, to_x)))
+        elif abs(x - to_x) <= 1 < abs(y - to_y):
+            upright.append(_Line((x + to_x) / 2, min(y, to_y), max(y, to_y)))
+    if len(level) < 2 or len(upright) < 1:
+        return []
+    level, upright = _merged(level), _merged(upright)
+    if max(len(level), len(upright)) > _MOST_LINES:
+        return []
+    grids = [Grid(*lines) for lines in _crossing(level, upright)]
+    return sorted((grid for grid in grids if grid.is_table()), key=lambda grid: grid.size)
 
 
-@contextmanager
-def words_apart(page: PageObject) -> Iterator[None]:
-    """Make the library separate all words of a page while its text is extracted."""
-    with _prepared(page):
-        yield
-
-
-@contextmanager
-def _prepared(page: PageObject, grids: list[_Grid] | None = None) -> Iterator[bool]:
-    """Separate words, and texts that may be in different cells, on a page for a while.
-
-    Args:
-        page: The page.
-        grids: Receives possible tables. None if they are not needed.
-
-    Yields:
-        Whether it was possible. It is not if no text begins there, so that parsing is unnecessary.
-    """
-    from pypdf.generic import NameObject
-
-    try:
-        stream = _apart(page, grids)
-    except MemoryError:
-        raise
-    except Exception:  # of the library, or of an invalid number, so it is only text
-        stream = None
-    if stream is None:
-        yield False
-        return
-    name, before = NameObject("/Contents"), page.raw_get("/Contents")
-    page[name] = stream  # so that it is parsed only once
-    try:
-        yield True
-    finally:
-        page[name] = before
-
-
-def _apart(page: PageObject, grids: list[_Grid] | None) -> ContentStream | None:
-    """Return the page's content with texts and words separated, or None if no text begins there."""
-    from pypdf.generic import ContentStream
-
-    stream = ContentStream(page["/Contents"].get_object(), page.pdf, "bytes")
-    if b"BT" not in stream.get_data():
-        return None
-    operations = stream.operations
-    if grids is not None and not page.rotation:
-        grids += _grids(operations)
-    if any(operator in (b"Tw", b'"') for _, operator in operations):
-        operations = [*spaced(operations, page)]
-    if grids:
-        operations = [*apart(operations, page)]
-    stream.operations = [*with_gaps(operations)]
-    return stream
-
-
-class _Grid:
+class Grid:
     """The cells between crossing lines.
 
     Args:
@@ -176,10 +89,10 @@ class _Grid:
         return columns > 1 and rows > 1 and columns * rows <= _MOST_CELLS
 
     def rows(
-        self, pieces: Iterable[tuple[int, _Piece]], on_right_to_left_page: bool
+        self, pieces: Iterable[tuple[int, Piece]], on_right_to_left_page: bool
     ) -> tuple[list[list[str]], set[int]]:
         """Return the rows of a table and the numbers of its texts, or nothing for other grids."""
-        texts: dict[tuple[int, int, int], list[_Piece]] = {}
+        texts: dict[tuple[int, int, int], list[Piece]] = {}
         """Row, line in it, column → its texts."""
         taken: set[int] = set()
         last: tuple[int, int, int] | None = None
@@ -211,12 +124,12 @@ class _Grid:
         rows = self._filled(cells)
         return [row[::-1] for row in rows] if on_right_to_left_page else rows, taken
 
-    def _lined(self, pieces: Iterable[_Piece], split: Container[_Cell]) -> dict[int, list[float]]:
+    def _lined(self, pieces: Iterable[Piece], split: Container[_Cell]) -> dict[int, list[float]]:
         """Return the baselines inside rows that hold several rows, found by columns of numbers.
 
         Many tables have lines only around the header and around all rows below it.
         """
-        rows: dict[int, dict[int, list[_Piece]]] = {}
+        rows: dict[int, dict[int, list[Piece]]] = {}
         for piece in pieces:
             cell = self._cell(piece, split)
             if cell is not None and self._place(piece)[0] == cell[0]:
@@ -241,30 +154,30 @@ class _Grid:
         )
         return PdfLine("", left, low, size, right, rows, high=top - low)
 
-    def _cell(self, piece: _Piece, split: Container[_Cell] = ()) -> _Cell | None:
+    def _cell(self, piece: Piece, split: Container[_Cell] = ()) -> _Cell | None:
         """Return the cell in which a text begins."""
         place = self._place(piece)
         cell = self._whole().get(place)
         return place if cell in split else cell
 
-    def _place(self, piece: _Piece) -> _Cell:
+    def _place(self, piece: Piece) -> _Cell:
         """Return the row and the column in which a text begins."""
         column = sum(at <= piece.x + 1 for at in self._across) - 1
         return sum(at >= piece.y + 1 for at in self._down) - 1, column
 
-    def _split(self, pieces: Iterable[_Piece]) -> set[_Cell]:
+    def _split(self, pieces: Iterable[Piece]) -> set[_Cell]:
         """Return cells that span columns, but whose texts are aligned to these columns.
 
         Many tables have lines between their columns only in the header.
         """
-        rows: dict[_Cell, list[_Piece]] = {}
+        rows: dict[_Cell, list[Piece]] = {}
         for piece in pieces:
             if (cell := self._cell(piece)) is not None:
                 rows.setdefault(cell, []).append(piece)
         split = {cell for cell, row in rows.items() if self._keeps_to_columns(row)}
         return split if len(split) >= _FEWEST_OPEN_ROWS else set()
 
-    def _keeps_to_columns(self, pieces: Sequence[_Piece]) -> bool:
+    def _keeps_to_columns(self, pieces: Sequence[Piece]) -> bool:
         row = sorted(pieces, key=lambda piece: piece.x)
         if len({self._place(piece)[1] for piece in row}) < 2:
             return False
@@ -309,7 +222,7 @@ class _Grid:
         return [[cells.get((*row, column), "") for column in columns] for row in rows]
 
 
-def _baselines(pieces: Sequence[_Piece]) -> list[float]:
+def _baselines(pieces: Sequence[Piece]) -> list[float]:
     """Return the baselines of texts, from the top."""
     positions: list[float] = []
     for piece in sorted(pieces, key=lambda piece: -piece.y):
@@ -325,7 +238,7 @@ def _nearest(y: float, baselines: Sequence[float]) -> int:
     return min(nearby, key=lambda item: abs(baselines[item] - y), default=0)
 
 
-def _is_of_numbers(column: Sequence[_Piece], baselines: Sequence[float]) -> bool:
+def _is_of_numbers(column: Sequence[Piece], baselines: Sequence[float]) -> bool:
     """Return whether most lines have a number, or a dash for none, and no line has other text."""
     texts: dict[int, str] = {}
     for piece in column:
@@ -337,164 +250,11 @@ def _is_of_numbers(column: Sequence[_Piece], baselines: Sequence[float]) -> bool
     )
 
 
-def _lines(
-    pieces: Sequence[_Piece], grids: Iterable[_Grid], words: Sequence[Word]
-) -> list[PdfLine]:
-    """Return the lines of texts, with each table at the place of its first text."""
-    is_reversed = is_right_to_left(piece.text for piece in pieces)
-    table: dict[int, int] = {}
-    """Number of a text → the first text of its table."""
-    tables: dict[int, PdfLine] = {}
-    for grid in grids:
-        own = ((at, piece) for at, piece in enumerate(pieces) if at not in table)
-        rows, taken = grid.rows(own, is_reversed)
-        if rows:
-            tables[min(taken)] = grid.line(rows, _size(pieces[at] for at in taken))
-            table |= dict.fromkeys(taken, min(taken))
-            words = [word for word in words if not grid.has(word.start, word.y)]
-    shown = [piece for piece in pieces if piece.text.strip()]
-    bold = {piece.y for piece in shown if piece.bold} - {
-        piece.y for piece in shown if not piece.bold
-    }
-    for aligned in find_tables(words, bold, is_reversed):
-        taken = {
-            at
-            for at, piece in enumerate(pieces)
-            if at not in table and piece.text.strip() and aligned.has(piece.x, piece.y)
-        }
-        if taken:
-            tables[min(taken)] = PdfLine(
-                "",
-                aligned.left,
-                aligned.lines[-1],
-                _size(pieces[at] for at in taken),
-                aligned.right,
-                aligned.rows,
-                aligned.lines[0] - aligned.lines[-1],
-            )
-            table |= dict.fromkeys(taken, min(taken))
-    lines: list[PdfLine] = []
-    open_line: list[_Piece] = []
-
-    def end() -> None:
-        if open_line:
-            lines.append(_line(open_line, is_reversed))
-            open_line.clear()
-
-    for at, piece in enumerate(pieces):
-        if at in tables:
-            end()
-            lines.append(tables[at])
-        elif at not in table:
-            if at - 1 in table:
-                end()
-            first, *more = piece.text.split("\n")
-            open_line.append(piece._replace(text=first))
-            for text in more:
-                end()
-                open_line.append(piece._replace(text=text))
-    end()
-    return [line for line in lines if line.text.strip() or line.rows]
-
-
-def _size(pieces: Iterable[_Piece]) -> float:
-    """Return the font size of the longest text."""
-    return max(pieces, key=lambda piece: len(piece.text)).size or 1.0
-
-
-def _line(pieces: Sequence[_Piece], on_right_to_left_page: bool) -> PdfLine:
-    """Return a line of texts that were drawn consecutively."""
-    shown = [piece for piece in pieces if piece.text.strip()] or [*pieces]
-    size = _size(shown)
-    if any(not piece.size for piece in shown):
-        size = 0.0
-    text = joined(pieces, on_right_to_left_page)
-    if on_right_to_left_page:  # its pieces may be drawn from right to left
-        shown = sorted(shown, key=lambda piece: piece.x)
-    first, last = shown[0], shown[-1]
-    end = max(last.x + width_of(last.text, last.size), first.x)
-    is_bold = all(piece.bold for piece in shown)
-    return PdfLine(text, first.x, first.y, size, end, bold=is_bold)
-
-
-def _grids(operations: Iterable[tuple[Any, bytes]]) -> list[_Grid]:
-    """Return possible tables, the smaller ones first because they may be nested."""
-    level: list[_Line] = []
-    upright: list[_Line] = []
-    for (x, y), (to_x, to_y) in _segments(operations):
-        if abs(y - to_y) <= 1 < abs(x - to_x):
-            level.append(_Line((y + to_y) / 2, min(x, to_x), max(x, to_x)))
-        elif abs(x - to_x) <= 1 < abs(y - to_y):
-            upright.append(_Line((x + to_x) / 2, min(y, to_y), max(y, to_y)))
-    if len(level) < 2 or len(upright) < 1:
-        return []
-    level, upright = _merged(level), _merged(upright)
-    if max(len(level), len(upright)) > _MOST_LINES:
-        return []
-    grids = [_Grid(*lines) for lines in _crossing(level, upright)]
-    return sorted((grid for grid in grids if grid.is_table()), key=lambda grid: grid.size)
-
-
-def _segments(operations: Iterable[tuple[Any, bytes]]) -> Iterator[tuple[_Point, _Point]]:
-    """Yield the straight lines that a page draws, or none if it draws very many."""
-    matrix: _Matrix = (1, 0, 0, 1, 0, 0)
-    kept: list[_Matrix] = []
-    path: list[list[_Point]] = []
-    pairs: list[tuple[_Point, _Point]] = []
-    points = 0
-    for operands, operator in operations:
-        if operator == b"q":
-            kept.append(matrix)
-        elif operator == b"Q":
-            matrix = kept.pop() if kept else matrix
-        elif operator == b"cm":
-            matrix = _product(_matrix(operands), matrix)
-        elif operator == b"m" or operator in _CURVES:
-            path.append([_moved(_numbers(operands[-2:], 2), matrix)])
-            points += 1
-        elif operator == b"l" and path:
-            path[-1].append(_moved(_numbers(operands, 2), matrix))
-            points += 1
-        elif operator == b"re":
-            path.append([_moved(corner, matrix) for corner in _corners(operands)])
-            points += 5
-        elif operator == b"h" and path:
-            path[-1].append(path[-1][0])
-        elif operator in _PAINTS:
-            pairs += _painted(operator, path)
-            path = []
-        if points > _MOST_POINTS:
-            return
-    yield from pairs
-
-
-def _painted(operator: bytes, path: Sequence[Sequence[_Point]]) -> Iterator[tuple[_Point, _Point]]:
-    """Yield the lines of a path: its strokes, and shapes as thin as a line."""
-    for points in path:
-        if operator in _STROKES:
-            yield from pairwise(points)
-        elif operator in _FILLS:
-            (left, right), (low, high) = (
-                (min(along), max(along)) for along in zip(*points, strict=True)
-            )
-            if high - low <= _NEAR < right - left:
-                yield (left, (low + high) / 2), (right, (low + high) / 2)
-            elif right - left <= _NEAR < high - low:
-                yield ((left + right) / 2, low), ((left + right) / 2, high)
-            elif operator == b"f*" and len(path) > 1:  # a frame: one shape minus another
-                yield from pairwise(points)
-
-
-def _corners(operands: Sequence[Any]) -> list[_Point]:
-    x, y, wide, high = _numbers(operands, 4)
-    return [(x, y), (x + wide, y), (x + wide, y + high), (x, y + high), (x, y)]
-
-
 def _merged(lines: Iterable[_Line]) -> list[_Line]:
     """Return lines with collinear and double ones merged."""
     rows: list[list[_Line]] = []
     for line in sorted(lines):
-        if rows and line.at - rows[-1][0].at <= _NEAR:
+        if rows and line.at - rows[-1][0].at <= NEAR:
             rows[-1].append(line)
         else:
             rows.append([line])
@@ -509,7 +269,7 @@ def _spans(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return intervals with touching ones merged."""
     segments: list[tuple[float, float]] = []
     for start, end in sorted(spans):
-        if segments and start <= segments[-1][1] + _NEAR:
+        if segments and start <= segments[-1][1] + NEAR:
             segments[-1] = segments[-1][0], max(segments[-1][1], end)
         else:
             segments.append((start, end))
@@ -537,8 +297,8 @@ def _crossing(
 
 def _touches(level: _Line, upright: _Line) -> bool:
     return (
-        level.start - _NEAR <= upright.at <= level.end + _NEAR
-        and upright.start - _NEAR <= level.at <= upright.end + _NEAR
+        level.start - NEAR <= upright.at <= level.end + NEAR
+        and upright.start - NEAR <= level.at <= upright.end + NEAR
     )
 
 
@@ -547,7 +307,7 @@ def _places(lines: Iterable[_Line], others: Iterable[_Line]) -> list[float]:
     ends = [[line.start for line in others], [line.end for line in others]]
     positions: list[float] = []
     for at in sorted([*(line.at for line in lines), min(ends[0]), max(ends[1])]):
-        if not positions or at - positions[-1] > _NEAR:
+        if not positions or at - positions[-1] > NEAR:
             positions.append(at)
     return positions
 
@@ -563,37 +323,3 @@ def _walls(
         for between, middle in enumerate(middles)
         if line.start <= middle <= line.end
     }
-
-
-def _matrix(operands: Sequence[Any]) -> _Matrix:
-    a, b, c, d, e, f = _numbers(operands, 6)
-    return a, b, c, d, e, f
-
-
-def _numbers(operands: Sequence[Any], count: int) -> tuple[float, ...]:
-    """Return the numbers of an operator, or zeros if their count is wrong."""
-    try:
-        numbers = tuple(float(operand) for operand in operands)
-    except (TypeError, ValueError):
-        numbers = ()
-    return numbers if len(numbers) == count else (0.0,) * count
-
-
-def _product(one: _Matrix, other: _Matrix) -> _Matrix:
-    a, b, c, d, e, f = one
-    x, y = _moved((e, f), other)
-    return (
-        a * other[0] + b * other[2],
-        a * other[1] + b * other[3],
-        c * other[0] + d * other[2],
-        c * other[1] + d * other[3],
-        x,
-        y,
-    )
-
-
-def _moved(point: Sequence[float], matrix: _Matrix) -> _Point:
-    """Return the position of a point on the page."""
-    x, y = point
-    a, b, c, d, e, f = matrix
-    return x * a + y * c + e, x * b + y * d + f
