@@ -116,13 +116,23 @@ class Conflict(FlowEngineError):
         message: The conflict.
         standing: The current state, for example the decision that was made.
         hint: The remedy.
+        plain: The message for users who may not see the data that it quotes. Default: it quotes
+            none.
     """
 
     exit_code = 7
 
-    def __init__(self, message: str, *, standing: Any = None, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        standing: Any = None,
+        hint: str | None = None,
+        plain: str | None = None,
+    ) -> None:
         super().__init__(message, hint=hint)
         self.standing = standing
+        self.plain = plain
 
 
 class LeaseLost(Conflict):

@@ -9,6 +9,7 @@ from flowengine.errors import FlowEngineError
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import ApiCall, flow_of_wait, shown_wait, visible_page
 from flowengine.server.problems import problem_of, status_of
+from flowengine.server.redaction import conflicts_without_content
 from flowengine.server.rights import Right
 from flowengine.server.sent_values import sent_values, uploads_of
 from flowengine.server.uploads import attached
@@ -101,7 +102,10 @@ def _decide(call: ApiCall, id: str, body: Any) -> dict[str, Any]:
     if body.grant is not None:
         answer["grant"] = body.grant.model_dump(exclude_none=True)
     uploaded = [image for image in body.images if not image.startswith("data:")]
-    with attached(call, [*body.attach, *uploaded]) as paths:
+    with (
+        attached(call, [*body.attach, *uploaded]) as paths,
+        conflicts_without_content(lambda: call.sees_all_of(wait)),
+    ):
         images = dict(zip(uploaded, paths[len(body.attach) :], strict=True))
         decided = call.engine.decide(
             id,

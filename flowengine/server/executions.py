@@ -18,7 +18,11 @@ from flowengine.server.calls import (
     shown_wait,
     visible_page,
 )
-from flowengine.server.redaction import reason_without_content, without_content
+from flowengine.server.redaction import (
+    conflicts_without_content,
+    reason_without_content,
+    without_content,
+)
 from flowengine.server.rights import Right
 from flowengine.server.sent_values import Uploads, sent_values, uploads_of
 
@@ -53,7 +57,15 @@ def start_execution(call: ApiCall) -> Any:
     flow = _flow(call, body.flow, Right.START)
     inputs = sent_values(uploads_of(call), flow.inputs, body.inputs, "input")
     id = body.id or call.seed
-    return {"execution": call.engine.start(flow, inputs, id=id, labels=body.labels)}
+    with conflicts_without_content(lambda: _sees(call, id)):
+        return {"execution": call.engine.start(flow, inputs, id=id, labels=body.labels)}
+
+
+def _sees(call: ApiCall, execution: str | None) -> bool:
+    """Return whether the user may see the data of an execution."""
+    if execution is None:
+        return False
+    return call.may(Right.CONTENT, call.engine.store.execution(execution).flow)
 
 
 def show_execution(call: ApiCall) -> Any:
@@ -197,9 +209,10 @@ def send_signal(call: ApiCall) -> Any:
     id = call.path["execution"]
     flow = call.engine.flow_of(id).compiled
     data = _data(uploads_of(call), flow, call.path["name"], call.body.data)
-    sent = call.engine.signal(
-        call.path["name"], data, execution=id, id=call.body.id or call.seed, resume=False
-    )
+    with conflicts_without_content(lambda: _sees(call, id)):
+        sent = call.engine.signal(
+            call.path["name"], data, execution=id, id=call.body.id or call.seed, resume=False
+        )
     return _sent(sent)
 
 
@@ -215,7 +228,8 @@ def send_keyed_signal(call: ApiCall) -> Any:
     else:
         call.need(Right.OPERATE, record.flow)
     data = keyed_data(call.engine, uploads_of(call), name, body.key, body.data)
-    sent = call.engine.signal(name, data, key=body.key, id=body.id or call.seed, resume=False)
+    with conflicts_without_content(lambda: call.may(Right.CONTENT, "*")):
+        sent = call.engine.signal(name, data, key=body.key, id=body.id or call.seed, resume=False)
     return _sent(sent)
 
 

@@ -5,8 +5,11 @@ The fields are listed one by one, so that a new field of the engine is hidden un
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+from flowengine.errors import Conflict
 
 _EXECUTION = (
     *("execution", "flow", "version", "status", "labels", "started_by", "started_at", "ended_at"),
@@ -42,6 +45,21 @@ _GRANT = (
 _ENTRY = ("seq", "at", "type")
 _HIDDEN = "the reason is shown to users with the right 'content'"
 _ERROR = ("type", "step", "attempt")
+
+
+@contextmanager
+def conflicts_without_content(is_seen: Callable[[], bool]) -> Iterator[None]:
+    """Leave out of conflicts in the block what they quote.
+
+    Args:
+        is_seen: Whether the user may see the data of what the conflict is with.
+    """
+    try:
+        yield
+    except Conflict as error:
+        if error.plain is None or is_seen():
+            raise
+        raise Conflict(error.plain) from None
 
 
 def without_content(execution: Mapping[str, Any]) -> dict[str, Any]:

@@ -352,3 +352,38 @@ def test_access_that_is_not_valid_is_refused(
     (tmp_path / "config" / "flowengine" / "settings.yaml").write_text(f"access: {text}\n")
     with pytest.raises(UsageError, match=said):
         Engine()
+
+
+def test_conflicts_quote_nothing_to_users_who_do_not_see_the_data(api: Api) -> None:
+    sam, owner = api.token("user:sam"), api.token("user:owner")
+    start = {"flow": "expense", "inputs": {"amount": 80, "reason": "secret"}, "id": "e1"}
+    api("POST", "/v1/executions", start, token=owner, code=201)
+    other = {**start, "inputs": {"amount": 81}}
+    told = api("POST", "/v1/executions", other, token=sam, code=409)
+    assert told["detail"] == "the id e1 is taken"
+    assert "'amount' is 80 there" in api("POST", "/v1/executions", other, token=owner)["detail"]
+    api("POST", "/v1/executions", {"flow": "parcel", "inputs": {"order": "A1"}, "id": "p1"})
+    told = api("POST", "/v1/executions", {**start, "id": "p1"}, token=sam, code=409)
+    assert told["detail"] == "the id p1 is taken"
+
+    api.engine.resume("p1")
+    signal = {"data": {"price": 4711}, "id": "m1"}
+    api("POST", "/v1/executions/p1/signals/arrived", signal, code=202)
+    otto = api.token("user:otto")
+    told = api(
+        "POST", "/v1/executions/p1/signals/arrived", {**signal, "data": {}}, token=otto, code=409
+    )
+    assert "4711" not in str(told)
+
+    [wait] = api.engine.resume("e1").waits
+    path = f"/v1/approvals/{wait['id']}/decision"
+    api(
+        "POST", path, {"choice": "reject", "comment": "hush"}, token=api.token("user:ben"), code=200
+    )
+    carla, kim = api.token("user:carla"), api.token("user:ben", "approver", "expense")
+    for token in (carla, kim):  # they may decide, so they see what was decided
+        assert "hush" in api("POST", path, {"choice": "approve"}, token=token, code=409)["detail"]
+    dan = api.token("user:ada", "approver", "expense")
+    told = api("POST", path, {"choice": "approve"}, token=dan, code=409)
+    assert "hush" not in str(told)
+    assert "was already decided by user:ben" in told["detail"]

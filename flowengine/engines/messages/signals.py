@@ -165,6 +165,7 @@ def _check_same_message(host: Host, event: dict[str, Any], sent: Stored) -> None
                 f"use another id, or look at: flowengine show {sent.execution}",
                 http=f"use another id, or look at: GET /v1/executions/{sent.execution}",
             ),
+            plain=f"a message {event['id']!r} of signal '{event['signal']}' was sent before",
         )
 
 

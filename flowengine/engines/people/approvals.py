@@ -273,6 +273,7 @@ def _settled(wait: ListedWait, answer: GivenAnswer, files: Sequence[str]) -> Dec
     raise Conflict(
         f"{wait.id} {'expired' if wait.how == 'expired' else 'was withdrawn'}{at}",
         standing=result,
+        plain=f"{wait.id} is closed{at}",
     )
 
 
@@ -288,11 +289,12 @@ def _agreed(
     if not differ:
         return _decision(wait, standing, first=False)
     reason = f": {standing['comment']}" if standing.get("comment") else ""
+    settled = f"by {standing['by']} at {format_time(standing['at'])}"
     raise Conflict(
-        f"{wait.id} was already {participle(standing['choice'])} by {standing['by']}"
-        f" at {format_time(standing['at'])}{reason}",
+        f"{wait.id} was already {participle(standing['choice'])} {settled}{reason}",
         hint=None if standing["choice"] != answer.choice else f"it differs: {'; '.join(differ)}",
         standing={key: value for key, value in standing.items() if key != "type"},
+        plain=f"{wait.id} was already decided {settled}",
     )
 
 

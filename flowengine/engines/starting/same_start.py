@@ -46,6 +46,7 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
         raise Conflict(
             f"there is already an execution {id}, of the flow '{runs}' and not '{flow.id}'",
             hint=hint,
+            plain=f"the id {id} is taken",
         )
     execution, had = stored.state["execution"], stored.state["inputs"]
     if not execution:  # it was only recorded
@@ -64,6 +65,7 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
         raise Conflict(
             f"there is already an execution {id}, with other inputs: {', '.join(differences)}",
             hint=hint,
+            plain=f"the id {id} is taken",
         )
 
 
