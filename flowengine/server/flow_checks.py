@@ -22,6 +22,8 @@ _MOST_PROBLEMS = 1_000
 """Maximum errors and warnings in an answer."""
 _AT_ONCE = 2
 """Maximum checks at the same time. Each user has one."""
+_WAITED_SECONDS = 1
+"""How long a check waits for others. Meanwhile, it takes the place of another request."""
 _places = BoundedSemaphore(_AT_ONCE)
 _users: set[str] = set()
 _lock = Lock()
@@ -43,7 +45,7 @@ def check_text(
         `{errors, warnings, flow}`. `flow` is the id of a flow without errors.
 
     Raises:
-        RequestRefused: The check exceeds its limits (422), or the user has another one (429).
+        RequestRefused: The check exceeds its limits (422), or the user or others have some (429).
     """
     from flowengine.server.problems import RequestRefused
 
@@ -77,8 +79,14 @@ def _place(user: str) -> Iterator[None]:
             )
         _users.add(user)
     try:
-        with _places:
+        if not _places.acquire(timeout=_WAITED_SECONDS):
+            raise RequestRefused(
+                429, "the flows of other users are checked", headers={"retry-after": "1"}
+            )
+        try:
             yield
+        finally:
+            _places.release()
     finally:
         with _lock:
             _users.discard(user)

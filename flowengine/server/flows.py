@@ -74,14 +74,15 @@ def deploy(call: ApiCall) -> Any:
             f"flow '{flow.id}' runs programs on the host: {flow.on_host}",
             hint="use a sandbox, or allow it in the host's settings.yaml: deploys: {host: true}",
         )
-    for step, paths in flow.host_files.items():
+    for user, paths in flow.host_files.items():
         for path in paths:
             if not rules.allows(path):
                 named = "a file that an expression names" if path is None else repr(path)
                 raise NotAllowed(
-                    f"flow '{flow.id}' uses files of the host: step '{step}' uses {named}",
-                    hint="use an environment without 'path', or allow its directory in the host's "
-                    "settings.yaml, with `folders: [/srv/data]` in 'deploys'",
+                    f"flow '{flow.id}' uses files of the host: {user} uses {named}",
+                    hint="use an environment without 'path', with the name 'files' in steps of "
+                    "file and document tools, or allow the directory in the host's settings.yaml, "
+                    "with `folders: [/srv/data]` in 'deploys'",
                 )
     return {**_flow_item(call, call.engine.deploy(flow)), "warnings": flow.warnings}
 

@@ -14,16 +14,21 @@ HOST = "host"
 """The provider without a sandbox."""
 _TEMPORARY = (":memory:",)
 """Values of `path` that name no file."""
+_PATHS = ("path", "storage_state", "interpreter")
+"""Fields of `config` that name files of this host."""
 _SERVER = "mcp"
 """The kind whose environments are programs themselves. In other kinds, the steps' programs run."""
 
 
 def of_step(step: StepSpec) -> Iterable[Any]:
     """Return the uses of environments in a step, for the functions below."""
-    if not step.get("environments"):
-        return ()
-    uses: Mapping[str, Any] = step["input"][1]["environments"][1]
-    return uses.values()
+    return by_name(step).values()
+
+
+def by_name(step: StepSpec) -> Mapping[str, Any]:
+    """Return the uses of environments in a step by the names that its tool knows."""
+    uses: Mapping[str, Any] = step["input"][1]["environments"][1] if "environments" in step else {}
+    return uses
 
 
 def names(uses: Iterable[Any]) -> list[str]:
@@ -81,8 +86,12 @@ def _host_paths(config: Any) -> Iterator[str | None]:
         if config is not None:  # an expression
             yield None
         return
-    image = _known(config.get("image"))
-    for named in (config.get("path"), image.get("build") if isinstance(image, dict) else None):
+    image = config.get("image")
+    if isinstance(image, list):  # not a constant, so it may be one to build
+        known = _known(image)
+        image = known if isinstance(known, dict) else {"build": image}
+    build = image.get("build") if isinstance(image, dict) else None
+    for named in (*(config.get(field) for field in _PATHS), build):
         path = _known(named)
         if named is not None and path not in _TEMPORARY:
             yield path if isinstance(path, str) else None
