@@ -233,6 +233,8 @@ def test_only_files_that_the_host_allows_are_deployed(
         ("{kind: bash, provider: docker, config: {image: '${{ inputs.place }}'}}", QUERY, None),
         ("{kind: python, config: {interpreter: /srv/x/bin/python}}", QUERY, "/srv/x/bin/python"),
         ("{kind: browser, config: {storage_state: /srv/a.json}}", OPEN, "/srv/a.json"),
+        ("{kind: sqlite, config: {path: ':memory:', roots: [/]}}", QUERY, "/"),
+        ("{kind: sqlite, config: {path: ':memory:', roots: ['${{ inputs.place }}']}}", QUERY, None),
         (DOCUMENTS, READ, "."),
         (DOCUMENTS, VISIT.replace("ADDRESS", "notes.txt"), "."),
         (DOCUMENTS, VISIT.replace("ADDRESS", "'${{ inputs.place }}'"), "."),

@@ -78,10 +78,11 @@ def host_paths(uses: Iterable[Any]) -> list[str | None]:
 
     None stands for one that an expression determines.
     """
-    return [path for spec in _specs(uses) for path in _host_paths(spec.get("config"))]
+    return [path for spec in _specs(uses) for path in _host_paths(spec)]
 
 
-def _host_paths(config: Any) -> Iterator[str | None]:
+def _host_paths(spec: Mapping[str, Any]) -> Iterator[str | None]:
+    config = spec.get("config")
     if not isinstance(config, dict):
         if config is not None:  # an expression
             yield None
@@ -95,6 +96,14 @@ def _host_paths(config: Any) -> Iterator[str | None]:
         path = _known(named)
         if named is not None and path not in _TEMPORARY:
             yield path if isinstance(path, str) else None
+    # A server is only told its roots.
+    roots = config.get("roots", []) if spec.get("kind") != _SERVER else []
+    roots = roots if _are_texts(roots) else _known(roots)
+    yield from roots if _are_texts(roots) else [None]
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _known(value: Any) -> Any:
