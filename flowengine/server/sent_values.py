@@ -78,6 +78,48 @@ def sent_values(
     return values
 
 
+def sent_edits(uploads: Uploads, wait: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """Return the edits of an approval's subject, each under the dotted path of its field.
+
+    What is a file before is one afterwards, also in a field without a schema.
+
+    Args:
+        uploads: The files that the sender may name.
+        wait: The approval.
+        given: Dotted path → value.
+
+    Raises:
+        InputError: A value names a path of this machine, or a path leads into a file.
+        NotFound: The sender has not uploaded one of the files.
+    """
+    root, subject = wait.get("edit_schema") or {}, wait.get("subject")
+    before = subject if isinstance(subject, Mapping) else {}
+    edits = {}
+    for path, edit in given.items():
+        field, *parts = path.split(".")
+        value = edit
+        for part in reversed(parts):
+            value = {part: value}
+        schema = {"allOf": [root.get("properties", {}).get(field, True), _like(before.get(field))]}
+        value = sent_values(uploads, {field: schema}, {field: value}, "field", root)[field]
+        for part in parts:
+            value = value[part]
+        edits[path] = value
+    return edits
+
+
+def _like(value: Any) -> dict[str, Any]:
+    """Return a JSON Schema that has the files of a value."""
+    if isinstance(value, Mapping):
+        if value.keys() == {"path", *_FILE}:
+            return {"format": FORMAT}
+        return {"properties": {key: _like(part) for key, part in value.items()}}
+    if isinstance(value, list):
+        kinds = {repr(kind): kind for kind in map(_like, value)}
+        return {"items": {"anyOf": [*kinds.values()]}}
+    return {"type": "string"} if isinstance(value, str) else {}
+
+
 def starting_data(
     uploads: Uploads, inputs: Mapping[str, Any], given: Mapping[str, Any], data: Any
 ) -> Any:

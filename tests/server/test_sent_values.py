@@ -129,6 +129,52 @@ def test_no_signal_that_starts_a_flow_gives_it_a_path(api: Api, forged: Any) -> 
     api("POST", "/v1/signals/came", {"key": "a", "data": {"some": "/shop"}}, token=ada, code=202)
 
 
+EDITED = """
+flowengine: 1
+id: edited
+inputs: {scan: {format: file}, free: {}}
+steps:
+  - id: ask
+    approval:
+      title: Book it?
+      assignees: ["user:ada"]
+      subject: {scan: "${{ inputs.scan }}", free: "${{ inputs.free }}"}
+      edit: true
+outputs: {subject: "${{ steps.ask.output.subject }}"}
+"""
+
+
+@pytest.mark.parametrize("flows", [(EDITED,)])
+def test_no_edit_leads_into_a_file(api: Api) -> None:
+    ada = api.token("user:ada")
+    [file, other] = [
+        api("POST", "/v1/artifacts?name=a.txt", content=text, token=ada, code=201)
+        for text in (b"one", b"two")
+    ]
+    inputs = {"scan": file, "free": {"title": "a", "files": [file]}}
+    body = {"flow": "edited", "id": "e1", "inputs": inputs}
+    api("POST", "/v1/executions", body, token=ada, code=201)
+    [wait] = api.engine.resume("e1").waits
+    decision = f"/v1/approvals/{wait['id']}/decision"
+    for edit in (
+        {"scan.path": SECRET},
+        {"scan.sha256": "0" * 64},
+        {"scan": FORGED[1]},
+        {"free": {"files": [FORGED[1]]}},
+        {"free.files": [SECRET]},
+    ):
+        problem = api("POST", decision, {"choice": "approve", "edit": edit}, token=ada)
+        assert problem["status"] == 422, (edit, problem)
+
+    edit = {"scan": other, "free.title": "b", "free.files": [other]}
+    api("POST", decision, {"choice": "approve", "edit": edit}, token=ada, code=200)
+    outputs = api.engine.resume("e1").outputs
+    assert outputs is not None
+    subject = outputs["subject"]
+    assert subject["free"] == {"title": "b", "files": [subject["scan"]]}
+    assert subject["scan"]["sha256"] == other["sha256"]
+
+
 FILE = {"format": "file"}
 FORGED_FILE = {"path": SECRET}
 
