@@ -11,7 +11,7 @@ import pytest
 
 from flowengine import Client, FlowFileError, NotAllowed
 from flowengine.engines.flows import load_text
-from flowengine.server import flow_checks
+from flowengine.server import flow_checks, flows
 from tests.server.api import LOCAL, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_client import URL
@@ -97,8 +97,8 @@ def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
 def test_checks_that_wait_for_others_do_not_take_the_places_of_requests(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow_checks, "_WAITED_SECONDS", 0)
-    with flow_checks._place("user:vera"), flow_checks._place("user:ben"):
+    monkeypatch.setattr(flows, "SHORT_WAIT", 0)
+    with flow_checks._place("user:vera", 1), flow_checks._place("user:ben", 1):
         told = api("POST", "/v1/flows/check", {"text": GREET}, code=429)
     assert "other users" in told["detail"]
     api("POST", "/v1/flows/check", {"text": GREET}, code=200)
