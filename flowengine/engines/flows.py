@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _FILE_TOOLS = frozenset({"read_file", "write_file", "edit_file", "glob", "search_files"})
 """Tools of `std` that work in the working directory unless they have an environment of files."""
+_DOCUMENT_TOOLS = {"read_document": "path", "visit_page": "address"}
+"""The same, where this argument may name a file."""
 _AT_LAST = " (if no sandbox starts)"
 
 
@@ -91,21 +93,25 @@ class LoadedFlow(NamedTuple):
 
     @property
     def host_files(self) -> dict[str, list[str | None]]:
-        """Return the steps that use files of this host without a sandbox → their paths.
+        """Return what uses files of this host without a sandbox → their paths.
 
-        An environment names its path, or an expression determines it (None). Built-in file tools
-        without an environment use the working directory (`.`).
+        These are steps and secrets: `step 'a'`, `secret 'key'`. An environment names its path, or
+        an expression determines it (None). Built-in tools for files and documents without an
+        environment of files use the working directory (`.`).
         """
         from flowengine.kernel.graph import environment_uses
 
-        steps: dict[str, list[str | None]] = {}
+        uses: dict[str, list[str | None]] = {
+            f"secret '{name}'": [secret["file"]]
+            for name, secret in self.compiled.get("secrets", {}).items()
+            if "file" in secret
+        }
         for step in self.compiled["steps"]:
             paths = environment_uses.host_paths(environment_uses.of_step(step))
-            if step.get("kind") == "std" and step["task"]["tool"] in _FILE_TOOLS:
-                paths += [] if step.get("environments") else ["."]
+            paths += ["."] if _is_in_working_folder(step) else []
             if paths:
-                steps.setdefault(step["id"], []).extend(paths)
-        return steps
+                uses.setdefault(f"step '{step['id']}'", []).extend(paths)
+        return uses
 
     @property
     def reducers(self) -> list[str]:
@@ -323,6 +329,24 @@ def _functions(spec: Any) -> Iterator[str]:
     elif isinstance(spec, list | tuple):
         for part in spec:
             yield from _functions(part)
+
+
+def _is_in_working_folder(step: StepSpec) -> bool:
+    """Return whether a tool of `std` may use files of the working directory."""
+    from flowengine.kernel.graph import environment_uses
+
+    uses = environment_uses.by_name(step)
+    if step.get("kind") != "std" or "files" in uses:
+        return False
+    tool = step["task"]["tool"]
+    if tool not in _DOCUMENT_TOOLS:
+        return tool in _FILE_TOOLS
+    tag, given = step["input"][1]["input"]
+    args = ["const", given["args"]] if tag == "const" else given["args"]
+    if args[0] not in ("const", "map"):
+        return True  # an agent names them
+    named = args[1].get(_DOCUMENT_TOOLS[tool])
+    return named is not None and "://" not in named
 
 
 def _is_on_host(step: StepSpec) -> bool:

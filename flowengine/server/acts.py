@@ -42,7 +42,8 @@ def recorded(
         address: The address of the client.
 
     Yields:
-        How it ends. An error in the block is its end, too. Until then, the entry has the status 0.
+        How it ends. An error in the block is its end, too. Until then, the entry has the status 0,
+        and also if the block is cancelled, which does not stop what is under way.
 
     Raises:
         RequestRefused: It cannot be recorded, so it must not take effect.
@@ -58,8 +59,11 @@ def recorded(
     except FlowEngineError as error:
         act.status, act.why = status_of(error), error.message
         raise
-    except BaseException:
+    except Exception:
         act.status, act.why = 500, "the server failed"
+        raise
+    except BaseException:
+        act.status, act.why = 0, "it was cancelled, and may have taken effect"
         raise
     finally:
         try:

@@ -176,6 +176,7 @@ class Application:
             else:
                 if route.need != "public":
                     principal = await self._principal(request, route)
+                    self.count(principal)  # too many are not worth two entries in the record
                 is_recorded = changes and principal is not None
                 if is_recorded:
                     assert principal is not None
@@ -416,7 +417,6 @@ class Application:
     ) -> Response:
         if principal is None:
             return _json(route.status, as_json(route.answer(None)))
-        self.count(principal)
         call = self._call(route, principal, request.path_params)
         query = _query(route, request)
         if route.uploads:

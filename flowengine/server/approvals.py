@@ -11,7 +11,7 @@ from flowengine.server.calls import ApiCall, flow_of_wait, shown_wait, visible_p
 from flowengine.server.problems import problem_of, status_of
 from flowengine.server.redaction import conflicts_without_content
 from flowengine.server.rights import Right
-from flowengine.server.sent_values import sent_values, uploads_of
+from flowengine.server.sent_values import sent_edits, sent_values, uploads_of
 from flowengine.server.uploads import attached
 
 
@@ -90,10 +90,12 @@ def _decide(call: ApiCall, id: str, body: Any) -> dict[str, Any]:
     wait: Any = call.engine.wait(id)
     uploads = uploads_of(call)
     answer: dict[str, Any] = {"resume": False}
-    for name, schema, what in (("form", "form", "form field"), ("edit", "edit_schema", "field")):
-        if (given := getattr(body, name)) is not None:
-            root = wait.get(schema) or {}
-            answer[name] = sent_values(uploads, root.get("properties", {}), given, what, root)
+    if body.form is not None:
+        form = wait.get("form") or {}
+        fields = form.get("properties", {})
+        answer["form"] = sent_values(uploads, fields, body.form, "form field", form)
+    if body.edit is not None:
+        answer["edit"] = sent_edits(uploads, wait, body.edit)
     if body.comment is not None:
         answer["comment"] = body.comment
     if "value" in body.model_fields_set:

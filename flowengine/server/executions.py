@@ -24,7 +24,7 @@ from flowengine.server.redaction import (
     without_content,
 )
 from flowengine.server.rights import Right
-from flowengine.server.sent_values import Uploads, sent_values, uploads_of
+from flowengine.server.sent_values import Uploads, sent_values, starting_data, uploads_of
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
@@ -242,12 +242,17 @@ def keyed_data(engine: Engine, uploads: Uploads, name: str, key: str, data: Any)
     """
     store = engine.store
     try:
-        hashes = [store.execution(store.find_key(name, key)).hash]
+        hash = store.execution(store.find_key(name, key)).hash
     except NotFound:
-        hashes = [start.hash for start in store.starts(name)]
-    for hash in hashes:
-        data = _data(uploads, engine.kept_flow(hash).compiled, name, data)
-    return data
+        for begun in store.starts(name):
+            compiled = engine.kept_flow(begun.hash).compiled
+            data = _data(uploads, compiled, name, data)
+            for start in compiled.get("start", ()):
+                if start.get("signal") == name:
+                    given = start.get("with", {})
+                    data = starting_data(uploads, compiled.get("inputs", {}), given, data)
+        return data
+    return _data(uploads, engine.kept_flow(hash).compiled, name, data)
 
 
 def _data(uploads: Uploads, compiled: Any, name: str, data: Any) -> Any:

@@ -22,13 +22,17 @@ _MOST_PROBLEMS = 1_000
 """Maximum errors and warnings in an answer."""
 _AT_ONCE = 2
 """Maximum checks at the same time. Each user has one."""
+SHORT_WAIT = 1.0
+"""Seconds that a check waits for others. Meanwhile, it takes the place of another request."""
+LONG_WAIT = 60.0
+"""The same before a deployment, which few users may make."""
 _places = BoundedSemaphore(_AT_ONCE)
 _users: set[str] = set()
 _lock = Lock()
 
 
 def check_text(
-    text: str, name: str, folder: str, modules: Sequence[str], user: str
+    text: str, name: str, folder: str, modules: Sequence[str], user: str, patience: float
 ) -> Mapping[str, Any]:
     """Check a flow.
 
@@ -38,19 +42,20 @@ def check_text(
         folder: The directory where its modules are searched first.
         modules: Patterns of the names of Python modules that it may name.
         user: Who asks.
+        patience: Seconds to wait for checks of others.
 
     Returns:
         `{errors, warnings, flow}`. `flow` is the id of a flow without errors.
 
     Raises:
-        RequestRefused: The check exceeds its limits (422), or the user has another one (429).
+        RequestRefused: The check exceeds its limits (422), or the user or others have some (429).
     """
     from flowengine.server.problems import RequestRefused
 
     given = {"text": text, "name": name, "folder": folder, "modules": [*modules]}
     data = json.dumps({**given, "seconds": SECONDS}).encode()
     command = [sys.executable, "-P", "-m", __name__]
-    with _place(user):
+    with _place(user, patience):
         try:
             ended = subprocess.run(
                 command, input=data, capture_output=True, timeout=3 * SECONDS, cwd="/", check=False
@@ -66,7 +71,7 @@ def check_text(
 
 
 @contextmanager
-def _place(user: str) -> Iterator[None]:
+def _place(user: str, patience: float) -> Iterator[None]:
     """Take one of the places for checks."""
     from flowengine.server.problems import RequestRefused
 
@@ -77,8 +82,14 @@ def _place(user: str) -> Iterator[None]:
             )
         _users.add(user)
     try:
-        with _places:
+        if not _places.acquire(timeout=patience):
+            raise RequestRefused(
+                429, "the flows of other users are checked", headers={"retry-after": "1"}
+            )
+        try:
             yield
+        finally:
+            _places.release()
     finally:
         with _lock:
             _users.discard(user)

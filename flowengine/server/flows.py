@@ -11,7 +11,7 @@ from flowengine.engines.flows import load_text
 from flowengine.errors import NotAllowed
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import ApiCall, deployed_flow, moment
-from flowengine.server.flow_checks import check_text
+from flowengine.server.flow_checks import LONG_WAIT, SHORT_WAIT, check_text
 from flowengine.server.rights import Right
 
 _MOST_TIMES = 1000
@@ -61,27 +61,28 @@ def show_definition(call: ApiCall) -> Any:
 
 def check_flow(call: ApiCall) -> Any:
     """Check a flow that is given as text. Nothing of the server's machine is read."""
-    return _checked(call, call.engine.settings.deploys or DeployRules())
+    return _checked(call, call.engine.settings.deploys or DeployRules(), SHORT_WAIT)
 
 
 def deploy(call: ApiCall) -> Any:
     """Deploy a flow that is given as text, within the limits of the host's settings."""
     rules = _rules(call)
-    _checked(call, rules)  # whatever takes too long ends there
+    _checked(call, rules, LONG_WAIT)  # whatever takes too long ends there
     flow = load_text(call.body.text, **_place(call, rules))
     if flow.on_host and not rules.host:
         raise NotAllowed(
             f"flow '{flow.id}' runs programs on the host: {flow.on_host}",
             hint="use a sandbox, or allow it in the host's settings.yaml: deploys: {host: true}",
         )
-    for step, paths in flow.host_files.items():
+    for user, paths in flow.host_files.items():
         for path in paths:
             if not rules.allows(path):
                 named = "a file that an expression names" if path is None else repr(path)
                 raise NotAllowed(
-                    f"flow '{flow.id}' uses files of the host: step '{step}' uses {named}",
-                    hint="use an environment without 'path', or allow its directory in the host's "
-                    "settings.yaml, with `folders: [/srv/data]` in 'deploys'",
+                    f"flow '{flow.id}' uses files of the host: {user} uses {named}",
+                    hint="use an environment without 'path', with the name 'files' in steps of "
+                    "file and document tools, or allow the directory in the host's settings.yaml, "
+                    "with `folders: [/srv/data]` in 'deploys'",
                 )
     return {**_flow_item(call, call.engine.deploy(flow)), "warnings": flow.warnings}
 
@@ -163,9 +164,10 @@ def backfill(call: ApiCall) -> Any:
     }
 
 
-def _checked(call: ApiCall, rules: DeployRules) -> Any:
+def _checked(call: ApiCall, rules: DeployRules, patience: float) -> Any:
     """Return the result of checking the flow in the body, in a process with limits."""
-    return check_text(call.body.text, **_place(call, rules), user=call.principal.user)
+    user = call.principal.user
+    return check_text(call.body.text, **_place(call, rules), user=user, patience=patience)
 
 
 def _place(call: ApiCall, rules: DeployRules) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from flowengine.errors import InputError, NotFound
 
@@ -17,8 +18,17 @@ if TYPE_CHECKING:
 FORMAT = "file"
 """`format` of the schema of a file."""
 _FILE = frozenset({"name", "size", "sha256"})
-_BRANCHES = ("anyOf", "oneOf", "allOf")
-_CONDITIONS = ("if", "then", "else")
+_LISTS = ("anyOf", "oneOf", "allOf")
+_PARTS = ("if", "then", "else", "not")
+_REFERENCES = ("$ref", "$dynamicRef")
+_ANCHORS = ("$anchor", "$dynamicAnchor")
+
+_NO_PATHS = {
+    "properties": {"name": {"$ref": "#"}, "sha256": {"$ref": "#"}},
+    "additionalProperties": {"$ref": "#"},
+    "items": {"$ref": "#"},
+}
+"""JSON Schema of data in which each map may be a file."""
 
 Uploads = Callable[[str], dict[str, Any]]
 """Digest → the file that a flow receives, `{path, name, size, sha256}`. Raises `NotFound`."""
@@ -68,17 +78,77 @@ def sent_values(
     return values
 
 
+def sent_edits(uploads: Uploads, wait: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """Return the edits of an approval's subject, each under the dotted path of its field.
+
+    What is a file before is one afterwards, also in a field without a schema.
+
+    Args:
+        uploads: The files that the sender may name.
+        wait: The approval.
+        given: Dotted path → value.
+
+    Raises:
+        InputError: A value names a path of this machine, or a path leads into a file.
+        NotFound: The sender has not uploaded one of the files.
+    """
+    root, subject = wait.get("edit_schema") or {}, wait.get("subject")
+    before = subject if isinstance(subject, Mapping) else {}
+    edits = {}
+    for path, edit in given.items():
+        field, *parts = path.split(".")
+        value = edit
+        for part in reversed(parts):
+            value = {part: value}
+        schema = {"allOf": [root.get("properties", {}).get(field, True), _like(before.get(field))]}
+        value = sent_values(uploads, {field: schema}, {field: value}, "field", root)[field]
+        for part in parts:
+            value = value[part]
+        edits[path] = value
+    return edits
+
+
+def _like(value: Any) -> dict[str, Any]:
+    """Return a JSON Schema that has the files of a value."""
+    if isinstance(value, Mapping):
+        if value.keys() == {"path", *_FILE}:
+            return {"format": FORMAT}
+        return {"properties": {key: _like(part) for key, part in value.items()}}
+    if isinstance(value, list):
+        kinds = {repr(kind): kind for kind in map(_like, value)}
+        return {"items": {"anyOf": [*kinds.values()]}}
+    return {"type": "string"} if isinstance(value, str) else {}
+
+
+def starting_data(
+    uploads: Uploads, inputs: Mapping[str, Any], given: Mapping[str, Any], data: Any
+) -> Any:
+    """Return the data of a signal that starts a flow, which computes its inputs from them.
+
+    Any part of the data may become the value of an input. So none is a path if an input is a file.
+
+    Args:
+        uploads: The files that the sender may name.
+        inputs: Input → JSON Schema.
+        given: Input → compiled value, of those that `start.with` gives.
+        data: The data.
+
+    Raises:
+        InputError: The data contain a path, or an input is one.
+        NotFound: The sender has not uploaded one of the files.
+    """
+    computed = {name: inputs.get(name) for name, value in given.items() if value[0] != "const"}
+    for name, schema in computed.items():
+        if names_path(schema):
+            sent_values(uploads, {name: {"format": "path"}}, {name: data}, "input")
+    if any(is_file(part) for part in _parts([*computed.values()])):
+        return sent_values(uploads, {"data": _NO_PATHS}, {"data": data}, "signal's")["data"]
+    return data
+
+
 def names_path(schema: Any) -> bool:
     """Return whether a JSON Schema has `format: path` anywhere."""
-    parts = [schema]
-    for part in parts:
-        if isinstance(part, Mapping):
-            if part.get("format") == "path":
-                return True
-            parts += part.values()
-        elif isinstance(part, list):
-            parts += part
-    return False
+    return any(part.get("format") == "path" for part in _parts(schema))
 
 
 def is_file(schema: Any) -> bool:
@@ -110,16 +180,16 @@ class _Field:
 
     def value(self, value: Any) -> Any:
         """Return the value of the field, with its files."""
-        if names_path(self._schema):
+        return self._received(value, [self._schema])
+
+    def _received(self, value: Any, schemas: list[Any]) -> Any:
+        schemas = [*self._flat(schemas)]
+        if any(schema.get("format") == "path" for schema in schemas):
             raise InputError(
                 f"{self._what} is a path on the server's machine, which the API does not accept",
                 field=self._name,
                 hint="start it with the command line on that machine",
             )
-        return self._received(value, [self._schema])
-
-    def _received(self, value: Any, schemas: list[Any]) -> Any:
-        schemas = [*self._flat(schemas)]
         if isinstance(value, Mapping):
             digest = value.get("sha256")
             if value.keys() - {"path"} == _FILE and isinstance(digest, str):
@@ -154,22 +224,45 @@ class _Field:
                 continue
             seen.add(id(schema))
             yield schema
-            for word in _BRANCHES:
+            for word in _LISTS:
                 branches = schema.get(word)
                 pending += branches if isinstance(branches, list) else []
-            pending += [schema[word] for word in _CONDITIONS if word in schema]
-            if isinstance(schema.get("$ref"), str):
-                pending += _referred(self._schema, schema["$ref"])
-                pending += _referred(self._root, schema["$ref"])
+            pending += [schema[word] for word in _PARTS if word in schema]
+            dependent = schema.get("dependentSchemas")
+            pending += dependent.values() if isinstance(dependent, Mapping) else ()
+            for reference in (schema.get(word) for word in _REFERENCES):
+                if isinstance(reference, str):
+                    pending += _referred(self._schema, reference)
+                    pending += _referred(self._root, reference)
 
 
 def _referred(root: Any, reference: str) -> Iterator[Any]:
-    """Yield the part of a schema that a reference names, if there is one."""
+    """Yield the parts of a schema that a reference may name."""
+    name = unquote(reference.removeprefix("#"))
+    if name and not name.startswith("/"):
+        yield from (
+            part for part in _parts(root) if any(part.get(word) == name for word in _ANCHORS)
+        )
+        return
     part = root
-    for key in reference.removeprefix("#").split("/")[1:]:
-        name = key.replace("~1", "/").replace("~0", "~")
-        part = part.get(name) if isinstance(part, Mapping) else None
+    for each in name.split("/")[1:]:
+        key = each.replace("~1", "/").replace("~0", "~")
+        if isinstance(part, list):
+            part = part[int(key)] if key.isdecimal() and int(key) < len(part) else None
+        else:
+            part = part.get(key) if isinstance(part, Mapping) else None
     yield part
+
+
+def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield all maps in a schema."""
+    pending = [schema]
+    for part in pending:
+        if isinstance(part, Mapping):
+            yield part
+            pending += part.values()
+        elif isinstance(part, list):
+            pending += part
 
 
 def _members(schemas: list[Mapping[str, Any]], key: str) -> Iterator[Any]:
@@ -180,6 +273,7 @@ def _members(schemas: list[Mapping[str, Any]], key: str) -> Iterator[Any]:
             yield properties[key]
         else:
             yield schema.get("additionalProperties")
+            yield schema.get("unevaluatedProperties")
         patterns = schema.get("patternProperties")
         yield from patterns.values() if isinstance(patterns, Mapping) else ()
 
@@ -192,6 +286,8 @@ def _items(schemas: list[Mapping[str, Any]], at: int) -> Iterator[Any]:
             yield first[at]
         else:
             yield schema.get("items")
+            yield schema.get("unevaluatedItems")
+        yield schema.get("contains")
 
 
 def _types(schema: Mapping[str, Any]) -> list[Any]:

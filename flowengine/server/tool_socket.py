@@ -115,6 +115,7 @@ class _Client:
         """Execution → number of the last message that was sent."""
         self._calls: dict[tuple[str, str | None], tuple[str, str]] = {}
         """Id of a call, and its execution or None → its execution and the address of its step."""
+        self._answering = asyncio.Lock()
         self._ended: set[str] = set()
         self._address = address_of(socket)
         self._checked = 0.0
@@ -151,8 +152,9 @@ class _Client:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
+            async with self._answering:  # a decision that ends the execution is answered first
+                for task in tasks:
+                    task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         for task in done:
             task.result()
@@ -282,8 +284,9 @@ class _Client:
             received = await self._socket.receive()
             if received["type"] == "websocket.disconnect":
                 return
-            await self._check(asked)
-            await self._send(json.dumps(await self._answer(received.get("text"))))
+            async with self._answering:
+                await self._check(asked)
+                await self._send(json.dumps(await self._answer(received.get("text"))))
 
     async def _answer(self, text: str | None) -> dict[str, Any]:
         """Return the answer to a message: it is accepted or refused."""

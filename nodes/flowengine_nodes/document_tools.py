@@ -13,7 +13,7 @@ from flowengine.sdk import (
     ToolError,
     ValidationError,
 )
-from flowengine_nodes.file_tools import kept_file, read_kept, working_folder
+from flowengine_nodes.file_tools import folder_of, kept_file, read_kept
 from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
 
 LARGEST = 64 * 1024 * 1024
@@ -132,7 +132,7 @@ async def _visit_page(
     resource = context.resources[DOCUMENTS]
     source: str | bytes = address
     if "://" not in address:
-        folder = working_folder(context)
+        folder = folder_of(context)
         try:
             source = await context.on_thread(lambda: folder.read(address, LARGEST))
         except ToolError as error:
@@ -158,7 +158,7 @@ async def _bytes(context: StepContext, path: str) -> bytes:
     kept = kept_file(context, path)
     if kept is not None:
         return await context.on_thread(lambda: read_kept(kept, LARGEST))
-    folder = working_folder(context)
+    folder = folder_of(context)
     return await context.on_thread(lambda: folder.read(path, LARGEST))
 
 

@@ -277,6 +277,9 @@ def test_the_file_lies_below_the_roots_with_links_resolved(opened: Open, tmp_pat
         with pytest.raises(EnvironmentUnavailable, match=r"config\.roots"):
             opened(path=path, mode="rwc")
     assert opened(path="link.db", roots=[str(outside)]).query("select 1 as a") == [{"a": 1}]
+    for root in ("folder", str(tmp_path / "folder")):  # a sandbox may have made the link
+        with pytest.raises(EnvironmentUnavailable, match=r"link|leads"):
+            opened(path="folder/o.db", roots=[root])
 
 
 def test_a_name_is_no_address(opened: Open, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from flowengine import Client, FlowFileError, NotAllowed
-from flowengine.server import flow_checks
+from flowengine.engines.flows import load_text
+from flowengine.server import flow_checks, flows
 from tests.server.api import LOCAL, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_client import URL
@@ -93,6 +94,16 @@ def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
     assert few["flow"] == "nested", few
 
 
+def test_checks_that_wait_for_others_do_not_take_the_places_of_requests(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flows, "SHORT_WAIT", 0)
+    with flow_checks._place("user:vera", 1), flow_checks._place("user:ben", 1):
+        told = api("POST", "/v1/flows/check", {"text": GREET}, code=429)
+    assert "other users" in told["detail"]
+    api("POST", "/v1/flows/check", {"text": GREET}, code=200)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -169,6 +180,14 @@ WRITE = "{id: a, call: std.write_file, with: {path: .bashrc, text: x}}"
 OWN = "{id: a, call: std.write_file, environments: {files: own}, with: {path: a, text: x}}"
 IN_PLACE = OWN.replace("own", "place")
 QUERY = "{id: a, run: select 1, in: place}"
+READ = "{id: a, call: std.read_document, environments: {documents: place}, with: {path: x}}"
+VISIT = "{id: a, call: std.visit_page, environments: {documents: place}, with: {address: ADDRESS}}"
+OPEN = "{id: a, call: std.browser_open, environments: {browser: place}, with: {url: 'https://a.b'}}"
+AGENT = "{id: a, agent: {model: m/x, instructions: hi, tools: [std.visit_page]}, with: {prompt: x}}"
+OF_SECRET = """{id: a, http: {url: "https://a.b/${{ secrets.key }}"}}]
+secrets: {key: {file: /root/.ssh/id_rsa}, other: {env: KEY}}
+#"""
+DOCUMENTS = "{kind: documents}"
 
 
 @pytest.mark.parametrize(
@@ -206,6 +225,31 @@ def test_only_files_that_the_host_allows_are_deployed(
             assert answer["flow"] == "files", answer
     finally:
         strict.close()
+
+
+@pytest.mark.parametrize(
+    ("environment", "step", "used"),
+    [
+        ("{kind: bash, provider: docker, config: {image: '${{ inputs.place }}'}}", QUERY, None),
+        ("{kind: python, config: {interpreter: /srv/x/bin/python}}", QUERY, "/srv/x/bin/python"),
+        ("{kind: browser, config: {storage_state: /srv/a.json}}", OPEN, "/srv/a.json"),
+        ("{kind: sqlite, config: {path: ':memory:', roots: [/]}}", QUERY, "/"),
+        ("{kind: sqlite, config: {path: ':memory:', roots: ['${{ inputs.place }}']}}", QUERY, None),
+        (DOCUMENTS, READ, "."),
+        (DOCUMENTS, VISIT.replace("ADDRESS", "notes.txt"), "."),
+        (DOCUMENTS, VISIT.replace("ADDRESS", "'${{ inputs.place }}'"), "."),
+        (DOCUMENTS, AGENT, "."),
+        (DOCUMENTS, OF_SECRET, "/root/.ssh/id_rsa"),
+        (DOCUMENTS, VISIT.replace("ADDRESS", "'https://a.b/c'"), ""),
+        (DOCUMENTS, READ.replace("path: x", "url: '${{ inputs.place }}'"), ""),
+        (DOCUMENTS, READ.replace("place}", "place, files: own}"), ""),
+    ],
+)
+def test_all_files_of_the_host_that_a_flow_uses_are_known(
+    environment: str, step: str, used: str | None
+) -> None:
+    flow = load_text(FILES.replace("ENVIRONMENT", environment).replace("STEP", step))
+    assert [*flow.host_files.values()] == ([] if used == "" else [[used]])
 
 
 def test_clients_deploy_and_operate_schedules(api: Api, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from flowengine.journal.ports.history import HistoryPort
 from flowengine.page.approval_views import closed_as
 from flowengine.page.readable import as_text, beginning, duration
 from flowengine.page.site import PAGES, PageRoute
+from flowengine.server.acts import recorded
 from flowengine.server.identity import Identity
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES
@@ -241,6 +243,15 @@ def test_what_cannot_be_recorded_does_not_happen(api: Api, ben: Browser) -> None
     assert ben("POST", place, form).status_code == 303
     [entry] = [one for one in api.records.audited(None, 50) if one["path"] == place]
     assert (entry["user"], entry["status"], entry["why"]) == ("user:ben", 200, None)
+
+
+def test_a_cancelled_change_is_not_recorded_as_a_failure(api: Api) -> None:
+    change = recorded(api.records, "POST", "/v1/x", "user:ben", None, "")
+    with pytest.raises(asyncio.CancelledError), change:
+        raise asyncio.CancelledError
+    [entry] = api.records.audited(None, 1)
+    assert entry["status"] == 0
+    assert "may have taken effect" in entry["why"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.method} {page.path}")

@@ -37,6 +37,21 @@ steps:
         properties: {proof: {$ref: "#/$defs/File"}}
   - {id: more, wait: {signal: added}}
 """
+BEGUN = """
+flowengine: 1
+id: begun
+inputs:
+  key: {type: string}
+  scan: {format: file, default: null}
+signals: {came: {data: {type: object}, key: "${{ inputs.key }}"}}
+start:
+  - signal: came
+    with: {key: "${{ signal.key }}", scan: "${{ has(signal.data.scan) ? signal.data.scan : null }}"}
+steps:
+  - {id: more, wait: {signal: came}}
+"""
+READS = BEGUN.replace("format: file", "format: path").replace("begun", "reads")
+READS = READS.replace("came", "named")
 SECRET = "/etc/passwd"
 FORGED: list[Any] = [
     SECRET,
@@ -51,7 +66,7 @@ OF_OTHERS = {"name": "a.txt", "size": 1, "sha256": "0" * 64, "path": SECRET}
 
 @pytest.fixture
 def flows() -> tuple[str, ...]:
-    return (CLAIMS,)
+    return (CLAIMS, BEGUN, READS)
 
 
 @pytest.mark.parametrize("forged", [*FORGED, OF_OTHERS])
@@ -98,3 +113,91 @@ def test_schemas_that_refer_to_themselves_end() -> None:
 
     with pytest.raises(InputError, match="input 'tree' must name a file that was uploaded"):
         sent_values(no_uploads, {"tree": tree}, {"tree": value}, "input")
+
+
+@pytest.mark.parametrize("forged", [*FORGED[1:], OF_OTHERS])
+def test_no_signal_that_starts_a_flow_gives_it_a_path(api: Api, forged: Any) -> None:
+    ada = api.token("user:ada")
+    for data in ({"scan": forged}, {"some": [{"name": forged}]}):
+        problem = api("POST", "/v1/signals/came", {"key": "a", "data": data}, token=ada)
+        assert problem["status"] == (404 if forged == OF_OTHERS else 422), problem
+        with pytest.raises((InputError, NotFound)):
+            keyed_data(api.engine, no_uploads, "came", "a", data)
+    api("POST", "/v1/signals/named", {"key": "a", "data": {"scan": "a"}}, token=ada, code=422)
+    assert api.engine.executions().items == []
+
+    api("POST", "/v1/signals/came", {"key": "a", "data": {"some": "/shop"}}, token=ada, code=202)
+
+
+EDITED = """
+flowengine: 1
+id: edited
+inputs: {scan: {format: file}, free: {}}
+steps:
+  - id: ask
+    approval:
+      title: Book it?
+      assignees: ["user:ada"]
+      subject: {scan: "${{ inputs.scan }}", free: "${{ inputs.free }}"}
+      edit: true
+outputs: {subject: "${{ steps.ask.output.subject }}"}
+"""
+
+
+@pytest.mark.parametrize("flows", [(EDITED,)])
+def test_no_edit_leads_into_a_file(api: Api) -> None:
+    ada = api.token("user:ada")
+    [file, other] = [
+        api("POST", "/v1/artifacts?name=a.txt", content=text, token=ada, code=201)
+        for text in (b"one", b"two")
+    ]
+    inputs = {"scan": file, "free": {"title": "a", "files": [file]}}
+    body = {"flow": "edited", "id": "e1", "inputs": inputs}
+    api("POST", "/v1/executions", body, token=ada, code=201)
+    [wait] = api.engine.resume("e1").waits
+    decision = f"/v1/approvals/{wait['id']}/decision"
+    for edit in (
+        {"scan.path": SECRET},
+        {"scan.sha256": "0" * 64},
+        {"scan": FORGED[1]},
+        {"free": {"files": [FORGED[1]]}},
+        {"free.files": [SECRET]},
+    ):
+        problem = api("POST", decision, {"choice": "approve", "edit": edit}, token=ada)
+        assert problem["status"] == 422, (edit, problem)
+
+    edit = {"scan": other, "free.title": "b", "free.files": [other]}
+    api("POST", decision, {"choice": "approve", "edit": edit}, token=ada, code=200)
+    outputs = api.engine.resume("e1").outputs
+    assert outputs is not None
+    subject = outputs["subject"]
+    assert subject["free"] == {"title": "b", "files": [subject["scan"]]}
+    assert subject["scan"]["sha256"] == other["sha256"]
+
+
+FILE = {"format": "file"}
+FORGED_FILE = {"path": SECRET}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"dependentSchemas": {"x": {"properties": {"f": FILE}}}}, {"x": 1, "f": FORGED_FILE}),
+        ({"not": {"not": FILE}}, FORGED_FILE),
+        ({"contains": FILE}, [FORGED_FILE]),
+        ({"unevaluatedProperties": FILE}, {"a": FORGED_FILE}),
+        ({"unevaluatedItems": FILE}, [FORGED_FILE]),
+        ({"$dynamicRef": "#f", "$defs": {"f": {"$dynamicAnchor": "f", **FILE}}}, FORGED_FILE),
+        ({"$ref": "#f", "$defs": {"f": {"$anchor": "f", **FILE}}}, FORGED_FILE),
+        ({"$ref": "#/$defs/a%20b", "$defs": {"a b": FILE}}, FORGED_FILE),
+        ({"$ref": "#/$defs/a/anyOf/0", "$defs": {"a": {"anyOf": [FILE]}}}, FORGED_FILE),
+        ({"$ref": "#/$defs/p", "$defs": {"p": {"format": "path"}}}, SECRET),
+        ({"$ref": "#/$defs/around"}, SECRET),
+        ({"items": {"anyOf": [{"format": "path"}, {"type": "null"}]}}, [SECRET]),
+    ],
+)
+def test_files_and_paths_are_recognized_by_all_keywords(schema: Any, value: Any) -> None:
+    root = {"$defs": {"around": {"type": "string", "format": "path"}}}
+
+    with pytest.raises(InputError):
+        sent_values(no_uploads, {"a": schema}, {"a": value}, "field", root)

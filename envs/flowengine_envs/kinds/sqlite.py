@@ -41,6 +41,7 @@ from flowengine.sdk.environments import (
     blocking,
 )
 from flowengine.sdk.sizes import size_text
+from flowengine_envs.sandboxes.mounts import named_folder
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -440,9 +441,10 @@ def _file(spec: Spec, config: Any) -> str:
     if config.path == MEMORY:
         return MEMORY
     path = Path(spec.folder, config.path).resolve()
-    roots = [Path(spec.folder, root).resolve() for root in config.roots]
+    present = (root for root in config.roots if Path(spec.folder, root).is_dir())
+    roots = [named_folder(spec, root) for root in present]
     if not any(path.is_relative_to(root) for root in roots):
-        within = ", ".join(map(str, roots))
+        within = ", ".join(config.roots)
         raise PathEscape(f"{spec}: {path} is not below {within} (config.roots)")
     if is_own_file(str(path)):
         raise Refused(f"{spec}: {path} belongs to a store of the engine")

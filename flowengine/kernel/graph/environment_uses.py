@@ -14,16 +14,21 @@ HOST = "host"
 """The provider without a sandbox."""
 _TEMPORARY = (":memory:",)
 """Values of `path` that name no file."""
+_PATHS = ("path", "storage_state", "interpreter")
+"""Fields of `config` that name files of this host."""
 _SERVER = "mcp"
 """The kind whose environments are programs themselves. In other kinds, the steps' programs run."""
 
 
 def of_step(step: StepSpec) -> Iterable[Any]:
     """Return the uses of environments in a step, for the functions below."""
-    if not step.get("environments"):
-        return ()
-    uses: Mapping[str, Any] = step["input"][1]["environments"][1]
-    return uses.values()
+    return by_name(step).values()
+
+
+def by_name(step: StepSpec) -> Mapping[str, Any]:
+    """Return the uses of environments in a step by the names that its tool knows."""
+    uses: Mapping[str, Any] = step["input"][1]["environments"][1] if "environments" in step else {}
+    return uses
 
 
 def names(uses: Iterable[Any]) -> list[str]:
@@ -73,19 +78,32 @@ def host_paths(uses: Iterable[Any]) -> list[str | None]:
 
     None stands for one that an expression determines.
     """
-    return [path for spec in _specs(uses) for path in _host_paths(spec.get("config"))]
+    return [path for spec in _specs(uses) for path in _host_paths(spec)]
 
 
-def _host_paths(config: Any) -> Iterator[str | None]:
+def _host_paths(spec: Mapping[str, Any]) -> Iterator[str | None]:
+    config = spec.get("config")
     if not isinstance(config, dict):
         if config is not None:  # an expression
             yield None
         return
-    image = _known(config.get("image"))
-    for named in (config.get("path"), image.get("build") if isinstance(image, dict) else None):
+    image = config.get("image")
+    if isinstance(image, list):  # not a constant, so it may be one to build
+        known = _known(image)
+        image = known if isinstance(known, dict) else {"build": image}
+    build = image.get("build") if isinstance(image, dict) else None
+    for named in (*(config.get(field) for field in _PATHS), build):
         path = _known(named)
         if named is not None and path not in _TEMPORARY:
             yield path if isinstance(path, str) else None
+    # A server is only told its roots.
+    roots = config.get("roots", []) if spec.get("kind") != _SERVER else []
+    roots = roots if _are_texts(roots) else _known(roots)
+    yield from roots if _are_texts(roots) else [None]
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _known(value: Any) -> Any:

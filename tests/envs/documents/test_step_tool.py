@@ -141,3 +141,17 @@ def test_an_environment_of_another_kind_may_have_the_name() -> None:
 def test_what_is_written_of_the_output_is_checked() -> None:
     with pytest.raises(FlowFileError, match="txt"):
         run("groff.pdf", outputs={"x": "${{ steps.read.output.txt }}"})
+
+
+def test_a_document_in_an_environment_of_files_is_read_there(folder: Path) -> None:
+    (folder / "own").mkdir()
+    (folder / "own" / "notes.txt").write_text("in the environment")
+    (folder / "notes.txt").write_text("in the working directory")
+    environments = {**ON_HOST, "own": {"kind": "files", "config": {"path": "own"}}}
+    step = {**READ, "environments": {"documents": "documents", "files": "own"}}
+
+    assert document_of(run("notes.txt", step, environments=environments))["markdown"].strip() == (
+        "in the environment"
+    )
+    result = run("pandoc.docx", step, environments=environments)
+    assert result.error is not None
