@@ -30,6 +30,7 @@ _MARK = f"\0{token_hex(8)}:"
 """Begins a text that stands for the part of a value that JSON does not have."""
 _URL_SAFE = str.maketrans("-_", "+/")
 _TEXT = (str, int, float)
+_ASTERISKS = "*" * 10
 _KEYS = frozenset(
     {"none", "nullable", "list", "set", "frozenset", "tuple", "dict", "model", "dataclass"}
     | {"typed-dict", "named-tuple", "generator", "callable", "json"}
@@ -54,6 +55,8 @@ def carrying(node: Node, own: bool) -> Node:
     ref = {"ref": node["ref"]} if "ref" in node else {}
     inner = {key: part for key, part in node.items() if key != "ref"}
     before = forms.no_info_before_validator_function
+    if _is_hidden(node):
+        return {**before(_refuse_asterisks, inner), **ref}
     match node["type"]:
         case "bytes" if not own:
             exact = before(_decoded_strictly, inner)
@@ -83,7 +86,10 @@ def carrying(node: Node, own: bool) -> Node:
             strict = is_strict(node)
             return without_ban(node) if strict else {**before(_without(names), inner), **ref}
         case "dict":
-            _check_keys(node.get("keys_schema", {}))
+            keys = node.get("keys_schema", {})
+            _check_keys(keys)
+            if keys.get("type") == "literal":
+                return {**node, "keys_schema": before(_named(keys["expected"]), keys)}
     return node
 
 
@@ -186,6 +192,27 @@ def _member(expected: list[Any]) -> Callable[[Any], Any]:
         return value if value in expected else members.get(_shown(value), value)
 
     return convert
+
+
+def _named(expected: list[Any]) -> Callable[[Any], Any]:
+    """Return a function that finds the member of a literal that the text of a key stands for."""
+    members = {_shown(each): each for each in expected if not isinstance(each, str | Enum)}
+    return lambda key: key if key in expected else members.get(key, key)
+
+
+def _is_hidden(node: Node) -> bool:
+    """Return whether pydantic writes the values as asterisks, such as those of `SecretStr`."""
+    function = node.get("serialization", {}).get("function")
+    return getattr(function, "__module__", "") == "pydantic.types" and "secret" in function.__name__
+
+
+def _refuse_asterisks(value: Any) -> Any:
+    if value in (_ASTERISKS, _ASTERISKS.encode()):
+        raise ValueError(
+            "is a secret of pydantic, which was stored as asterisks; read it where it is used, "
+            "such as from the environment"
+        )
+    return value
 
 
 def _without(names: list[str]) -> Callable[[Any], Any]:
