@@ -75,10 +75,8 @@ def carrying(node: Node, own: bool) -> Node:
             return {**node, "serialization": function}
         case "timedelta":
             return {**before(_duration, inner), **ref}
-        case "enum" if not all(isinstance(each.value, _TEXT) for each in node["members"]):
-            return {**before(_member(node["members"]), inner), **ref}
-        case "literal" if any(isinstance(each, Enum) for each in node["expected"]):
-            return {**before(_member(node["expected"]), inner), **ref}
+        case "enum" | "literal" if members := _unreadable(node):
+            return {**before(_member(members), inner), **ref}
         case "typed-dict":
             return {"extra_behavior": "allow", **node}
         case "model" if names := computed_names(node):
@@ -86,10 +84,7 @@ def carrying(node: Node, own: bool) -> Node:
             strict = is_strict(node)
             return without_ban(node) if strict else {**before(_without(names), inner), **ref}
         case "dict":
-            keys = node.get("keys_schema", {})
-            _check_keys(keys)
-            if keys.get("type") == "literal":
-                return {**node, "keys_schema": before(_named(keys["expected"]), keys)}
+            return _with_keys(node)
     return node
 
 
@@ -185,6 +180,15 @@ def _duration(text: Any) -> Any:
         return text  # of another notation
 
 
+def _unreadable(node: Node) -> list[Any]:
+    """Return the members of an enumeration or a literal, if pydantic cannot read each by itself."""
+    if node["type"] == "literal":
+        members = node["expected"]
+        return members if any(isinstance(each, Enum) for each in members) else []
+    members = node["members"]
+    return [] if all(isinstance(each.value, _TEXT) for each in members) else members
+
+
 def _member(expected: list[Any]) -> Callable[[Any], Any]:
     members = {_shown(each.value): each for each in expected if isinstance(each, Enum)}
 
@@ -222,6 +226,16 @@ def _without(names: list[str]) -> Callable[[Any], Any]:
         return {name: item for name, item in value.items() if name not in names}
 
     return convert
+
+
+def _with_keys(node: Node) -> Node:
+    """Return the schema of a map, whose keys are read from text."""
+    keys = node.get("keys_schema", {})
+    _check_keys(keys)
+    if keys.get("type") != "literal":
+        return node
+    function = _named(keys["expected"])
+    return {**node, "keys_schema": forms.no_info_before_validator_function(function, keys)}
 
 
 def _check_keys(keys: Node) -> None:
