@@ -41,7 +41,7 @@ class SessionWork(Work):
         options: RunOptions,
     ) -> Self:
         """Return a run that starts or continues a session."""
-        name = options["session"]
+        name: Any = options["session"]
         if not isinstance(name, str) or not name.strip():
             raise UsageError(f"session is {name!r}", hint="give it a name: session='ana'")
         labels = {**(options.get("labels") or {}), SESSION: name}

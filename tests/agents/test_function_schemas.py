@@ -349,5 +349,15 @@ def test_what_source_leaves_open_is_a_type_that_only_the_program_knows() -> None
     static = derive("tests.agents.functions:inherited", str(ROOT)).args
     assert static is not None
 
-    assert static["properties"]["a"]["properties"]["by"] == {}
-    assert properties(functions.inherited)["a"]["properties"]["by"]["format"] == "date"
+    assert static["properties"]["b"] == {}
+    assert properties(functions.inherited)["b"]["format"] == "uri"
+
+
+def test_types_of_the_standard_library_are_read_from_source() -> None:
+    signature = derive("tests.agents.functions:library", str(ROOT))
+    assert signature.args is not None
+
+    assert {**signature.args["properties"], "i": ...} == {**properties(functions.library), "i": ...}
+    bill = signature.args["properties"]["i"]["properties"]
+    assert bill == properties(functions.library)["i"]["properties"]
+    assert signature.returns == {}  # results of several types are written in a single form
