@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +20,10 @@ from flowengine.agents.function_schemas import check_name, read_tool
 from flowengine.agents.turn_limit import TURNS, turn_limit
 from flowengine.argument_checks import check_keywords
 from flowengine.errors import UsageError
+from flowengine.json_values import plain
 from flowengine.sdk import ValidationError
 from flowengine.sdk.exception_text import describe
+from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_functions.schema_forms import is_plain
 
 Termination = Literal[
@@ -180,7 +183,7 @@ class Agent(AgentWithTools):
             return with_distinct_members(schema, lambda: computed_fields([self.returns]))
         except UsageError as error:
             raise UsageError(
-                f"agent {self.name!r}: returns={self.returns!r}: {error.message}"
+                f"agent {self.name!r}: returns={self.returns!r}: {error.message}", hint=error.hint
             ) from None
         except Exception as error:
             raise UsageError(
@@ -329,6 +332,10 @@ class Response(BaseModel):
     @field_serializer("agent", when_used="json")
     def _name_of(self, agent: Agent | None) -> str | None:
         return None if agent is None else agent.name
+
+    @field_serializer("result", when_used="json")
+    def _plain_result(self, result: Any) -> Any:
+        return json.loads(json.dumps(to_plain(result, number_keys=True), default=plain))
 
     @field_serializer("context_variables", when_used="json")
     def _data_of(self, variables: dict[str, Any]) -> dict[str, Any]:

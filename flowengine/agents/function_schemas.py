@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Collection
 from typing import Any
@@ -71,6 +72,8 @@ def read_tool(
             "a lambda has no name that a model could call", hint="define it with 'def'"
         )
     check_name(name)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(f"{name} is a generator, which no model can read", hint="return a list")
     signature = read_function(function, environments=environments, is_environment=_is_environment)
     if signature.args is None:
         return name, signature

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -28,6 +29,7 @@ from flowengine.agents.termination import GOING_ON, AgentEnd
 from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Need, Plain, StepContext
+from flowengine.sdk.exception_text import describe
 from flowengine.sdk.read_only import plain
 from flowengine.sdk.received import received_json
 from flowengine.validation import Validator
@@ -391,17 +393,20 @@ class _Reading:
         schema = self.turn.agent["returns"]
         if schema is not None:
             try:
-                answer = received_json(_bare(str(value)))
-                value = Validator(plain(schema)).check(answer, "the answer")
+                value = _read_answer(_bare(str(value)), plain(schema))
             except ValueError as error:
                 return value, f"it is not JSON: {error}"
             except FlowEngineError as error:
                 return value, error.message
         if self.turn.convert is not None:
+            from flowengine.sdk.python_functions.conversion import Misfit
+
             try:
                 self.turn.convert(value)
+            except Misfit as misfit:
+                return value, str(misfit)
             except Exception as error:  # a validator of the program
-                return value, str(error) or type(error).__name__
+                return value, describe(error)
         return value, None
 
     def _answered(self, value: Plain) -> AgentEnd:
@@ -426,12 +431,30 @@ def _answer(id: str | None, name: str, content: str) -> Message:
     return {"role": "tool", "tool_call_id": id, "name": name, "content": content}
 
 
+def _read_answer(text: str, schema: Any) -> Plain:
+    """Return an answer as data. A text need not have quotes.
+
+    Raises:
+        ValueError: It is not JSON.
+        FlowEngineError: It does not fit.
+    """
+    validator = Validator(schema)
+    try:
+        return cast(Plain, validator.check(received_json(text), "the answer"))
+    except (ValueError, FlowEngineError):
+        if text.startswith(("{", "[")):
+            raise
+        with suppress(FlowEngineError):
+            return cast(Plain, validator.check(text, "the answer"))
+        raise
+
+
 def _bare(text: str) -> str:
     """Return the text of an answer without an enclosing code fence."""
     text = text.strip()
     if text.startswith("```") and text.endswith("```"):
         text = text[3:-3].partition("\n")[2] if "\n" in text else text[3:-3]
-    return text
+    return text.strip()
 
 
 async def take_turn(

@@ -41,7 +41,9 @@ class SessionWork(Work):
         options: RunOptions,
     ) -> Self:
         """Return a run that starts or continues a session."""
-        name = options["session"]
+        name: Any = options["session"]
+        if not isinstance(name, str) or not name.strip():
+            raise UsageError(f"session is {name!r}", hint="give it a name: session='ana'")
         labels = {**(options.get("labels") or {}), SESSION: name}
         named: RunOptions = {**options, "id": session_id(name), "labels": labels}
         work = super().starting(logger, described, messages, context_variables, named)
@@ -163,8 +165,6 @@ def _check_inputs(name: str, messages: Sequence[Mapping[str, Any]], id: str | No
     Raises:
         UsageError: They are not a single text message of a user, or the run has its own id.
     """
-    if not name.strip():
-        raise UsageError(f"session is {name!r}", hint="give it a name: session='ana'")
     if id is not None:
         raise UsageError(
             f"the run has an id and the session {name!r}, which is an execution by itself",

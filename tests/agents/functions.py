@@ -8,13 +8,17 @@ import dataclasses
 import datetime
 import enum
 import functools
+import ipaddress
 import socket
 import typing as t
+import uuid as ids
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal as Exact
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict, Union
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl
 
 
 class Color(enum.Enum):
@@ -74,6 +78,12 @@ class Tree(BaseModel):
     parts: list[Tree] = []
 
 
+class Bill(BaseModel):
+    due: datetime.date
+    total: Exact = Field(gt=0)
+    paid: list[Exact] = []
+
+
 Size = Union[int, None]
 
 
@@ -96,7 +106,20 @@ def described(
 def records(a: Point, b: Pixel, c: Place, d: Order) -> Point: ...
 def shared(a: Line, b: list[Line], c: Line | None = None) -> None: ...
 def recursive(a: Tree, b: Tree | None = None) -> Tree: ...
-def inherited(a: Rush) -> None: ...
+def inherited(a: Rush, b: HttpUrl) -> None: ...
+def library(
+    a: datetime.date,
+    b: list[datetime.datetime],
+    c: datetime.time,
+    d: datetime.timedelta,
+    e: Exact,
+    f: ids.UUID,
+    g: Path,
+    h: ipaddress.IPv4Address,
+    i: Bill,
+    j: Exact | None = None,
+    k: Annotated[Exact, Field(gt=0, le=9, description="a share")] = Exact(1),
+) -> datetime.date: ...
 def rest(a: int, *, b: str = "b", **more: int) -> None: ...
 def injected(context_variables: dict[str, Any], runtime_resources: Any, a: int) -> None: ...
 def nothing() -> None: ...

@@ -6,6 +6,7 @@ import functools
 import json
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,14 @@ def _unknown(a: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F
 def _long(a: int) -> None: ...
 
 
+def _lines(a: int) -> Iterator[int]:
+    yield a
+
+
+async def _items() -> AsyncIterator[int]:
+    yield 1
+
+
 _long.__name__ = "a" * 65
 
 
@@ -241,6 +250,8 @@ _long.__name__ = "a" * 65
         (3, "3 is not a function"),
         (lambda a: a, "a lambda has no name"),
         (_long, "cannot be the name of a tool"),
+        (functools.partial(_lines, 1), "_lines is a generator"),
+        (_items, "_items is a generator"),
         (_stars, "'*args' of _stars cannot be given by name"),
         (functions.opened, "'a' of opened cannot be an argument: socket.socket has no JSON Schema"),
         (_unknown, "'Nowhere' of parameter 'a' of _unknown is not known"),
@@ -338,5 +349,15 @@ def test_what_source_leaves_open_is_a_type_that_only_the_program_knows() -> None
     static = derive("tests.agents.functions:inherited", str(ROOT)).args
     assert static is not None
 
-    assert static["properties"]["a"]["properties"]["by"] == {}
-    assert properties(functions.inherited)["a"]["properties"]["by"]["format"] == "date"
+    assert static["properties"]["b"] == {}
+    assert properties(functions.inherited)["b"]["format"] == "uri"
+
+
+def test_types_of_the_standard_library_are_read_from_source() -> None:
+    signature = derive("tests.agents.functions:library", str(ROOT))
+    assert signature.args is not None
+
+    assert {**signature.args["properties"], "i": ...} == {**properties(functions.library), "i": ...}
+    bill = signature.args["properties"]["i"]["properties"]
+    assert bill == properties(functions.library)["i"]["properties"]
+    assert signature.returns == {}  # results of several types are written in a single form

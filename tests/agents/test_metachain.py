@@ -15,6 +15,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -895,7 +896,8 @@ def all_even(numbers: list[int]) -> list[int]:
          Span(first=1, last=2)),
         (Share, {"percent": 120}, "more than all", {"percent": 20}, Share(20)),
         (list[Even], [{"n": 2}, {"n": 3}], "'1.n' it is odd", [{"n": 2}], [Even(n=2)]),
-        (Annotated[list[int], AfterValidator(all_even)], [1], "one is odd", [2], [2]),
+        (Annotated[list[int], AfterValidator(all_even)], [1], "fit: one is odd", [2], [2]),
+        (Annotated[int, AfterValidator({2: "two"}.__getitem__)], 3, "fit: KeyError: 3", 2, "two"),
         (Even | str, {"n": 3}, "it is odd", "none", "none"),
         (City | Nothing, {"name": "Oslo", "people": "x"}, "'people' in it must be a whole number",
          {}, Nothing()),
@@ -918,6 +920,32 @@ def test_an_answer_that_the_type_refuses_goes_back_to_the_model(
     told = bench.sent(1)[-1]["content"]
     assert told.startswith("Your answer does not fit: ")
     assert reason in told
+
+
+@pytest.mark.parametrize(
+    ("returns", "text", "result"),
+    [
+        (str, "Good morning.", "Good morning."),
+        (str, '"Good morning."', "Good morning."),
+        (str, "```\nGood\nmorning.\n```", "Good\nmorning."),
+        (str, "5", "5"),
+        (str | int, "5", 5),
+        (City | str, "There is none.", "There is none."),
+        (Literal["yes", "no"], "yes", "yes"),
+        (date, "2026-01-02", date(2026, 1, 2)),
+        ({"type": "string", "maxLength": 3}, "yes", "yes"),
+        (Literal["yes", "no"], "maybe", None),
+        (City | str, '{"name": "Os', None),
+        (int, "five", None),
+    ],
+)
+def test_an_answer_that_is_a_text_needs_no_quotes(
+    returns: Any, text: str, result: Any, bench: Bench
+) -> None:
+    found = bench.run(Agent(name="A", returns=returns), [{"text": text}] * 6)
+
+    assert found.termination == ("no_progress" if result is None else "resolved")
+    assert found.result == (text if result is None else result)
 
 
 def test_an_answer_that_never_fits_is_no_progress(bench: Bench) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from flowengine import Agent, Runner, StreamPart
 from flowengine.agents import case_not_resolved, case_resolved
@@ -58,6 +60,27 @@ def test_for_other_agents_the_words_have_no_effect() -> None:
     with using(ScriptedModel([{"text": "case_resolved: 6"}])):
         response = Runner().run(Agent(name="A", model="scripted/x"), "go")
     assert response.messages[-1]["content"] == response.result == "case_resolved: 6"
+
+
+class Photo(BaseModel):
+    data: bytes = Field(alias="theData")
+    price: Decimal = Decimal("1.50")
+
+
+@pytest.mark.parametrize(
+    ("returns", "answer", "result"),
+    [
+        (Photo, {"theData": "/w=="}, {"theData": "/w==", "price": "1.50"}),
+        (dict[int, bytes], {"1": "/w=="}, {"1": "/w=="}),
+        (set[date], ["2026-01-02"], ["2026-01-02"]),
+        (bytes, "/w==", "/w=="),
+    ],
+)
+def test_results_of_any_type_are_json(returns: Any, answer: Any, result: Any) -> None:
+    with using(ScriptedModel([{"text": json.dumps(answer)}])):
+        response = Runner().run(Agent(name="A", model="scripted/x", returns=returns), "go")
+    assert json.loads(response.model_dump_json())["result"] == result
+    assert response.model_dump(mode="json", by_alias=True)["result"] == result
 
 
 def test_responses_and_parts_are_json() -> None:

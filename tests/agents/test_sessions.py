@@ -169,6 +169,7 @@ def test_its_variables_are_those_of_the_first_run(engine: Engine) -> None:
         (" ", {}, "begins with one message of the user"),
         ("a", {"id": "x"}, "which is an execution by itself"),
         ("a", {"session": ""}, "give it a name"),
+        ("a", {"session": 5}, "give it a name"),
     ],
 )
 def test_what_no_session_can_take(

@@ -179,7 +179,8 @@ LOOSER = {
     "Aliased": {"type": "object"},
     "Generated": {"type": "object"},
     "Odd": {"type": "object", "properties": {
-        "n": {"type": "integer", "maximum": 10}, "when": {}}, "required": ["n", "when"]},
+        "n": {"type": "integer", "maximum": 10},
+        "when": {"type": "string", "format": "iso-date-time"}}, "required": ["n", "when"]},
     "Annotated[int, AfterValidator(abs), Field(ge=1)]": {"type": "integer"},
     "Annotated[bytes, Field(min_length=9)]": {"type": "string", "contentEncoding": "base64"},
     "Box[int]": {"type": "object", "properties": {"name": {"type": "string"}, "held": {}},

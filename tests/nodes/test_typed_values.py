@@ -243,6 +243,39 @@ def test_computed_fields_are_known_and_so_is_what_is_not(module: ModuleType) -> 
         flow.compile()
 
 
+SECRETS = """
+from pydantic import BaseModel, SecretBytes, SecretStr
+class Account(BaseModel):
+    name: str
+    word: SecretStr
+def make() -> Account: return Account(name="ana", word="hunter22")
+def take(account: Account) -> str: return account.word.get_secret_value()
+def key(key: SecretBytes) -> str: return key.get_secret_value().decode()
+"""
+
+
+def test_a_secret_that_was_stored_as_asterisks_is_not_read_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "accounts.py").write_text(SECRETS)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("accounts")
+    flow = Flow("passing", inputs={"account": module.Account})
+    flow.step(module.take)
+    assert run(flow, {"account": {"name": "ana", "word": "hunter22"}}) is None
+    given = run(flow, {"account": module.make()})
+    flow = Flow("keys", inputs={"key": module.SecretBytes})
+    flow.step(module.key)
+    assert run(flow, {"key": "aHVudGVyMjI="}) is None
+    masked = run(flow, {"key": module.SecretBytes(b"hunter22")})
+    flow = Flow("making")
+    flow.step(module.take, with_={"account": flow.step(module.make).output})
+    made = run(flow)
+    del sys.modules["accounts"]
+    for error in (given, masked, made):
+        assert "is a secret of pydantic, which was stored as asterisks" in error["message"]
+
+
 def endless(limit: float = float("inf"), share: float = float("-inf")) -> float:
     return min(limit, share)
 

@@ -342,6 +342,7 @@ CASES = [
     ("dict[bool, int]", "{True: 1}"),
     ("dict[Color, Decimal]", "{Color.RED: Decimal('1.5')}"),
     ("dict[Level, bytes]", f"{{Level.HIGH: {BYTES}}}"),
+    ("dict[Literal[1, 'a', True], bytes]", f"{{1: {BYTES}, 'a': b''}}"),
     ("dict[date, list[Point]]", "{date(2026, 1, 2): [Point(1.0)]}"),
     ("dict[uuid.UUID, dict[int, bytes]]", "{uuid.UUID(int=7): {1: b'a'}}"),
     ("dict[bytes, int]", f"{{{BYTES}: 1}}"),

@@ -18,7 +18,7 @@ _BEGINS = re.compile(
 """Starts of calls: a tag, a word."""
 _KEYS = "name|tool|tool_name|function|function_name|recipient_name|action"
 _FUNCTIONS = r"(?:functions?\.)?"
-_PYTHON = r"(?:print\()?(?:\w{1,40}\.)?NAME\s*\("
+_PYTHON = r"(?:print\()?(?:\w{1,40}\.)?NAME(?:\.call)?\s*\("
 _NAME = (
     rf"<[^<>\n\"'=]{{0,60}}=\s*[\"']?{_FUNCTIONS}NAME",
     rf"<[^<>\n\"'=]{{1,60}}(?:=\s*[\"'][^<>\n\"']{{0,80}}[\"']\s*[\w:-]{{1,40}}){{1,9}}"
@@ -73,6 +73,8 @@ class CallPatterns(NamedTuple):
     """A line such as `Action: NAME`."""
     line: re.Pattern[str]
     """A line with only the name, or up to the brace of the arguments."""
+    element: re.Pattern[str]
+    """`<NAME><argument>`."""
     python: re.Pattern[str]
     """`NAME(`."""
     python_line: re.Pattern[str]
@@ -89,7 +91,7 @@ class CallPatterns(NamedTuple):
 def patterns_of(names: tuple[str, ...]) -> CallPatterns:
     """Return the patterns for calls of tools with these names."""
     longest_first = sorted(names, key=len, reverse=True)
-    name = rf"({'|'.join(map(re.escape, longest_first))})(?![\w-]|\.\w)"
+    name = rf"({'|'.join(map(re.escape, longest_first))})(?![\w-]|\.(?!call\()\w)"
     python = _PYTHON.replace("NAME", name)
     line = r"(?<![^\n])[ \t]*"
 
@@ -102,9 +104,10 @@ def patterns_of(names: tuple[str, ...]) -> CallPatterns:
         name=re.compile("|".join(form.replace("NAME", name) for form in _NAME)),
         labeled=pattern(rf"{line}{_LABEL}\s*(?-i:{name})"),
         line=pattern(
-            rf"{line}(?:{_LABEL}\s*)?[*_]{{0,2}}(?-i:{name})[*_]{{0,2}}[ \t]*:?"
-            rf"(?:\s*(?:{_INPUT_LABEL})?\s*(?=\{{)|[ \t]*(?=\n|\Z))"
+            rf"{line}(?:{_LABEL}\s*)?[*_]{{0,2}}{_FUNCTIONS}(?-i:{name})(?::\d+)?[*_]{{0,2}}"
+            rf"[ \t]*:?(?:\s*(?:{_INPUT_LABEL})?\s*(?=\{{)|[ \t]*(?=\n|\Z))"
         ),
+        element=re.compile(rf"{line}<(?=[^<>\n]{{1,80}}>\s*<(?P<argument>[\w.-]{{1,80}})>){name}>"),
         python=re.compile(rf"\s*{python}"),
         python_line=re.compile(rf"{line}{python}(?=\s*(?:\w+\s*=(?!=)|\{{|\)))"),
         bracket=re.compile(rf"\[\s*(?=[^\n]{{1,200}}\((?P<keyword>\s*(?:\w+\s*=|\)))?){python}"),

@@ -112,7 +112,9 @@ class _Search:
 
     def found(self) -> Iterator[re.Match[str]]:
         """Yield the first call of each kind."""
-        finders = (self._marked, self._labeled, self._named, self._python, self._json)
+        finders = (
+            self._marked, self._labeled, self._named, self._elements, self._python, self._json,
+        )  # fmt: skip
         _ = self.text
         yield from self._fenced
         for find in finders:
@@ -203,6 +205,13 @@ class _Search:
             return None
         start = self._objects[end][0]
         return start if self._begins_line(start) or self._is_input(start) else None
+
+    def _elements(self) -> Iterator[re.Match[str]]:
+        """Yield elements with the name of a tool, whose first element has that of an argument."""
+        for match in self._places(self.patterns.element):
+            tool = self.tools[match[match.lastindex or 0]]
+            if match["argument"] in tool.schema.get("properties", {}):
+                yield match
 
     def _python(self) -> Iterator[re.Match[str]]:
         """Yield calls in function syntax: as the whole reply, on separate lines, in brackets."""

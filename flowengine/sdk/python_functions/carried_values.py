@@ -30,6 +30,7 @@ _MARK = f"\0{token_hex(8)}:"
 """Begins a text that stands for the part of a value that JSON does not have."""
 _URL_SAFE = str.maketrans("-_", "+/")
 _TEXT = (str, int, float)
+_ASTERISKS = "*" * 10
 _KEYS = frozenset(
     {"none", "nullable", "list", "set", "frozenset", "tuple", "dict", "model", "dataclass"}
     | {"typed-dict", "named-tuple", "generator", "callable", "json"}
@@ -54,6 +55,8 @@ def carrying(node: Node, own: bool) -> Node:
     ref = {"ref": node["ref"]} if "ref" in node else {}
     inner = {key: part for key, part in node.items() if key != "ref"}
     before = forms.no_info_before_validator_function
+    if _is_hidden(node):
+        return {**before(_refuse_asterisks, inner), **ref}
     match node["type"]:
         case "bytes" if not own:
             exact = before(_decoded_strictly, inner)
@@ -72,10 +75,8 @@ def carrying(node: Node, own: bool) -> Node:
             return {**node, "serialization": function}
         case "timedelta":
             return {**before(_duration, inner), **ref}
-        case "enum" if not all(isinstance(each.value, _TEXT) for each in node["members"]):
-            return {**before(_member(node["members"]), inner), **ref}
-        case "literal" if any(isinstance(each, Enum) for each in node["expected"]):
-            return {**before(_member(node["expected"]), inner), **ref}
+        case "enum" | "literal" if members := _unreadable(node):
+            return {**before(_member(members), inner), **ref}
         case "typed-dict":
             return {"extra_behavior": "allow", **node}
         case "model" if names := computed_names(node):
@@ -83,7 +84,7 @@ def carrying(node: Node, own: bool) -> Node:
             strict = is_strict(node)
             return without_ban(node) if strict else {**before(_without(names), inner), **ref}
         case "dict":
-            _check_keys(node.get("keys_schema", {}))
+            return _with_keys(node)
     return node
 
 
@@ -179,6 +180,15 @@ def _duration(text: Any) -> Any:
         return text  # of another notation
 
 
+def _unreadable(node: Node) -> list[Any]:
+    """Return the members of an enumeration or a literal, if pydantic cannot read each by itself."""
+    if node["type"] == "literal":
+        members = node["expected"]
+        return members if any(isinstance(each, Enum) for each in members) else []
+    members = node["members"]
+    return [] if all(isinstance(each.value, _TEXT) for each in members) else members
+
+
 def _member(expected: list[Any]) -> Callable[[Any], Any]:
     members = {_shown(each.value): each for each in expected if isinstance(each, Enum)}
 
@@ -188,6 +198,27 @@ def _member(expected: list[Any]) -> Callable[[Any], Any]:
     return convert
 
 
+def _named(expected: list[Any]) -> Callable[[Any], Any]:
+    """Return a function that finds the member of a literal that the text of a key stands for."""
+    members = {_shown(each): each for each in expected if not isinstance(each, str | Enum)}
+    return lambda key: key if key in expected else members.get(key, key)
+
+
+def _is_hidden(node: Node) -> bool:
+    """Return whether pydantic writes the values as asterisks, such as those of `SecretStr`."""
+    function = node.get("serialization", {}).get("function")
+    return getattr(function, "__module__", "") == "pydantic.types" and "secret" in function.__name__
+
+
+def _refuse_asterisks(value: Any) -> Any:
+    if value in (_ASTERISKS, _ASTERISKS.encode()):
+        raise ValueError(
+            "is a secret of pydantic, which was stored as asterisks; read it where it is used, "
+            "such as from the environment"
+        )
+    return value
+
+
 def _without(names: list[str]) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -195,6 +226,16 @@ def _without(names: list[str]) -> Callable[[Any], Any]:
         return {name: item for name, item in value.items() if name not in names}
 
     return convert
+
+
+def _with_keys(node: Node) -> Node:
+    """Return the schema of a map, whose keys are read from text."""
+    keys = node.get("keys_schema", {})
+    _check_keys(keys)
+    if keys.get("type") != "literal":
+        return node
+    function = _named(keys["expected"])
+    return {**node, "keys_schema": forms.no_info_before_validator_function(function, keys)}
 
 
 def _check_keys(keys: Node) -> None:

@@ -19,7 +19,7 @@ from flowengine.sdk.python_functions.modules import (
     ModuleReader,
     original,
 )
-from flowengine.sdk.python_functions.schema_forms import SCALARS, Schema, array, is_plain
+from flowengine.sdk.python_functions.schema_forms import DECIMAL, SCALARS, Schema, array, is_plain
 
 _BOUNDS = {
     "ge": "minimum",
@@ -156,6 +156,10 @@ def constrained(schema: Schema, words: Mapping[str, Any]) -> Schema:
         schema: The schema of the type.
         words: The arguments of `Field`, without its default.
     """
+    if schema == DECIMAL and (bounds := {key: words[key] for key in words.keys() & _BOUNDS}):
+        number = constrained(SCALARS["float"], bounds)
+        rest = {key: value for key, value in words.items() if key not in bounds}
+        return constrained({"anyOf": [number, dict(SCALARS["str"])]}, rest)
     changed = dict(schema)
     types = schema.get("type", ())
     kinds = {types} if isinstance(types, str) else {str(kind) for kind in types} - {"null"}

@@ -100,7 +100,9 @@ class Misfit(Exception):
 
     def __init__(self, faults: dict[str, str]) -> None:
         super().__init__(
-            "; ".join(f"'{path.lstrip('.')}' {fault}" for path, fault in faults.items())
+            "; ".join(
+                f"'{path.lstrip('.')}' {fault}" if path else fault for path, fault in faults.items()
+            )
         )
         self.faults = faults
 

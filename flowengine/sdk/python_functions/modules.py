@@ -194,6 +194,18 @@ def original(name: ast.AST, module: Module) -> str:
     return last_name(name)
 
 
+def qualified(name: ast.AST, module: Module) -> str:
+    """Return the name of something imported with its module: `datetime.date`, or no text."""
+    base = name.value if isinstance(name, ast.Attribute) else name
+    node = module.names.get(base.id) if isinstance(base, ast.Name) else None
+    for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+        if isinstance(base, ast.Name) and (alias.asname or alias.name) == base.id:
+            if isinstance(node, ast.ImportFrom):
+                return f"{node.module}.{alias.name}" if name is base else ""
+            return f"{alias.name}.{name.attr}" if isinstance(name, ast.Attribute) else ""
+    return ""
+
+
 def last_name(node: ast.AST) -> str:
     """Return the last part of a dotted name, also of a called one, or the empty text."""
     match node:

@@ -23,6 +23,21 @@ SCALARS: dict[str, Schema] = {
     "None": {"type": "null"},
     "bytes": {"type": "string", "contentEncoding": "base64"},
 }
+_TEXT: Schema = {"type": "string"}
+DECIMAL: Schema = {"type": ["number", "string"]}
+LIBRARY: dict[str, Schema] = {
+    "datetime.date": {"type": "string", "format": "date"},
+    "datetime.datetime": {"type": "string", "format": "iso-date-time"},
+    "datetime.time": {"type": "string", "format": "iso-time"},
+    "datetime.timedelta": {"type": "string", "format": "duration"},
+    "decimal.Decimal": DECIMAL,
+    "ipaddress.IPv4Address": {"type": "string", "format": "ipv4"},
+    "ipaddress.IPv6Address": {"type": "string", "format": "ipv6"},
+    "pathlib.Path": _TEXT,
+    "pathlib.PurePath": _TEXT,
+    "uuid.UUID": {"type": "string", "format": "uuid"},
+}
+"""Types of the standard library that have one form in a schema."""
 LISTS = frozenset({"list", "Sequence", "MutableSequence", "Iterable", "Collection"})
 SETS = frozenset({"set", "frozenset", "AbstractSet", "MutableSet", "FrozenSet"})
 DICTS = frozenset({"dict", "Mapping", "MutableMapping"})

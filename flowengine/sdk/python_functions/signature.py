@@ -148,12 +148,13 @@ def _signature(named: NamedFunction, reader: ModuleReader) -> Signature:
         if schema.keys() <= {"description"}:
             classes[name] = hinted_classes(parameter.annotation, module)
     args = arguments(parameters, open=given.kwarg is not None)
-    returns = None if node.returns is None else hints.schema(node.returns, module)
+    results = TypeHints(reader, result=True)
+    returns = None if node.returns is None else results.schema(node.returns, module)
     names = {parameter.arg for parameter in every}
     return Signature(
         description=description,
         args=without_computed(hints.records.tidied(args)),
-        returns=None if returns is None else hints.records.tidied(returns),
+        returns=None if returns is None else results.records.tidied(returns),
         is_async=isinstance(node, ast.AsyncFunctionDef),
         quick=any(last_name(decorator) == "quick" for decorator in node.decorator_list),
         takes_resources="runtime_resources" in names,

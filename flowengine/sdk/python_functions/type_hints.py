@@ -1,8 +1,9 @@
 """Type hints as JSON Schemas, read from sources.
 
-Supported are scalars, containers, unions, `Literal`, `Annotated` (see `constraints`), data classes
-(see `class_fields`) and aliases of these, in the module, in modules beside the flow file and in
-modules of the same package. Every other hint means "anything". `live_types` reads live functions.
+Supported are scalars, types of the standard library such as dates, containers, unions, `Literal`,
+`Annotated` (see `constraints`), data classes (see `class_fields`) and aliases of these, in the
+module, in modules beside the flow file and in modules of the same package. Every other hint means
+"anything". `live_types` reads live functions.
 It may return a more precise schema, but never a contradicting one.
 """
 
@@ -13,9 +14,16 @@ import ast
 from flowengine.sdk.python_functions.class_fields import class_schema
 from flowengine.sdk.python_functions.constants import UNKNOWN, constant
 from flowengine.sdk.python_functions.constraints import annotated, constrained_type
-from flowengine.sdk.python_functions.modules import HOPS, Module, ModuleReader, original
+from flowengine.sdk.python_functions.modules import (
+    HOPS,
+    Module,
+    ModuleReader,
+    original,
+    qualified,
+)
 from flowengine.sdk.python_functions.schema_forms import (
     DICTS,
+    LIBRARY,
     LISTS,
     SCALARS,
     SETS,
@@ -38,10 +46,13 @@ class TypeHints:
 
     Args:
         reader: Reads the modules that names lead to.
+        result: Whether of results. Types of the standard library are then "anything", because
+            their values are written in one of the forms in which they are read.
     """
 
-    def __init__(self, reader: ModuleReader) -> None:
+    def __init__(self, reader: ModuleReader, *, result: bool = False) -> None:
         self._reader = reader
+        self._library = {} if result else LIBRARY
         self.records = ClassSchemas()
         """The classes that the schemas name. Its `tidied` completes a schema."""
 
@@ -57,7 +68,11 @@ class TypeHints:
             case ast.Name(id=name):
                 return self._named(name, module, depth - 1)
             case ast.Attribute(attr=name):
-                return constrained_type(name, None, module, self._reader) or _known(name)
+                return (
+                    constrained_type(name, None, module, self._reader)
+                    or _known(name)
+                    or dict(self._library.get(qualified(node, module), {}))
+                )
             case ast.Call(func=function):
                 return self._made(node, original(function, module), module, depth - 1)
             case ast.BinOp(op=ast.BitOr(), left=left, right=right):
@@ -89,7 +104,11 @@ class TypeHints:
                 )
             case ast.ImportFrom():
                 there = original(ast.Name(name), module)
-                return constrained_type(there, None, module, self._reader) or _known(there)
+                return (
+                    constrained_type(there, None, module, self._reader)
+                    or _known(there)
+                    or dict(self._library.get(qualified(ast.Name(name), module), {}))
+                )
             case ast.expr():
                 return self.schema(value.node, value.module, depth)
         return {}

@@ -65,7 +65,7 @@ class TypedValues:
             self._validator = _built(SchemaValidator, changed)
             self._serializer = _built(SchemaSerializer, changed)
         except PydanticUserError as error:
-            raise UnknownType(error.message.splitlines()[0]) from None
+            raise UnknownType(_reason(error)) from None
 
     def json_schema(self, *, result: bool = False) -> Node:
         """Return the JSON Schema of the type.
@@ -82,7 +82,7 @@ class TypedValues:
         try:
             return schemas.generate(self._core, mode)
         except PydanticUserError as error:
-            raise UnknownType(error.message.splitlines()[0]) from None
+            raise UnknownType(_reason(error)) from None
 
     def read(self, value: Any) -> Any:
         """Return a value from its plain form.
@@ -136,6 +136,11 @@ def _base64(value: Any) -> str:
     if not isinstance(value, bytes):
         raise TypeError
     return b64encode(value).decode()
+
+
+def _reason(error: PydanticUserError) -> str:
+    """Return the first sentence, without what to set in a class that the program may not own."""
+    return error.message.splitlines()[0].partition(". Set `arbitrary_types_allowed")[0]
 
 
 def _built(cls: Any, schema: Node) -> Any:
