@@ -85,7 +85,7 @@ def _kinds(url: Url) -> set[str]:
     """Return what the addresses of a host are: of this machine, of the link, or neither (`""`)."""
     try:
         found = {each[4][0] for each in socket.getaddrinfo(url.host, url.port)}
-    except OSError:  # it is known to a proxy only, or to nobody
+    except OSError:  # only a proxy may know it
         return set()
     return {_kind(ipaddress.ip_address(str(address).partition("%")[0])) for address in found}
 
