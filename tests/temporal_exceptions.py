@@ -161,6 +161,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "engines/test_given_resources": (
             "test_a_name_that_an_environment_has_starts_nothing",
+            "test_an_object_never_replaces_an_argument_of_the_flow_or_a_model",
             "test_another_process_keeps_the_place_of_the_step_until_it_has_them",
             "test_each_execution_has_its_own_and_nobody_closes_them",
             "test_nothing_of_them_is_stored",
@@ -302,6 +303,12 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_replay_of_the_whole_journal_gives_the_state_of_the_snapshot",
         ),
         "engines/test_why": ("test_step_whose_process_died_is_told",),
+    },
+    "the test opens no store": {
+        "engines/test_reasons": (
+            "test_a_group_is_not_retried_if_one_of_its_errors_is_not",
+            "test_what_is_told_of_a_hostile_exception",
+        ),
     },
     "the test reads, changes or counts what only a store in a directory has": {
         "engines/test_detached": ("test_it_is_begun_once_however_often_the_process_dies",),
