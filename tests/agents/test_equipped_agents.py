@@ -324,7 +324,7 @@ def test_a_server_over_http_and_a_table_of_it_and_one_on_standard_streams(addres
     )
     assert offered(model) == ["sums.add", "sums.fail"]
     assert found[0] == {"result": 3}
-    assert found[1].startswith("Error: ToolError: It failed")
+    assert found[1].startswith("Error: ToolError: fail: Error executing tool fail")
 
     table = {"left": {"command": COMMAND}, "right": over_http}
     model, found = run(

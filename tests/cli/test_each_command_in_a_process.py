@@ -52,6 +52,8 @@ ENDS = {
     "events": ("done", 0),
     "diff": ("done done", 0),
     "graph": ("hello.yaml", 0),
+    "files list": ("EXECUTION", 0),
+    "files save": ("EXECUTION", 0),
     "envs list": ("", 0),
     "envs show": ("none", 9),
     "envs look": ("none", 9),
