@@ -65,7 +65,8 @@ NEVER = (NO_STORE, WAITS)
 VARIES = "what is concurrent comes in any order, and takes longer"
 AT_ONCE = "workers continue executions by themselves, so nothing is held, interrupted or due"
 LATER = "workers and the server do this later: detached executions, releases, grants, deletions"
-SOMETIMES = (VARIES, AT_ONCE, LATER)
+POLLED = "subscribers learn what is in the journal, and nothing else"
+SOMETIMES = (VARIES, AT_ONCE, LATER, POLLED)
 """The reasons of tests that hold in some runs, because they depend on what comes first."""
 
 TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
@@ -81,7 +82,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_an_answer_about_a_session_counts_for_the_executions_that_share_it_here",
         ),
     },
-    "subscribers learn what is in the journal, and nothing else": {
+    POLLED: {
         "engines/test_detached": ("test_the_command_line_runs_it_too_and_tells_of_it",),
         "engines/test_eager_environments": (
             "test_it_is_open_before_the_first_step_whether_or_not_a_step_comes_to_use_it",
