@@ -18,9 +18,9 @@ from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import Conflict, UsageError
 from flowengine.metachain import AgentRunFailed
-from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
 from flowengine.tool_environment import tool
 from tests.agents.flows import call
+from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
 
 SESSION = "ana@example.com"
 DEATHS: tuple[Fault, ...] = ("die before", "die after")

@@ -17,9 +17,9 @@ from flowengine.flow.export.expanded_yaml import expanded, to_yaml
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.source.diagnostics import Diagnostics
 from flowengine.flow.source.yaml_source import read_text
-from flowengine.testing.random_flows import LIBRARY, Author
 from tests.language.stage import TOOLS
 from tests.sliced_examples import sliced
+from tests.testing.random_flows import LIBRARY, Author
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [

@@ -50,7 +50,6 @@ from flowengine.policy_approval import (
     unregister_handler,
 )
 from flowengine.sdk import import_function
-from flowengine.testing.random_flows import Author
 from tests.alive import alive
 from tests.command_line import flowengine
 from tests.engines.conftest import Temporal
@@ -60,6 +59,7 @@ from tests.engines.test_temporal_commands import TESTS as COMMANDS
 from tests.engines.world import until
 from tests.flow.examples import EXAMPLES, FILES, compiled
 from tests.in_temporal import LEFT_OUT, OF_KINDS, REASONS
+from tests.testing.random_flows import Author
 
 pytestmark = pytest.mark.endurance
 

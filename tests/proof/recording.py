@@ -29,8 +29,8 @@ from flowengine.flow.models.cases import Answer, Case, CaseDecision
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.kernel.graph.compiled import OPENING
 from flowengine.testing import player
-from flowengine.testing.random_flows import LIBRARY, Author
 from flowengine.testing.scripts import Scripts
+from tests.testing.random_flows import LIBRARY, Author
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLACE = Path("/tmp/flowengine-proof")

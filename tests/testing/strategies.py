@@ -15,9 +15,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from flowengine.kernel import Graph
-from flowengine.testing.random_flows import Author
-from flowengine.testing.random_graphs import random_graph
-from flowengine.testing.random_tangles import tangled_flow
+from tests.testing.random_flows import Author
+from tests.testing.random_graphs import random_graph
+from tests.testing.random_tangles import tangled_flow
 
 
 def graphs() -> st.SearchStrategy[Graph]:

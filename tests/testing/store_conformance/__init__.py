@@ -10,7 +10,7 @@ breaks the rule that the check's docstring states. With pytest:
 
 from __future__ import annotations
 
-from flowengine.testing.store_conformance import (
+from tests.testing.store_conformance import (
     artifacts,
     directory,
     flows,
@@ -21,7 +21,7 @@ from flowengine.testing.store_conformance import (
     locks,
     messages,
 )
-from flowengine.testing.store_conformance.making import Check, MakeStore
+from tests.testing.store_conformance.making import Check, MakeStore
 
 __all__ = ["CHECKS", "CHECKS_OF_PORTS", "Check", "MakeStore", "check_store"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal.records import Append, Beginning, ExecutionHead, LockOperation, NewExecution
 from flowengine.journal.store import JournalStore
-from flowengine.testing.store_conformance.making import (
+from tests.testing.store_conformance.making import (
     ANA,
     FLOW,
     append_event,

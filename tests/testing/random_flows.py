@@ -1,7 +1,7 @@
 """Random flow files, for tests of the language, the checker and the kernel together.
 
 All randomness comes from a `random.Random`: one with a seed, or one that Hypothesis controls and
-shrinks (`flowengine.testing.strategies`).
+shrinks (`tests.testing.strategies`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from flowengine.journal.records import (
     ExecutionHead,
 )
 from flowengine.journal.store import JournalStore
-from flowengine.testing.store_conformance.making import (
+from tests.testing.store_conformance.making import (
     append_event,
     checks,
     new_execution,

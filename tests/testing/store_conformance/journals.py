@@ -16,7 +16,7 @@ from flowengine.journal.records import (
 )
 from flowengine.journal.store import JournalStore
 from flowengine.kernel.notation.ids import wait_id
-from flowengine.testing.store_conformance.making import (
+from tests.testing.store_conformance.making import (
     FLOW,
     append_event,
     approval,

@@ -6,7 +6,7 @@ from flowengine.errors import Conflict, NotFound
 from flowengine.journal.records import ExecutionHead, NewGrant, Vote
 from flowengine.journal.store import JournalStore
 from flowengine.kernel.notation.ids import wait_id
-from flowengine.testing.store_conformance.making import (
+from tests.testing.store_conformance.making import (
     FLOW,
     append_event,
     approval,

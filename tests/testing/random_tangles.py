@@ -1,7 +1,7 @@
 """Random flow files with arbitrary edges, most of which the checker refuses.
 
 Tests compare the verdict of the checker with the behavior of the kernel. See
-`flowengine.testing.stalls`. Each flow uses only a few *topics*, so that its constructs interact: a
+`tests.testing.stalls`. Each flow uses only a few *topics*, so that its constructs interact: a
 lock without contention reveals nothing.
 """
 

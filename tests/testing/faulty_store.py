@@ -12,8 +12,6 @@ raises `ProcessDied` until `restart`, which stands for the next process.
     drive(store)
 """
 
-# ruff: noqa: D102 - the port says what each method does
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

@@ -13,7 +13,7 @@ from flowengine.journal.records import (
     SendResult,
 )
 from flowengine.journal.store import JournalStore
-from flowengine.testing.store_conformance.making import (
+from tests.testing.store_conformance.making import (
     FLOW,
     append_event,
     approval,

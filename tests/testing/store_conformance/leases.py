@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.journal.records import Append, ExecutionHead
 from flowengine.journal.store import JournalStore
-from flowengine.testing.store_conformance.making import (
+from tests.testing.store_conformance.making import (
     ANA,
     MakeStore,
     append_event,

@@ -4,7 +4,7 @@ Most of a flow is in order: consecutive steps, and splits whose branches meet at
 satisfied. Some of its bodies are tangled, with arbitrary edges. `random_plays` plays them.
 
 All randomness comes from a `random.Random`: one with a seed, or one that Hypothesis controls and
-shrinks (`flowengine.testing.strategies`).
+shrinks (`tests.testing.strategies`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from flowengine.kernel import Graph
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.graph.evaluator import ReadableNames
-from flowengine.testing.graphs import Described, X, calls, graph, needs, output_of, step, v, x
+from tests.testing.graphs import Described, X, calls, graph, needs, output_of, step, v, x
 
 NAMES = ["item", "index", "key"]
 CHOICES: list[Described] = [
