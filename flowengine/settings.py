@@ -67,7 +67,7 @@ class Settings(NamedTuple):
     excluded_groups: dict[str, frozenset[str]] = {}  # noqa: RUF012 - never mutated
     """The same for exclusions, including users named only by the project."""
     strict: bool = False
-    """Whether a step that leaves a process or a listening socket behind fails. Otherwise there is a
+    """Whether a step fails whose script leaves a process running. Otherwise there is a
     warning."""
     act_for_others: bool = True
     """Whether a user may act in another user's name: `--as`, `by=`."""

@@ -43,7 +43,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     ),
     "subscribers receive no output of steps": (
         "engines/test_following",
-        "engines/test_leak_detection",
+        "engines/test_left_processes",
     ),
     "access to environments of workers is refused, which these tests need": (
         "engines/test_changed_server_tools",

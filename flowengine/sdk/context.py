@@ -151,7 +151,7 @@ class ExecutionContext(NamedTuple):
     warn: Callable[[str, Mapping[str, Plain]], None] = lambda text, parts: None
     """Reports something invalid to observers of the engine: text, and its parts."""
     strict: bool = False
-    """Whether a step that leaves something running fails."""
+    """Whether a step fails whose script leaves something running."""
     environments: Mapping[str, Plain] = {}
     """Environments that the execution received besides those of its flow, as name → spec. For the
     engine."""

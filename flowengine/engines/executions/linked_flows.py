@@ -135,7 +135,7 @@ def why_not(schema: Any, value: Any) -> str | None:
     """Return why a value does not fit a schema of a compiled flow, or None if it fits."""
     if schema is True or schema == {}:
         return None
-    identity = object.__hash__(schema)  # `id` would trigger the audit hook of leak detection
+    identity = id(schema)
     linked = _FOUND.get(identity)
     if linked is None:
         from flowengine.validation import shared

@@ -85,7 +85,7 @@ class Attempts:
         client: Reads flows that this process has not cached.
         host: Of this worker.
         store: Its store.
-        strict: Whether a step fails that leaves something running.
+        strict: Whether a step fails whose script leaves something running.
         place: Of the environments of this process.
         tell: Called with the execution, its flow and the address of the step when an attempt
             begins.

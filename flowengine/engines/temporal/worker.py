@@ -103,7 +103,7 @@ async def work(
             are interrupted.
         heartbeat: Seconds without a heartbeat after which an attempt is interrupted. None: those
             of the environment.
-        strict: Whether a step fails that leaves something running.
+        strict: Whether a step fails whose script leaves something running.
         policies: The policies of this host, which apply to the calls that it makes.
         deployment: Name and build of its deployment version, `NAME:BUILD`. None: it takes the
             executions of every version.
