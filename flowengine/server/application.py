@@ -41,7 +41,7 @@ from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import ROUTES, UPLOADS, Need, Route, find_route
 from flowengine.server.streams import EventStreams
 from flowengine.server.uploads import TakesFiles, check_may_upload, received
-from flowengine.upload_rules import UploadRules
+from flowengine.server_settings import UploadRules
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

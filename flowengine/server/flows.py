@@ -6,13 +6,13 @@ import os
 from datetime import UTC, datetime
 from typing import Any
 
-from flowengine.deploy_rules import DeployRules
 from flowengine.engines.flows import load_text
 from flowengine.errors import NotAllowed
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import ApiCall, deployed_flow, moment
 from flowengine.server.flow_checks import LONG_WAIT, SHORT_WAIT, check_text
 from flowengine.server.rights import Right
+from flowengine.server_settings import DeployRules
 
 _MOST_TIMES = 1000
 

@@ -22,8 +22,8 @@ from flowengine.server.sent_values import no_uploads
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
-    from flowengine.hook_rules import HookEntry
     from flowengine.server.records import ServerRecords
+    from flowengine.server_settings import HookEntry
 
 TOLERANCE = 300
 """Seconds that the time in a signature may differ from ours."""

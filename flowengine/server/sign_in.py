@@ -23,7 +23,7 @@ from flowengine.server.problems import RequestRefused
 
 if TYPE_CHECKING:
     from flowengine.server.oidc import OidcProvider
-    from flowengine.sign_in_rules import OidcSignIn
+    from flowengine.server_settings import OidcSignIn
 
 COOKIE = "flowengine_sign_in"
 SECONDS = 600.0

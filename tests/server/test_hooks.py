@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from flowengine import UsageError
-from flowengine.hook_rules import HookEntry, read_hooks
 from flowengine.server import hooks
 from flowengine.server.identity import FAILURES
 from flowengine.server.problems import RequestRefused
+from flowengine.server_settings import HookEntry, read
 from flowengine.settings import load_settings
 from tests.received import RECEIVED
 from tests.server.api import Api
@@ -263,7 +263,7 @@ ENTRY = {"name": "a", "scheme": "github", "secret": {"env": "A"}, "signal": "s",
 )
 def test_an_entry_that_is_not_valid_is_named(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        read_hooks("settings.yaml", [{**ENTRY, **change}])
+        read("hooks", "settings.yaml", [{**ENTRY, **change}])
 
 
 def test_a_project_declares_no_hooks_and_names_are_unique(
@@ -274,4 +274,4 @@ def test_a_project_declares_no_hooks_and_names_are_unique(
     with pytest.raises(UsageError, match="a project cannot declare hooks"):
         load_settings(str(tmp_path))
     with pytest.raises(UsageError, match="two hooks have the name 'a'"):
-        read_hooks("settings.yaml", [ENTRY, ENTRY])
+        read("hooks", "settings.yaml", [ENTRY, ENTRY])

@@ -15,7 +15,7 @@ import pytest
 from flowengine.server import sign_in
 from flowengine.server.oidc import OidcProvider
 from flowengine.server.problems import RequestRefused
-from flowengine.sign_in_rules import OidcSignIn
+from flowengine.server_settings import OidcSignIn
 from tests.server.api import HOST, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_openid_users import AUDIENCE, Idp, issuer, token
