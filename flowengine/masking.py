@@ -13,11 +13,15 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator
-from typing import IO
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import IO, TYPE_CHECKING, Any
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.named_tuples import NamedTuple
+
+if TYPE_CHECKING:
+    import logging
 
 MASK = b"***"
 
@@ -311,6 +315,43 @@ def _base64(secret: bytes) -> Iterator[bytes]:
         if len(form) >= _SHORT:
             yield form
             yield form.translate(_FOR_URLS)
+
+
+# Logs
+
+
+@cache
+def mask_logs(mask: Callable[[Any], Any]) -> None:
+    """Mask every record that is logged from now on, for all handlers.
+
+    Records are created in one place, so they are masked there: filters of loggers apply only to
+    that logger, and handlers may be added at any time.
+
+    Args:
+        mask: Replaces the values of secrets in plain data.
+    """
+    import logging
+
+    make = logging.getLogRecordFactory()
+    tracebacks = logging.Formatter()
+
+    def masked(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = make(*args, **kwargs)
+        try:
+            text = record.getMessage()
+        except Exception:
+            return record  # the handler reports the error in it
+        hidden = mask(text)
+        if hidden != text:
+            record.msg, record.args = hidden, None
+        if record.exc_info and record.exc_info[0] is not None:
+            text = tracebacks.formatException(record.exc_info)
+            hidden = mask(text)
+            if hidden != text:
+                record.exc_text = hidden
+        return record
+
+    logging.setLogRecordFactory(masked)
 
 
 NOTHING = Masker()

@@ -78,7 +78,7 @@ def test_encoding_a_secret_with_anything_around_it_does_not_show_it(
         patch.setenv("API_KEY", secret)
         # No other test of this process must have words masked that are drawn here, such as `false`.
         patch.setattr(masking, "PROCESS", masking.Masker())
-        patch.setattr("flowengine.secrets.mask_logs", lambda mask: None)
+        patch.setattr(masking, "mask_logs", lambda mask: None)
         secrets = Secrets({"KEY": {"env": "API_KEY"}})
         encoded = base64.b64encode(before + data + after).decode()
         masked = secrets.mask(encoded)
