@@ -10,11 +10,12 @@
       proxy: {user_header: X-Forwarded-User, secret_header: X-Proxy-Secret, secret: {env: PROXY}}
       oidc: {issuer: "https://id.example.com", audience: flowengine, groups_claim: groups}
     uploads: {mebibytes: 50, types: [pdf, png, jpg]}
-    deploys: {modules: ["reports.*"], host: false, folders: [/srv/reports]}
+    deploys: {modules: ["reports.*"], host: false}
 
-The user who runs the server has all rights. Any other user has only those that an entry of `access`
-gives. Without `deploys`, a server takes no flows: a flow decides what the workers of the store do,
-with the secrets and environments of their machine.
+`folders: [/srv/reports]` in `deploys` lists directories of the host. The user who runs the server
+has all rights. Any other user has only those that an entry of `access` gives. Without `deploys`, a
+server takes no flows: a flow decides what the workers of the store do, with the secrets and
+environments of their machine.
 """
 
 from __future__ import annotations
