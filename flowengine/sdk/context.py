@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
 from flowengine.kernel.graph.compiled import Plain
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from os import PathLike
 
 _Result = TypeVar("_Result")
+
+WRITING: ContextVar[bool] = ContextVar("flowengine_writing_log", default=False)
+"""Whether this context writes a line of a log, which is no output of the step that runs in it."""
 
 # Files
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.shapes import Sound, unpack_flow
 from flowengine.kernel import Graph
-from flowengine.sdk.exception_text import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Set
@@ -174,6 +173,8 @@ def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
+            from flowengine.sdk.exception_text import describe
+
             raise ValueError(describe(error)) from error
 
     return reduce
