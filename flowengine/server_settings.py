@@ -106,7 +106,7 @@ class OidcSignIn(NamedTuple):
     client_secret: dict[str, str] | None = None
     """Where its secret is: `{env: VARIABLE}` or `{file: PATH}`. None: it is a public client."""
     scope: str = "openid profile"
-    """What the page asks the provider for."""
+    """The scopes that the page requests from the provider."""
 
 
 class SignIn(NamedTuple):
@@ -150,7 +150,7 @@ class UploadRules(NamedTuple):
 
 
 class DeployRules(NamedTuple):
-    """What a flow may name that administrators deploy through a server."""
+    """The names that flows may contain which administrators deploy through a server."""
 
     modules: tuple[str, ...] = ()
     """Patterns of the names of Python modules."""

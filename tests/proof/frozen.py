@@ -177,7 +177,7 @@ def _command_line(id: str, other: str | None) -> Iterator[tuple[str, str]]:
 
 
 def printed(*words: str) -> str:
-    """Return what a command prints, with its messages below."""
+    """Return the output of a command, followed by its messages."""
     done = flowengine("--store", STORE, *words)
     return done.out + "".join(f"! {line}\n" for line in done.err.splitlines())
 

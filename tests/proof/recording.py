@@ -1,8 +1,8 @@
-"""Records the executions of which the proof consists: examples, patterns and random flows.
+"""Records the executions of the proof: of examples, patterns and random flows.
 
 An execution is one case of a file of test cases. Those of an example are its own. All others are
-drawn: whatever the flow asks of the outside is answered at random, and the answers are written to a
-file of test cases, which gives the same execution again. Afterwards, some executions are retried,
+drawn: calls, approvals and signals are answered at random, and the answers are written to a file of
+test cases, which gives the same execution again. Afterwards, some executions are retried,
 forked and upgraded by an engine.
 """
 
@@ -72,7 +72,7 @@ class Ids:
 
 
 class Drawn(Scripts):
-    """Answers whatever a flow asks at random, and keeps the answers as the scripts of a case."""
+    """Answers calls and approvals at random, and keeps the answers as the scripts of a case."""
 
     def __init__(self, case: Case, flow: Any, draw: random.Random) -> None:
         super().__init__(case, flow)
@@ -165,13 +165,13 @@ def play_file(folder: Path, file: Path) -> list[str]:
 
 
 def named(file: Path, cases: list[Case]) -> list[Case]:
-    """Give each case of a file an id of its own in the store."""
+    """Give each case of a file a unique id in the store."""
     stem = file.name.removesuffix(".test.yaml")
     return [case.model_copy(update={"id": f"{stem}-{n}"}) for n, case in enumerate(cases, 1)]
 
 
 def draw_cases(folder: Path, path: Path, plays: int) -> None:
-    """Play a flow, and write what it was answered beside it, as a file of test cases."""
+    """Play a flow, and write the answers that it received beside it, as a file of test cases."""
     flow, cases = compile_file(path), list[dict[str, Any]]()
     for number in range(1, plays + 1):
         draw = random.Random(f"{path.name}/{number}")

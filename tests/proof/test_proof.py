@@ -85,7 +85,7 @@ def test_recorded_journals_replay_to_the_same_bytes(block: str, tmp_path: Path) 
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", BLOCKS, indirect=True)
 def test_recorded_cases_give_the_recorded_journals_again(block: str, tmp_path: Path) -> None:
-    """Apart from what was done to an execution after its case."""
+    """Later retries and upgrades of an execution are not part of its case."""
     before, _ = recorded(block)
     shutil.rmtree(tmp_path / STORE)
     (tmp_path / STORE).mkdir()
