@@ -29,7 +29,7 @@ from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageErro
 from flowengine.json_values import read_json
 from flowengine.sdk.threads import on_thread
 from flowengine.server.acts import Act, recorded
-from flowengine.server.calls import FLOWS, ApiCall
+from flowengine.server.calls import FLOWS, ApiCall, engine_for
 from flowengine.server.changes import StoreChanges
 from flowengine.server.guard import Hosts, RequestGuard
 from flowengine.server.hooks import Delivery
@@ -409,7 +409,7 @@ class Application:
                 f"{principal.user} lacks the right '{route.need.value}'",
                 hint="rights come from 'access' in the host's settings.yaml and the token's scope",
             )
-        engine = self._engine.acting_as(principal.user, via=via)
+        engine = engine_for(self._engine, principal, via)
         return ApiCall(engine, principal, self.records, path, None, None, None, "")
 
     async def _answer(

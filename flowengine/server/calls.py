@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from flowengine.errors import Conflict, Hint, InputError, NotAllowed, NotFound, UsageError
+from flowengine.errors import (
+    Conflict,
+    FlowEngineError,
+    Hint,
+    InputError,
+    NotAllowed,
+    NotFound,
+    UsageError,
+)
 from flowengine.kernel.notation.times import parse_time
-from flowengine.server.redaction import wait_without_content
+from flowengine.kernel.view import DECIDABLE
+from flowengine.server.redaction import QuotingEngine, wait_without_content
 from flowengine.server.rights import Principal, Right
 
 if TYPE_CHECKING:
@@ -54,23 +63,46 @@ class ApiCall(NamedTuple):
         return self.principal.may(right, flow)
 
     def need(self, right: Right, flow: str) -> None:
-        """Check that the user has a right on a flow.
+        """Check that the user has a right on a flow. A flow that the user does not see has no name.
 
         Raises:
             NotAllowed: The user lacks it.
         """
         if not self.may(right, flow):
+            on = f" on flow '{flow}'" if self.may(Right.SEE, flow) else ""
             raise NotAllowed(
-                f"{self.principal.user} lacks the right '{right.value}' on flow '{flow}'",
+                f"{self.principal.user} lacks the right '{right.value}'{on}",
                 hint="rights come from 'access' in the host's settings.yaml and the token's scope",
             )
 
     def sees_all_of(self, wait: WaitInfo) -> bool:
         """Return whether the user sees the question of a wait: by right, or to decide it."""
-        if self.may(Right.CONTENT, wait["flow"]):
-            return True
-        decides = self.may(Right.DECIDE, wait["flow"])
-        return decides and self.engine.may_answer(wait, self.principal.user)
+        return _sees_all_of(self.engine, self.principal, wait)
+
+
+def _sees_all_of(engine: Engine, principal: Principal, wait: WaitInfo) -> bool:
+    if principal.may(Right.CONTENT, wait["flow"]):
+        return True
+    decides = wait["kind"] in DECIDABLE and principal.may(Right.DECIDE, wait["flow"])
+    return decides and engine.may_answer(wait, principal.user)
+
+
+def engine_for(engine: Engine, principal: Principal, via: str) -> Engine:
+    """Return an engine that acts as a user, and whose errors quote only what the user may see.
+
+    Args:
+        engine: The store's engine.
+        principal: The user.
+        via: The channel of decisions, for the audit trail.
+    """
+    own = engine.acting_as(principal.user, via=via)
+
+    def sees(error: FlowEngineError) -> bool:
+        if error.wait is not None:
+            return _sees_all_of(own, principal, own.wait(error.wait))
+        return principal.may(Right.CONTENT, error.flow or "")  # only the pattern `*` matches ""
+
+    return cast("Engine", QuotingEngine(own, sees))
 
 
 def deployed_flow(call: ApiCall, name: str) -> LoadedFlow:
