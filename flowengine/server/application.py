@@ -240,6 +240,7 @@ class Application:
         ids: Mapping[str, str] | None = None,
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
+        seed: str | None = None,
         via: str = VIA,
     ) -> Any:
         """Return what a route of the table answers, for other protocols.
@@ -253,6 +254,7 @@ class Application:
             ids: The parts of the path, by name.
             query: The parameters.
             body: The fields of the body.
+            seed: The id of what is created.
             via: The channel of decisions, for the audit trail.
 
         Raises:
@@ -264,6 +266,7 @@ class Application:
             call = call._replace(
                 query=route.query.model_validate(dict(query or {})),
                 body=None if route.body is None else route.body.model_validate(dict(body or {})),
+                seed=seed,
             )
         except ValidationError as error:
             message, field = _first(error, "field")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.kernel.notation.ids import DERIVED
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import (
     ApiCall,
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.infos import Reason
 
+ENGINE_LABELS = frozenset({"session", "task", "tool", "chat"})
+"""Labels by which the engine finds executions: of sessions, of tool environments, of chats."""
+OPERATOR_LABELS = frozenset({"model", "traceparent"})
+"""Labels that change what an execution does: the model of its agents, the trace of its spans."""
+
 
 def list_executions(call: ApiCall) -> Any:
     """List executions, newest first."""
@@ -42,15 +48,33 @@ def list_executions(call: ApiCall) -> Any:
             after=after,
         )
 
-    return visible_page(
+    page = visible_page(
         read, lambda item: call.may(Right.SEE, item["flow"]), query.limit, query.after
     )
+    return {**page, "items": [_without_hidden(call, item) for item in page["items"]]}
+
+
+def _without_hidden(call: ApiCall, info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an execution without the ids of those that the user does not see."""
+    for name in ("parent", "forked_from") if not call.may(Right.SEE, "") else ():
+        other = (info.get(name) or "").partition(" ")[0]
+        if other and not _is_seen(call, other):
+            info = {**info, name: None}
+    return info
+
+
+def _is_seen(call: ApiCall, execution: str) -> bool:
+    try:
+        return call.may(Right.SEE, call.engine.store.execution(execution).flow)
+    except NotFound:
+        return False
 
 
 def start_execution(call: ApiCall) -> Any:
     """Record a new execution. The process that drives the store's executions begins it."""
     body = call.body
     flow = _flow(call, body.flow, Right.START)
+    _check_chosen(call, flow.id, body)
     inputs = sent_values(uploads_of(call), flow.inputs, body.inputs, "input")
     id = call.engine.start(flow, inputs, id=body.id or call.seed, labels=body.labels)
     if body.id is not None:
@@ -59,6 +83,30 @@ def start_execution(call: ApiCall) -> Any:
         if not is_own and not call.may(Right.CONTENT, record.flow):
             raise Conflict(f"the id {id} is taken")  # of another user, perhaps with these inputs
     return {"execution": id}
+
+
+def _check_chosen(call: ApiCall, flow: str, body: Any) -> None:
+    """Check that the id and the labels of a new execution are not those that the engine reads.
+
+    Raises:
+        InputError: They are.
+        NotAllowed: The user lacks the right to choose them.
+    """
+    if body.id is not None and re.fullmatch(DERIVED, body.id):
+        raise InputError(
+            f"ids such as {body.id!r} are those of executions that the engine starts",
+            field="id",
+            hint="choose an id of another form, or none",
+        )
+    labels = body.labels or {}
+    if kept := labels.keys() & ENGINE_LABELS:
+        raise InputError(
+            f"the label '{min(kept)}' is set by the engine",
+            field="labels",
+            hint="choose another name",
+        )
+    if labels.keys() & OPERATOR_LABELS:
+        call.need(Right.OPERATE, flow)
 
 
 def show_execution(call: ApiCall) -> Any:
@@ -76,6 +124,7 @@ def show_execution(call: ApiCall) -> Any:
 
 def shown_execution(call: ApiCall, info: Mapping[str, Any]) -> Any:
     """Return an execution as the user may see it."""
+    info = _without_hidden(call, info)
     if call.may(Right.CONTENT, call.flow):
         return info
     shown = without_content(info)
@@ -118,6 +167,7 @@ def fork(call: ApiCall) -> Any:
     body, old = call.body, call.path["execution"]
     changed = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
     flow = changed or call.engine.flow_of(old)
+    _check_chosen(call, flow.id, body)
     given = sent_values(uploads_of(call), _schemas(flow.compiled, "state"), body.set, "state")
     if body.id is None and call.seed is not None and _exists(call, call.seed):
         return {"execution": call.seed}  # by this request, before the server was killed

@@ -222,6 +222,18 @@ def test_what_a_user_may_not_see_does_not_exist(api: Api) -> None:
     assert unseen["detail"].replace("arrived", "absent") == absent["detail"]
 
 
+def test_prefixes_are_those_of_the_ids_that_a_user_sees(api: Api) -> None:
+    cora, own = api.token("user:cora"), "same-1"
+    api.engine.start(api.flows[1], {"order": "1"}, id="same-2")
+    assert api("GET", "/v1/executions/same-", token=cora, code=404)
+    api.engine.start(api.flows[0], {"amount": 1}, id=own)
+    assert api("GET", "/v1/executions/same-", token=cora, code=200)["execution"] == own
+    api("GET", "/v1/executions/same-", code=404)
+    [wait] = api.engine.resume(own).waits
+    api.engine.resume("same-2")
+    assert api("GET", f"/v1/approvals/{wait['id'][:4]}", token=cora, code=200)["id"] == wait["id"]
+
+
 def test_two_executions_are_compared_by_who_may_see_both(api: Api) -> None:
     parcel = api.engine.start(api.flows[1], {"order": "A17"})
     execution, _ = api.started()

@@ -13,6 +13,7 @@ from flowengine.engines.results import ScheduledStart
 from flowengine.engines.starting.beginning import create, execution_data
 from flowengine.engines.starting.deployed_flows import find
 from flowengine.engines.starting.inputs import check_inputs
+from flowengine.engines.starting.separate import id_of_cause
 from flowengine.errors import FlowEngineError, InputError, NotFound, StoreError, UsageError
 from flowengine.flow.schedules import NoSchedule, Schedule, delay_of, execution_of, name_of
 from flowengine.kernel.notation.times import format_time
@@ -178,7 +179,8 @@ def start_at(host: Host, flow: str, hash: str, start: Any, time: int) -> Schedul
     """
     name = _name(start)
     try:
-        id = _begin(host, hash, start, time, execution_of(flow, name, time), STARTED_BY)
+        id = id_of_cause(host.store, execution_of(flow, name, time), flow, STARTED_BY)
+        id = _begin(host, hash, start, time, id, STARTED_BY)
     except InputError as error:
         return ScheduledStart(flow, name, time, None, error)
     return ScheduledStart(flow, name, time, id)

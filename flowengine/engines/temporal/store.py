@@ -136,7 +136,14 @@ from flowengine.journal.refusals import (
     no_wait,
     not_free,
 )
-from flowengine.journal.short_ids import EXECUTION, SHORT_EXECUTION, WAIT, shortest, the_one
+from flowengine.journal.short_ids import (
+    EXECUTION,
+    SHORT_EXECUTION,
+    WAIT,
+    OfFlows,
+    shortest,
+    the_one,
+)
 from flowengine.kernel.waiting.approval_ownership import EVENTS as HANDS
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.visible_text import one_line
@@ -363,14 +370,21 @@ class TemporalStore:
         page: StoredWaitPage = self._read(filter.execution, "waits", filter, after, limit)
         return page
 
-    def find_execution(self, beginning: str) -> str:
+    def find_execution(self, beginning: str, flows: OfFlows | None = None) -> str:
         if beginning and self._call(self._exists(beginning)):
-            return beginning
-        ids = self._call(self._listing.ids(beginning))
+            ids = [beginning]
+        else:
+            ids = self._call(self._listing.ids(beginning))
+        if flows is not None:
+            ids = [id for id in ids if flows(self.execution(id).flow)]
         return the_one(beginning, ids, EXECUTION, self.location)
 
-    def find_wait(self, beginning: str) -> str:
-        waits = [wait for wait, _ in self._call(self._listing.found_waits(beginning))]
+    def find_wait(self, beginning: str, flows: OfFlows | None = None) -> str:
+        waits = [
+            wait
+            for wait, execution in self._call(self._listing.found_waits(beginning))
+            if flows is None or flows(self.execution(execution).flow)
+        ]
         return the_one(beginning, waits, WAIT, self.location)
 
     def short_execution(self, id: str) -> str:
