@@ -52,8 +52,6 @@ def shortest(full: str, others: Iterable[str], least: int) -> str:
     return full[:length]
 
 
-OfFlows = Callable[[str], bool]
-"""Whether the executions and waits of a flow count, where an id is found by its prefix."""
 EXECUTION = "execution"
 WAIT = "approval or wait"
 _COMMANDS = {EXECUTION: "flowengine show", WAIT: "flowengine approvals show"}

@@ -42,6 +42,7 @@ from flowengine.journal.records import (
     ListedWait,
     Loaded,
     Numbered,
+    OfFlows,
     Outgoing,
     Owner,
     Pruned,
@@ -53,7 +54,6 @@ from flowengine.journal.records import (
     Vote,
     WaitFilter,
 )
-from flowengine.journal.short_ids import OfFlows
 from flowengine.journal.store import Durability, JournalStore
 
 Fault = Literal["full", "locked", "read only", "die before", "die after"]

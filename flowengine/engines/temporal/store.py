@@ -117,6 +117,7 @@ from flowengine.journal.records import (
     Loaded,
     LockOperation,
     NewExecution,
+    OfFlows,
     Outgoing,
     Owner,
     Pruned,

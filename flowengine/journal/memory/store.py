@@ -45,6 +45,7 @@ from flowengine.journal.records import (
     Loaded,
     NewExecution,
     Numbered,
+    OfFlows,
     Outgoing,
     Owner,
     Plain,
@@ -63,7 +64,6 @@ from flowengine.journal.short_ids import (
     SHORT_EXECUTION,
     SHORT_WAIT,
     WAIT,
-    OfFlows,
     shortest,
     the_one_of,
 )

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
         ExecutionRecord,
         ExecutionRecordPage,
         ListedWait,
+        OfFlows,
         Owner,
         Pruned,
         StoredWaitPage,
         WaitFilter,
     )
-    from flowengine.journal.short_ids import OfFlows
 
 _PAGE = 200
 """Executions to read at once."""

@@ -30,6 +30,7 @@ from flowengine.journal.records import (
     ListedWait,
     Loaded,
     Numbered,
+    OfFlows,
     Outgoing,
     Owner,
     Pruned,
@@ -47,7 +48,6 @@ from flowengine.journal.short_ids import (
     SHORT_EXECUTION,
     SHORT_WAIT,
     WAIT,
-    OfFlows,
     shortest,
     the_one_of,
 )
