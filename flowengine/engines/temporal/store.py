@@ -137,14 +137,7 @@ from flowengine.journal.refusals import (
     no_wait,
     not_free,
 )
-from flowengine.journal.short_ids import (
-    EXECUTION,
-    SHORT_EXECUTION,
-    WAIT,
-    OfFlows,
-    shortest,
-    the_one,
-)
+from flowengine.journal.short_ids import EXECUTION, SHORT_EXECUTION, WAIT, shortest, the_one
 from flowengine.kernel.waiting.approval_ownership import EVENTS as HANDS
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.visible_text import one_line
