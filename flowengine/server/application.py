@@ -33,7 +33,7 @@ from flowengine.server.calls import FLOWS, ApiCall, engine_for
 from flowengine.server.changes import StoreChanges
 from flowengine.server.guard import Hosts, RequestGuard
 from flowengine.server.hooks import Delivery
-from flowengine.server.identity import Identity, session_cookie
+from flowengine.server.identity import SESSION_COOKIE, Identity, cookie_name
 from flowengine.server.openapi import document
 from flowengine.server.problems import RequestRefused, as_json, problem_response
 from flowengine.server.rates import PER_MINUTE, Rates
@@ -385,7 +385,7 @@ class Application:
         if named is not None:
             return named
         authorization = request.headers.get("authorization")
-        secret = request.cookies.get(session_cookie(request.url.scheme))
+        secret = request.cookies.get(cookie_name(SESSION_COOKIE, request.url))
         # The guard has checked the origin of an open route, which browsers always send with POST.
         is_open = route.is_open and "origin" in request.headers
         reads = request.method in ("GET", "HEAD") or is_open

@@ -18,6 +18,8 @@ from flowengine.server.sign_in import CodeFlow
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from starlette.datastructures import URL
+
     from flowengine.server.records import AccessToken, ServerRecords
     from flowengine.settings import Settings
 
@@ -29,6 +31,7 @@ PROXY = "(proxy)"
 """The credential of users whom the proxy names. No token has this name."""
 OIDC = "(oidc)"
 """The credential of users whom an OpenID provider names."""
+SESSION_COOKIE = "flowengine_session"
 _DOTS = 2
 """Dots in a JWT. Tokens of this server have none."""
 _CHALLENGE = {"www-authenticate": "Bearer"}
@@ -238,6 +241,11 @@ class Identity:
             self._failed.popitem(last=False)
 
 
-def session_cookie(scheme: str) -> str:
-    """Return the name of the cookie of a session. `__Host-` binds it to this host, with TLS."""
-    return f"{'__Host-' if scheme == 'https' else ''}flowengine_session"
+def cookie_name(name: str, url: URL) -> str:
+    """Return the name of a cookie of the server at an address.
+
+    Browsers send the cookies of a host to all of its ports. The port in the name keeps servers
+    apart that run on the same host. `__Host-` binds the cookie to this host, with TLS.
+    """
+    port = "" if url.port is None else f"_{url.port}"
+    return f"{'__Host-' if url.scheme == 'https' else ''}{name}{port}"
