@@ -263,13 +263,15 @@ class Site:
         identity, given = self._application.identity, dict(request.query_params)
         browser = request.cookies.get(cookie_name(COOKIE, request.url), "")
         try:
-            principal, secret, following = await on_thread(
+            principal, begin, following = await on_thread(
                 lambda: identity.finish_at_provider(given, browser, address_of(request))
             )
         except RequestRefused as error:
             await self._application.note(request, None, error.status, error.message)
             return self._sign_in_page("/approvals", error)
-        await self._application.note(request, principal, 200, None)
+        application, path, address = self._application, request.url.path, address_of(request)
+        async with application.recorded(principal, request.method, path, address):
+            secret = await on_thread(begin)
         # Only a page of this server leads on with the cookie: the provider's page led here.
         response = self._render("signed_in.html", {"next": following})
         response.delete_cookie(
@@ -307,11 +309,12 @@ class Site:
         if found is not None:
             principal, session = found
             await read_form(request, lambda form: _check_form(form, session))
-            records = self._application.records
+            application, path, address = self._application, request.url.path, address_of(request)
             secret = request.cookies.get(cookie_name(SESSION_COOKIE, request.url))
-            if secret is not None:
-                await on_thread(lambda: records.end_session(secret))
-            await self._application.note(request, principal, 303, None)
+            async with application.recorded(principal, request.method, path, address) as act:
+                act.status = 303
+                if secret is not None:
+                    await on_thread(lambda: application.records.end_session(secret))
         response = RedirectResponse("/sign-in", 303)
         secure = request.url.scheme == "https"
         response.delete_cookie(cookie_name(SESSION_COOKIE, request.url), secure=secure)

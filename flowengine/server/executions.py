@@ -166,7 +166,7 @@ def fork(call: ApiCall) -> Any:
     """Record a new execution that begins where a step of this one started."""
     body, old = call.body, call.path["execution"]
     changed = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
-    flow = changed or call.engine.flow_of(old)
+    flow = changed or call.engine.flow_of(old, step=body.from_step)
     _check_chosen(call, flow.id, body)
     given = sent_values(uploads_of(call), _schemas(flow.compiled, "state"), body.set, "state")
     if body.id is None and call.seed is not None and _exists(call, call.seed):

@@ -16,7 +16,7 @@ from flowengine.server.rights import LOCAL, USER_NAME, Principal, access_of
 from flowengine.server.sign_in import CodeFlow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.datastructures import URL
 
@@ -176,8 +176,8 @@ class Identity:
 
     def finish_at_provider(
         self, given: Mapping[str, str], browser: str, address: str
-    ) -> tuple[Principal, str, str]:
-        """Return the user, the secret of a new session, and the path to show.
+    ) -> tuple[Principal, Callable[[], str], str]:
+        """Return the user, what begins a session and returns its secret, and the path to show.
 
         Args:
             given: The parameters with which the browser came back.
@@ -194,8 +194,11 @@ class Identity:
                 self.note_failure(address)
             raise
         user = SignedIn(named.user, named.groups, self._issuer)
-        secret = self._records.begin_session(OIDC, int(time.time() * 1000), user)
-        return self._named(named.user, named.groups), secret, following
+
+        def begin() -> str:
+            return self._records.begin_session(OIDC, int(time.time() * 1000), user)
+
+        return self._named(named.user, named.groups), begin, following
 
     def _flow(self) -> CodeFlow:
         if self.code_flow is None:

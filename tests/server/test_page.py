@@ -256,6 +256,8 @@ def test_what_cannot_be_recorded_does_not_happen(api: Api, ben: Browser) -> None
     api("POST", f"/v1/executions/{execution}/cancel", {}, code=503)
     api("POST", "/v1/executions", {"flow": "expense", "inputs": {"amount": 1}}, code=503)
     assert ben("POST", place, form).status_code == 503
+    assert ben("POST", "/sign-out", {"form_token": form["form_token"]}).status_code == 503
+    assert ben("GET", place).status_code == 200
     assert api.engine.wait(wait)["status"] == "pending"
     assert len(api.engine.executions().items) == 1
     assert api.engine.result(execution).status == "waiting"
