@@ -29,11 +29,11 @@ from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageErro
 from flowengine.json_values import read_json
 from flowengine.sdk.threads import on_thread
 from flowengine.server.acts import Act, recorded
-from flowengine.server.calls import FLOWS, ApiCall
+from flowengine.server.calls import FLOWS, ApiCall, engine_for
 from flowengine.server.changes import StoreChanges
 from flowengine.server.guard import Hosts, RequestGuard
 from flowengine.server.hooks import Delivery
-from flowengine.server.identity import Identity, session_cookie
+from flowengine.server.identity import SESSION_COOKIE, Identity, cookie_name
 from flowengine.server.openapi import document
 from flowengine.server.problems import RequestRefused, as_json, problem_response
 from flowengine.server.rates import PER_MINUTE, Rates
@@ -240,6 +240,7 @@ class Application:
         ids: Mapping[str, str] | None = None,
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
+        seed: str | None = None,
         via: str = VIA,
     ) -> Any:
         """Return what a route of the table answers, for other protocols.
@@ -253,6 +254,7 @@ class Application:
             ids: The parts of the path, by name.
             query: The parameters.
             body: The fields of the body.
+            seed: The id of what is created.
             via: The channel of decisions, for the audit trail.
 
         Raises:
@@ -264,6 +266,7 @@ class Application:
             call = call._replace(
                 query=route.query.model_validate(dict(query or {})),
                 body=None if route.body is None else route.body.model_validate(dict(body or {})),
+                seed=seed,
             )
         except ValidationError as error:
             message, field = _first(error, "field")
@@ -382,7 +385,7 @@ class Application:
         if named is not None:
             return named
         authorization = request.headers.get("authorization")
-        secret = request.cookies.get(session_cookie(request.url.scheme))
+        secret = request.cookies.get(cookie_name(SESSION_COOKIE, request.url))
         # The guard has checked the origin of an open route, which browsers always send with POST.
         is_open = route.is_open and "origin" in request.headers
         reads = request.method in ("GET", "HEAD") or is_open
@@ -409,7 +412,7 @@ class Application:
                 f"{principal.user} lacks the right '{route.need.value}'",
                 hint="rights come from 'access' in the host's settings.yaml and the token's scope",
             )
-        engine = self._engine.acting_as(principal.user, via=via)
+        engine = engine_for(self._engine, principal, via)
         return ApiCall(engine, principal, self.records, path, None, None, None, "")
 
     async def _answer(

@@ -9,7 +9,7 @@ import json
 import time
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import parse_qsl
 
 from flowengine.errors import InputError
@@ -18,6 +18,7 @@ from flowengine.server.acts import recorded
 from flowengine.server.executions import keyed_data
 from flowengine.server.host_secrets import host_secret
 from flowengine.server.problems import RequestRefused
+from flowengine.server.redaction import QuotingEngine
 from flowengine.server.sent_values import no_uploads
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def _signal(delivery: Delivery, hook: HookEntry, id: str) -> dict[str, Any]:
     if hook.scheme == "slack" and data.get("type") == "url_verification":
         return {"challenge": data.get("challenge")}
     key = _at(data, hook.key)
-    engine = delivery.engine.acting_as(f"hook:{hook.name}", via="hook")
+    own = delivery.engine.acting_as(f"hook:{hook.name}", via="hook")
+    engine = cast("Engine", QuotingEngine(own, lambda error: False))
     message = id or str(data.get("event_id") or data.get("id") or "") or _digest(delivery.body)
     data = keyed_data(engine, no_uploads, hook.signal, key, data)
     sent = engine.signal(hook.signal, data, key=key, id=f"{hook.name} {message}", resume=False)
