@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from threading import BoundedSemaphore, Lock
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 SECONDS = 10
@@ -20,20 +18,13 @@ _BYTES = 2 * 1024**3
 """Maximum address space of a check."""
 _MOST_PROBLEMS = 1_000
 """Maximum errors and warnings in an answer."""
-_AT_ONCE = 2
-"""Maximum checks at the same time. Each user has one."""
 SHORT_WAIT = 1.0
-"""Seconds that a check waits for others. Meanwhile, it takes the place of another request."""
+"""Seconds that a check waits for those of others."""
 LONG_WAIT = 60.0
 """The same before a deployment, which few users may make."""
-_places = BoundedSemaphore(_AT_ONCE)
-_users: set[str] = set()
-_lock = Lock()
 
 
-def check_text(
-    text: str, name: str, folder: str, modules: Sequence[str], user: str, patience: float
-) -> Mapping[str, Any]:
+def check_text(text: str, name: str, folder: str, modules: Sequence[str]) -> Mapping[str, Any]:
     """Check a flow.
 
     Args:
@@ -41,58 +32,30 @@ def check_text(
         name: Its name in errors.
         folder: The directory where its modules are searched first.
         modules: Patterns of the names of Python modules that it may name.
-        user: Who asks.
-        patience: Seconds to wait for checks of others.
 
     Returns:
         `{errors, warnings, flow}`. `flow` is the id of a flow without errors.
 
     Raises:
-        RequestRefused: The check exceeds its limits (422), or the user or others have some (429).
+        RequestRefused: The check exceeds its limits (422).
     """
     from flowengine.server.problems import RequestRefused
 
     given = {"text": text, "name": name, "folder": folder, "modules": [*modules]}
     data = json.dumps({**given, "seconds": SECONDS}).encode()
     command = [sys.executable, "-P", "-m", __name__]
-    with _place(user, patience):
-        try:
-            ended = subprocess.run(
-                command, input=data, capture_output=True, timeout=3 * SECONDS, cwd="/", check=False
-            )
-            answer: Mapping[str, Any] = json.loads(ended.stdout)
-        except (subprocess.TimeoutExpired, ValueError):
-            raise RequestRefused(
-                422,
-                f"the flow cannot be checked in {SECONDS} s",
-                hint="look for schemas that combine others many times, and for very many errors",
-            ) from None
-    return answer
-
-
-@contextmanager
-def _place(user: str, patience: float) -> Iterator[None]:
-    """Take one of the places for checks."""
-    from flowengine.server.problems import RequestRefused
-
-    with _lock:
-        if user in _users:
-            raise RequestRefused(
-                429, f"another check of {user} is running", headers={"retry-after": "1"}
-            )
-        _users.add(user)
     try:
-        if not _places.acquire(timeout=patience):
-            raise RequestRefused(
-                429, "the flows of other users are checked", headers={"retry-after": "1"}
-            )
-        try:
-            yield
-        finally:
-            _places.release()
-    finally:
-        with _lock:
-            _users.discard(user)
+        ended = subprocess.run(
+            command, input=data, capture_output=True, timeout=3 * SECONDS, cwd="/", check=False
+        )
+        answer: Mapping[str, Any] = json.loads(ended.stdout)
+    except (subprocess.TimeoutExpired, ValueError):
+        raise RequestRefused(
+            422,
+            f"the flow cannot be checked in {SECONDS} s",
+            hint="look for schemas that combine others many times, and for very many errors",
+        ) from None
+    return answer
 
 
 def _main() -> None:

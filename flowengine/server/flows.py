@@ -11,7 +11,7 @@ from flowengine.engines.flows import load_text
 from flowengine.errors import NotAllowed
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import ApiCall, deployed_flow, moment
-from flowengine.server.flow_checks import LONG_WAIT, SHORT_WAIT, check_text
+from flowengine.server.flow_checks import check_text
 from flowengine.server.rights import Right
 
 _MOST_TIMES = 1000
@@ -61,13 +61,13 @@ def show_definition(call: ApiCall) -> Any:
 
 def check_flow(call: ApiCall) -> Any:
     """Check a flow that is given as text. Nothing of the server's machine is read."""
-    return _checked(call, call.engine.settings.deploys or DeployRules(), SHORT_WAIT)
+    return _checked(call, call.engine.settings.deploys or DeployRules())
 
 
 def deploy(call: ApiCall) -> Any:
     """Deploy a flow that is given as text, within the limits of the host's settings."""
     rules = _rules(call)
-    _checked(call, rules, LONG_WAIT)  # whatever takes too long ends there
+    _checked(call, rules)  # whatever takes too long ends there
     flow = load_text(call.body.text, **_place(call, rules))
     if flow.on_host and not rules.host:
         raise NotAllowed(
@@ -164,10 +164,9 @@ def backfill(call: ApiCall) -> Any:
     }
 
 
-def _checked(call: ApiCall, rules: DeployRules, patience: float) -> Any:
+def _checked(call: ApiCall, rules: DeployRules) -> Any:
     """Return the result of checking the flow in the body, in a process with limits."""
-    user = call.principal.user
-    return check_text(call.body.text, **_place(call, rules), user=user, patience=patience)
+    return check_text(call.body.text, **_place(call, rules))
 
 
 def _place(call: ApiCall, rules: DeployRules) -> dict[str, Any]:

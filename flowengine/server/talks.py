@@ -81,7 +81,7 @@ class Talk:
 
         ids = {"execution": self.execution}
         route = find_route("GET", _EVENTS)
-        view = await self._application.view(route, self._principal, ids, read, is_counted=False)
+        view = await self._application.view(route, self._principal, ids, read)
         self.found = view
         return view
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from flowengine import Client, FlowFileError, NotAllowed
 from flowengine.engines.flows import load_text
-from flowengine.server import flow_checks, flows
+from flowengine.server import flow_checks
 from tests.server.api import LOCAL, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_client import URL
@@ -85,7 +86,7 @@ def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
         slow = threads.submit(
             api, "POST", "/v1/flows/check", {"text": nested(60)}, token=vera, code=422
         )
-        while not flow_checks._users:
+        while not api.application._checking._own.get("user:vera"):
             assert not slow.done()
         api("POST", "/v1/flows/check", {"text": GREET}, token=vera, code=429)
         assert api("POST", "/v1/flows/check", {"text": GREET}, token=ben, code=200)["flow"]
@@ -97,10 +98,12 @@ def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
 def test_checks_that_wait_for_others_do_not_take_the_places_of_requests(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flows, "SHORT_WAIT", 0)
-    with flow_checks._place("user:vera", 1), flow_checks._place("user:ben", 1):
-        told = api("POST", "/v1/flows/check", {"text": GREET}, code=429)
+    checking = api.application._checking
+    monkeypatch.setattr(checking, "_free", asyncio.Semaphore(0))
+    monkeypatch.setattr(api.application, "_working", None)
+    told = api("POST", "/v1/flows/check", {"text": GREET}, code=429)
     assert "other users" in told["detail"]
+    monkeypatch.undo()
     api("POST", "/v1/flows/check", {"text": GREET}, code=200)
 
 
