@@ -95,6 +95,16 @@ def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
     assert few["flow"] == "nested", few
 
 
+def test_what_was_checked_is_deployed_and_not_compiled_again(
+    api: Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = settings(api, tmp_path, "deploys: {}")
+    form = load_text(GREET).form
+    monkeypatch.setattr("flowengine.flow.compile.compile_text", None)
+    assert server("POST", "/v1/flows", {"text": GREET}, code=201)["hash"] == form
+    assert server("POST", "/v1/flows", {"text": "flowengine: 1"}, code=422)["errors"]
+
+
 def test_checks_that_wait_for_others_do_not_take_the_places_of_requests(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
