@@ -43,7 +43,9 @@ class CheckedText(NamedTuple):
     """Compiled. None: it has errors."""
 
 
-def check_text(text: str, name: str, folder: str, modules: Sequence[str]) -> CheckedText:
+def check_text(
+    text: str, name: str, folder: str, modules: Sequence[str], *, host: bool
+) -> CheckedText:
     """Check and compile a flow.
 
     Args:
@@ -51,6 +53,7 @@ def check_text(text: str, name: str, folder: str, modules: Sequence[str]) -> Che
         name: Its name in errors.
         folder: The directory where its modules are searched first.
         modules: Patterns of the names of Python modules that it may name.
+        host: Whether its tools may use the directory that its executions work in.
 
     Raises:
         RequestRefused: The check exceeds its limits (422).
@@ -58,7 +61,7 @@ def check_text(text: str, name: str, folder: str, modules: Sequence[str]) -> Che
     from flowengine.engines.flows import LoadedFlow
     from flowengine.server.problems import RequestRefused
 
-    given = {"text": text, "name": name, "folder": folder, "modules": [*modules]}
+    given = {"text": text, "name": name, "folder": folder, "modules": [*modules], "host": host}
     data = msgpack.packb({**given, "seconds": SECONDS})
     command = [sys.executable, "-P", "-m", __name__]
     try:

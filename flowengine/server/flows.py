@@ -171,7 +171,7 @@ def backfill(call: ApiCall) -> Any:
 def _checked(call: ApiCall, rules: DeployRules) -> CheckedText:
     """Return the result of checking the flow in the body, in a process with limits."""
     folder = os.path.join(call.records.folder, "modules")  # contains none
-    return check_text(call.body.text, call.body.name, folder, rules.modules)
+    return check_text(call.body.text, call.body.name, folder, rules.modules, host=rules.host)
 
 
 def _flow(call: ApiCall, right: Right) -> str:

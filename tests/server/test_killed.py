@@ -30,7 +30,7 @@ steps:
   - {id: gate, approval: {title: "Go on?", claim: false}}
   - {id: after, python: "effects:act", effect: idempotent}
 """
-BOUND = 1500.0
+BOUND = 590.0
 
 
 class Server:
