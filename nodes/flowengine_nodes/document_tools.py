@@ -28,7 +28,7 @@ class _NoFolder:
         """Refuse to read a file."""
         raise ToolError(
             f"{path!r} is no address of the web, and this flow may read no files of the host; "
-            "whoever deploys it can give the tool an environment named 'files'"
+            "the author of the flow can give the tool an environment named 'files'"
         )
 
     def glob(self, path: str, pattern: str) -> list[str]:

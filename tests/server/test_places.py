@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import httpx2
 import pytest
 
-from flowengine.server import application
+from flowengine.server import application, records
 from flowengine.server.mcp import http
 from flowengine.server.protocol import ProtocolLimits
 from tests.server.api import LOCAL, Api
@@ -121,3 +123,16 @@ def test_sessions_of_mcp_are_counted_for_each_user(
     )
     assert ended.status_code == 200
     assert begin(ada).status_code == 200
+
+
+def test_no_user_drops_the_entries_of_others_from_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "AUDITED", 100)
+    monkeypatch.setattr(records, "AUDITED_BETWEEN", 10)
+    with closing(records.ServerRecords(str(tmp_path))) as kept:
+        for number, user in enumerate(["otto"] * 5 + ["ada"] * 300):
+            kept.audit(number, "POST", "/v1/executions", 200, user=user)
+        users = [entry["user"] for entry in kept.audited(None, 1000)]
+    assert users[-5:] == ["otto"] * 5
+    assert 50 <= len(users) - 5 <= 100
