@@ -19,6 +19,7 @@ MODULES: Mapping[str, Sequence[str]] = {
         "engines/test_leases",
         "engines/test_lines_at_work",
         "engines/test_marks",
+        "engines/test_nested_deeply",
         "engines/test_ports",
         "engines/test_races",
         "engines/test_running_ahead",

@@ -39,6 +39,7 @@ from flowengine.sdk.threads import on_thread
 from flowengine.server.acts import Act
 from flowengine.server.application import address_of
 from flowengine.server.calls import FLOWS
+from flowengine.server.flow_checks import LONG_WAIT
 from flowengine.server.identity import OIDC, SESSION_COOKIE, cookie_name
 from flowengine.server.problems import RequestRefused, problem_of, status_of
 from flowengine.server.rights import Principal, Right
@@ -75,6 +76,8 @@ class PageRoute(NamedTuple):
     """Shows the form again when one of its files is refused. None: it takes no files."""
     keep: Callable[[Any, Sequence[SentFile]], dict[str, str]] = kept_files
     """Returns the fields that its files stand for."""
+    check_patience: float | None = None
+    """As of a route of the API."""
 
     @property
     def subject(self) -> str | None:
@@ -127,6 +130,7 @@ PAGES = (
         deploying.deploy,
         deploying.refuse,
         deploying.text_of_file,
+        LONG_WAIT,
     ),
     PageRoute("GET", "/environments", Right.OPERATE, environment_views.list_environments),
     PageRoute(
@@ -244,7 +248,7 @@ class Site:
         redirect = f"{request.url.scheme}://{request.headers['host']}/sign-in/callback"
         try:
             address, browser = await on_thread(
-                lambda: identity.begin_at_provider(redirect, following)
+                lambda: identity.begin_at_provider(redirect, following, address_of(request))
             )
         except RequestRefused as error:
             return self._sign_in_page(following, error)
@@ -328,6 +332,11 @@ class Site:
                 return RedirectResponse(f"/sign-in?next={quote(following)}", 303)
             principal, session = found
             application, path, address = self._application, request.url.path, address_of(request)
+            try:
+                await application.count(principal, request)
+            except RequestRefused as error:
+                await application.note(request, principal, error.status, error.message)
+                raise
             try:
                 if page.method == "GET":
                     return await self._answer(page, request, principal, session, Act())

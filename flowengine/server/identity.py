@@ -170,9 +170,9 @@ class Identity:
         access = access_of(user, "", self._settings, [f"group:{group}" for group in groups])
         return Principal(user, OIDC, access)
 
-    def begin_at_provider(self, redirect: str, following: str) -> tuple[str, str]:
+    def begin_at_provider(self, redirect: str, following: str, address: str) -> tuple[str, str]:
         """Begin a sign-in with the provider. See `CodeFlow.begin`."""
-        return self._flow().begin(redirect, following)
+        return self._flow().begin(redirect, following, address)
 
     def finish_at_provider(
         self, given: Mapping[str, str], browser: str, address: str

@@ -87,7 +87,7 @@ class Talk:
         await self._find()
         ids = {"execution": self.execution}
         route = find_route("GET", _EVENTS)
-        view = await self._application.view(route, self._principal, ids, read, is_counted=False)
+        view = await self._application.view(route, self._principal, ids, read)
         self.found = view
         return view
 
@@ -116,7 +116,7 @@ class Talk:
         if not self.execution:
             route = find_route("GET", _EXECUTIONS)
             application, principal = self._application, self._principal
-            self.execution = await application.view(route, principal, {}, find, is_counted=False)
+            self.execution = await application.view(route, principal, {}, find)
 
     async def start(self, inputs: Mapping[str, Any]) -> None:
         """Start the execution."""

@@ -19,7 +19,7 @@ from flowengine.engines.executions.views import result_of
 from flowengine.engines.results import Update
 from flowengine.engines.running.carrying import Carrier, notification
 from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_heard, run_quick
-from flowengine.errors import Conflict, StoreError
+from flowengine.errors import Conflict, InputError, StoreError
 from flowengine.garbage import CollectedLater
 from flowengine.journal.records import Append, ListedWait
 from flowengine.journal.shapes import unpack_message
@@ -112,11 +112,7 @@ class Driver(Carrier):
 
     def _commit(self, going: list[Execution]) -> None:
         """Commit the applied events, and carry out the resulting commands."""
-        appends = []
-        for execution in going:
-            is_over = execution.state["status"] != "running" or self.host.draining
-            rests = is_over and self._may_rest(execution)
-            appends.append(execution.take(release=rests))
+        appends = self._appends(going)
         if not appends:
             return
         try:
@@ -142,6 +138,19 @@ class Driver(Carrier):
                     self._claimed(execution, append)
             except Exception as error:
                 self.halt(execution, error)
+
+    def _appends(self, going: list[Execution]) -> list[Append]:
+        """Return the changes of executions, without those whose state cannot be stored."""
+        appends = []
+        for execution in [*going]:
+            is_over = execution.state["status"] != "running" or self.host.draining
+            rests = is_over and self._may_rest(execution)
+            try:
+                appends.append(execution.take(release=rests))
+            except InputError as error:
+                going.remove(execution)
+                self.halt(execution, error)
+        return appends
 
     def _moves(self, execution: Execution, until: float | None = None) -> bool:
         """Apply the events of an execution, or run quick steps ahead if it has none.

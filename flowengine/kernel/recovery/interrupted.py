@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel.ending.closing import stop_timeout
 from flowengine.kernel.ending.leftovers import cut_off, forget_cut
-from flowengine.kernel.errors import StepFailure, as_error, is_named
+from flowengine.kernel.errors import StepFailure, as_error, caused, is_named
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.limits.suspension import park, unpark
@@ -99,7 +99,7 @@ def lose(tx: Transition, unit: Unit, ran: str, error: ErrorData) -> None:
         park(tx, unit)
     else:
         unknown = as_error(uncertain(tx, unit), tx.address(unit), unit["tries"])
-        tx.agenda.append(entries.unit_failed(unit["id"], {**unknown, "cause": error}))
+        tx.agenda.append(entries.unit_failed(unit["id"], caused(unknown, error)))
 
 
 def uncertain(tx: Transition, unit: Unit) -> StepFailure:
