@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from flowengine.engines.temporal.placing import Placing
 from flowengine.errors import StoreError
 from tests.engines.temporal_server import RunningWorker
 from tests.engines.world import until
-from tests.temporal_stores import running_worker
+from tests.temporal_stores import running_worker, unguarded
 
 pytestmark = pytest.mark.endurance
 
@@ -73,7 +72,7 @@ def address(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str
 @pytest.fixture
 def engine(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     """An engine over a store with a worker in this process."""
-    monkeypatch.setattr(worker, "_guard", nullcontext)  # this process is not killed
+    monkeypatch.setattr(worker, "guarded", unguarded)
     monkeypatch.setattr(workflow, "_AGAIN", 0.1)
     with running_worker(address), Engine(address) as engine:
         yield engine
