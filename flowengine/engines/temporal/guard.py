@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.engines.temporal.heartbeat import BEATS, CUT, END, SILENT
 from flowengine.errors import StoreError
-from flowengine.sdk.process_identity import as_text, from_text, has_ended, is_dead, this_process
+from flowengine.sdk.process_identity import as_text, from_text, is_dead, is_stopped, this_process
 from flowengine.sdk.process_tree import end_orphans
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class _Guard:
                     return
                 break  # the kernel closes the pipe of a killed process before it is dead
             silence = now() - self._pulse.last
-            if silence > SILENT * self._heartbeat or self._is_stopped():
+            if silence > SILENT * self._heartbeat or is_stopped(self._worker):
                 self._is_silent.clear()
             elif silence > self._heartbeat / BEATS:
                 self._is_silent.set()
@@ -249,15 +249,6 @@ class _Guard:
         while not is_dead(self._worker):
             time.sleep(0.01)
         end_orphans()
-
-    def _is_stopped(self) -> bool:
-        """Return whether the worker is stopped, by a signal or a debugger."""
-        try:
-            with open(f"/proc/{self._worker.pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-        except OSError:
-            return False
-        return fields[0] in (b"T", b"t") and not has_ended(fields)
 
     def _end(self, attempts: int) -> None:
         """End the worker."""

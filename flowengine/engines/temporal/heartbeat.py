@@ -66,13 +66,14 @@ def task_time(heartbeat: float) -> timedelta:
     """Return how long a worker may be silent about a workflow task of a new execution.
 
     Temporal cannot distinguish a worker that has died during a workflow task from a slow one. So
-    this time is not longer than the heartbeat, although a single event can need more: it can begin
-    100,000 steps.
+    this time is not longer than the heartbeat, and that of Temporal by default, although a single
+    event can need more: it can begin 100,000 steps.
 
     Args:
         heartbeat: Seconds without a heartbeat after which an attempt is interrupted.
     """
-    return timedelta(seconds=min(max(heartbeat, _SHORTEST_TASK), _LONGEST_TASK))
+    seconds = heartbeat if heartbeat > DEFAULT else min(heartbeat, _DEFAULT_TASK)
+    return timedelta(seconds=min(max(seconds, _SHORTEST_TASK), _LONGEST_TASK))
 
 
 def patience_with_task(heartbeat: float) -> float:
