@@ -442,12 +442,6 @@ class Driver(Carrier):
         """Begin an attempt if permitted. A quick step runs immediately."""
         if self.host.draining:
             return True  # the next process begins it
-        if not self.host.keeper.has(execution.id):
-            raise LeaseLost(
-                f"this process lost execution {execution.id}: it gave no sign of life for too "
-                "long, so that another one could continue it",
-                hint=f"see its current state: flowengine show {execution.id}",
-            )
         is_open = self.host.is_open(run, execution)
         context, runner = execution.context, execution.linked.runner
         if not is_open and (gated := self._look(execution, run)):

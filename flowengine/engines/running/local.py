@@ -311,8 +311,8 @@ class Local(Driver):
                 # The previous attempt is still being ended. Even if this one is withdrawn too,
                 # the execution does not rest before that.
                 await uncut(asyncio.wait([before]))
-                if not self.host.keeper.has(execution.id):
-                    return None
+            if not self.host.keeper.has(execution.id):
+                return None  # the next commit says so
             runner = execution.linked.runner
             follower = self.host.follower(execution.id, run.address, is_quick=False)
             printed = execution.printed[run.unit] = runner.printed(run.step, follower)
