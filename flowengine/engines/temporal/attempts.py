@@ -64,6 +64,8 @@ from flowengine.journal.ports.moving import MovedWorkspace
 from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.changes import change
 from flowengine.kernel.notation.ids import wait_id
+from flowengine.python_modules import is_missing
+from flowengine.registry import UnknownKind
 from flowengine.sdk import ExecutionContext
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.threads import CALLS, AttemptLost
@@ -320,6 +322,8 @@ class Attempts:
         except AttemptFailed as failure:
             if isinstance(failure.__cause__, AttemptLost):
                 return cut(attempt.log)
+            if failure.__cause__ is not None and _is_missing(failure.__cause__):
+                raise self._not_here(failure.error["message"]) from None
             if failure.error["type"] in ASKING:
                 with _before_any_effect():
                     execution = await asyncio.to_thread(self._around, flow, run)
@@ -335,6 +339,11 @@ class Attempts:
             message = f"the result has {size_text(size)}; at most {most} are possible"
             return _refused("LimitExceeded", message)
         return dict(event)
+
+    def _not_here(self, why: str) -> ApplicationError:
+        """Return the error that leaves an attempt to a worker that has what this one lacks."""
+        message = f"the worker {self._client.identity} lacks what it needs: {why}"
+        return ApplicationError(message, type=NOT_BEGUN)
 
     async def _keep(self, event: dict[str, Any]) -> None:
         """Keep a large event in the object store, if there is one, however long that takes.
@@ -422,13 +431,15 @@ class Attempts:
             given: The reducer, the current value and the written one, packed.
 
         Returns:
-            The change of the current value, or the `error` of the function.
+            The change of the current value, or the `error` of the function. `missing`: why this
+            worker cannot call it.
         """
         function, old, new = unpack(given)
         try:
             return change(old, await asyncio.to_thread(reducer(function), old, new))
         except ValueError as error:
-            return {"error": str(error)}
+            is_here = error.__cause__ is None or not _is_missing(error.__cause__)
+            return {"error" if is_here else "missing": str(error)}
 
     @activity.defn(name=PLACE)
     async def place(self) -> str:
@@ -593,6 +604,14 @@ def _before_any_effect() -> Iterator[None]:
         yield
     except (StoreError, RPCError) as error:
         raise ApplicationError(str(error), type=NOT_BEGUN) from error
+
+
+def _is_missing(error: BaseException) -> bool:
+    """Return whether this worker lacks what a step needs, which other workers may have.
+
+    A worker that is replaced by a newer one receives attempts of newer flows until then.
+    """
+    return isinstance(error, UnknownKind) or is_missing(error)
 
 
 def _refused(kind: str, message: str) -> dict[str, Any]:

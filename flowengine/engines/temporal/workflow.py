@@ -22,6 +22,7 @@ from temporalio.exceptions import (
     TimeoutError,
     TimeoutType,
 )
+from temporalio.workflow._context import _Runtime
 
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
@@ -452,6 +453,9 @@ class WorkflowDriver(Carrier):
             )
         except ActivityError as error:
             result = {"error": f"{given[0]['python']} was called in vain: {error.cause or error}"}
+        if "missing" in result:  # another worker may have it, which then takes this task
+            self._break(LookupError(result["missing"]))
+            return
         self._reduced.append(result)
         self._reducing = None
         self._move()
@@ -800,7 +804,13 @@ class WorkflowDriver(Carrier):
         heartbeat: float,
         patience: timedelta | None,
     ) -> workflow.ActivityHandle[Any]:
-        """Begin an activity that runs or watches an attempt."""
+        """Begin an activity that runs or watches an attempt.
+
+        The library gives activities to the worker of the workflow first. If an attempt could not
+        begin, the server chooses, because another worker may have what that one lacks.
+        """
+        runtime: Any = _Runtime.current()
+        runtime._disable_eager_activity_execution = (run.unit, run.attempt) in self._warned
         return workflow.start_activity(
             activity,
             args=given,
@@ -830,7 +840,8 @@ class WorkflowDriver(Carrier):
             process = None if is_stopped else await self._process_of(run, error)
             return event if process is None else {**event, "process": process}
         if _has_not_begun(cause):
-            self._begin_again(run, str(cause.cause or cause))
+            why = cause.message if cause.type == NOT_BEGUN else str(cause.cause or cause)
+            self._begin_again(run, why)
             return None
         await workflow.sleep(_AGAIN)  # the next attempt may fail in the same way
         return cut({"lines": [[_now(), "ERROR", f"error of the engine: {cause}"]]})

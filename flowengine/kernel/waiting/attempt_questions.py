@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.transition import Transition
+from flowengine.kernel.view import is_for_operator
 from flowengine.kernel.waiting.waits import add_wait, new_wait, show
 
 if TYPE_CHECKING:
@@ -56,11 +57,16 @@ def ask_about_cut(tx: Transition, number: int, cut: Cut, error: ErrorData | None
 def ask_for_environment(tx: Transition, unit: Unit, error: ErrorData) -> None:
     """Ask an operator about an attempt whose environment is no longer available."""
     wait = new_wait(tx, unit, "question", "ask")
+    when = (
+        "the process that resumed it does not have what it needs. It is tried again whenever the "
+    )
+    when += "execution is resumed."
+    if is_for_operator(error):
+        when = "its environment would be without its files. Only an answer continues the execution."
     wait["record"].update(
         _question(
             f"{tx.address(unit)} cannot continue: {error['message']}",
-            f"Attempt {unit['attempt']} has not started: the process that resumed it does not have "
-            "what it needs. It is tried again whenever the execution is resumed.",
+            f"Attempt {unit['attempt']} has not started: {when}",
             ("Try it again now", "Continue with this result instead", "Fail with this error"),
         )
     )
