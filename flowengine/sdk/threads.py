@@ -94,7 +94,7 @@ class Calls:
 
 
 CALLS: ContextVar[Calls | None] = ContextVar("flowengine.calls", default=None)
-"""Where the current attempt calls functions on threads. None: they are not counted."""
+"""The functions of the current attempt. None: they are not counted."""
 
 
 async def on_thread(
@@ -127,9 +127,6 @@ async def on_thread(
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, outcome)
 
-    calls = CALLS.get()
-    if calls is not None:
-        function = partial(calls.call, function)
     context = contextvars.copy_context()
     _jobs.put((partial(context.run, function), report))
     try:
