@@ -5,7 +5,7 @@ of a long attempt ends before the attempt does, and the workflow begins another 
 process, which watches it. Each run can begin one. An attempt that no activity watches is cut off.
 
 An attempt is lost once it may begin again elsewhere. What it has begun here is then ended: its task
-and its programs, its functions on threads, and if one of those goes on, the process.
+and its programs, its functions on threads, and if one of those continues, the process.
 """
 
 from __future__ import annotations
