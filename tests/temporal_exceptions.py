@@ -9,6 +9,7 @@ MODULES: Mapping[str, Sequence[str]] = {
         "engines/test_crashes",
         "engines/test_entries",
         "engines/test_evidence",
+        "engines/test_fencing",
         "engines/test_flow_cache",
         "engines/test_folds",
         "engines/test_garbage",
