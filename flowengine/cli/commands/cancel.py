@@ -12,7 +12,7 @@ from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.errors import show_error
 from flowengine.cli.terminal.output import err, out_json
 from flowengine.cli.views.outcome import as_object
-from flowengine.errors import Conflict, FlowEngineError
+from flowengine.errors import Conflict, FlowEngineError, NoWorker
 
 HELP = "cancel executions: running steps are stopped, then 'finally' runs"
 if TYPE_CHECKING:
@@ -43,16 +43,19 @@ def configure(parser: ArgumentParser) -> None:
 def _settled(session: CliSession, result: ExecutionResult) -> ExecutionResult:
     """Return the state of an execution after giving the process that holds it time to cancel it."""
     end = time.monotonic() + PATIENCE
-    while not result.ended and time.monotonic() < end:
-        time.sleep(0.05)
-        result = session.engine.result(result.execution)
+    try:
+        while not result.ended and time.monotonic() < end:
+            time.sleep(0.05)
+            result = session.engine.result(result.execution)
+    except NoWorker as error:
+        session.say_recorded(error)
     return result
 
 
 def _told(result: ExecutionResult) -> str:
     """Return the result of the request in words."""
     if not result.ended:
-        return "cancellation requested: the process that holds it will cancel it"
+        return "cancellation requested: the process that drives it will cancel it"
     if result.status != "cancelled":
         return f"{result.status} before it could be cancelled"
     return result.status

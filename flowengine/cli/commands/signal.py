@@ -11,7 +11,7 @@ from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json
 from flowengine.cli.views.outcome import as_object
-from flowengine.errors import Conflict, InputError, UsageError
+from flowengine.errors import Conflict, InputError, NoWorker, UsageError
 
 HELP = "send a signal to an execution, to the open one with a key, or start one"
 EXAMPLE = """\
@@ -99,6 +99,9 @@ def run(arguments: Namespace) -> int:
                 return drive(session, lambda: engine.resume(sent.execution))
             except Conflict as error:
                 err(f"recorded; {error.message}")
+            except NoWorker as error:
+                session.say_recorded(error)
+                return 0
         if arguments.json:
             out_json(as_object(session, engine.result(sent.execution)))
         return 0

@@ -92,6 +92,7 @@ def run(arguments: Namespace) -> int:
     """
     import asyncio
 
+    from flowengine.cli.terminal.logs import taking_records
     from flowengine.engines.seam import SystemClock
     from flowengine.worker.service import WorkerLog
 
@@ -100,7 +101,8 @@ def run(arguments: Namespace) -> int:
     else:
         log = WorkerLog(arguments.log_format, SystemClock().now)
     address = remote_store(arguments.store or "")
-    asyncio.run(_work(arguments, log) if address is None else _remote(arguments, log, address))
+    with taking_records(log):
+        asyncio.run(_work(arguments, log) if address is None else _remote(arguments, log, address))
     return 0
 
 

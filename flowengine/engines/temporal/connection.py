@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
@@ -17,14 +20,17 @@ from temporalio.service import RPCError, RPCStatusCode
 from flowengine.engines.temporal.address import Address
 from flowengine.engines.temporal.objects import Objects
 from flowengine.engines.temporal.payloads import converter
-from flowengine.engines.temporal.requests import NO_TIME_YET
-from flowengine.errors import Hint, StoreError
+from flowengine.engines.temporal.requests import NO_TIME_YET, QUEUE
+from flowengine.errors import Hint, NoWorker, StoreError
 from flowengine.store_folder import REMOTE
 
 T = TypeVar("T")
 PATIENCE = timedelta(seconds=30)
 """How long to wait for a response, as a busy worker may take a while."""
-
+_SOON_SECONDS = 1.0
+"""If there is no answer for this long, there may be no worker."""
+_SEEN = timedelta(seconds=75)
+"""A live worker has polled for work within this time."""
 _ONE_QUERY = timedelta(seconds=10)
 """After this time, a query is repeated, because the worker that took it may be dead."""
 _NO_ANSWER = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
@@ -99,7 +105,7 @@ class TemporalConnection:
         while True:
             try:
                 one = min(patience, _ONE_QUERY)
-                return await again_if_refused(
+                return await self.answer(
                     partial(handle.query, "read", args=arguments, rpc_timeout=one)
                 )
             except RPCError as error:
@@ -111,9 +117,36 @@ class TemporalConnection:
                     raise StoreError(message) from error
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    def no_worker(self) -> StoreError:
+    async def answer(self, request: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the answer of a workflow to a request that needs a worker.
+
+        Raises:
+            NoWorker: There is none.
+        """
+        answering = asyncio.create_task(again_if_refused(request))
+        done, _ = await asyncio.wait([answering], timeout=_SOON_SECONDS)
+        if not done and not await self.has_worker():
+            answering.cancel()
+            raise self.no_worker()
+        return await answering
+
+    async def has_worker(self) -> bool:
+        """Return whether a worker has polled for work lately."""
+        client = await self.client()
+        request = DescribeTaskQueueRequest(
+            namespace=client.namespace,
+            task_queue=TaskQueue(name=QUEUE),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+        described = await client.workflow_service.describe_task_queue(request, timeout=PATIENCE)
+        oldest = datetime.now(UTC) - _SEEN
+        return any(
+            poller.last_access_time.ToDatetime(tzinfo=UTC) > oldest for poller in described.pollers
+        )
+
+    def no_worker(self) -> NoWorker:
         """Return the error that no worker responds."""
-        return StoreError(
+        return NoWorker(
             f"no worker of {self.location} answers",
             hint=Hint(f"if there is none, start one: flowengine worker --store {self.location}"),
         )

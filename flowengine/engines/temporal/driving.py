@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.flows import as_loaded
-from flowengine.engines.results import Update
+from flowengine.engines.results import ExecutionResult, Update
 from flowengine.engines.running.driving import Driving, refuse_on_loop
 from flowengine.engines.running.recovery import tries_for_environments
 from flowengine.engines.starting.beginning import record
 from flowengine.engines.temporal.following import ExecutionFollower
 from flowengine.engines.temporal.support import unsupported
+from flowengine.errors import NoWorker
 from flowengine.journal.encoding import pack, unpack
 from flowengine.sdk import EnvironmentLost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.engines.results import ExecutionResult
     from flowengine.engines.starting.beginning import Starting
     from flowengine.engines.temporal.store import TemporalStore
 
@@ -104,15 +104,39 @@ class RemoteDriving(Driving):
         following.report(await asyncio.to_thread(following.read))
         return await asyncio.to_thread(self._rested, execution.id)
 
+    async def take(
+        self, execution: str, on_taken: Callable[[], None] = lambda: None
+    ) -> ExecutionResult | None:
+        """Wait until an execution has ended or waits."""
+        on_taken()
+        return await self.drive_async(await asyncio.to_thread(self.loaded, execution))
+
     def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
-        """Wait until an execution that received a message has ended or waits again."""
-        return self.drive(self._before_messages(execution)) if resume else None
+        """Wait until an execution that received a message has ended or waits again.
+
+        Without a worker, the message is recorded, and the next worker takes it.
+        """
+        if not resume:
+            return None
+        try:
+            return self.drive(self._before_messages(execution))
+        except NoWorker:
+            return self._recorded(execution)
 
     async def go_on_async(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Like `go_on`, on the running event loop."""
         if not resume:
             return None
-        return await self.drive_async(await asyncio.to_thread(self._before_messages, execution))
+        try:
+            return await self.drive_async(await asyncio.to_thread(self._before_messages, execution))
+        except NoWorker:
+            return await asyncio.to_thread(self._recorded, execution)
+
+    def _recorded(self, execution: str) -> ExecutionResult:
+        """Return the state of an execution as far as it is known without a worker."""
+        record = self._store.execution(execution)
+        status: Any = record.status
+        return ExecutionResult(record.id, record.flow, status, None, [], None, record.due)
 
     def take_hands(self, execution: str) -> None:
         """Do nothing, because the workflow has journaled them."""

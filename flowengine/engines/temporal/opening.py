@@ -53,8 +53,9 @@ async def work(
     _check_installed(address)
     policies = PolicyFiles([MACHINE_FOLDER, user_folder()], None, project_folder())
     policies.check()
-    from flowengine.engines.temporal.worker import work
+    from flowengine.engines.temporal.worker import forward_logs, work
 
+    forward_logs()
     await work(
         named,
         drain=drain,

@@ -17,12 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import (
-    DeleteWorkflowExecutionRequest,
-    DescribeTaskQueueRequest,
-)
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import (
     WithStartWorkflowOperation,
     WorkflowExecutionDescription,
@@ -53,7 +48,7 @@ from flowengine.engines.temporal.attributes import (
     label_digests,
     register,
 )
-from flowengine.engines.temporal.connection import PATIENCE, TemporalConnection, again_if_refused
+from flowengine.engines.temporal.connection import PATIENCE, TemporalConnection
 from flowengine.engines.temporal.heartbeat import configured_heartbeat, task_time
 from flowengine.engines.temporal.keys import keys
 from flowengine.engines.temporal.listing import Listing, is_moved, record_of
@@ -94,7 +89,7 @@ from flowengine.engines.temporal.support import (
     unsupported,
 )
 from flowengine.engines.temporal.workflow import WorkflowDriver, answered
-from flowengine.errors import Conflict, Hint, NotFound, StoreError, UsageError
+from flowengine.errors import Conflict, Hint, NotFound, NoWorker, StoreError, UsageError
 from flowengine.journal.artifacts import not_referred
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.ports.moving import ExecutionCopy, MovedWorkspace
@@ -151,8 +146,6 @@ _SOON = timedelta(seconds=2)
 """How long to wait for the answer whether a signal was sent before."""
 _LONGEST_MOVE = timedelta(hours=6)
 """Maximum time in which a worker packs files of environments."""
-_SEEN = timedelta(seconds=75)
-"""A live worker has polled for work within this time."""
 TRIES = 4
 """Tries of a workflow task before it counts as an error. The second try may follow the death of a
 worker."""
@@ -507,7 +500,7 @@ class TemporalStore:
         handle = await self._connection.handle(id)
         given, name = [event, ByReference(flow), seq], os.urandom(16).hex()
         try:
-            is_moved: bool = await again_if_refused(
+            is_moved: bool = await self._connection.answer(
                 lambda: handle.execute_update("upgrade", args=given, id=name, rpc_timeout=PATIENCE)
             )
         except WorkflowUpdateRPCTimeoutOrCancelledError:
@@ -760,7 +753,7 @@ class TemporalStore:
             )
 
         try:
-            answer = await again_if_refused(asked)
+            answer = await self._connection.answer(asked)
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             raise self._connection.no_worker() from None
         except WorkflowUpdateFailedError as error:
@@ -917,7 +910,8 @@ class TemporalStore:
         reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
         self._call(self._end_held(record.id))
         locks = self._reserve(record.id, append)
-        if not self._call(self._begun(start, {HEAD: [*head[:3]], HELD: True}, reuse)):
+        memo = {HEAD: [*head[:3]], HELD: copy.source or True}
+        if not self._call(self._begun(start, memo, reuse)):
             self._release(record.id, locks, append.at)
             raise Conflict(f"execution {record.id} exists in {self.location}")
 
@@ -965,6 +959,9 @@ class TemporalStore:
             handle = await self._connection.handle(id)
             await handle.signal("drive", rpc_timeout=PATIENCE)
         return is_held
+
+    def held_copies(self, source: str) -> list[str]:
+        return self._call(self._listing.held(source))
 
     def drop_copy(self, id: str) -> None:
         self._call(self._dropped(id))
@@ -1135,7 +1132,7 @@ class TemporalStore:
         name = os.urandom(16).hex()  # repeated, it counts once
         while True:
             try:
-                answer = await again_if_refused(
+                answer = await self._connection.answer(
                     lambda: handle.execute_update("write", request, id=name, rpc_timeout=PATIENCE)
                 )
             except WorkflowUpdateRPCTimeoutOrCancelledError:
@@ -1165,26 +1162,13 @@ class TemporalStore:
         """Check that a worker is available for an execution that should continue.
 
         Raises:
-            StoreError: No worker has polled for work for a while.
+            NoWorker: No worker has polled for work for a while.
         """
-        if not self._call(self._has_worker()):
-            raise StoreError(
+        if not self._call(self._connection.has_worker()):
+            raise NoWorker(
                 f"execution {execution} is recorded, and {self.location} has no worker",
                 hint=Hint(f"start one: flowengine worker --store {self.location}"),
             )
-
-    async def _has_worker(self) -> bool:
-        client = await self._connection.client()
-        request = DescribeTaskQueueRequest(
-            namespace=client.namespace,
-            task_queue=TaskQueue(name=QUEUE),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-        )
-        described = await client.workflow_service.describe_task_queue(request, timeout=PATIENCE)
-        oldest = datetime.now(UTC) - _SEEN
-        return any(
-            poller.last_access_time.ToDatetime(tzinfo=UTC) > oldest for poller in described.pollers
-        )
 
     async def _exists(self, execution: str) -> bool:
         try:
