@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.temporal.objects import VARIABLE
 from tests.engines import world
-from tests.engines.temporal_server import RunningWorker, command_line, temporal_server
+from tests.engines.temporal_server import SECONDS, RunningWorker, command_line, temporal_server
 
 pytestmark = pytest.mark.endurance
 
@@ -51,7 +53,7 @@ def limited() -> Iterator[str]:
     """A server with the limits of Temporal Cloud, and without an object store."""
     limits = {"limit.memoSize.error": 40_960, "limit.historyCount.suggestContinueAsNew": 60}
     with temporal_server(
-        "limited", "idle", "logs", workers=False, short=False, limits=limits
+        "limited", "idle", "logs", "deployed", workers=False, short=False, limits=limits
     ) as server:
         yield f"{server}/limited"
 
@@ -141,3 +143,55 @@ def test_a_worker_logs_everything_in_one_form_and_past_times_run(
     messages = {line["message"] for line in lines if line["event"] == "warning"}
     assert "careful\nnow" in messages
     assert any("payloads" in message for message in messages)
+    assert any(VARIABLE in message for message in messages)
+
+
+BEGUN = """\
+flowengine: 1
+id: f%d
+inputs: {order: {type: string}}
+signals: {begin: {key: "${{ inputs.order }}"}}
+start: [{signal: begin, with: {order: "${{ signal.key }}"}}]
+steps: [{id: hear, wait: {signal: begin}}]
+outputs: {text: %s}
+"""
+
+
+def test_the_forms_of_deployed_flows_have_a_history_each(limited: str, tmp_path: Path) -> None:
+    """Together, they are larger than a history can begin with, and there are enough to need one."""
+    address, file = limited.replace("limited", "deployed"), tmp_path / "flow.yaml"
+    with RunningWorker(address), Engine(address) as engine:
+        for number in range(30):
+            file.write_text(BEGUN % (number, "t" * 100_000))
+            engine.deploy(file)
+        file.write_text(BEGUN % (0, "other"))
+        engine.deploy(file)
+    with RunningWorker(address), Engine(address) as engine:  # which has seen no flow
+        assert len(engine.deployed()) == 30
+        assert len(engine.deployed_flow("f7").compiled["outputs"]["text"]["value"][1]) == 100_000
+        for number in range(1, 30):
+            engine.undeploy(f"f{number}")
+        sent = engine.signal("begin", key="a")
+        assert engine.result(sent.execution).flow == "f0"
+
+
+PROGRAM = """
+import sys, threading
+from flowengine import Engine
+
+engine = Engine(sys.argv[1])
+engine.executions()
+
+def look():
+    while True:
+        engine.executions()
+
+threading.Thread(target=look, daemon=True).start()
+"""
+
+
+def test_a_program_may_end_without_closing_its_engine(limited: str) -> None:
+    with RunningWorker(limited):
+        for _ in range(3):
+            command = [sys.executable, "-c", PROGRAM, limited]
+            assert subprocess.run(command, check=False, timeout=SECONDS).returncode == 0

@@ -52,10 +52,11 @@ def _settled(session: CliSession, result: ExecutionResult) -> ExecutionResult:
     return result
 
 
-def _told(result: ExecutionResult) -> str:
+def _told(session: CliSession, result: ExecutionResult) -> str:
     """Return the result of the request in words."""
     if not result.ended:
-        return "cancellation requested: the process that drives it will cancel it"
+        by = "a worker" if session.is_remote else "the process that holds it"
+        return f"cancellation requested: {by} will cancel it"
     if result.status != "cancelled":
         return f"{result.status} before it could be cancelled"
     return result.status
@@ -94,7 +95,7 @@ def run(arguments: Namespace) -> int:
             result = _settled(session, result)
             objects.append(as_object(session, result))
             if not arguments.quiet:
-                err(f"{session.short(result.execution)} {_told(result)}")
+                err(f"{session.short(result.execution)} {_told(session, result)}")
             if result.ended and result.status != "cancelled":
                 code = code or Conflict.exit_code
         if arguments.json:

@@ -54,7 +54,7 @@ class Room:
         return length >= self._stays_until[0] or size >= self._stays_until[1]
 
     def fits(self, start: Sequence[Mapping[str, Any]]) -> bool:
-        """Return whether another run can start with some arguments. Otherwise, this one continues."""
+        """Return whether another run can start with some arguments. Otherwise, this one stays."""
         if not self._is_bounded:
             return True
         self._start = sum(len(pack(dict(argument))) for argument in start)

@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -22,6 +23,7 @@ from temporalio.client import (
     WithStartWorkflowOperation,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
+    WorkflowFailureError,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
@@ -76,9 +78,11 @@ from flowengine.engines.temporal.requests import (
     plain,
     raise_error,
 )
+from flowengine.engines.temporal.room import LARGEST_START
 from flowengine.engines.temporal.shared import (
     GRANTS,
     STARTS,
+    form_workflow,
     forwarded_id,
     key_workflow,
     lock_workflow,
@@ -178,6 +182,8 @@ class TemporalStore:
         self._call = self._connection.call
         self._listing = Listing(self._connection)
         self._past = EndedExecutions()
+        self._ends: dict[str, asyncio.Task[Any]] = {}
+        """Execution → waits for the end of its workflow."""
         self._flows: dict[str, bytes] = {}
         self._copies = LocalCopies()
         self._of_hash: dict[str, str] = {}
@@ -213,7 +219,7 @@ class TemporalStore:
             flow = None
             if hash in self._of_hash:
                 flow = self._call(self._first_flow(self._of_hash[hash], hash))
-            flow = flow or self._shared(STARTS, "flow", hash) or self._upgraded_flow(hash)
+            flow = flow or self._deployed_form(hash) or self._upgraded_flow(hash)
             if flow is None:
                 raise NotFound(f"there is no flow {hash} in {self.location}")
             self._flows[hash] = flow
@@ -246,9 +252,23 @@ class TemporalStore:
         schedules: Sequence[tuple[str, int, int | None]] = (),
     ) -> None:
         """Record the current version of a flow. Earlier versions are not kept."""
-        flow = [*deployed, self._flows[deployed.hash]]
-        given = [flow, [*signals], plain([*schedules])]
+        most = LARGEST_START if self.objects is None else MOST_BYTES_BY_REFERENCE
+        given = [[*deployed, None], [*signals], plain([*schedules]), most]
+        self._keep_form(deployed.hash)
         self._call(self._ask(STARTS, "deploy", given))
+        self._keep_form(deployed.hash)  # another version may have taken its place meanwhile
+
+    def _keep_form(self, hash: str) -> None:
+        """Keep a compiled flow, for workers that start executions of it."""
+        form = self._flows[hash]
+        if len(form) > self.most_bytes:
+            raise unsupported(f"flows of more than {size_text(self.most_bytes)}")
+        request = {"do": "form", "form": form, "execution": os.urandom(16).hex(), "number": 0}
+        self._call(self._change(form_workflow(hash), request))
+
+    def _deployed_form(self, hash: str) -> bytes | None:
+        form: bytes | None = self._shared(form_workflow(hash), "flow", hash)
+        return form or self._shared(STARTS, "flow", hash)
 
     def undeploy(self, flow: str, version: str | None = None) -> None:
         self._call(self._ask(STARTS, "undeploy", [flow]))
@@ -1157,6 +1177,41 @@ class TemporalStore:
             return True
         self._call(self._check_task(described, TRIES))
         return described.typed_search_attributes.get(STATUS) in RESTING
+
+    def end_within(self, execution: str, seconds: float) -> Future[bool]:
+        """Return, after at most some time, whether the current run of an execution has ended.
+
+        The server reports it. Until `forget_end`, the same request is awaited again.
+        """
+        return self._connection.submit(self._end_within(execution, seconds))
+
+    async def _end_within(self, execution: str, seconds: float) -> bool:
+        if execution not in self._ends:
+            self._ends[execution] = asyncio.create_task(self._end(execution))
+        done, _ = await asyncio.wait([self._ends[execution]], timeout=seconds)
+        return bool(done)
+
+    async def _end(self, execution: str) -> Any:
+        """Return the result of the workflow of an execution once it has succeeded, or None."""
+        handle = await self._connection.handle(execution)
+        with suppress(WorkflowFailureError, RPCError, StoreError):
+            return await handle.result()
+        return None
+
+    def outputs(self, execution: str) -> dict[str, Any] | None:
+        """Return the outputs of an execution that was seen to succeed, if they are small."""
+        end = self._ends.get(execution)
+        if end is None or not end.done() or end.cancelled() or end.exception() is not None:
+            return None
+        result = end.result()
+        is_known = isinstance(result, dict) and result.get("status") == "succeeded"
+        return result["outputs"] if is_known else None
+
+    def forget_end(self, execution: str) -> None:
+        """Wait for the end of an execution no longer."""
+        end = self._ends.pop(execution, None)
+        if end is not None and not end.done():
+            self._connection.cancel(end)
 
     def check_worker(self, execution: str) -> None:
         """Check that a worker is available for an execution that should continue.

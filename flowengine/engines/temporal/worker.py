@@ -162,9 +162,7 @@ async def work(
 
 def forward_logs() -> None:
     """Have Temporal's library log with Python's `logging`, and not to standard error by itself."""
-    forwarding = LogForwardingConfig(
-        logging.getLogger("temporalio"), append_log_fields_to_message=False
-    )
+    forwarding = LogForwardingConfig(logging.getLogger("temporalio"))
     level = TelemetryFilter(core_level="WARN", other_level="ERROR")
     telemetry = TelemetryConfig(logging=LoggingConfig(level, forwarding=forwarding))
     Runtime.set_default(Runtime(telemetry=telemetry), error_if_already_set=False)
