@@ -182,7 +182,7 @@ class TemporalConnection:
 class _Loop:
     """An event loop on a thread, which ends with its connection, or with the program.
 
-    Temporal's library answers requests from threads of its own. Once Python is being finalized,
+    Temporal's library answers requests from threads that it starts. Once Python is being finalized,
     that would abort the process or hold it up, so that no request may be open then.
     """
 
