@@ -191,8 +191,10 @@ class WorkflowDriver(Carrier):
         self._watched: dict[int, tuple[Run, dict[str, Any]]] = {}
         """Unit → its attempt that is at work without an activity of this run, unless it is being
         stopped, and where. Another run can take it over."""
-        self._bytes = 0
-        self._pausing = False
+        self._bytes, self._pausing = 0, False
+        self._full_at: int | None = None
+        """Length of the history in which the current portion of attempts began. None: it has room
+        for more."""
         self._warned: set[tuple[int, int]] = set()
         """Attempts with a warning that they could not begin."""
         self._stopped: set[tuple[int, int]] = set()
@@ -538,7 +540,7 @@ class WorkflowDriver(Carrier):
 
     def _begin_held(self) -> None:
         """Begin queued attempts as far as capacity is available."""
-        while self._held and len(self.execution.work) < MOST_AT_WORK and not self._pausing:
+        while self._held and len(self.execution.work) < MOST_AT_WORK and not self._pauses():
             if self.must_continue:
                 return  # what begins now would be lost to the next run
             work = len(self.execution.work)
@@ -561,7 +563,20 @@ class WorkflowDriver(Carrier):
             self._begin(run)
             self._bytes += min(size, LARGE) if self.start["most"] > MOST_BYTES else size
             if self._bytes > MOST_BYTES_AT_ONCE:
+                self._full_at = workflow.info().get_current_history_length()
                 self._begin_later(_SENT)
+
+    def _pauses(self) -> bool:
+        """Return whether no further attempt begins now.
+
+        Temporal's timers take a second at least. The next workflow task may begin earlier, for
+        example with the end of an attempt: what this one has begun is sent then.
+        """
+        length = workflow.info().get_current_history_length()
+        if self._full_at is not None and length > self._full_at and workflow.patched("portions"):
+            self._pause.cancel()
+            self._bytes, self._pausing, self._full_at = 0, False, None
+        return self._pausing
 
     def _begin(self, run: Run, where: dict[str, Any] | None = None) -> None:
         """Begin an attempt, or watch one that is at work."""
@@ -595,7 +610,7 @@ class WorkflowDriver(Carrier):
 
     async def _resume_after(self, seconds: float) -> None:
         await workflow.sleep(seconds)
-        self._bytes, self._pausing = 0, False
+        self._bytes, self._pausing, self._full_at = 0, False, None
         self._move()
 
     def stop(self, execution: Execution, stop: Stop) -> None:
@@ -842,6 +857,7 @@ class WorkflowDriver(Carrier):
     def _begin_again(self, run: Run, why: str) -> None:
         """Queue an attempt that could not begin, and begin nothing for some time."""
         self._held.append(run)
+        self._full_at = None
         self._begin_later(_AGAIN)
         attempt = run.unit, run.attempt
         if attempt not in self._warned:
