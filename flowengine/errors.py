@@ -153,3 +153,6 @@ class StoreError(FlowEngineError):
 
 class NoWorker(StoreError):
     """No worker of a store in Temporal answers. What was recorded before is kept."""
+
+    recorded: str | None = None
+    """Id of the execution that the next worker continues, if what was requested is recorded."""

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from flowengine.cli.parsing.command_table import works_there
 from flowengine.cli.process import ProcessEnd
-from flowengine.cli.terminal.output import err
 from flowengine.engines.engine import Engine
 from flowengine.errors import NotFound
 from flowengine.store_folder import find_store, remote_store
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.errors import NoWorker
     from flowengine.flow.building.flow import Flow
 
 NEWEST = "its id, or any unambiguous prefix (default: the newest execution)"
@@ -103,11 +101,6 @@ class CliSession:
         if not newest:
             raise NotFound(f"no execution has run yet in {self.place}")
         return newest[0]["execution"]
-
-    def say_recorded(self, error: NoWorker) -> None:
-        """Report that a message was recorded, and what takes it."""
-        if not self.arguments.quiet:
-            err(f"recorded; {error.with_hint}")
 
     def command(self, *words: str) -> str:
         """Return a command line that works when pasted here."""

@@ -119,6 +119,9 @@ def test_messages_without_a_worker_are_recorded(limited: str, tmp_path: Path) ->
     assert f"start one: flowengine worker --store {address}\n" in done.err
     done = command_line("--store", address, "cancel", ended)
     assert (done.code, "cancellation requested" in done.err) == (0, True)
+    done = command_line("--store", address, "run", file, "--json")
+    assert (done.code, done.json()["status"]) == (4, "recorded")
+    assert "is recorded, and" in done.err
 
     with RunningWorker(address), Engine(address) as engine:
         world.until(lambda: engine.result(heard).status == "succeeded")

@@ -48,7 +48,7 @@ def _settled(session: CliSession, result: ExecutionResult) -> ExecutionResult:
             time.sleep(0.05)
             result = session.engine.result(result.execution)
     except NoWorker as error:
-        session.say_recorded(error)
+        err(f"recorded; {error.with_hint}")
     return result
 
 

@@ -1220,10 +1220,12 @@ class TemporalStore:
             NoWorker: No worker has polled for work for a while.
         """
         if not self._call(self._connection.has_worker()):
-            raise NoWorker(
+            error = NoWorker(
                 f"execution {execution} is recorded, and {self.location} has no worker",
                 hint=Hint(f"start one: flowengine worker --store {self.location}"),
             )
+            error.recorded = execution
+            raise error
 
     async def _exists(self, execution: str) -> bool:
         try:

@@ -469,7 +469,7 @@ class WorkflowDriver(Carrier):
             records = [*self.execution.waits.values()]
             kinds = (record["kind"] for record in records)
             changed.append(WAITS.value_set(wait_values(self._shown_waits, kinds)))
-            size = len(pack([records, workflow.memo()[NEW]]))
+            size = len(pack([records, self.start["new"]]))
             memo[OPEN_WAITS] = records if size <= MOST_MEMO_BYTES else None
         if append.moved is not None:
             hash, version = append.moved
