@@ -169,3 +169,10 @@ class StoreError(FlowEngineError):
     """The store cannot be read or written. Data that was committed before is kept."""
 
     exit_code = 10
+
+
+class NoWorker(StoreError):
+    """No worker of a store in Temporal answers. What was recorded before is kept."""
+
+    recorded: str | None = None
+    """Id of the execution that the next worker continues, if what was requested is recorded."""

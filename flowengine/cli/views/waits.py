@@ -285,6 +285,8 @@ def _what_next(session: CliSession, result: ExecutionResult, short: str, due: li
         if wait["kind"] in ("timer", "signal") and "due" in wait
     ]
     if timed:
+        if session.is_remote and not session.is_served:
+            return f"a worker resumes it after {when(min(timed))}"
         return f"to resume after {when(min(timed))}: {session.command('resume', short)}"
     if result.waits and not any(map(is_tried_again, result.waits)):
         return "nothing runs while it waits"
@@ -292,4 +294,6 @@ def _what_next(session: CliSession, result: ExecutionResult, short: str, due: li
         return "only that program can resume it"
     if session.is_served:
         return "a worker of the server's store continues it"
+    if session.is_remote and not result.waits:
+        return f"a worker continues it; to follow it: {session.command('resume', short)}"
     return f"to resume: {session.command('resume', short)}"

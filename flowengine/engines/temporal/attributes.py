@@ -49,8 +49,8 @@ HELD = "held"
 """Memo: whether the execution is not driven yet, because it is being moved here."""
 OPEN_WAITS = "waits"
 """Memo: records of the open waits. None if they are too large, and the workflow must be queried."""
-MOST_OPEN_BYTES = 50_000
-"""Maximum bytes of these records."""
+MOST_MEMO_BYTES = 38_000
+"""Maximum bytes of a memo. A server may refuse more than 40 KiB, and Temporal Cloud does."""
 
 _KINDS: dict[SearchAttributeKey[Any], Any] = {
     STATUS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,

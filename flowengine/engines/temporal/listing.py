@@ -17,6 +17,7 @@ from flowengine.engines.temporal.attributes import (
     CREATED,
     FLOW,
     HEAD,
+    HELD,
     LABELS,
     NEW,
     OPEN,
@@ -133,6 +134,12 @@ class Listing:
             if record.ended_at <= before:
                 ids.append(row.id)
         return ids
+
+    async def held(self, source: str) -> list[str]:
+        """Return the ids of executions that are being moved here from a store."""
+        condition = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
+        rows = self._rows(f"{condition} AND {STATUS.name} IS NULL")
+        return [row.id async for row in rows if (await row.memo()).get(HELD) == source]
 
     async def runs(self, id: str) -> list[str]:
         """Return the ids of the runs of a workflow, oldest first."""

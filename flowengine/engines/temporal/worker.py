@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from contextlib import closing, suppress
 from datetime import timedelta
@@ -12,6 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
 from temporalio.worker import (
     Worker,
     WorkerDeploymentConfig,
@@ -137,6 +145,14 @@ async def work(
                 living.cancel()
                 await attempts.at_work.close()
                 await asyncio.to_thread(host.close)
+
+
+def forward_logs() -> None:
+    """Have Temporal's library log with Python's `logging`, and not to standard error by itself."""
+    forwarding = LogForwardingConfig(logging.getLogger("temporalio"))
+    level = TelemetryFilter(core_level="WARN", other_level="ERROR")
+    telemetry = TelemetryConfig(logging=LoggingConfig(level, forwarding=forwarding))
+    Runtime.set_default(Runtime(telemetry=telemetry), error_if_already_set=False)
 
 
 class _Workers(NamedTuple):

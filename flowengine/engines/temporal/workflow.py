@@ -33,7 +33,7 @@ from flowengine.engines.running.warnings import uncounted
 from flowengine.engines.temporal.attributes import (
     HEAD,
     HELD,
-    MOST_OPEN_BYTES,
+    MOST_MEMO_BYTES,
     NEW,
     OPEN_WAITS,
     STATUS,
@@ -41,7 +41,7 @@ from flowengine.engines.temporal.attributes import (
     WAITS_KEPT,
     wait_values,
 )
-from flowengine.engines.temporal.heartbeat import DEFAULT, TAKEN, is_too_long
+from flowengine.engines.temporal.heartbeat import DEFAULT, TAKEN
 from flowengine.engines.temporal.inputs import Inputs, fixed
 from flowengine.engines.temporal.outgoing import OutgoingQueue
 from flowengine.engines.temporal.payloads import LARGE, ByReference
@@ -76,6 +76,7 @@ from flowengine.engines.temporal.requests import (
     run_as_data,
     run_of,
 )
+from flowengine.engines.temporal.room import LONGEST_HISTORY, Room
 from flowengine.engines.temporal.texts import add
 from flowengine.errors import Conflict, FlowEngineError
 from flowengine.journal.encoding import pack, unpack
@@ -104,8 +105,6 @@ MOST_AT_WORK = PLACES
 workflow task with the 2,000th pending activity, and one that takes too long."""
 MOST_BYTES_AT_ONCE = MOST_BYTES
 """Maximum bytes of inputs in one workflow task. Temporal ends a workflow that sends 4 MiB."""
-LONGEST_HISTORY = 40_000
-"""Maximum number of events in a history. Temporal ends a workflow at 51,200."""
 _SENT = 0.001
 """Seconds after which what a workflow task has begun is sent."""
 _AGAIN = 10.0
@@ -189,14 +188,17 @@ class WorkflowDriver(Carrier):
             self.execution, lambda: _SETTINGS["heartbeat"], self._released, self._task
         )
         self._inputs = Inputs(self.execution)
+        self.room = Room(start["most"])
         self._held: deque[Run] = deque()
         self._next: dict[int, Run] = {}
         """Unit → its next attempt, which begins when the one that was stopped has ended."""
         self._watched: dict[int, tuple[Run, dict[str, Any]]] = {}
         """Unit → its attempt that is at work without an activity of this run, unless it is being
         stopped, and where. Another run can take it over."""
-        self._bytes = 0
-        self._pausing = False
+        self._bytes, self._pausing = 0, False
+        self._full_at: int | None = None
+        """Length of the history in which the current portion of attempts began. None: it has room
+        for more."""
         self._warned: set[tuple[int, int]] = set()
         """Attempts with a warning that they could not begin."""
         self._stopped: set[tuple[int, int]] = set()
@@ -246,9 +248,7 @@ class WorkflowDriver(Carrier):
     @property
     def must_continue(self) -> bool:
         """Whether it is to be continued in another run as soon as nothing is at work."""
-        info = workflow.info()
-        length = info.get_current_history_length()
-        return info.is_continue_as_new_suggested() or is_too_long(length, info.task_timeout)
+        return self.room.is_to_continue
 
     @property
     def quiet(self) -> bool:
@@ -402,6 +402,9 @@ class WorkflowDriver(Carrier):
                 self._begin_held()
             if self._reducing is None:
                 self._begin_held()
+                if execution.queue:  # attempts that cannot begin
+                    self._move()
+                    return
                 self.alarm(execution)
                 self.placing.give_back(_now())
                 if execution.ended and not execution.work:
@@ -473,7 +476,8 @@ class WorkflowDriver(Carrier):
             records = [*self.execution.waits.values()]
             kinds = (record["kind"] for record in records)
             changed.append(WAITS.value_set(wait_values(self._shown_waits, kinds)))
-            memo[OPEN_WAITS] = records if len(pack(records)) <= MOST_OPEN_BYTES else None
+            size = len(pack([records, self.start["new"]]))
+            memo[OPEN_WAITS] = records if size <= MOST_MEMO_BYTES else None
         if append.moved is not None:
             hash, version = append.moved
             entry = new_execution(workflow.memo()[NEW])
@@ -543,10 +547,17 @@ class WorkflowDriver(Carrier):
 
     def _begin_held(self) -> None:
         """Begin queued attempts as far as capacity is available."""
-        while self._held and len(self.execution.work) < MOST_AT_WORK and not self._pausing:
+        while self._held and len(self.execution.work) < MOST_AT_WORK and not self._pauses():
             if self.must_continue:
                 return  # what begins now would be lost to the next run
-            if workflow.info().get_current_history_length() > LONGEST_HISTORY:
+            work = len(self.execution.work)
+            if not self.room.is_for(work + 1, self._bytes) and workflow.patched("bytes of results"):
+                if work:
+                    return  # of which some results will be smaller
+                run = self._held.popleft()
+                self._fail(run, self.room.refusal())
+                continue
+            if self.room.is_full:
                 raise RuntimeError(f"the history of one run has {LONGEST_HISTORY} events")
             run = fixed(self._held.popleft())
             size = self._inputs.size(run)
@@ -559,7 +570,20 @@ class WorkflowDriver(Carrier):
             self._begin(run)
             self._bytes += min(size, LARGE) if self.start["most"] > MOST_BYTES else size
             if self._bytes > MOST_BYTES_AT_ONCE:
+                self._full_at = workflow.info().get_current_history_length()
                 self._begin_later(_SENT)
+
+    def _pauses(self) -> bool:
+        """Return whether no further attempt begins now.
+
+        Temporal's timers take a second at least. The next workflow task may begin earlier, for
+        example with the end of an attempt: what this one has begun is sent then.
+        """
+        length = workflow.info().get_current_history_length()
+        if self._full_at is not None and length > self._full_at and workflow.patched("portions"):
+            self._pause.cancel()
+            self._bytes, self._pausing, self._full_at = 0, False, None
+        return self._pausing
 
     def _begin(self, run: Run, where: dict[str, Any] | None = None) -> None:
         """Begin an attempt, or watch one that is at work."""
@@ -578,8 +602,12 @@ class WorkflowDriver(Carrier):
         """Fail an attempt whose input is too large."""
         most = size_text(self.start["most"])
         message = f"the input has {size_text(size)}; at most {most} are possible"
+        self._fail(run, {"type": "LimitExceeded", "message": message})
+
+    def _fail(self, run: Run, error: dict[str, Any]) -> None:
+        """Fail an attempt that has not begun."""
         event: Any = {"type": "failed", "at": _now(), "unit": run.unit, "attempt": run.attempt}
-        event["error"] = {"type": "LimitExceeded", "message": message}
+        event["error"] = error
         self.execution.queue.append(event)
 
     def _begin_later(self, seconds: float) -> None:
@@ -589,7 +617,7 @@ class WorkflowDriver(Carrier):
 
     async def _resume_after(self, seconds: float) -> None:
         await workflow.sleep(seconds)
-        self._bytes, self._pausing = 0, False
+        self._bytes, self._pausing, self._full_at = 0, False, None
         self._move()
 
     def stop(self, execution: Execution, stop: Stop) -> None:
@@ -875,6 +903,7 @@ class WorkflowDriver(Carrier):
     def _begin_again(self, run: Run, why: str) -> None:
         """Queue an attempt that could not begin, and begin nothing for some time."""
         self._held.append(run)
+        self._full_at = None
         self._begin_later(_AGAIN)
         attempt = run.unit, run.attempt
         if attempt not in self._warned:
@@ -922,14 +951,18 @@ class FlowExecution:
         await driver.take_over()
         driver.take_inbox()
         self._begun = True
-        await workflow.wait_condition(
-            lambda: driver.broken is not None or self._is_over() or self._is_to_continue()
-        )
-        if driver.broken is not None:
-            raise RuntimeError(driver.broken)
-        if not self._is_over():
+        while True:
+            await workflow.wait_condition(
+                lambda: driver.broken is not None or self._is_over() or self._is_to_continue()
+            )
+            if driver.broken is not None:
+                raise RuntimeError(driver.broken)
+            if self._is_over():
+                break
             given = [driver.continued(), ByReference(flow)]
-            workflow.continue_as_new(args=given, memo=workflow.memo())  # else that of the start
+            if driver.room.fits(given):
+                workflow.continue_as_new(args=given, memo=workflow.memo())  # else that of the start
+            driver.take_inbox()  # it continues in this run
         await workflow.wait_condition(workflow.all_handlers_finished)
         if driver.moved:
             raise ApplicationError("moved to another store", type=MOVED, non_retryable=True)

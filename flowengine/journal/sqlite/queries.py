@@ -532,8 +532,13 @@ DECIDED_BY = "UPDATE waits SET decision = ? WHERE number = ?"
 
 HELD_BY = """
 SELECT executions.number FROM executions JOIN leases ON leases.execution = executions.number
-WHERE executions.id = ? AND leases.owner = ?"""
-"""Select an execution that an owner holds."""
+WHERE executions.id = ?1 AND (leases.owner = ?2 OR leases.owner LIKE ?2 || ' %')"""
+"""Select an execution that is held for another store."""
+
+ALL_HELD_BY = """
+SELECT executions.id FROM executions JOIN leases ON leases.execution = executions.number
+WHERE leases.owner = ? ORDER BY executions.number"""
+"""Select the executions that an owner holds."""
 
 # -- maintenance
 

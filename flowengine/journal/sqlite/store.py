@@ -643,6 +643,11 @@ class SqliteStore:
 
         return moving.drive(self._database, id)
 
+    def held_copies(self, source: str) -> list[str]:
+        from flowengine.journal.sqlite import moving
+
+        return moving.held(self._database, source)
+
     def drop_copy(self, id: str) -> None:
         from flowengine.journal.sqlite import moving
 
