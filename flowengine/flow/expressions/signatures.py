@@ -112,7 +112,11 @@ STANDARD = frozenset([
     "has", "indexOf", "int", "lastIndexOf", "lowerAscii", "matches", "reverse", "split",
     "startsWith", "string", "substring", "trim", "type", "uint", "upperAscii",
 ])  # fmt: skip
-"""Functions of the library."""
+"""Standard functions of CEL."""
+
+STANDARD_METHODS = STANDARD - frozenset(
+    ["bool", "bytes", "double", "dyn", "has", "int", "string", "type", "uint"]
+)
 
 ELSEWHERE = {
     "abs": "math.abs(x)", "ceil": "math.ceil(x)", "floor": "math.floor(x)",
