@@ -110,6 +110,11 @@ COSTLY = [
     "text.split('').map(c, text)",
     "9223372036854775807 * 9223372036854775807",
     "int(1e300)",
+    "double(text.replace('a', '1') + 'x')",
+    "int(text.replace('a', '1'))",
+    "'%s'.format([range(1000000).map(a, [a, a])]).format([1])",
+    "list.map(a, '%s%s'.format([text, text]))",
+    "text.replace('a', '%s').format(list.map(a, text))",
     "duration('' + '99999999999999h')",
     "timestamp('' + '99999-01-01T00:00:00Z')",
 ]

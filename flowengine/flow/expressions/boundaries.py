@@ -11,10 +11,6 @@ KINDS: dict[str, type] = {
     "array": list, "object": dict,
 }  # fmt: skip
 """Types that are checked when a value enters an operator."""
-_WORDS = {
-    "boolean": "true or false", "integer": "an integer", "number": "a number", "string": "text",
-    "bytes": "bytes", "array": "a list", "object": "a map",
-}  # fmt: skip
 
 
 def converted(value: Plain, kind: str, shown: str) -> Plain:
@@ -38,7 +34,9 @@ def converted(value: Plain, kind: str, shown: str) -> Plain:
             return float(value)
         except OverflowError:
             raise NoValue(f"{shown} is an integer beyond 64 bits") from None
-    raise NoValue(f"{shown} is {name_of(value)}, but declared as {_WORDS[kind]}")
+    from flowengine.flow.expressions.types import WORDS
+
+    raise NoValue(f"{shown} is {name_of(value)}, but declared as {WORDS[kind]}")
 
 
 def items_converted(values: list[Plain], kind: str, shown: str) -> list[Plain]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from flowengine.flow.expressions import names as naming
 from flowengine.flow.expressions import overloads, types
+from flowengine.flow.expressions.boundaries import KINDS
 from flowengine.flow.expressions.interface import (
     CheckedExpression,
     DeclaredNames,
@@ -17,17 +18,19 @@ from flowengine.flow.expressions.interface import (
     Want,
 )
 from flowengine.flow.expressions.names import Segment
+from flowengine.flow.expressions.overloads import (
+    NAMESPACES,
+    STANDARD,
+    STANDARD_METHODS,
+    TIME_PARTS,
+)
 from flowengine.flow.expressions.paths import NoValue
 from flowengine.flow.expressions.scope import Tree
 from flowengine.flow.expressions.signatures import (
     ELSEWHERE,
     MACROS,
     METHODS,
-    NAMESPACES,
     SIGNATURES,
-    STANDARD,
-    STANDARD_METHODS,
-    TIME_PARTS,
     TYPE_NAMES,
     Argument,
     FunctionTypes,
@@ -52,6 +55,7 @@ from flowengine.flow.source.synonyms import NAMES, VALUES
 
 MOST_KNOWN = 4096
 """Number of valid expressions that are remembered."""
+FUNCTION_NAMES = SIGNATURES.keys() | STANDARD | {"has"}
 MAX_LEVELS = 32
 """Operators that are each an operand of the next one."""
 _JOINS = {"&&": "and", "||": "or"}
@@ -335,7 +339,7 @@ class _Check:
         hint = naming.suggestion(base.name, roots)
         if (here := NAMES.get(base.name)) in roots:
             hint = f"did you mean '{'steps.x.output' if here == 'steps' else here}'?"
-        if base.name in SIGNATURES or base.name in STANDARD:
+        if base.name in FUNCTION_NAMES:
             hint = f"'{base.name}' is a function: write {base.name}(…)"
         elif base.name in VALUES:
             hint = VALUES[base.name]
@@ -417,10 +421,10 @@ class _Check:
 
     def _exists(self, node: CallNode) -> bool:
         """Check that a CEL function exists."""
-        if node.name in STANDARD or node.name in TIME_PARTS:
+        if node.name in STANDARD:
             return True
         space = node.target.name if isinstance(node.target, Name) else ""
-        known = NAMESPACES.get(space, SIGNATURES.keys() | STANDARD | TIME_PARTS)
+        known = NAMESPACES.get(space, FUNCTION_NAMES)
         hint = naming.suggestion(node.name, sorted(known))
         if node.name in MACROS:
             self.report("E302", node, f"{node.name}() is called on a list",
@@ -595,12 +599,12 @@ class _Check:
         """Return whether this calls a standard function of CEL that is evaluated as it is there."""
         if node.name in TIME_PARTS:
             return node.target is None or len(node.args) != 1
-        return self._in_namespace(node) or node.name in STANDARD - {"has"}
+        return self._in_namespace(node) or node.name in STANDARD
 
     def _standard_call(self, node: CallNode) -> TypedPart:
         if self._in_namespace(node) and isinstance(node.target, Name):
             return self._applied(node, f"{node.target.name}.{node.name}", node.args)
-        method = node.name in STANDARD_METHODS or node.name in TIME_PARTS
+        method = node.name in STANDARD_METHODS
         if node.target is None and method and node.name != "matches":
             self.report("E302", node, f"{node.name}() is called on its first argument",
                         f"write x.{node.name}(…)")  # fmt: skip
@@ -696,10 +700,10 @@ def _of_declared_type(typed: TypedPart) -> TypedPart:
     word = kind(typed.schema)
     if word == "null":
         return typed._replace(schema=types.ANY)
-    if typed.node[0] not in _DECLARED or word not in overloads.CHECKED:
+    if typed.node[0] not in _DECLARED or word not in KINDS:
         return typed
     items = kind(typed.items) if word == "array" else None
-    wanted = [word, items] if items in overloads.CHECKED - {"array", "object"} else [word]
+    wanted = [word, items] if items in KINDS.keys() - {"array", "object"} else [word]
     return typed._replace(node=["as", typed.node, *wanted])
 
 

@@ -29,7 +29,7 @@ _ORDERED = frozenset([*_NUMBERS, str, bool, bytes, *_TIMES])
 _COMPARED = frozenset([*_ORDERED, type(None), TypeName])
 _WHOLE = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]{1,1000})[ \t\n\v\f\r]*")
 _DECIMAL = re.compile(
-    r"[ \t\n\v\f\r]*([+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan))"
+    r"[ \t\n\v\f\r]*([+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan))"
     r"[ \t\n\v\f\r]*",
     re.IGNORECASE,
 )

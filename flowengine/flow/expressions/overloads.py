@@ -35,14 +35,14 @@ CONDITION_HINTS = {
     "null": "compare it: … != null",
 }
 
-CHECKED = frozenset(["boolean", "integer", "number", "string", "bytes", "array", "object"])
-"""Types that a value of the flow must have when an operator takes it."""
 _LETTERS: dict[str, Schema] = {
     "b": BOOL, "i": INT, "u": UINT, "d": DOUBLE, "s": TEXT, "o": BYTES, "t": TIMESTAMP,
     "p": DURATION, "l": list_of(ANY), "S": list_of(TEXT), "T": TYPE, "y": ANY,
 }  # fmt: skip
 """Types by their letters in the tables: `o` are bytes, `p` is a duration, `y` is any value."""
 _TABLE = {
+    "math.greatest": "",
+    "math.least": "",
     "+": "ii=i uu=u dd=d ss=s oo=o tp=t pt=t pp=p ll=l",
     "-": "ii=i uu=u dd=d tt=p tp=t pp=p i=i d=d",
     "*": "ii=i uu=u dd=d",
@@ -88,6 +88,14 @@ _TABLE = {
 }
 """For each operator and function, the types that it takes and gives. A method takes the value that
 it is called on first."""
+STANDARD = frozenset(name for name in _TABLE if name.isidentifier())
+"""Standard functions of CEL."""
+TIME_PARTS = frozenset(name for name in STANDARD if name.startswith("get"))
+STANDARD_METHODS = STANDARD - {"bool", "bytes", "double", "dyn", "int", "string", "type", "uint"}
+NAMESPACES = {
+    space: frozenset(name[len(space) + 1 :] for name in _TABLE if name.startswith(f"{space}."))
+    for space in ("math", "strings")
+}
 _SAME = {"<=": "<", ">": "<", ">=": "<", "||": "&&"}
 _NUMBERS = frozenset(["integer", "uint", "number"])
 _TIMES = frozenset(["timestamp", "duration"])
