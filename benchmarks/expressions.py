@@ -49,7 +49,7 @@ def here(text: str) -> Callable[[], Any]:
 def there(text: str) -> Callable[[], Any]:
     """Return a function that evaluates an expression in C++."""
     variables = {"n": cel.Type.INT, "name": cel.Type.STRING, "open": cel.Type.BOOL}
-    compiled = cel.NewEnv(variables, extensions=[ext_strings.ExtStrings()]).compile(text)
+    compiled = cel.NewEnv(variables=variables, extensions=[ext_strings.ExtStrings()]).compile(text)
     return lambda: compiled.eval(data=VALUES).plain_value()
 
 
