@@ -59,11 +59,11 @@ _PASSED = (
     "flowengine",
     "flowengine_nodes",
     "msgpack",
-    "cel_expr_python",
     "jsonschema_rs",
+    "re2",
     "tzdata",
 )
-"""Modules that workflows share with the process. CEL cannot be imported twice in one process."""
+"""Modules that workflows share with the process. Some cannot be imported twice in one."""
 _NO_EVENTS = ("query_workflow", "remove_from_cache")
 """Jobs of a workflow task that stand for no event of its history."""
 _STICKY = timedelta(seconds=2)
@@ -116,8 +116,6 @@ async def work(
     set_heartbeat(heartbeat)
     client = await connect(address, store.objects)
     await register(client)
-    from flowengine.flow.expressions import cel  # noqa: F401 - its library, before a workflow does
-
     beat = min(_BEAT, timedelta(seconds=heartbeat / BEATS))
     times = {
         "max_heartbeat_throttle_interval": beat,
