@@ -19,7 +19,11 @@ from flowengine.server.calls import (
     shown_wait,
     visible_page,
 )
-from flowengine.server.redaction import reason_without_content, without_content
+from flowengine.server.redaction import (
+    reason_without_content,
+    reason_without_others,
+    without_content,
+)
 from flowengine.server.rights import Right
 from flowengine.server.sent_values import Uploads, sent_values, starting_data, uploads_of
 
@@ -135,7 +139,9 @@ def shown_execution(call: ApiCall, info: Mapping[str, Any]) -> Any:
 
 def why(call: ApiCall) -> Any:
     """Return why an execution makes no progress: a reason for each live branch."""
-    reasons = call.engine.why(call.path["execution"])
+    reasons: Any = call.engine.why(call.path["execution"])
+    if not call.may(Right.SEE, ""):
+        reasons = [reason_without_others(reason) for reason in reasons]
     if call.may(Right.CONTENT, call.flow):
         return {"items": reasons}
 

@@ -99,6 +99,15 @@ def reason_without_content(reason: Mapping[str, Any]) -> dict[str, Any]:
     return {**_only(reason, _REASON), "what": _HIDDEN}
 
 
+def reason_without_others(reason: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a reason of `why` without the executions of other flows that hold a shared lock."""
+    if "lock" not in reason:
+        return dict(reason)
+    what = f"waiting for '{reason['lock']}', which another execution holds"
+    own = {name: value for name, value in reason.items() if name not in ("command", "commands")}
+    return {**own, "what": what, "wakes": "the end of that execution"}
+
+
 def environment_without_content(environment: Mapping[str, Any]) -> dict[str, Any]:
     """Return an environment without its name, its directory and its traces on the machine."""
     return _only(environment, _ENVIRONMENT)
