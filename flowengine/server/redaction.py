@@ -49,7 +49,7 @@ _ERROR = ("type", "step", "attempt")
 
 
 class QuotingEngine:
-    """An engine for the requests of one user, whose errors quote only what the user may see.
+    """An engine for the requests of a user, whose errors quote no data that is hidden.
 
     Args:
         engine: The engine, which acts as the user.

@@ -31,7 +31,7 @@ inputs: {amount: {type: number, maximum: 99}, note: {type: string, default: ""}}
 state: {zdata_state: {type: string, default: zdata_initial}}
 signals: {placed: {data: {type: object}, key: "${{ inputs.note }}"}}
 start:
-  - {schedule: "0 9 * * *", with: {amount: "${{ 4711 }}", note: zdata_constant}}
+  - {schedule: "0 9 * * *", with: {amount: 1, note: "${{ string(execution.labels.zdata_label) }}"}}
   - {signal: placed, with: {amount: 1, note: "${{ 'zdata_' + signal.data.text }}"}}
 steps:
   - id: ask
@@ -374,3 +374,16 @@ def test_who_may_see_everything_is_told_each_marker(world: World) -> None:
     names = ("title", "input", "comment", "form", "enum", "choice", "error", "sent", "key")
     missing = [name for name in names if f"zdata_{name}" not in texts]
     assert missing == []
+
+
+def test_inputs_of_a_schedule_are_quoted_to_those_who_see_its_flow(api: Api) -> None:
+    body = {"since": "2026-11-20T00:00:00Z", "until": "2026-11-20T12:00:00Z"}
+    errors = {}
+    for token in (LOCAL, api.token("user:ada", "starter")):
+        [item] = api("POST", "/v1/schedules/zflow/backfill", body, token=token, code=201)["items"]
+        errors[token] = item["error"]
+        refused = api("POST", "/v1/schedules/zflow/trigger", {}, token=token, code=422)
+        assert refused["detail"] == item["error"]
+    told, plain = errors.values()
+    assert "zdata_label" in told
+    assert plain == "'start' on schedule '0 9 * * * UTC': its inputs are refused"
