@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -236,13 +237,26 @@ class Engine(Operator):
         """
         from flowengine.engines.interventions.moving import move
 
-        source = self._host.store
-        durability = source.durability
-        target, _ = _opened(to, "power" if durability == "none" else durability)
-        try:
-            return move(source, target, execution)
-        finally:
-            target.close()
+        with closing(self._other(to)) as target:
+            return move(self._host.store, target, execution)
+
+    def interrupted_moves(self, *, to: str | PathLike[str]) -> list[str]:
+        """Return the ids of executions whose move to another store is left to be finished.
+
+        They are in neither store's hands until `migrate` is repeated with the id.
+
+        Args:
+            to: The other store.
+        """
+        from flowengine.engines.interventions.moving import interrupted
+
+        with closing(self._other(to)) as target:
+            return interrupted(self._host.store, target)
+
+    def _other(self, to: str | PathLike[str]) -> JournalStore:
+        """Open another store, to which executions are moved."""
+        durability = self._host.store.durability
+        return _opened(to, "power" if durability == "none" else durability)[0]
 
     def close(self) -> None:
         """Release all leases and close the store. A second call has no effect."""

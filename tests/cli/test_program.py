@@ -28,7 +28,7 @@ from tests.command_line import PROGRAM
 ROOT = Path(__file__).parents[2]
 HEAVY = {
     "asyncio", "pydantic", "yaml", "rich", "networkx", "importlib.metadata", "dataclasses",
-    "inspect", "logging", "subprocess", "ssl", "jsonschema_rs", "cel_expr_python", "argcomplete",
+    "inspect", "logging", "subprocess", "ssl", "jsonschema_rs", "re2", "argcomplete",
     "litellm", "docker", "playwright", "starlette", "uvicorn", "temporalio",
 }  # fmt: skip
 NOT_AT_START = {

@@ -631,3 +631,24 @@ def test_functions_and_modules_have_any_name_that_python_allows(flowengine: Comm
     for wrong in ("öl:2größe", "öl:größe-2", "öl", "ö l:größe"):
         flowengine.write("names.yaml", flow % wrong)
         assert "E103" in flowengine("check", "names.yaml", code=3).err
+
+
+def test_items_of_a_long_map_are_counted_unless_they_need_attention(
+    flowengine: CommandLine,
+) -> None:
+    flowengine.write("odd.py", "def odd(n):\n    assert n != 7\n")
+    flowengine.write(
+        "long.yaml",
+        "flowengine: 1\nid: long\nsteps:\n  - id: each\n"
+        "    map: {over: 40, on_item_error: continue}\n"
+        "    group: [{id: odd, python: 'odd:odd', with: {n: '${{ item }}'}}]\n",
+    )
+
+    lines = flowengine("run", "long.yaml").err.splitlines()
+
+    counts = [line.split() for line in lines if " of 40 items" in line]
+    assert (len(counts), counts[0]) == (10, ["each", "running", "4", "of", "40", "items"])
+    failed = [line.split()[0] for line in lines if " failed " in line]
+    assert failed == ["each[7]/odd", "each[7]"]
+    assert len(lines) < 20
+    assert len(flowengine("run", "long.yaml", "--verbose").err.splitlines()) > 80

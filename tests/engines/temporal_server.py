@@ -10,10 +10,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Self
+from types import MappingProxyType
+from typing import IO, Any, Self
 from urllib.parse import urlsplit
 
 from tests.command_line import Done
@@ -26,7 +27,11 @@ SECONDS = 60.0
 
 @contextmanager
 def temporal_server(
-    *namespaces: str, short: bool = True, workers: bool = True, page: int | None = None
+    *namespaces: str,
+    short: bool = True,
+    workers: bool = True,
+    page: int | None = None,
+    limits: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[str]:
     """Run an in-memory server, and yield the common part of its store addresses.
 
@@ -36,9 +41,11 @@ def temporal_server(
         workers: Whether it has workers, several per namespace, which keep it busy. Versions of
             deployments need them.
         page: Port of its own page. None: it has no page.
+        limits: Names of dynamic settings → values.
     """
     port = free_port()
-    process = start_server(port, *namespaces, short=short, workers=workers, page=page)
+    given: Any = {"short": short, "workers": workers, "page": page, "limits": limits}
+    process = start_server(port, *namespaces, **given)
     try:
         yield f"temporal://127.0.0.1:{port}"
     finally:
@@ -73,6 +80,7 @@ def start_server(
     workers: bool = True,
     file: Path | None = None,
     page: int | None = None,
+    limits: Mapping[str, int] = MappingProxyType({}),
 ) -> subprocess.Popen[bytes]:
     """Start a server, and wait until it answers.
 
@@ -83,6 +91,7 @@ def start_server(
         workers: The same.
         file: Where it keeps everything. None: in memory.
         page: See `temporal_server`.
+        limits: The same.
     """
     command = [str(PROGRAM), "server", "start-dev", "--ip", "127.0.0.1"]
     command += ["--port", str(port), "--log-level", "error"]
@@ -92,6 +101,8 @@ def start_server(
         command += ["--dynamic-config-value", "worker.perNamespaceWorkerCount=0"]
     if short:
         command += ["--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60"]
+    for limit in limits.items():
+        command += ["--dynamic-config-value", "=".join(map(str, limit))]
     for name in namespaces:
         command += ["--namespace", name]
     if file is not None:
@@ -132,7 +143,7 @@ class RunningWorker:
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd="/")
         assert self.process.stderr is not None
         line = self.process.stderr.readline()
-        if not line.endswith(f"started  store={address}\n"):
+        if "started" not in line or address not in line:
             self.kill()
             raise AssertionError(line)
         self.log: list[str] = []

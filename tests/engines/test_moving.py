@@ -167,7 +167,10 @@ def test_a_move_loses_and_doubles_nothing_whenever_it_is_interrupted(
         if back:
             with pytest.raises(Conflict, match="held by process 0 on another store"):
                 there.resume(id)
-        assert here.migrate(id, to=new) == id
+        # Lists of the other store do not show that the move is not finished.
+        done = command_line("--store", old, "migrate", "--all", "--to", new)
+        assert (done.code, done.err) == (0, f"{id} is in {new} now\n")
+        wait_until(lambda: not here.interrupted_moves(to=new))
         bound = "concurrency signals:"
         claims = here.store.claims(bound), [one.execution for one in there.store.claims(bound)]
         assert claims == ([], [id])

@@ -439,6 +439,7 @@ def test_without_a_worker_an_execution_is_recorded_and_that_is_said(
 ) -> None:
     monkeypatch.setattr(driving, "WORKER_SECONDS", 0)
     with Engine(f"{server}/idle") as engine:
+        assert (engine.executions().items, engine.waits().items) == ([], [])  # nor ever was one
         with pytest.raises(StoreError, match=r"is recorded, and \S+/idle has no worker"):
             engine.run(WELCOME, {"name": "Bob"})
         monkeypatch.setattr(TemporalStore, "may_rest", interrupt)

@@ -186,6 +186,13 @@ def test_a_delivery_is_on_record_before_it_takes_effect(hooked: Api) -> None:
     assert (entry["user"], entry["path"], entry["status"]) == ("hook:erp", "/v1/hooks/erp", 202)
 
 
+def test_a_delivery_cannot_be_dropped_by_a_message_with_its_id(hooked: Api) -> None:
+    message = {"key": "A17", "data": {}, "id": "parcels m1"}
+    assert "deliveries" in hooked("POST", "/v1/signals/arrived", message, code=422)["detail"]
+    hooked("POST", "/v1/signals/arrived", {**message, "id": "parcel m1"}, code=202)
+    assert deliver(hooked, "parcels", signed("standard"), 202)["first"]
+
+
 def test_what_is_not_signed_is_refused_in_one_way_and_slowed_down(hooked: Api) -> None:
     old = signed("standard", at=time.time() - 1000)
     problems = [

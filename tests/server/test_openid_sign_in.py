@@ -107,6 +107,18 @@ def test_a_user_signs_in_with_the_provider_and_out(api: Api) -> None:
     assert "zoe" not in str(api.records._read("SELECT * FROM signed_in", ()))
 
 
+def test_no_address_drops_the_sign_ins_of_others(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_in, "_MOST", 10)
+    monkeypatch.setattr(sign_in, "_OF_ADDRESS", 5)
+    visitor = Visitor(api)
+    asked = visitor.begin()
+    flow = api.application.identity.code_flow
+    assert flow is not None
+    for _ in range(20):
+        flow.begin("https://flows.example/sign-in/callback", "/", "10.0.0.7")
+    assert visitor.come_back(asked).status_code == 200
+
+
 @pytest.mark.parametrize(
     "claims",
     [
@@ -213,7 +225,7 @@ def test_without_a_client_or_a_provider_there_is_no_sign_in(issuer: str) -> None
     down = OidcProvider(OidcSignIn("http://127.0.0.1:9", AUDIENCE, client=CLIENT))
     flow = sign_in.CodeFlow(down, OidcSignIn("http://127.0.0.1:9", AUDIENCE, client=CLIENT))
     with pytest.raises(RequestRefused) as refused:
-        flow.begin("http://testserver/sign-in/callback", "/")
+        flow.begin("http://testserver/sign-in/callback", "/", "::1")
     assert refused.value.status == 503
     plain = {"issuer": issuer, "authorization_endpoint": "http://evil.example/a"}
     open_one = OidcProvider(OidcSignIn(issuer, AUDIENCE, client=CLIENT), lambda url: plain)

@@ -40,6 +40,7 @@ from flowengine.journal.records import (
     ListedWait,
     Loaded,
     Numbered,
+    OfFlows,
     Outgoing,
     Owner,
     Pruned,
@@ -354,11 +355,11 @@ class FaultyStore(JournalStore):
     ) -> StoredWaitPage:
         return self._alive.waits(filter, after, limit)
 
-    def find_execution(self, beginning: str) -> str:
-        return self._alive.find_execution(beginning)
+    def find_execution(self, beginning: str, flows: OfFlows | None = None) -> str:
+        return self._alive.find_execution(beginning, flows)
 
-    def find_wait(self, beginning: str) -> str:
-        return self._alive.find_wait(beginning)
+    def find_wait(self, beginning: str, flows: OfFlows | None = None) -> str:
+        return self._alive.find_wait(beginning, flows)
 
     def short_execution(self, id: str) -> str:
         return self._alive.short_execution(id)

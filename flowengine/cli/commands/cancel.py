@@ -12,7 +12,7 @@ from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.errors import show_error
 from flowengine.cli.terminal.output import err, out_json
 from flowengine.cli.views.outcome import as_object
-from flowengine.errors import Conflict, FlowEngineError
+from flowengine.errors import Conflict, FlowEngineError, NoWorker
 
 HELP = "cancel executions: running steps are stopped, then 'finally' runs"
 if TYPE_CHECKING:
@@ -43,16 +43,20 @@ def configure(parser: ArgumentParser) -> None:
 def _settled(session: CliSession, result: ExecutionResult) -> ExecutionResult:
     """Return the state of an execution after giving the process that holds it time to cancel it."""
     end = time.monotonic() + PATIENCE
-    while not result.ended and time.monotonic() < end:
-        time.sleep(0.05)
-        result = session.engine.result(result.execution)
+    try:
+        while not result.ended and time.monotonic() < end:
+            time.sleep(0.05)
+            result = session.engine.result(result.execution)
+    except NoWorker as error:
+        err(f"recorded; {error.with_hint}")
     return result
 
 
-def _told(result: ExecutionResult) -> str:
+def _told(session: CliSession, result: ExecutionResult) -> str:
     """Return the result of the request in words."""
     if not result.ended:
-        return "cancellation requested: the process that holds it will cancel it"
+        by = "a worker" if session.is_remote else "the process that holds it"
+        return f"cancellation requested: {by} will cancel it"
     if result.status != "cancelled":
         return f"{result.status} before it could be cancelled"
     return result.status
@@ -91,7 +95,7 @@ def run(arguments: Namespace) -> int:
             result = _settled(session, result)
             objects.append(as_object(session, result))
             if not arguments.quiet:
-                err(f"{session.short(result.execution)} {_told(result)}")
+                err(f"{session.short(result.execution)} {_told(session, result)}")
             if result.ended and result.status != "cancelled":
                 code = code or Conflict.exit_code
         if arguments.json:

@@ -90,6 +90,10 @@ def run(arguments: Namespace) -> int:
         for line, row in zip(lines, rows, strict=True):
             out(line.replace(row[2], _painted(row[2]), 1))
         left = [item for item in page.items if "command" in item]
+        if left and session.is_remote and not session.is_served:
+            start = session.command("worker")
+            err(f"a worker begins what is recorded; if there is none, start one: {start}")
+            left = []
         for info in left[:MOST]:
             what = "begin" if info["status"] == "recorded" else "resume"
             err(f"{info['status']}; to {what} it: {info['command']}")

@@ -27,7 +27,9 @@ def configure(parser: ArgumentParser) -> None:
         help="the other store: a directory, or temporal://HOST:PORT/NAMESPACE",
     )
     parser.add_argument(
-        "--all", action="store_true", help="move all executions that wait or are stalled"
+        "--all",
+        action="store_true",
+        help="move all executions that wait or are stalled, and finish interrupted moves",
     )
 
 
@@ -45,7 +47,9 @@ def run(arguments: Namespace) -> int:
         raise UsageError("name the executions to move, or all of them with --all")
     code, moved = 0, []
     with CliSession(arguments) as session:
-        executions = _resting(session) if arguments.all else arguments.executions
+        executions = arguments.executions
+        if arguments.all:
+            executions = [*session.engine.interrupted_moves(to=arguments.to), *_resting(session)]
         for execution in dict.fromkeys(executions):
             try:
                 id = session.engine.migrate(execution, to=arguments.to)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.driving.drive import drive
+from flowengine.cli.driving.drive import drive, show_recorded
 from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json
 from flowengine.cli.views.outcome import as_object
-from flowengine.errors import Conflict, InputError, UsageError
+from flowengine.errors import Conflict, InputError, NoWorker, UsageError
+
+if TYPE_CHECKING:
+    from flowengine.engines.results import ExecutionResult
 
 HELP = "send a signal to an execution, to the open one with a key, or start one"
 EXAMPLE = """\
@@ -48,6 +52,15 @@ def configure(parser: ArgumentParser) -> None:
         "--no-resume", action="store_true", help="record it without resuming the execution"
     )
     read.add_linger(parser)
+
+
+def _resumed(session: CliSession, execution: str) -> ExecutionResult | None:
+    """Resume an execution. None: there is no worker, and the next one takes the message."""
+    try:
+        return session.engine.resume(execution)
+    except NoWorker as error:
+        show_recorded(session, execution, error)
+        return None
 
 
 def run(arguments: Namespace) -> int:
@@ -96,7 +109,7 @@ def run(arguments: Namespace) -> int:
             leave_recorded(session, [sent.execution])
         else:
             try:
-                return drive(session, lambda: engine.resume(sent.execution))
+                return drive(session, partial(_resumed, session, sent.execution))
             except Conflict as error:
                 err(f"recorded; {error.message}")
         if arguments.json:

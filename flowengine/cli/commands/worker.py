@@ -71,7 +71,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="DURATION",
         type=read.duration,
         help="in Temporal, after how long without a sign of life an attempt counts as cut off; "
-        "default: $FLOWENGINE_HEARTBEAT, or 10s",
+        "default: $FLOWENGINE_HEARTBEAT, or 30s",
     )
     parser.add_argument(
         "--deployment",
@@ -92,6 +92,7 @@ def run(arguments: Namespace) -> int:
     """
     import asyncio
 
+    from flowengine.cli.terminal.logs import taking_records
     from flowengine.engines.seam import SystemClock
     from flowengine.worker.service import WorkerLog
 
@@ -100,7 +101,8 @@ def run(arguments: Namespace) -> int:
     else:
         log = WorkerLog(arguments.log_format, SystemClock().now)
     address = remote_store(arguments.store or "")
-    asyncio.run(_work(arguments, log) if address is None else _remote(arguments, log, address))
+    with taking_records(log):
+        asyncio.run(_work(arguments, log) if address is None else _remote(arguments, log, address))
     return 0
 
 
@@ -180,6 +182,7 @@ def _tell_start(log: WorkerLog, start: ScheduledStart) -> None:
 async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
     """Take the work of a store in Temporal."""
     from flowengine import __version__
+    from flowengine.engines.temporal.opening import without_objects
     from flowengine.engines.temporal.opening import work as work_for
     from flowengine.worker.service import until_stopped
 
@@ -198,6 +201,8 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
         nonlocal is_ready
         is_ready = True
         log("started", store=address)
+        if (missing := without_objects()) is not None:
+            log("warning", message=missing)
 
     def attempted(execution: str, flow: str, address: str) -> None:
         log("taken", execution=execution, flow=flow, why="attempt", step=address)

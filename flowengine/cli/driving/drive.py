@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flowengine.cli.driving.watching import watch
-from flowengine.cli.terminal.output import is_terminal
-from flowengine.cli.views.outcome import show_outcome
+from flowengine.cli.terminal.output import err, is_terminal, out_json
+from flowengine.cli.views.outcome import EXIT_CODES, as_object, show_outcome
+from flowengine.engines.results import ExecutionResult
+from flowengine.errors import NoWorker
 
 if TYPE_CHECKING:
     from flowengine.cli.session import CliSession
-    from flowengine.engines.results import ExecutionResult
 
 
 def drive(
@@ -26,12 +27,41 @@ def drive(
 
     Returns:
         The exit code.
+
+    Raises:
+        NoWorker: No worker answers, and nothing is recorded.
     """
+    try:
+        result = _driven(session, call, ask=ask)
+    except NoWorker as error:
+        if error.recorded is None:
+            raise
+        show_recorded(session, error.recorded, error)
+        return EXIT_CODES["recorded"]
+    return 0 if result is None else show_outcome(session, result)
+
+
+def show_recorded(session: CliSession, execution: str, error: NoWorker) -> None:
+    """Report that what was requested of an execution is recorded, for the next worker.
+
+    Args:
+        execution: Its full id.
+        error: Why it is not driven now.
+    """
+    if not session.arguments.quiet:
+        err(error.with_hint if error.recorded else f"recorded; {error.with_hint}")
+    if session.arguments.json:
+        record = session.engine.store.execution(execution)
+        result = ExecutionResult(record.id, record.flow, "recorded", None, [], None)
+        out_json(as_object(session, result))
+
+
+def _driven(
+    session: CliSession, call: Callable[[], ExecutionResult | None], *, ask: bool
+) -> ExecutionResult | None:
     at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
     if ask and not session.arguments.json and not session.is_served and at_terminal:
         from flowengine.cli.driving.dialogue import drive_and_ask
 
-        result = drive_and_ask(session, call)
-    else:
-        result, _ = watch(session, call)
-    return 0 if result is None else show_outcome(session, result)
+        return drive_and_ask(session, call)
+    return watch(session, call)[0]

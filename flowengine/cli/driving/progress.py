@@ -36,6 +36,8 @@ KEY_WIDTH = {False: 4, True: 14}
 STATUS_WIDTH = 11
 TOLD = frozenset({"succeeded", "failed", "skipped", "cancelled", "retrying"})
 """Statuses that get a separate line. A waiting step is reported with its wait."""
+MOST_ITEMS = 30
+"""Items of a map that succeed are counted if it has more, and not shown one by one."""
 FAILED = frozenset({"failed", "retrying", *NOT_MADE.values()})
 """Statuses that are shown with the error."""
 
@@ -63,6 +65,10 @@ class ProgressDisplay:
         self._flows: dict[str, LoadedFlow] = {}
         self._waits: dict[str, str] = {}
         """The text last shown for each wait, which is reported again when it changes."""
+        self._items: dict[tuple[str, str], int] = {}
+        """Execution and address of a map → how many items it has."""
+        self._counted: dict[str, int] = {}
+        """Address of a long map → the last part of its items that was reported, in tenths."""
         self._missed = 0
         """How many pieces of a reply were omitted, until this is reported."""
         self._said: dict[tuple[str, str], list[str]] = {}
@@ -142,7 +148,11 @@ class ProgressDisplay:
         """Handle that a step no longer runs."""
 
     def count(self, address: str, ended: int, items: int) -> None:
-        """Handle how many items of a map have ended."""
+        """Show how many items of a long map have ended, ten times in all."""
+        tenths = 10 * ended // items
+        if items > MOST_ITEMS and tenths > self._counted.get(address, 0):
+            self._counted[address] = tenths % 10
+            self._line(address, "running", f"{ended} of {items} items")
 
     def head(self, execution: str) -> None:
         """Name an execution once, before anything else is reported about it."""
@@ -181,6 +191,7 @@ class ProgressDisplay:
             ended, items = step.items
             has_ended = step.status in TOLD and step.status != "retrying"
             whole = next(w for w in reversed(wholes(step.address)) if step.address[len(w)] == "[")
+            self._items[execution, whole] = items
             self.count(whole, ended + has_ended, items)
         if step.status == "running":
             self._since.setdefault(place, step.at)
@@ -197,7 +208,9 @@ class ProgressDisplay:
                 since = step.at
             spec = self._flow(execution).compiled["steps"][step.step]
             status = shown_status(step, spec)
-            self._line(step.address, status, self._detail(place, step, status, since))
+            detail = self._detail(place, step, status, since)
+            if not self._is_only_counted(execution, step.address, status):
+                self._line(step.address, status, detail)
             why = self._evidence.pop(place, {})
             if why:
                 self._explain(why)
@@ -211,6 +224,12 @@ class ProgressDisplay:
         if status in ("failed", "refused", "retrying", "uncertain"):
             return False
         return spec.get("plumbing", False)
+
+    def _is_only_counted(self, execution: str, address: str, status: str) -> bool:
+        """Return whether a step belongs to one of many items, and needs no attention."""
+        if self._verbose or status not in ("succeeded", "skipped"):
+            return False
+        return any(self._items.get((execution, w), 0) > MOST_ITEMS for w in wholes(address))
 
     def _explain(self, why: Mapping[str, Any]) -> None:
         from flowengine.cli.views.evidence import evidence_lines

@@ -53,7 +53,7 @@ def leave_recorded(session: CliSession, executions: Iterable[str]) -> None:
     Args:
         executions: Full ids.
     """
-    if session.is_served:
+    if session.is_remote:
         return  # a worker takes them
     open_ = [id for id in dict.fromkeys(executions) if not session.engine.result(id).ended]
     if session.arguments.quiet or not open_:

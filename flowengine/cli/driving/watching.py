@@ -70,6 +70,9 @@ def watch(
 def interrupted(session: CliSession, execution: str) -> UserInterrupt:
     """Return the error about an execution that was stopped, with the place where it is saved."""
     short = session.short(execution)
+    if session.is_remote:
+        follow = session.command("resume", short)
+        return UserInterrupt(f"{short} continues at a worker; to follow it: {follow}")
     return UserInterrupt(f"saved as {short}; to resume: {session.command('resume', short)}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine import registry
@@ -234,8 +235,10 @@ class AttemptContext:
         self, function: Callable[[], _Result], *, settles: bool = False
     ) -> Coroutine[Any, Any, _Result]:
         """Call a function on a thread."""
-        from flowengine.sdk.threads import on_thread
+        from flowengine.sdk.threads import CALLS, on_thread
 
+        if (calls := CALLS.get()) is not None:
+            function = partial(calls.call, function)
         return on_thread(function, self._outlast if settles else None)
 
     def _outlast(self) -> float:

@@ -63,7 +63,7 @@ def move(source: Store, target: Store, execution: str) -> str:
             packed = of_old.pack(id, copy.mark) if has_files else ()
             if packed is None:
                 continue
-            new.hold_copy(copy._replace(workspaces=packed))
+            new.hold_copy(copy._replace(workspaces=packed, source=source.location))
             for digest in copy.files:
                 target.put_artifact(id, source.fetch_artifact(digest, id), digest)
             of_new.put(id, packed, of_old.fetch)
@@ -73,6 +73,17 @@ def move(source: Store, target: Store, execution: str) -> str:
                 new.drive_copy(id)
                 return id
     raise Conflict(f"execution {id} changes while it is moved", hint="try it again")
+
+
+def interrupted(source: Store, target: Store) -> list[str]:
+    """Return the ids of executions whose move ended after the first store had given them up."""
+    left = []
+    for id in _movable(target).held_copies(source.location):
+        try:
+            source.execution(id)
+        except NotFound:
+            left.append(id)
+    return left
 
 
 def _movable(store: Store) -> MovingPort:

@@ -294,7 +294,7 @@ def _agreed(
         f"{wait.id} was already {participle(standing['choice'])} {settled}{reason}",
         hint=None if standing["choice"] != answer.choice else f"it differs: {'; '.join(differ)}",
         standing={key: value for key, value in standing.items() if key != "type"},
-        plain=f"{wait.id} was already decided {settled}",
+        plain=f"{wait.id} was already decided",
     )
 
 

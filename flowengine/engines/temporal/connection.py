@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
-from datetime import timedelta
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from time import monotonic
+from math import inf
+from time import monotonic, sleep
 from typing import Any, TypeVar
 
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
@@ -17,14 +23,19 @@ from temporalio.service import RPCError, RPCStatusCode
 from flowengine.engines.temporal.address import Address
 from flowengine.engines.temporal.objects import Objects
 from flowengine.engines.temporal.payloads import converter
-from flowengine.engines.temporal.requests import NO_TIME_YET
-from flowengine.errors import Hint, StoreError
+from flowengine.engines.temporal.requests import NO_TIME_YET, QUEUE
+from flowengine.errors import Hint, NoWorker, StoreError
 from flowengine.store_folder import REMOTE
 
 T = TypeVar("T")
 PATIENCE = timedelta(seconds=30)
 """How long to wait for a response, as a busy worker may take a while."""
-
+_SOON_SECONDS = 1.0
+"""If there is no answer for this long, there may be no worker."""
+_NOTICED_SECONDS = 0.1
+"""After this time, the library has noticed that a request was cancelled."""
+_SEEN = timedelta(seconds=75)
+"""A live worker has polled for work within this time."""
 _ONE_QUERY = timedelta(seconds=10)
 """After this time, a query is repeated, because the worker that took it may be dead."""
 _NO_ANSWER = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
@@ -51,8 +62,9 @@ class TemporalConnection:
         self.address = address
         self._objects = objects
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop: _Loop | None = None
+        self._end: Callable[[], None] | None = None
+        """Ends the loop, at the latest when the program ends."""
         self._client: Client | None = None
 
     @property
@@ -66,17 +78,23 @@ class TemporalConnection:
         Raises:
             StoreError: The server does not respond, or refuses.
         """
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="flowengine-temporal", daemon=True
-                )
-                self._thread.start()
         try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+            return self.submit(coroutine).result()
         except RPCError as error:
             raise self._explained(error) from error
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin a coroutine on the loop, from any thread."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = _Loop()
+                self._end = weakref.finalize(self, self._loop.end)
+            return self._loop.begin(coroutine)
+
+    def cancel(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task of the loop, from any thread."""
+        if self._loop is not None:
+            self._loop.cancel(task)
 
     async def client(self) -> Client:
         """Return the connected client."""
@@ -99,7 +117,7 @@ class TemporalConnection:
         while True:
             try:
                 one = min(patience, _ONE_QUERY)
-                return await again_if_refused(
+                return await self.answer(
                     partial(handle.query, "read", args=arguments, rpc_timeout=one)
                 )
             except RPCError as error:
@@ -111,9 +129,36 @@ class TemporalConnection:
                     raise StoreError(message) from error
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    def no_worker(self) -> StoreError:
+    async def answer(self, request: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the answer of a workflow to a request that needs a worker.
+
+        Raises:
+            NoWorker: There is none.
+        """
+        answering = asyncio.create_task(again_if_refused(request))
+        done, _ = await asyncio.wait([answering], timeout=_SOON_SECONDS)
+        if not done and not await self.has_worker():
+            answering.cancel()
+            raise self.no_worker()
+        return await answering
+
+    async def has_worker(self) -> bool:
+        """Return whether a worker has polled for work lately."""
+        client = await self.client()
+        request = DescribeTaskQueueRequest(
+            namespace=client.namespace,
+            task_queue=TaskQueue(name=QUEUE),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+        described = await client.workflow_service.describe_task_queue(request, timeout=PATIENCE)
+        oldest = datetime.now(UTC) - _SEEN
+        return any(
+            poller.last_access_time.ToDatetime(tzinfo=UTC) > oldest for poller in described.pollers
+        )
+
+    def no_worker(self) -> NoWorker:
         """Return the error that no worker responds."""
-        return StoreError(
+        return NoWorker(
             f"no worker of {self.location} answers",
             hint=Hint(f"if there is none, start one: flowengine worker --store {self.location}"),
         )
@@ -121,13 +166,10 @@ class TemporalConnection:
     def close(self) -> None:
         """Stop the loop. A later call starts another."""
         with self._lock:
-            loop, self._loop = self._loop, None
-            thread, self._thread = self._thread, None
-            self._client = None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
+            end, self._end = self._end, None
+            self._loop, self._client = None, None
+        if end is not None:
+            end()
 
     def _explained(self, error: RPCError) -> StoreError:
         if error.status in (RPCStatusCode.FAILED_PRECONDITION, *_NO_ANSWER):
@@ -135,6 +177,55 @@ class TemporalConnection:
         busy = error.status == RPCStatusCode.RESOURCE_EXHAUSTED
         hint = "repeat the command later" if busy else "is the server running?"
         return StoreError(f"{self.location}: {error.message}", hint=hint)
+
+
+class _Loop:
+    """An event loop on a thread, which ends with its connection, or with the program.
+
+    Temporal's library answers requests from threads that it starts. Once Python is being finalized,
+    that would abort the process or hold it up, so that no request may be open then.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._is_ending = False
+        self._cancelled = -inf
+        """When a request was cancelled last. The library's thread notices it some time later."""
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="flowengine-temporal", daemon=True
+        )
+        self._thread.start()
+
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin a coroutine, from any thread."""
+        if self._is_ending:
+            coroutine.close()
+            raise StoreError("no request is made to Temporal while the program ends")
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def cancel(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task, from any thread."""
+        self._cancelled = monotonic()
+        self._loop.call_soon_threadsafe(task.cancel)
+
+    def end(self) -> None:
+        """Cancel what is open, and end the loop."""
+        self._is_ending = True
+        self._loop.call_soon_threadsafe(self._loop.create_task, self._cancel_all())
+        self._thread.join()
+        self._loop.close()
+        if monotonic() - self._cancelled < _SOON_SECONDS:
+            sleep(_NOTICED_SECONDS)
+
+    async def _cancel_all(self) -> None:
+        until = monotonic() + _SOON_SECONDS
+        while (open_ := asyncio.all_tasks() - {asyncio.current_task()}) and monotonic() < until:
+            self._cancelled = monotonic()
+            for task in open_:
+                task.cancel()
+            await asyncio.wait(open_, timeout=_SOON_SECONDS)
+            await asyncio.sleep(0)  # others may have been about to begin
+        self._loop.stop()
 
 
 async def connect(address: Address, objects: Objects | None = None) -> Client:

@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.flows import as_loaded
-from flowengine.engines.results import Update
+from flowengine.engines.results import ExecutionResult, Update
 from flowengine.engines.running.driving import Driving, refuse_on_loop
 from flowengine.engines.running.recovery import tries_for_environments
 from flowengine.engines.starting.beginning import record
 from flowengine.engines.temporal.following import ExecutionFollower
 from flowengine.engines.temporal.support import unsupported
+from flowengine.errors import NoWorker
 from flowengine.journal.encoding import pack, unpack
 from flowengine.sdk import EnvironmentLost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.engines.results import ExecutionResult
     from flowengine.engines.starting.beginning import Starting
     from flowengine.engines.temporal.store import TemporalStore
 
-SHORTEST, LONGEST = 0.02, 1.0
-"""Seconds between two polls of an execution."""
+SHORTEST, LONGEST = 0.05, 1.0
+"""Seconds between two polls of an execution, which may wait. The server reports its end."""
 WORKER_SECONDS = 5.0
 """Seconds between two checks for a worker."""
 
@@ -82,11 +82,14 @@ class RemoteDriving(Driving):
         try:
             for delay in self._looks(execution.id):
                 following.report(following.read())
-                sleep(delay)
+                if self._store.end_within(execution.id, delay).result():
+                    sleep(SHORTEST)  # if it was retried, it has not ended
+            following.report(following.read())
+            return self._rested(execution)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"execution {execution.id} continues in Temporal") from None
-        following.report(following.read())
-        return self._rested(execution.id)
+        finally:
+            self._store.forget_end(execution.id)
 
     def leave(self, execution: Execution) -> ExecutionResult:
         """Record what is queued for an execution. A worker drives it."""
@@ -98,21 +101,49 @@ class RemoteDriving(Driving):
         following = self._following(execution)
         await asyncio.to_thread(self._begin_again, execution)
         looks = self._looks(execution.id)
-        while (delay := await asyncio.to_thread(next, looks, None)) is not None:
+        try:
+            while (delay := await asyncio.to_thread(next, looks, None)) is not None:
+                following.report(await asyncio.to_thread(following.read))
+                if await asyncio.wrap_future(self._store.end_within(execution.id, delay)):
+                    await asyncio.sleep(SHORTEST)
             following.report(await asyncio.to_thread(following.read))
-            await asyncio.sleep(delay)  # the worker is another process
-        following.report(await asyncio.to_thread(following.read))
-        return await asyncio.to_thread(self._rested, execution.id)
+            return await asyncio.to_thread(self._rested, execution)
+        finally:
+            self._store.forget_end(execution.id)
+
+    async def take(
+        self, execution: str, on_taken: Callable[[], None] = lambda: None
+    ) -> ExecutionResult | None:
+        """Wait until an execution has ended or waits."""
+        on_taken()
+        return await self.drive_async(await asyncio.to_thread(self.loaded, execution))
 
     def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
-        """Wait until an execution that received a message has ended or waits again."""
-        return self.drive(self._before_messages(execution)) if resume else None
+        """Wait until an execution that received a message has ended or waits again.
+
+        Without a worker, the message is recorded, and the next worker takes it.
+        """
+        if not resume:
+            return None
+        try:
+            return self.drive(self._before_messages(execution))
+        except NoWorker:
+            return self._recorded(execution)
 
     async def go_on_async(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Like `go_on`, on the running event loop."""
         if not resume:
             return None
-        return await self.drive_async(await asyncio.to_thread(self._before_messages, execution))
+        try:
+            return await self.drive_async(await asyncio.to_thread(self._before_messages, execution))
+        except NoWorker:
+            return await asyncio.to_thread(self._recorded, execution)
+
+    def _recorded(self, execution: str) -> ExecutionResult:
+        """Return the state of an execution as far as it is known without a worker."""
+        record = self._store.execution(execution)
+        status: Any = record.status
+        return ExecutionResult(record.id, record.flow, status, None, [], None, record.due)
 
     def take_hands(self, execution: str) -> None:
         """Do nothing, because the workflow has journaled them."""
@@ -160,10 +191,14 @@ class RemoteDriving(Driving):
         finally:
             self._host.keeper.released(execution.id)
 
-    def _rested(self, execution: str) -> ExecutionResult:
+    def _rested(self, execution: Execution) -> ExecutionResult:
         """Return the state of an execution, and report that it rests to subscribers."""
-        result = result_of(self._host.stored(execution, 0))
-        self._host.tell(Update(execution, "end", result))
+        id, outputs = execution.id, self._store.outputs(execution.id)
+        if outputs is None:
+            result = result_of(self._host.stored(id, 0))
+        else:
+            result = ExecutionResult(id, execution.context.flow, "succeeded", outputs, [], None)
+        self._host.tell(Update(id, "end", result))
         return result
 
     def _looks(self, execution: str) -> Iterator[float]:
@@ -175,7 +210,7 @@ class RemoteDriving(Driving):
                 looked = monotonic()
                 self._store.check_worker(execution)
             yield delay
-            delay = min(delay * 1.5, LONGEST)
+            delay = min(delay * 2, LONGEST)
 
     def _rests(self, execution: str, until: float) -> bool:
         """Return whether an execution has ended, or waits for more than a timer due soon.
@@ -184,6 +219,8 @@ class RemoteDriving(Driving):
             execution: Its id.
             until: How long to stay for a lock of another execution, on the monotonic clock.
         """
+        if self._store.outputs(execution) is not None:
+            return True
         if not self._store.may_rest(execution):
             return False
         stored, host = self._host.stored(execution, 0), self._host

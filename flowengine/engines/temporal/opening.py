@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from flowengine.configuration_folders import MACHINE_FOLDER, user_folder
 from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.temporal.address import read_address
 from flowengine.errors import UsageError
+from flowengine.sdk.sizes import size_text
 from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
 
@@ -53,8 +55,9 @@ async def work(
     _check_installed(address)
     policies = PolicyFiles([MACHINE_FOLDER, user_folder()], None, project_folder())
     policies.check()
-    from flowengine.engines.temporal.worker import work
+    from flowengine.engines.temporal.worker import forward_logs, work
 
+    forward_logs()
     await work(
         named,
         drain=drain,
@@ -66,6 +69,21 @@ async def work(
         on_ready=on_ready,
         on_attempt=on_attempt,
         on_start=on_start,
+    )
+
+
+def without_objects() -> str | None:
+    """Return what needs the object store, if there is none."""
+    from flowengine.engines.temporal.objects import VARIABLE
+    from flowengine.engines.temporal.requests import MOST_BYTES
+    from flowengine.engines.temporal.room import LARGEST_HISTORY
+
+    if os.environ.get(VARIABLE):
+        return None
+    return (
+        f"${VARIABLE} is not set: values of more than {size_text(MOST_BYTES)}, executions whose "
+        f"values fill a history of {size_text(LARGEST_HISTORY)}, files of steps, and files of "
+        "environments of executions that are moved need it"
     )
 
 

@@ -1,4 +1,4 @@
-"""What executions share under one name: a key of a signal, a lock, deployed flows, or grants.
+"""What executions share under one name: a key of a signal, a lock, a deployed flow, or grants.
 
 Each name is a small workflow, so requests for it are taken one after the other. It exists while it
 is used, and for some days longer. It does not drive executions: it sends them signals.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any
@@ -16,6 +17,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, FailureError
 
 from flowengine.engines.temporal.heartbeat import is_too_long
+from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.engines.temporal.requests import (
     BEGIN,
     REFUSED,
@@ -25,7 +27,8 @@ from flowengine.engines.temporal.requests import (
     hint_of,
     plain,
 )
-from flowengine.errors import Conflict, FlowEngineError, NotFound
+from flowengine.errors import Conflict, FlowEngineError, NotFound, UsageError
+from flowengine.journal.encoding import pack
 from flowengine.journal.memory.claims import Claims, KeptClaim
 from flowengine.journal.memory.grants import MemoryGrants
 from flowengine.journal.memory.messages import MemoryMessages
@@ -40,7 +43,8 @@ from flowengine.journal.records import (
 )
 
 STARTS = "flowengine-starts"
-"""Id of the workflow that keeps the signals that start executions."""
+"""Id of the workflow that keeps which flows are deployed, and what starts their executions. Their
+compiled forms have a workflow each, because a history of all of them could not be continued."""
 GRANTS = "flowengine-grants"
 """Id of the workflow that keeps the grants for all executions of a flow. There is one, not one for
 each flow, because the index of workflows lags behind, and a grant must be found to be revoked."""
@@ -49,6 +53,7 @@ _KEPT = timedelta(days=7)
 _MOST_SENT = 1000
 """Number of message ids to remember when a history is continued in another one."""
 _PATIENCE = timedelta(seconds=30)
+_MOST_STATE = 32_000_000
 _PAUSE, _LONGEST_PAUSE = 0.5, 60.0
 """Delay (s) before schedules that could not be started are tried again, doubled each time."""
 
@@ -61,6 +66,11 @@ def key_workflow(signal: str, key: str) -> str:
 def lock_workflow(lock: str) -> str:
     """Return the workflow id of a lock."""
     return f"flowengine-lock-{_digest(lock)}"
+
+
+def form_workflow(hash: str) -> str:
+    """Return the workflow id of the compiled form of a deployed flow."""
+    return f"flowengine-form-{hash}"
 
 
 def forwarded_id(name: str, id: str) -> str:
@@ -92,7 +102,10 @@ class Shared:
         self.seen: dict[str, int] = dict(state.get("seen", {}))
         """Execution → number of its last request, because requests can be repeated."""
         self.deployed: dict[str, list[Any]] = dict(state.get("deployed", {}))
-        """Flow → version, hash, time, signals, packed flow."""
+        """Flow → version, hash, time, signals, and None. Older versions have kept the packed flow
+        here."""
+        self.form: bytes | None = state.get("form")
+        """A packed flow."""
         self.schedules = MemorySchedules(Scheduled(*data) for data in state.get("schedules", ()))
         self.grants = MemoryGrants()
         for grant in state.get("grants", ()):
@@ -115,6 +128,7 @@ class Shared:
             "sent": dict([*self.sent.items()][-_MOST_SENT:]),
             "seen": dict([*self.seen.items()][-_MOST_SENT:]),
             "deployed": self.deployed,
+            "form": self.form,
             "schedules": plain(self.schedules.listed()),
             "grants": plain(self.grants.list_grants(None, None)),
             "using": self.using,
@@ -125,7 +139,8 @@ class Shared:
     def used(self) -> bool:
         """Whether it must be kept."""
         has_grants = bool(self.grants.list_grants(None, None))
-        return bool(self.members or self.deployed or has_grants or self.claims.all())
+        is_kept = self.form is not None
+        return bool(self.members or self.deployed or has_grants or is_kept or self.claims.all())
 
     def change(self, request: Mapping[str, Any]) -> None:
         """Carry out a request of an execution, unless it was carried out already."""
@@ -140,13 +155,22 @@ class Shared:
         """Keep the current version of a flow, in place of earlier ones.
 
         Args:
-            deployed: Flow, version, hash, time, and the packed flow.
+            deployed: Flow, version, hash, time, and None.
             signals: Names of the signals that start it.
             schedules: [name, next time, when it is due] of each schedule.
         """
         flow, version, hash, at, compiled = deployed
         self.deployed[flow] = [version, hash, at, signals, compiled]
         self.schedules.deploy(flow, hash, [(name, time, due) for name, time, due in schedules])
+
+    def replaced(self, flow: str) -> str | None:
+        """Return the form of a flow that is not deployed any more. None: there is none."""
+        kept = self.deployed.get(flow)
+        return kept[1] if kept is not None and kept[4] is None else None
+
+    def keep_form(self, form: bytes | None) -> None:
+        """Keep a packed flow, or none."""
+        self.form = form
 
     def join(self, created: int, execution: str) -> None:
         """Add an execution with the key."""
@@ -182,6 +206,7 @@ _CHANGES: Mapping[str, Callable[[Shared, Mapping[str, Any]], None]] = {
     "leave": lambda shared, given: shared.leave(given["execution"]),
     "claim": lambda shared, given: shared.claim(given["execution"], given["claims"], given["at"]),
     "grant": lambda shared, given: shared.grants.keep(FlowGrant(*given["grant"])),
+    "form": lambda shared, given: shared.keep_form(given["form"]),
     "used": lambda shared, given: shared.settle(given["wait"], counts=given["counts"]),
     "end": lambda shared, given: shared.claims.end(
         given["execution"], given["at"], is_driven=given.get("is_driven", False)
@@ -288,17 +313,47 @@ class SharedWorkflow:
             self._shared.claims.end(execution, at)
 
     @workflow.update
-    def deploy(self, deployed: list[Any], signals: list[str], schedules: list[Any]) -> None:
-        """Keep the current version of a flow. See `Shared.deploy`."""
-        self._shared.deploy(deployed, signals, schedules)
-        self._set_alarm()
+    async def deploy(
+        self, deployed: list[Any], signals: list[str], schedules: list[Any], most: int = _MOST_STATE
+    ) -> None:
+        """Keep the current version of a flow. See `Shared.deploy`.
+
+        Args:
+            deployed: See there.
+            signals: The same.
+            schedules: The same.
+            most: Maximum bytes of all deployed flows, without their forms.
+        """
+        async with self._turn:
+            old = self._shared.replaced(deployed[0])
+            self._shared.deploy(deployed, signals, schedules)
+            self._set_alarm()
+            if old != deployed[2]:
+                await self._forget(old)
+
+    @deploy.validator
+    def _may_deploy(
+        self, deployed: list[Any], signals: list[str], schedules: list[Any], most: int = _MOST_STATE
+    ) -> None:
+        """Refuse a flow with which the history could not be continued in another one."""
+        size = len(pack([self._shared.plain(), deployed, signals, schedules]))
+        if size > most and deployed[0] not in self._shared.deployed:
+            count = len(self._shared.deployed)
+            error = UsageError(
+                f"there is no room for another deployed flow beside {count}",
+                hint=f"set ${VARIABLE} for all processes, or undeploy a flow",
+            )
+            raise ApplicationError("no room", {"error": error_as_data(error)}, type=REFUSED)
 
     @workflow.update
-    def undeploy(self, flow: str) -> None:
+    async def undeploy(self, flow: str) -> None:
         """Remove a deployed flow."""
-        self._shared.deployed.pop(flow, None)
-        self._shared.schedules.undeploy(flow)
-        self._set_alarm()
+        async with self._turn:
+            old = self._shared.replaced(flow)
+            self._shared.deployed.pop(flow, None)
+            self._shared.schedules.undeploy(flow)
+            self._set_alarm()
+            await self._forget(old)
 
     @workflow.update
     def move_schedule(self, scheduled: list[Any], time: int, due: int | None) -> dict[str, Any]:
@@ -337,9 +392,18 @@ class SharedWorkflow:
             return [[flow, *kept[:3]] for flow, kept in flows]
         if what == "starts":
             return [[flow, kept[1]] for flow, kept in flows if about in kept[3]]
-        return next((kept[4] for _, kept in flows if kept[1] == about), None)
+        return next((kept[4] for _, kept in flows if kept[1] == about), shared.form)
 
     # Internals
+
+    async def _forget(self, hash: str | None) -> None:
+        """Have the form of a flow forgotten that is not deployed any more. None: there is none."""
+        if hash is None:
+            return
+        request = {"do": "form", "form": None, "execution": STARTS, "number": workflow.time_ns()}
+        with suppress(FailureError):  # it has ended
+            form = workflow.get_external_workflow_handle(form_workflow(hash))
+            await form.signal("change", [request])
 
     def _set_alarm(self, pause: float = 0.0) -> None:
         """Have the next schedule started when it is due, but not before a pause (s)."""

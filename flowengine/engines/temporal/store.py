@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -17,16 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import (
-    DeleteWorkflowExecutionRequest,
-    DescribeTaskQueueRequest,
-)
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import (
     WithStartWorkflowOperation,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
+    WorkflowFailureError,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
@@ -53,7 +50,7 @@ from flowengine.engines.temporal.attributes import (
     label_digests,
     register,
 )
-from flowengine.engines.temporal.connection import PATIENCE, TemporalConnection, again_if_refused
+from flowengine.engines.temporal.connection import PATIENCE, TemporalConnection
 from flowengine.engines.temporal.heartbeat import configured_heartbeat, task_time
 from flowengine.engines.temporal.keys import keys
 from flowengine.engines.temporal.listing import Listing, is_moved, record_of
@@ -81,9 +78,11 @@ from flowengine.engines.temporal.requests import (
     plain,
     raise_error,
 )
+from flowengine.engines.temporal.room import LARGEST_START
 from flowengine.engines.temporal.shared import (
     GRANTS,
     STARTS,
+    form_workflow,
     forwarded_id,
     key_workflow,
     lock_workflow,
@@ -94,7 +93,7 @@ from flowengine.engines.temporal.support import (
     unsupported,
 )
 from flowengine.engines.temporal.workflow import WorkflowDriver, answered
-from flowengine.errors import Conflict, Hint, NotFound, StoreError, UsageError
+from flowengine.errors import Conflict, Hint, NotFound, NoWorker, StoreError, UsageError
 from flowengine.journal.artifacts import not_referred
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.ports.moving import ExecutionCopy, MovedWorkspace
@@ -117,6 +116,7 @@ from flowengine.journal.records import (
     Loaded,
     LockOperation,
     NewExecution,
+    OfFlows,
     Outgoing,
     Owner,
     Pruned,
@@ -151,8 +151,6 @@ _SOON = timedelta(seconds=2)
 """How long to wait for the answer whether a signal was sent before."""
 _LONGEST_MOVE = timedelta(hours=6)
 """Maximum time in which a worker packs files of environments."""
-_SEEN = timedelta(seconds=75)
-"""A live worker has polled for work within this time."""
 TRIES = 4
 """Tries of a workflow task before it counts as an error. The second try may follow the death of a
 worker."""
@@ -185,6 +183,8 @@ class TemporalStore:
         self._call = self._connection.call
         self._listing = Listing(self._connection)
         self._past = EndedExecutions()
+        self._ends: dict[str, asyncio.Task[Any]] = {}
+        """Execution → waits for the end of its workflow."""
         self._flows: dict[str, bytes] = {}
         self._copies = LocalCopies()
         self._of_hash: dict[str, str] = {}
@@ -220,7 +220,7 @@ class TemporalStore:
             flow = None
             if hash in self._of_hash:
                 flow = self._call(self._first_flow(self._of_hash[hash], hash))
-            flow = flow or self._shared(STARTS, "flow", hash) or self._upgraded_flow(hash)
+            flow = flow or self._deployed_form(hash) or self._upgraded_flow(hash)
             if flow is None:
                 raise NotFound(f"there is no flow {hash} in {self.location}")
             self._flows[hash] = flow
@@ -253,9 +253,23 @@ class TemporalStore:
         schedules: Sequence[tuple[str, int, int | None]] = (),
     ) -> None:
         """Record the current version of a flow. Earlier versions are not kept."""
-        flow = [*deployed, self._flows[deployed.hash]]
-        given = [flow, [*signals], plain([*schedules])]
+        most = LARGEST_START if self.objects is None else MOST_BYTES_BY_REFERENCE
+        given = [[*deployed, None], [*signals], plain([*schedules]), most]
+        self._keep_form(deployed.hash)
         self._call(self._ask(STARTS, "deploy", given))
+        self._keep_form(deployed.hash)  # another version may have taken its place meanwhile
+
+    def _keep_form(self, hash: str) -> None:
+        """Keep a compiled flow, for workers that start executions of it."""
+        form = self._flows[hash]
+        if len(form) > self.most_bytes:
+            raise unsupported(f"flows of more than {size_text(self.most_bytes)}")
+        request = {"do": "form", "form": form, "execution": os.urandom(16).hex(), "number": 0}
+        self._call(self._change(form_workflow(hash), request))
+
+    def _deployed_form(self, hash: str) -> bytes | None:
+        form: bytes | None = self._shared(form_workflow(hash), "flow", hash)
+        return form or self._shared(STARTS, "flow", hash)
 
     def undeploy(self, flow: str, version: str | None = None) -> None:
         self._call(self._ask(STARTS, "undeploy", [flow]))
@@ -363,14 +377,21 @@ class TemporalStore:
         page: StoredWaitPage = self._read(filter.execution, "waits", filter, after, limit)
         return page
 
-    def find_execution(self, beginning: str) -> str:
+    def find_execution(self, beginning: str, flows: OfFlows | None = None) -> str:
         if beginning and self._call(self._exists(beginning)):
-            return beginning
-        ids = self._call(self._listing.ids(beginning))
+            ids = [beginning]
+        else:
+            ids = self._call(self._listing.ids(beginning))
+        if flows is not None:
+            ids = [id for id in ids if flows(self.execution(id).flow)]
         return the_one(beginning, ids, EXECUTION, self.location)
 
-    def find_wait(self, beginning: str) -> str:
-        waits = [wait for wait, _ in self._call(self._listing.found_waits(beginning))]
+    def find_wait(self, beginning: str, flows: OfFlows | None = None) -> str:
+        waits = [
+            wait
+            for wait, execution in self._call(self._listing.found_waits(beginning))
+            if flows is None or flows(self.execution(execution).flow)
+        ]
         return the_one(beginning, waits, WAIT, self.location)
 
     def short_execution(self, id: str) -> str:
@@ -507,7 +528,7 @@ class TemporalStore:
         handle = await self._connection.handle(id)
         given, name = [event, ByReference(flow), seq], os.urandom(16).hex()
         try:
-            is_moved: bool = await again_if_refused(
+            is_moved: bool = await self._connection.answer(
                 lambda: handle.execute_update("upgrade", args=given, id=name, rpc_timeout=PATIENCE)
             )
         except WorkflowUpdateRPCTimeoutOrCancelledError:
@@ -760,7 +781,7 @@ class TemporalStore:
             )
 
         try:
-            answer = await again_if_refused(asked)
+            answer = await self._connection.answer(asked)
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             raise self._connection.no_worker() from None
         except WorkflowUpdateFailedError as error:
@@ -917,7 +938,8 @@ class TemporalStore:
         reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
         self._call(self._end_held(record.id))
         locks = self._reserve(record.id, append)
-        if not self._call(self._begun(start, {HEAD: [*head[:3]], HELD: True}, reuse)):
+        memo = {HEAD: [*head[:3]], HELD: copy.source or True}
+        if not self._call(self._begun(start, memo, reuse)):
             self._release(record.id, locks, append.at)
             raise Conflict(f"execution {record.id} exists in {self.location}")
 
@@ -965,6 +987,9 @@ class TemporalStore:
             handle = await self._connection.handle(id)
             await handle.signal("drive", rpc_timeout=PATIENCE)
         return is_held
+
+    def held_copies(self, source: str) -> list[str]:
+        return self._call(self._listing.held(source))
 
     def drop_copy(self, id: str) -> None:
         self._call(self._dropped(id))
@@ -1135,7 +1160,7 @@ class TemporalStore:
         name = os.urandom(16).hex()  # repeated, it counts once
         while True:
             try:
-                answer = await again_if_refused(
+                answer = await self._connection.answer(
                     lambda: handle.execute_update("write", request, id=name, rpc_timeout=PATIENCE)
                 )
             except WorkflowUpdateRPCTimeoutOrCancelledError:
@@ -1161,30 +1186,54 @@ class TemporalStore:
         self._call(self._check_task(described, TRIES))
         return described.typed_search_attributes.get(STATUS) in RESTING
 
+    def end_within(self, execution: str, seconds: float) -> Future[bool]:
+        """Return, after at most some time, whether the current run of an execution has ended.
+
+        The server reports it. Until `forget_end`, the same request is awaited again.
+        """
+        return self._connection.submit(self._end_within(execution, seconds))
+
+    async def _end_within(self, execution: str, seconds: float) -> bool:
+        if execution not in self._ends:
+            self._ends[execution] = asyncio.create_task(self._end(execution))
+        done, _ = await asyncio.wait([self._ends[execution]], timeout=seconds)
+        return bool(done)
+
+    async def _end(self, execution: str) -> Any:
+        """Return the result of the workflow of an execution once it has succeeded, or None."""
+        handle = await self._connection.handle(execution)
+        with suppress(WorkflowFailureError, RPCError, StoreError):
+            return await handle.result()
+        return None
+
+    def outputs(self, execution: str) -> dict[str, Any] | None:
+        """Return the outputs of an execution that was seen to succeed, if they are small."""
+        end = self._ends.get(execution)
+        if end is None or not end.done() or end.cancelled() or end.exception() is not None:
+            return None
+        result = end.result()
+        is_known = isinstance(result, dict) and result.get("status") == "succeeded"
+        return result["outputs"] if is_known else None
+
+    def forget_end(self, execution: str) -> None:
+        """Wait for the end of an execution no longer."""
+        end = self._ends.pop(execution, None)
+        if end is not None and not end.done():
+            self._connection.cancel(end)
+
     def check_worker(self, execution: str) -> None:
         """Check that a worker is available for an execution that should continue.
 
         Raises:
-            StoreError: No worker has polled for work for a while.
+            NoWorker: No worker has polled for work for a while.
         """
-        if not self._call(self._has_worker()):
-            raise StoreError(
+        if not self._call(self._connection.has_worker()):
+            error = NoWorker(
                 f"execution {execution} is recorded, and {self.location} has no worker",
                 hint=Hint(f"start one: flowengine worker --store {self.location}"),
             )
-
-    async def _has_worker(self) -> bool:
-        client = await self._connection.client()
-        request = DescribeTaskQueueRequest(
-            namespace=client.namespace,
-            task_queue=TaskQueue(name=QUEUE),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-        )
-        described = await client.workflow_service.describe_task_queue(request, timeout=PATIENCE)
-        oldest = datetime.now(UTC) - _SEEN
-        return any(
-            poller.last_access_time.ToDatetime(tzinfo=UTC) > oldest for poller in described.pollers
-        )
+            error.recorded = execution
+            raise error
 
     async def _exists(self, execution: str) -> bool:
         try:

@@ -22,6 +22,7 @@ from temporalio.exceptions import (
     TimeoutError,
     TimeoutType,
 )
+from temporalio.workflow._context import _Runtime
 
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
@@ -32,7 +33,7 @@ from flowengine.engines.running.warnings import uncounted
 from flowengine.engines.temporal.attributes import (
     HEAD,
     HELD,
-    MOST_OPEN_BYTES,
+    MOST_MEMO_BYTES,
     NEW,
     OPEN_WAITS,
     STATUS,
@@ -40,7 +41,7 @@ from flowengine.engines.temporal.attributes import (
     WAITS_KEPT,
     wait_values,
 )
-from flowengine.engines.temporal.heartbeat import DEFAULT, TAKEN, is_too_long
+from flowengine.engines.temporal.heartbeat import DEFAULT, TAKEN
 from flowengine.engines.temporal.inputs import Inputs, fixed
 from flowengine.engines.temporal.outgoing import OutgoingQueue
 from flowengine.engines.temporal.payloads import LARGE, ByReference
@@ -62,6 +63,7 @@ from flowengine.engines.temporal.requests import (
     USE,
     WANTED,
     WATCH,
+    WHO,
     WORKFLOW,
     WRITES,
     append_of,
@@ -70,9 +72,11 @@ from flowengine.engines.temporal.requests import (
     log_in,
     new_execution,
     plain,
+    process_of,
     run_as_data,
     run_of,
 )
+from flowengine.engines.temporal.room import LONGEST_HISTORY, Room
 from flowengine.engines.temporal.texts import add
 from flowengine.errors import Conflict, FlowEngineError
 from flowengine.journal.encoding import pack, unpack
@@ -87,6 +91,7 @@ from flowengine.sdk.sizes import size_text
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from flowengine.kernel.events import ProcessData
     from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.kernel.state.records import State
 
@@ -100,8 +105,6 @@ MOST_AT_WORK = PLACES
 workflow task with the 2,000th pending activity, and one that takes too long."""
 MOST_BYTES_AT_ONCE = MOST_BYTES
 """Maximum bytes of inputs in one workflow task. Temporal ends a workflow that sends 4 MiB."""
-LONGEST_HISTORY = 40_000
-"""Maximum number of events in a history. Temporal ends a workflow at 51,200."""
 _SENT = 0.001
 """Seconds after which what a workflow task has begun is sent."""
 _AGAIN = 10.0
@@ -185,14 +188,17 @@ class WorkflowDriver(Carrier):
             self.execution, lambda: _SETTINGS["heartbeat"], self._released, self._task
         )
         self._inputs = Inputs(self.execution)
+        self.room = Room(start["most"])
         self._held: deque[Run] = deque()
         self._next: dict[int, Run] = {}
         """Unit → its next attempt, which begins when the one that was stopped has ended."""
         self._watched: dict[int, tuple[Run, dict[str, Any]]] = {}
         """Unit → its attempt that is at work without an activity of this run, unless it is being
         stopped, and where. Another run can take it over."""
-        self._bytes = 0
-        self._pausing = False
+        self._bytes, self._pausing = 0, False
+        self._full_at: int | None = None
+        """Length of the history in which the current portion of attempts began. None: it has room
+        for more."""
         self._warned: set[tuple[int, int]] = set()
         """Attempts with a warning that they could not begin."""
         self._stopped: set[tuple[int, int]] = set()
@@ -242,9 +248,7 @@ class WorkflowDriver(Carrier):
     @property
     def must_continue(self) -> bool:
         """Whether it is to be continued in another run as soon as nothing is at work."""
-        info = workflow.info()
-        length = info.get_current_history_length()
-        return info.is_continue_as_new_suggested() or is_too_long(length, info.task_timeout)
+        return self.room.is_to_continue
 
     @property
     def quiet(self) -> bool:
@@ -398,6 +402,9 @@ class WorkflowDriver(Carrier):
                 self._begin_held()
             if self._reducing is None:
                 self._begin_held()
+                if execution.queue:  # attempts that cannot begin
+                    self._move()
+                    return
                 self.alarm(execution)
                 self.placing.give_back(_now())
                 if execution.ended and not execution.work:
@@ -449,6 +456,9 @@ class WorkflowDriver(Carrier):
             )
         except ActivityError as error:
             result = {"error": f"{given[0]['python']} was called in vain: {error.cause or error}"}
+        if "missing" in result:  # another worker may have it, which then takes this task
+            self._break(LookupError(result["missing"]))
+            return
         self._reduced.append(result)
         self._reducing = None
         self._move()
@@ -466,7 +476,8 @@ class WorkflowDriver(Carrier):
             records = [*self.execution.waits.values()]
             kinds = (record["kind"] for record in records)
             changed.append(WAITS.value_set(wait_values(self._shown_waits, kinds)))
-            memo[OPEN_WAITS] = records if len(pack(records)) <= MOST_OPEN_BYTES else None
+            size = len(pack([records, self.start["new"]]))
+            memo[OPEN_WAITS] = records if size <= MOST_MEMO_BYTES else None
         if append.moved is not None:
             hash, version = append.moved
             entry = new_execution(workflow.memo()[NEW])
@@ -536,10 +547,17 @@ class WorkflowDriver(Carrier):
 
     def _begin_held(self) -> None:
         """Begin queued attempts as far as capacity is available."""
-        while self._held and len(self.execution.work) < MOST_AT_WORK and not self._pausing:
+        while self._held and len(self.execution.work) < MOST_AT_WORK and not self._pauses():
             if self.must_continue:
                 return  # what begins now would be lost to the next run
-            if workflow.info().get_current_history_length() > LONGEST_HISTORY:
+            work = len(self.execution.work)
+            if not self.room.is_for(work + 1, self._bytes) and workflow.patched("bytes of results"):
+                if work:
+                    return  # of which some results will be smaller
+                run = self._held.popleft()
+                self._fail(run, self.room.refusal())
+                continue
+            if self.room.is_full:
                 raise RuntimeError(f"the history of one run has {LONGEST_HISTORY} events")
             run = fixed(self._held.popleft())
             size = self._inputs.size(run)
@@ -552,7 +570,20 @@ class WorkflowDriver(Carrier):
             self._begin(run)
             self._bytes += min(size, LARGE) if self.start["most"] > MOST_BYTES else size
             if self._bytes > MOST_BYTES_AT_ONCE:
+                self._full_at = workflow.info().get_current_history_length()
                 self._begin_later(_SENT)
+
+    def _pauses(self) -> bool:
+        """Return whether no further attempt begins now.
+
+        Temporal's timers take a second at least. The next workflow task may begin earlier, for
+        example with the end of an attempt: what this one has begun is sent then.
+        """
+        length = workflow.info().get_current_history_length()
+        if self._full_at is not None and length > self._full_at and workflow.patched("portions"):
+            self._pause.cancel()
+            self._bytes, self._pausing, self._full_at = 0, False, None
+        return self._pausing
 
     def _begin(self, run: Run, where: dict[str, Any] | None = None) -> None:
         """Begin an attempt, or watch one that is at work."""
@@ -571,8 +602,12 @@ class WorkflowDriver(Carrier):
         """Fail an attempt whose input is too large."""
         most = size_text(self.start["most"])
         message = f"the input has {size_text(size)}; at most {most} are possible"
+        self._fail(run, {"type": "LimitExceeded", "message": message})
+
+    def _fail(self, run: Run, error: dict[str, Any]) -> None:
+        """Fail an attempt that has not begun."""
         event: Any = {"type": "failed", "at": _now(), "unit": run.unit, "attempt": run.attempt}
-        event["error"] = {"type": "LimitExceeded", "message": message}
+        event["error"] = error
         self.execution.queue.append(event)
 
     def _begin_later(self, seconds: float) -> None:
@@ -582,7 +617,7 @@ class WorkflowDriver(Carrier):
 
     async def _resume_after(self, seconds: float) -> None:
         await workflow.sleep(seconds)
-        self._bytes, self._pausing = 0, False
+        self._bytes, self._pausing, self._full_at = 0, False, None
         self._move()
 
     def stop(self, execution: Execution, stop: Stop) -> None:
@@ -680,13 +715,17 @@ class WorkflowDriver(Carrier):
             event = None
         self._has_ended(run)
         if event is not None:
-            kind, own = event["type"], {"at": _now(), "unit": run.unit, "attempt": run.attempt}
-            event = {"type": kind, **own, **event, **own}
-            warnings = event.pop("warnings", [])
-            if kind == "measured" and (warning := uncounted(self.execution, event)) is not None:
-                warnings.append(warning)
-            self.execution.queue += [*warnings, event]
+            self._queue(run.unit, run.attempt, event)
         self._move()
+
+    def _queue(self, unit: int, attempt: int, event: dict[str, Any]) -> None:
+        """Queue the event of an attempt, and its warnings."""
+        kind, own = event["type"], {"at": _now(), "unit": unit, "attempt": attempt}
+        whole: Any = {"type": kind, **own, **event, **own}
+        warnings = whole.pop("warnings", [])
+        if kind == "measured" and (warning := uncounted(self.execution, whole)) is not None:
+            warnings.append(warning)
+        self.execution.queue += [*warnings, whole]
 
     async def _event(self, run: Run, event: Any) -> Any:
         """Return the event of an attempt. None: it was stopped, or begins again later."""
@@ -793,7 +832,13 @@ class WorkflowDriver(Carrier):
         heartbeat: float,
         patience: timedelta | None,
     ) -> workflow.ActivityHandle[Any]:
-        """Begin an activity that runs or watches an attempt."""
+        """Begin an activity that runs or watches an attempt.
+
+        The library gives activities to the worker of the workflow first. If an attempt could not
+        begin, the server chooses, because another worker may have what that one lacks.
+        """
+        runtime: Any = _Runtime.current()
+        runtime._disable_eager_activity_execution = (run.unit, run.attempt) in self._warned
         return workflow.start_activity(
             activity,
             args=given,
@@ -819,16 +864,46 @@ class WorkflowDriver(Carrier):
         if is_stopped and not isinstance(cause, TimeoutError):
             return None
         if isinstance(cause, TimeoutError | CancelledError):  # its worker is gone or was stopped
-            return cut(log_in(getattr(cause, "last_heartbeat_details", ())))
+            event = cut(log_in(getattr(cause, "last_heartbeat_details", ())))
+            process = None if is_stopped else await self._process_of(run, error)
+            return event if process is None else {**event, "process": process}
         if _has_not_begun(cause):
-            self._begin_again(run, str(cause.cause or cause))
+            why = cause.message if cause.type == NOT_BEGUN else str(cause.cause or cause)
+            self._begin_again(run, why)
             return None
         await workflow.sleep(_AGAIN)  # the next attempt may fail in the same way
         return cut({"lines": [[_now(), "ERROR", f"error of the engine: {cause}"]]})
 
+    async def _process_of(self, run: Run, error: ActivityError) -> ProcessData | None:
+        """Return the process that may still be at work on a lost attempt, for the question."""
+        node = self.execution.linked.graph.node(run.step)
+        if node.effect != "once" or node.on_crash != "ask" or not workflow.patched("process"):
+            return None
+        if run.unit in self._watched:
+            return process_of(self._watched[run.unit][1].get("who", ""))
+        if not error.started_event_id:
+            return None
+        try:
+            found: ProcessData | None = await workflow.execute_local_activity(
+                WHO,
+                error.started_event_id,
+                start_to_close_timeout=_LONGEST_DESCRIPTION,
+                retry_policy=_SOME_TIMES,
+            )
+        except ActivityError:
+            return None
+        return found
+
+    def take_late(self, unit: int, attempt: int, event: dict[str, Any]) -> None:
+        """Take the outcome of an attempt that may count as interrupted. See `Attempts`."""
+        if not self.over:
+            self._queue(unit, attempt, event)
+            self._move()
+
     def _begin_again(self, run: Run, why: str) -> None:
         """Queue an attempt that could not begin, and begin nothing for some time."""
         self._held.append(run)
+        self._full_at = None
         self._begin_later(_AGAIN)
         attempt = run.unit, run.attempt
         if attempt not in self._warned:
@@ -876,14 +951,18 @@ class FlowExecution:
         await driver.take_over()
         driver.take_inbox()
         self._begun = True
-        await workflow.wait_condition(
-            lambda: driver.broken is not None or self._is_over() or self._is_to_continue()
-        )
-        if driver.broken is not None:
-            raise RuntimeError(driver.broken)
-        if not self._is_over():
+        while True:
+            await workflow.wait_condition(
+                lambda: driver.broken is not None or self._is_over() or self._is_to_continue()
+            )
+            if driver.broken is not None:
+                raise RuntimeError(driver.broken)
+            if self._is_over():
+                break
             given = [driver.continued(), ByReference(flow)]
-            workflow.continue_as_new(args=given, memo=workflow.memo())  # else that of the start
+            if driver.room.fits(given):
+                workflow.continue_as_new(args=given, memo=workflow.memo())  # else that of the start
+            driver.take_inbox()  # it continues in this run
         await workflow.wait_condition(workflow.all_handlers_finished)
         if driver.moved:
             raise ApplicationError("moved to another store", type=MOVED, non_retryable=True)
@@ -920,6 +999,12 @@ class FlowExecution:
             driver.store.send(driver.execution.id, request["event"], request["at"], request["id"])
         if self._begun:
             driver.take_inbox()
+
+    @workflow.signal
+    async def late(self, given: list[Any]) -> None:
+        """Take the outcome of an attempt that may count as interrupted."""
+        await workflow.wait_condition(lambda: self._begun)
+        self._driver.take_late(*given)
 
     @workflow.signal
     def drive(self) -> None:

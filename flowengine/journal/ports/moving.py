@@ -41,6 +41,8 @@ class ExecutionCopy(NamedTuple):
     """Changes whenever anything happens to the execution, or others wait for its locks."""
     workspaces: Sequence[MovedWorkspace] = ()
     """Files of its environments, from `WorkspacesPort.pack`."""
+    source: str = ""
+    """Location of the store from which it is moved."""
 
 
 class MovingPort(Protocol):
@@ -84,6 +86,13 @@ class MovingPort(Protocol):
 
         Returns:
             Whether there was one.
+        """
+
+    def held_copies(self, source: str) -> list[str]:
+        """Return the ids of held copies, whose moves may have been interrupted.
+
+        Args:
+            source: Location of the store from which they are moved.
         """
 
     def drop_copy(self, id: str) -> None:

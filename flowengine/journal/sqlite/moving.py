@@ -32,7 +32,8 @@ from flowengine.journal.sqlite.journal_texts import JournalTexts
 from flowengine.journal.sqlite.rows import read_wait
 
 _HOLDER = Owner("moving", 0, 0, "another store, from which it is moved here", "")
-"""The holder of executions that are not driven yet. It never dies."""
+"""The holder of executions that are not driven yet. It never dies. Its id is followed by the
+location of the other store."""
 _ALWAYS = 2**62
 
 
@@ -143,9 +144,10 @@ def hold(database: StoreDatabase, copy: ExecutionCopy) -> None:
     journal = copy.data["journal"]
     record = ExecutionRecord(*journal["record"])
     drop(database, record.id)
+    holder = _holder_for(copy.source)
     with database.writing() as connection:
-        connection.execute(queries.RENEW, (*_HOLDER, _ALWAYS))
-        append = _append(record, copy.data)
+        connection.execute(queries.RENEW, (*holder, _ALWAYS))
+        append = _append(record, copy.data, holder)
         number, refusal = write(connection, append)
         if refusal is not None:
             raise refusal
@@ -155,7 +157,7 @@ def hold(database: StoreDatabase, copy: ExecutionCopy) -> None:
         _put_messages(connection, number, copy.data["messages"])
 
 
-def _append(record: ExecutionRecord, data: Mapping[str, Any]) -> Append:
+def _append(record: ExecutionRecord, data: Mapping[str, Any], holder: Owner) -> Append:
     """Return a copy as a single append of a new execution."""
     waits = [(ListedWait(*wait), unpack(packed)) for _, wait, packed, _ in data["waits"]]
     journal = data["journal"]
@@ -165,7 +167,7 @@ def _append(record: ExecutionRecord, data: Mapping[str, Any]) -> Append:
         FIRST_EPOCH,
         0,
         [(at, payload) for _, at, payload in journal["entries"]],
-        NewExecution(*record[1:9], owner=_HOLDER.id),
+        NewExecution(*record[1:9], owner=holder.id),
         ExecutionHead(record.status, record.changed_at, record.due),
         [shown for _, shown in waits],
         [
@@ -228,6 +230,17 @@ def drive(database: StoreDatabase, id: str) -> bool:
         if number is not None:
             connection.execute(queries.RELEASE, (number, FIRST_EPOCH))
     return number is not None
+
+
+def held(database: StoreDatabase, source: str) -> list[str]:
+    """Return the ids of copies from a store that are not driven yet."""
+    with database.reading() as connection:
+        rows = connection.execute(queries.ALL_HELD_BY, (_holder_for(source).id,)).fetchall()
+    return [id for (id,) in rows]
+
+
+def _holder_for(source: str) -> Owner:
+    return _HOLDER._replace(id=f"{_HOLDER.id} {source}")
 
 
 def _held(connection: sqlite3.Connection, id: str) -> int | None:

@@ -445,8 +445,8 @@ AND NOT EXISTS (SELECT 1 FROM events WHERE id = numbered.event)"""
 """Delete numbers of events that do not exist any more. The last one stays, so that it is not given
 again."""
 
-BEGINNING_SO = "SELECT id FROM {table} WHERE id >= ? AND id < ? ORDER BY id LIMIT 6"
-"""Select the first ids in a range."""
+BEGINNING_SO = "SELECT id, flow FROM {table} WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+"""Select the first ids in a range, each with its flow."""
 
 NEXT_TO = """
 SELECT max(id) FROM {table} WHERE id < ? UNION ALL SELECT min(id) FROM {table} WHERE id > ?"""
@@ -532,8 +532,13 @@ DECIDED_BY = "UPDATE waits SET decision = ? WHERE number = ?"
 
 HELD_BY = """
 SELECT executions.number FROM executions JOIN leases ON leases.execution = executions.number
-WHERE executions.id = ? AND leases.owner = ?"""
-"""Select an execution that an owner holds."""
+WHERE executions.id = ?1 AND (leases.owner = ?2 OR leases.owner LIKE ?2 || ' %')"""
+"""Select an execution that is held for another store."""
+
+ALL_HELD_BY = """
+SELECT executions.id FROM executions JOIN leases ON leases.execution = executions.number
+WHERE leases.owner = ? ORDER BY executions.number"""
+"""Select the executions that an owner holds."""
 
 # -- maintenance
 

@@ -334,6 +334,12 @@ def check_ids_are_found_by_their_beginning(store: JournalStore) -> None:
     same(store.find_execution("01abcdz"), "01abcdzz", "a beginning")
     same(store.find_execution("01abcdefgh"), "01abcdefgh", "an id that begins others")
     raises(UsageError, lambda: store.find_execution("01abcdefg"), "a beginning of several")
+    new_execution(store, "01abcdzy", flow="other")
+    same(store.find_execution("01abcdz", "other".__eq__), "01abcdzy", "of one flow")
+    raises(NotFound, lambda: store.find_execution("01abcdzz", "other".__eq__), "of another flow")
+    wait = wait_id("01abcdzz", 0)
+    raises(NotFound, lambda: store.find_wait(wait, "other".__eq__), "a wait of another flow")
+    same(store.find_wait(wait, "other".__ne__), wait, "a wait of one flow")
     for nothing in ("01abd", "01abcdzzz", "", "%", "_1abcdzz"):
         raises(NotFound, partial(store.find_execution, nothing), f"the beginning {nothing!r}")
     same(store.short_execution("01abcdefgh2"), "01abcdefgh2", "an id with close neighbours")

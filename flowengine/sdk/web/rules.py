@@ -63,6 +63,9 @@ class Rules:
 
     any: bool = False
     public: bool = False
+    named: bool = False
+    """Whether the first connection may go to any address, because a flow names it. The others, to
+    which the first one may redirect, then go to public addresses and to those of its kind."""
     allowed: tuple[Destination, ...] = ()
     denied: tuple[Destination, ...] = ()
 

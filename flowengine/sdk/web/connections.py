@@ -1,8 +1,8 @@
 """Outgoing connections: resolves a name, checks each of its addresses, connects to an allowed one.
 
 A name is resolved once per connection, and the connection goes to a checked address, so a DNS
-server cannot change the target in between. Nothing else in this project connects for untrusted
-programs or pages.
+server cannot change the target in between. Nothing else in this project connects for steps,
+untrusted programs or pages, except to an address that a flow names and that redirects nowhere.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from contextlib import suppress
 from ipaddress import ip_address
 
 from flowengine.sdk.threads import on_thread
-from flowengine.sdk.web.hosts import BadHost, literal, spelled
+from flowengine.sdk.web.hosts import BadHost, literal, not_public, spelled
+from flowengine.sdk.web.rules import Rules
 from flowengine.sdk.web.urls import UrlRefused
-from flowengine_envs.network.addresses import not_public
-from flowengine_envs.network.rules import Rules
 
 CONNECTING = 30.0
 """Seconds within which one of the addresses must respond."""
@@ -46,10 +45,17 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 async def dial(address: str, port: int) -> Stream:
     """Connect to an address.
 
+    Returns:
+        Reader and writer.
+
     Raises:
         OSError: The connection failed.
     """
     return await asyncio.open_connection(address, port, limit=READ)
+
+
+class PlaceRefused(UrlRefused):
+    """The rules forbid a connection."""
 
 
 class Network:
@@ -66,6 +72,8 @@ class Network:
         self._resolve = resolve
         self._dial = dial
         self._lookups = asyncio.Semaphore(_LOOKUPS)
+        self._first_kind: str | None = None
+        """Kind of the address that was first connected to. None before that."""
 
     async def connect(self, host: str, port: int, timeout: float = CONNECTING) -> Stream:
         """Connect to a host, if the rules allow it.
@@ -85,27 +93,48 @@ class Network:
         """
         try:
             async with asyncio.timeout(timeout):
-                return await self._first(await self.addresses(host, port), port)
+                address, stream = await self._first(await self.addresses(host, port), port)
         except TimeoutError as error:
             raise TimeoutError(str(error) or f"no answer in {timeout:.0f} s") from None
+        if self._first_kind is None:
+            self._first_kind = _kind(address, port).partition(" (")[0]
+        return stream
 
-    async def addresses(self, host: str, port: int) -> list[str]:
-        """Return the allowed addresses of a host.
+    async def permit(self, host: str, port: int) -> None:
+        """Check a place that a proxy will connect to, by the addresses that are known here.
 
         Raises:
-            UrlRefused: None is allowed.
+            UrlRefused: The rules forbid it, or one of its addresses.
+        """
+        if self.rules.named and self._first_kind is None:
+            self._first_kind = ""  # Only the proxy knows the address.
+            return
+        with suppress(OSError):  # Only the proxy may be able to resolve it.
+            await self.addresses(host, port, every=True)
+
+    async def addresses(self, host: str, port: int, *, every: bool = False) -> list[str]:
+        """Return the allowed addresses of a host.
+
+        Args:
+            host: A name or an address, in any form.
+            port: Its port.
+            every: Whether each address has to be allowed.
+
+        Raises:
+            PlaceRefused: None is allowed, or one is not.
             OSError: The host is unknown.
         """
         name, where = self.check(host, port)
         resolved = [str(literal(name))] if literal(name) else await self._look_up(name, port)
         if not resolved:
             raise OSError(f"{where} has no address")
-        judged = {each: self._judged(each, name, port) for each in resolved[:_MOST_ADDRESSES]}
+        tried = resolved if every else resolved[:_MOST_ADDRESSES]
+        judged = {each: self._judged(each, name, port) for each in tried}
         reachable = [each for each, reason in judged.items() if not reason]
-        if not reachable:
-            reasons = ", ".join(f"{each} ({reason})" for each, reason in judged.items())
-            about = "" if literal(name) else f" leads to {reasons}"
-            raise UrlRefused(f"{where}{about}" if about else f"{where} is {judged[resolved[0]]}")
+        if not reachable or (every and len(reachable) < len(judged)):
+            refused = [f"{each} ({reason})" for each, reason in judged.items() if reason]
+            about = "" if literal(name) else f" leads to {', '.join(refused)}"
+            raise PlaceRefused(f"{where}{about}" if about else f"{where} is {judged[resolved[0]]}")
         return reachable
 
     async def _look_up(self, name: str, port: int) -> Sequence[str]:
@@ -127,10 +156,9 @@ class Network:
             return "denied by policy.deny_network"
         if self.rules.trusts(name, port):
             return ""
-        kind = not_public(ip_address(address))
-        if kind:
-            return f"not public: {kind}"
-        return "an address of this machine" if _is_own(address, port) else ""
+        kind = _kind(address, port)
+        is_alike = self._first_kind in {None, kind.partition(" (")[0]}
+        return "" if self.rules.named and is_alike else kind
 
     def check(self, host: str, port: int) -> tuple[str, str]:
         """Check a host by its name, before it is resolved.
@@ -139,7 +167,8 @@ class Network:
             The normalized name, and host and port for display.
 
         Raises:
-            UrlRefused: No rule allows it, or one denies it.
+            UrlRefused: It is not a valid host.
+            PlaceRefused: No rule allows it, or one denies it.
         """
         try:
             name = spelled(host)
@@ -149,20 +178,24 @@ class Network:
         where = f"{shown}:{port}"
         rules = self.rules
         if rules.denies(name, port):
-            raise UrlRefused(f"{where} is denied by policy.deny_network")
+            raise PlaceRefused(f"{where} is denied by policy.deny_network")
         if not (rules.trusts(name, port) or rules.allows(name, port)):
-            raise UrlRefused(f"{where} is not allowed by policy.network")
+            raise PlaceRefused(f"{where} is not allowed by policy.network")
         return name, where
 
-    async def _first(self, addresses: Sequence[str], port: int) -> Stream:
+    async def _first(self, addresses: Sequence[str], port: int) -> tuple[str, Stream]:
         """Connect to the first address that responds, with a delay between attempts."""
-        waiting: set[asyncio.Task[Stream]] = set()
+
+        async def dialled(address: str) -> tuple[str, Stream]:
+            return address, await self._dial(address, port)
+
+        waiting: set[asyncio.Task[tuple[str, Stream]]] = set()
         rest: list[str] = [*addresses]
         errors: list[BaseException] = []
         try:
             while rest or waiting:
                 if rest:
-                    waiting.add(asyncio.ensure_future(self._dial(rest.pop(0), port)))
+                    waiting.add(asyncio.ensure_future(dialled(rest.pop(0))))
                 done, waiting = await asyncio.wait(
                     waiting,
                     timeout=_HEAD_START if rest else None,
@@ -181,10 +214,19 @@ class Network:
         raise errors[0]
 
 
-def _abort(task: asyncio.Task[Stream]) -> None:
+def _abort(task: asyncio.Task[tuple[str, Stream]]) -> None:
     """Close a connection that was not the first to succeed."""
     if not task.cancelled() and task.exception() is None:
-        task.result()[1].transport.abort()
+        _, (_, writer) = task.result()
+        writer.transport.abort()
+
+
+def _kind(address: str, port: int) -> str:
+    """Return why an address is not one of another machine on the Internet, or an empty string."""
+    kind = not_public(ip_address(address.partition("%")[0]))
+    if kind:
+        return f"not public: {kind}"
+    return "an address of this machine" if _is_own(address, port) else ""
 
 
 def _is_own(address: str, port: int) -> bool:

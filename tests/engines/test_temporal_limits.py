@@ -1,0 +1,200 @@
+"""What a server of Temporal limits, and what fits nevertheless. Commands without a worker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowengine import Engine
+from flowengine.engines.temporal.objects import VARIABLE
+from tests.engines import world
+from tests.engines.temporal_server import SECONDS, RunningWorker, command_line, temporal_server
+
+pytestmark = pytest.mark.endurance
+
+QUESTIONS = """\
+inputs: {count: {type: integer}, title: {type: string}}
+steps:
+  - id: ask
+    map: {over: "${{ inputs.count }}", concurrency: 100}
+    approval: {title: "${{ inputs.title }}"}
+"""
+VALUES = """\
+inputs: {large: {type: integer}, small: {type: integer}}
+steps:
+  - id: large
+    map: {over: "${{ inputs.large }}", concurrency: 100}
+    python: values:large
+  - id: small
+    map: {over: "${{ inputs.small }}"}
+    python: values:small
+  - {id: pause, approval: {title: Continue?}}
+  - {id: last, python: values:large}
+outputs:
+  sizes: "${{ steps.large.output.map(text, size(text)) }}"
+  small: "${{ steps.small.output }}"
+"""
+FUNCTIONS = """
+def large() -> str:
+    return "x" * 900_000
+
+def small() -> int:
+    return 1
+"""
+
+
+@pytest.fixture(scope="module")
+def limited() -> Iterator[str]:
+    """A server with the limits of Temporal Cloud, and without an object store."""
+    limits = {"limit.memoSize.error": 40_960, "limit.historyCount.suggestContinueAsNew": 60}
+    with temporal_server(
+        "limited", "idle", "logs", "deployed", workers=False, short=False, limits=limits
+    ) as server:
+        yield f"{server}/limited"
+
+
+@pytest.fixture(autouse=True)
+def _no_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+def test_open_waits_never_exceed_what_a_memo_may_have(limited: str, tmp_path: Path) -> None:
+    file = world.make(tmp_path, QUESTIONS)
+    with RunningWorker(limited), Engine(limited) as engine:
+        for size, count in [(700, 40), (700, 43), (700, 46), (700, 49), (700, 52), (100, 100)]:
+            given = {"count": count, "title": "t" * size}
+            result = engine.run(file, given, id=f"asks-{size}-{count}")
+            assert (result.status, len(result.waits)) == ("waiting", count), given
+            assert len(engine.waits(execution=result.execution, limit=200).items) == count
+            for wait in result.waits[1:3]:
+                engine.approve(wait["id"], resume=False)
+
+
+def test_values_that_fit_into_no_other_history_stay_in_theirs(limited: str, tmp_path: Path) -> None:
+    """Each value is allowed. Together they are more than a history can begin with."""
+    file = world.make(tmp_path, VALUES)
+    (tmp_path / "values.py").write_text(FUNCTIONS)
+    with RunningWorker(limited), Engine(limited) as engine:
+        result = engine.run(file, {"large": 8, "small": 60}, id="fits")
+        result = engine.approve(result.waits[0]["id"]).result or result
+        assert result.outputs == {"sizes": [900_000] * 8, "small": [1] * 60}
+
+        result = engine.run(file, {"large": 120, "small": 0}, id="full")
+        assert result.status == "failed"
+        assert result.error is not None
+        assert "the history of the execution is full" in result.error["message"]
+        assert f"${VARIABLE}" in result.error["message"]
+        assert engine.show("full")["status"] == "failed"
+
+
+HEARS = """\
+signals: {go: {}}
+steps: [{id: hear, wait: {signal: go}}]
+"""
+REPORT = """\
+start:
+  - {schedule: 0 9 * * *, timezone: UTC}
+steps: [{id: log, python: values:logs}]
+"""
+LOGS = """
+import logging
+
+def logs() -> None:
+    logging.getLogger("mine").warning("careful\\nnow")
+"""
+
+
+def test_messages_without_a_worker_are_recorded(limited: str, tmp_path: Path) -> None:
+    address = limited.replace("limited", "idle")
+    file = world.make(tmp_path, HEARS)
+    with Engine(address) as engine:
+        heard, ended = engine.start(file, id="heard"), engine.start(file, id="ended")
+    done = command_line("--store", address, "signal", heard, "go")
+    assert (done.code, done.out) == (0, "")
+    assert f"start one: flowengine worker --store {address}\n" in done.err
+    done = command_line("--store", address, "cancel", ended)
+    assert (done.code, "cancellation requested" in done.err) == (0, True)
+    done = command_line("--store", address, "run", file, "--json")
+    assert (done.code, done.json()["status"]) == (4, "recorded")
+    assert "is recorded, and" in done.err
+
+    with RunningWorker(address), Engine(address) as engine:
+        world.until(lambda: engine.result(heard).status == "succeeded")
+        world.until(lambda: engine.result(ended).status == "cancelled")
+
+
+def test_a_worker_logs_everything_in_one_form_and_past_times_run(
+    limited: str, tmp_path: Path
+) -> None:
+    address = limited.replace("limited", "logs")
+    file = world.make(tmp_path, REPORT)
+    (tmp_path / "values.py").write_text(FUNCTIONS + LOGS)
+    with RunningWorker(address, "--log-format", "json") as worker:
+        done = command_line("--store", address, "deploy", file)
+        assert done.code == 0, done.err
+        done = command_line("--store", address, "flows", "backfill", "flow", "--since", "3d")
+        assert (done.code, done.out.count("succeeded")) == (0, 3), done.err
+        with Engine(address) as engine:
+            engine.run(world.make(tmp_path, VALUES), {"large": 1, "small": 0})
+        worker.stop()
+    lines = [json.loads(line) for line in worker.log]
+    messages = {line["message"] for line in lines if line["event"] == "warning"}
+    assert "careful\nnow" in messages
+    assert any("payloads" in message for message in messages)
+    assert any(VARIABLE in message for message in messages)
+
+
+BEGUN = """\
+flowengine: 1
+id: f%d
+inputs: {order: {type: string}}
+signals: {begin: {key: "${{ inputs.order }}"}}
+start: [{signal: begin, with: {order: "${{ signal.key }}"}}]
+steps: [{id: hear, wait: {signal: begin}}]
+outputs: {text: %s}
+"""
+
+
+def test_the_forms_of_deployed_flows_have_a_history_each(limited: str, tmp_path: Path) -> None:
+    """Together, they are larger than a history can begin with, and there are enough to need one."""
+    address, file = limited.replace("limited", "deployed"), tmp_path / "flow.yaml"
+    with RunningWorker(address), Engine(address) as engine:
+        for number in range(30):
+            file.write_text(BEGUN % (number, "t" * 100_000))
+            engine.deploy(file)
+        file.write_text(BEGUN % (0, "other"))
+        engine.deploy(file)
+    with RunningWorker(address), Engine(address) as engine:  # which has seen no flow
+        assert len(engine.deployed()) == 30
+        assert len(engine.deployed_flow("f7").compiled["outputs"]["text"]["value"][1]) == 100_000
+        for number in range(1, 30):
+            engine.undeploy(f"f{number}")
+        sent = engine.signal("begin", key="a")
+        assert engine.result(sent.execution).flow == "f0"
+
+
+PROGRAM = """
+import sys, threading
+from flowengine import Engine
+
+engine = Engine(sys.argv[1])
+engine.executions()
+
+def look():
+    while True:
+        engine.executions()
+
+threading.Thread(target=look, daemon=True).start()
+"""
+
+
+def test_a_program_may_end_without_closing_its_engine(limited: str) -> None:
+    with RunningWorker(limited):
+        for _ in range(3):
+            command = [sys.executable, "-c", PROGRAM, limited]
+            assert subprocess.run(command, check=False, timeout=SECONDS).returncode == 0
