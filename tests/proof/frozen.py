@@ -38,7 +38,7 @@ SHOWN = 8
 LINES = 40
 """Lines of the differences of one view that are printed."""
 EVERY = 10
-"""Events between two states whose digests are kept."""
+"""Events between two digests."""
 SECRET = re.compile(r'(name="(?:form_token|command)" value=")[^"]*')
 """Values in forms that differ from session to session."""
 
@@ -84,8 +84,8 @@ def unpack(block: str, folder: Path) -> None:
 def digests(folder: Path) -> dict[str, list[str]]:
     """Replay all journals of a store, and return the digests of the states by execution.
 
-    The digests are of the packed state after every tenth event and the last one. Only this function
-    reads a state: a change of the form of states records the digests anew, and nothing else.
+    Each digest is of all packed states so far, after every tenth event and the last one. Only this
+    function reads a state: a change of the form of states changes the digests, and nothing else.
     """
     ids = ids_of(folder)
     with closing(SqliteStore(folder / STORE / "flowengine.db", "none")) as store:
@@ -94,11 +94,12 @@ def digests(folder: Path) -> dict[str, list[str]]:
 
 
 def _digests(flows: LinkedFlows, hash: str, events: list[Any]) -> list[str]:
-    return [
-        sha256(pack(moment.state)).hexdigest()[:16]
-        for moment in replay.walk(flows, hash, events)
-        if moment.number % EVERY == EVERY - 1 or moment.number == len(events) - 1
-    ]
+    found, states = [], sha256()
+    for number, moment in enumerate(replay.walk(flows, hash, events), 1):
+        states.update(pack(moment.state))
+        if number % EVERY == 0 or number == len(events):
+            found.append(states.hexdigest()[:16])
+    return found
 
 
 def ids_of(folder: Path) -> list[str]:
