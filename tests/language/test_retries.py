@@ -647,7 +647,8 @@ def test_late_outcome_of_an_interrupted_attempt_answers_the_question_about_it(
     assert "Process 12 on one may still be at work on it" in question["body"]
     if answer is not None:
         simulator.decide("pay", answer)
-    simulator.apply({**of, **late})
+    ended: Any = {**of, **late}
+    simulator.apply(ended)
 
     assert simulator.waits() == []
     assert simulator.status == status
