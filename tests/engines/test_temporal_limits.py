@@ -198,3 +198,15 @@ def test_a_program_may_end_without_closing_its_engine(limited: str) -> None:
         for _ in range(3):
             command = [sys.executable, "-c", PROGRAM, limited]
             assert subprocess.run(command, check=False, timeout=SECONDS).returncode == 0
+
+
+def test_next_commands_are_those_of_temporal(limited: str, tmp_path: Path) -> None:
+    file = world.make(tmp_path, "steps: [{id: pause, wait: 1h}]\n")
+    with RunningWorker(limited):
+        done = command_line("--store", limited, "run", file, "--id", "pauses")
+        assert " resume " not in done.err
+        assert "; a worker resumes it after " in done.err
+        with Engine(limited) as engine:
+            [reason] = engine.why("pauses")
+        assert reason["wakes"].startswith("a worker after ")
+        assert "command" not in reason
