@@ -1186,9 +1186,10 @@ class TemporalStore:
         return self._connection.submit(self._end_within(execution, seconds))
 
     async def _end_within(self, execution: str, seconds: float) -> bool:
-        if execution not in self._ends:
-            self._ends[execution] = asyncio.create_task(self._end(execution))
-        done, _ = await asyncio.wait([self._ends[execution]], timeout=seconds)
+        end = self._ends.get(execution)
+        if end is None or (end.done() and self.outputs(execution) is None):  # it was retried
+            end = self._ends[execution] = asyncio.create_task(self._end(execution))
+        done, _ = await asyncio.wait([end], timeout=seconds)
         return bool(done)
 
     async def _end(self, execution: str) -> Any:
