@@ -12,6 +12,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.engines.temporal.objects import VARIABLE
+from flowengine.errors import UsageError
 from tests.engines import world
 from tests.engines.temporal_server import SECONDS, RunningWorker, command_line, temporal_server
 
@@ -83,6 +84,11 @@ def test_values_that_fit_into_no_other_history_stay_in_theirs(limited: str, tmp_
         result = engine.run(file, {"large": 8, "small": 60}, id="fits")
         result = engine.approve(result.waits[0]["id"]).result or result
         assert result.outputs == {"sizes": [900_000] * 8, "small": [1] * 60}
+
+        with pytest.raises(
+            UsageError, match=r"at most 1,000,000 bytes are possible\n.*OBJECTS for"
+        ):
+            engine.start(file, {"large": 1, "small": 1}, labels={"long": "l" * 1_100_000})
 
         result = engine.run(file, {"large": 120, "small": 0}, id="full")
         assert result.status == "failed"

@@ -261,8 +261,7 @@ class TemporalStore:
     def _keep_form(self, hash: str) -> None:
         """Keep a compiled flow, for workers that start executions of it."""
         form = self._flows[hash]
-        if len(form) > self.most_bytes:
-            raise unsupported(f"flows of more than {size_text(self.most_bytes)}")
+        self._check_size(len(form), "the compiled flow has")
         request = {"do": "form", "form": form, "execution": os.urandom(16).hex(), "number": 0}
         self._call(self._change(form_workflow(hash), request))
 
@@ -542,9 +541,7 @@ class TemporalStore:
 
         If no worker has ever run, the search attributes are added first.
         """
-        if len(pack(start)) > self.most_bytes:
-            most = size_text(self.most_bytes)
-            raise unsupported(f"flows, inputs and histories of more than {most}")
+        self._check_size(len(pack(start)), "flow, inputs and past of the execution have")
         try:
             return await self._start(start, memo, reuse)
         except RPCError as error:
@@ -554,6 +551,17 @@ class TemporalStore:
             await register(await self._connection.client())
             await asyncio.sleep(_REGISTERED_SECONDS)
             return await self._start(start, memo, reuse)
+
+    def _check_size(self, size: int, what: str) -> None:
+        """Check that something is not too large for one value.
+
+        Raises:
+            UsageError: It is.
+        """
+        if size > self.most_bytes:
+            how = f"set ${VARIABLE} for all processes" if self.objects is None else None
+            most = size_text(self.most_bytes)
+            raise UsageError(f"{what} {size_text(size)}; at most {most} are possible", hint=how)
 
     async def _start(
         self, start: dict[str, Any], memo: dict[str, Any], reuse: WorkflowIDReusePolicy
