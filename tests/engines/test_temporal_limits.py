@@ -85,10 +85,15 @@ def test_values_that_fit_into_no_other_history_stay_in_theirs(limited: str, tmp_
         result = engine.approve(result.waits[0]["id"]).result or result
         assert result.outputs == {"sizes": [900_000] * 8, "small": [1] * 60}
 
-        with pytest.raises(
-            UsageError, match=r"at most 1,000,000 bytes are possible\n.*OBJECTS for"
-        ):
-            engine.start(file, {"large": 1, "small": 1}, labels={"long": "l" * 1_100_000})
+        taking = world.make(
+            tmp_path / "t", "inputs: {t: {type: string}}\nsteps: [{id: a, output: 1}]\n"
+        )
+        with pytest.raises(UsageError, match="at most 1,000,000 bytes are possible") as refused:
+            engine.start(taking, {"t": "t" * 1_100_000})
+        assert refused.value.hint == f"set ${VARIABLE} for all processes"
+        for labels in ({"long": "l" * 40_000}, {f"l{n}": "x" for n in range(101)}):
+            with pytest.raises(UsageError, match="at most 100 and 38,000 bytes are possible"):
+                engine.start(taking, {"t": ""}, labels=labels)
 
         result = engine.run(file, {"large": 120, "small": 0}, id="full")
         assert result.status == "failed"

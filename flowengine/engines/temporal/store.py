@@ -47,6 +47,7 @@ from flowengine.engines.temporal.attributes import (
     NEW,
     SHORT_WAIT,
     STATUS,
+    check_listed,
     label_digests,
     register,
 )
@@ -541,6 +542,7 @@ class TemporalStore:
 
         If no worker has ever run, the search attributes are added first.
         """
+        check_listed(new_execution(start["new"]))
         self._check_size(len(pack(start)), "flow, inputs and past of the execution have")
         try:
             return await self._start(start, memo, reuse)
