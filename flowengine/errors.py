@@ -41,14 +41,29 @@ class FlowEngineError(Exception):
     Args:
         message: The problem, and its place.
         hint: The remedy, as a sentence or a command. A traceback shows it below the message.
+        plain: The message for users of a server who may not see the data that the error quotes.
+            Default: it quotes none.
+        flow: Id of the flow whose data it quotes.
+        wait: Id of the wait whose data it quotes.
     """
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        plain: str | None = None,
+        flow: str | None = None,
+        wait: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.plain = plain
+        self.flow = flow
+        self.wait = wait
         if hint is not None:
             self.add_note(str(hint))
 
@@ -59,6 +74,10 @@ class FlowEngineError(Exception):
     def with_hint(self) -> str:
         """The message and the remedy, if there is one, in one line."""
         return self.message if self.hint is None else f"{self.message}; {self.hint}"
+
+    def without_quotes(self) -> FlowEngineError:
+        """Return the error for users who may not see the data that it quotes."""
+        return self if self.plain is None else type(self)(self.plain)
 
     def hint_for(self, surface: Surface) -> str | None:
         """Return the remedy in the words of the surface where it is read, or None."""
@@ -94,12 +113,15 @@ class InputError(FlowEngineError):
         message: The mismatch, with the name of the field.
         field: The field, as a dotted path.
         hint: A matching value.
+        quoting: `plain`, `flow` and `wait`, as for every error.
     """
 
     exit_code = 3
 
-    def __init__(self, message: str, *, field: str = "", hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(
+        self, message: str, *, field: str = "", hint: str | None = None, **quoting: str | None
+    ) -> None:
+        super().__init__(message, hint=hint, **quoting)
         self.field = field
 
 
@@ -116,8 +138,7 @@ class Conflict(FlowEngineError):
         message: The conflict.
         standing: The current state, for example the decision that was made.
         hint: The remedy.
-        plain: The message for users who may not see the data that it quotes. Default: it quotes
-            none.
+        quoting: `plain`, `flow` and `wait`, as for every error.
     """
 
     exit_code = 7
@@ -128,11 +149,10 @@ class Conflict(FlowEngineError):
         *,
         standing: Any = None,
         hint: str | None = None,
-        plain: str | None = None,
+        **quoting: str | None,
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, hint=hint, **quoting)
         self.standing = standing
-        self.plain = plain
 
 
 class LeaseLost(Conflict):

@@ -1,10 +1,8 @@
 """Masking: replaces the values of secrets in texts, bytes and files by `***`.
 
-A value may occur verbatim, line by line, escaped for JSON, HTML or URLs, in base64 (also as part of
-a longer encoded text, such as `user:password`), or in hexadecimal digits. Encoded values may be
-wrapped: whitespace in base64 and hexadecimal digits is ignored. Programs differ in the characters
-that they escape, so escapes are decoded before the search. Parsers change the case of letters, as
-in host names, normalize Unicode, and write hosts in ASCII (Punycode).
+A value may occur verbatim, line by line, escaped for JSON or in URLs, or in base64, also as part of
+a longer encoded text such as `user:password`. Code that wants to hide a value in another form can
+do so: masking prevents accidents.
 
 Where output was cut before it could be masked, the halves of a value on both sides of the cut are
 replaced as well: see `LEFT_OUT`.
@@ -15,14 +13,15 @@ from __future__ import annotations
 import base64
 import json
 import re
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from typing import IO
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import IO, TYPE_CHECKING, Any
 
-from flowengine.escapes import ESCAPES
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.named_tuples import NamedTuple
+
+if TYPE_CHECKING:
+    import logging
 
 MASK = b"***"
 
@@ -32,17 +31,9 @@ LEFT_OUT = re.compile(rb"\n\.\.\. \d+ bytes left out[^\n]*\n")
 _SHORT = 4
 """A shorter value is masked only as a whole word. Masking each `a` of a text for a secret `a` would
 reveal more than it hides."""
-_ANY_CASE = 6
-"""From this length on, a value is also masked in other capitalization."""
 _SHORT_LINE = 8
 """From this length on, single lines of a secret with several lines are masked."""
-_GAP = re.compile(rb"(?:[ \t\r\n\f\v:]|\\[rnt])+")
-"""Characters that may separate those of an encoded value: wrapping, also in JSON notation."""
-_SPACE = b" \t\r\n\f\v:"
-_ESCAPES = (b"\\r", b"\\n", b"\\t")
-_STANDARD = bytes.maketrans(b"-_", b"+/")
-_PERCENT = re.compile(rb"%[0-9A-Fa-f]{2}")
-_HOST = re.compile(r"[\w.-]+")
+_FOR_URLS = bytes.maketrans(b"+/", b"-_")
 _BLOCK = 4 * 1024 * 1024
 """Bytes of a file that are searched together."""
 _MARGIN = 64 * 1024
@@ -52,73 +43,25 @@ _MARGIN = 64 * 1024
 class _Known(NamedTuple):
     """The search patterns for the values that a masker knows."""
 
-    written: list[bytes]
-    """The values verbatim and escaped, the longest first."""
-    exact: list[bytes]
-    """Those that are too short to be searched in other capitalization."""
-    small: list[bytes]
-    """The others, in lower case."""
+    forms: list[bytes]
+    """The values in all forms, the longest first."""
     words: list[bytes]
     """The same for values that are masked only as words."""
     short: re.Pattern[bytes] | None
     """Matches them."""
-    base64: list[bytes]
-    """In the standard alphabet."""
-    hexadecimal: list[bytes]
-    """In lower case."""
 
     def spans(self, data: bytes) -> list[tuple[int, int]]:
         """Return the positions of values in bytes, in order, without overlaps."""
-        ranges = self._verbatim(data)
-        for escapes in ESCAPES:
-            if escapes.sign in data:
-                ranges += escapes.found(data, self._verbatim)
+        ranges = [span for form in self.forms for span in _each(data, form)]
         if self.short is not None:
             ranges += [match.span() for match in self.short.finditer(data)]
-        # The gaps are located only after a match, which is rare.
-        compact = data.translate(_STANDARD, _SPACE)
-        for escape in _ESCAPES:
-            compact = compact.replace(escape, b"")
-        if self._encoded(compact):
-            ranges += _with_gaps(data, self._encoded(_GAP.sub(b"", data).translate(_STANDARD)))
         return _joined(ranges)
 
     def open_end(self, data: bytes) -> int:
         """Return the start of the longest end of the bytes that may be the beginning of a value."""
-        starts = [self._open_end_verbatim(data)]
-        for escapes in ESCAPES:
-            if escapes.sign in data:
-                whole = escapes.half.sub(b"", data)
-                ends = escapes.found(
-                    whole, lambda each: [(self._open_end_verbatim(each), len(each))]
-                )
-                starts += [start for start, _ in ends]
+        starts = [_open_end(data, form, len(form) - 1) for form in self.forms]
         starts += [_open_end(data, word, len(word)) for word in self.words]  # more bytes may follow
-        compact = _GAP.sub(b"", data.removesuffix(b"\\")).translate(_STANDARD)
-        small = compact.lower() if self.hexadecimal else b""
-        encoded = [_open_end(compact, form, len(form) - 1) for form in self.base64]
-        encoded += [_open_end(small, form, len(form) - 1) for form in self.hexadecimal]
-        start = min(encoded, default=len(compact))
-        if start < len(compact):
-            starts += [place for place, _ in _with_gaps(data, [(start, len(compact))])]
         return min(starts, default=len(data))
-
-    def _open_end_verbatim(self, data: bytes) -> int:
-        starts = [_open_end(data, form, len(form) - 1) for form in self.exact]
-        lowered = data.lower() if self.small else b""
-        starts += [_open_end(lowered, form, len(form) - 1) for form in self.small]
-        return min(starts, default=len(data))
-
-    def _verbatim(self, data: bytes) -> list[tuple[int, int]]:
-        spans = [span for form in self.exact for span in _each(data, form)]
-        lowered = data.lower() if self.small else b""
-        return spans + [span for form in self.small for span in _each(lowered, form)]
-
-    def _encoded(self, compact: bytes) -> list[tuple[int, int]]:
-        """Return the positions of encoded values in bytes without gaps."""
-        spans = [span for form in self.base64 for span in _each(compact, form)]
-        small = compact.lower() if self.hexadecimal else b""
-        return spans + [span for form in self.hexadecimal for span in _each(small, form)]
 
 
 class Masker:
@@ -264,7 +207,7 @@ def _mask(value: Plain, known: _Known) -> Plain:
 def _mask_bytes(data: bytes, known: _Known) -> bytes:
     spans = known.spans(data)
     masked = _replaced(data, spans) if spans else data
-    return _without_halves(masked, known.written) if b"bytes left out" in masked else masked
+    return _without_halves(masked, known.forms) if b"bytes left out" in masked else masked
 
 
 def _without_halves(data: bytes, forms: list[bytes]) -> bytes:
@@ -308,18 +251,6 @@ def _each(data: bytes, form: bytes) -> Iterator[tuple[int, int]]:
         at = data.find(form, at + len(form))
 
 
-def _with_gaps(data: bytes, spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Convert positions in bytes without gaps to positions in the original bytes."""
-    places, shifts, removed = [0], [0], 0
-    for gap in _GAP.finditer(data):
-        removed += gap.end() - gap.start()
-        places.append(gap.end() - removed)
-        shifts.append(removed)
-    for start, end in spans:
-        first, last = (at + shifts[bisect_right(places, at) - 1] for at in (start, end - 1))
-        yield first, last + 1
-
-
 def _replaced(data: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
     pieces: list[bytes] = []
     done = 0
@@ -345,64 +276,31 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _known(values: Iterable[str]) -> _Known:
     written: dict[bytes, None] = {}
-    base64_forms: dict[bytes, None] = {}
-    hexadecimal: dict[bytes, None] = {}
     for text in [text for value in values for text in _texts(value)]:
         written.update(dict.fromkeys(form.encode() for form in _written(text)))
         if len(text) >= _SHORT:
-            base64_forms.update(dict.fromkeys(_base64(text.encode())))
-            hexadecimal[text.encode().hex().encode()] = None
-    short = sorted((form for form in written if len(form) < _SHORT), key=len, reverse=True)
+            written.update(dict.fromkeys(_base64(text.encode())))
+    forms = sorted(written, key=len, reverse=True)
+    short = [form for form in forms if len(form) < _SHORT]
     words = rb"(?<![\w\x80-\xff])(?:%s)(?![\w\x80-\xff])" % b"|".join(map(re.escape, short))
-    long = sorted((form for form in written if len(form) >= _SHORT), key=len, reverse=True)
-    return _Known(
-        long,
-        [form for form in long if len(form) < _ANY_CASE],
-        list(dict.fromkeys(form.lower() for form in long if len(form) >= _ANY_CASE)),
-        short,
-        re.compile(words) if short else None,
-        list(base64_forms),
-        list(hexadecimal),
-    )
+    long = [form for form in forms if len(form) >= _SHORT]
+    return _Known(long, short, re.compile(words) if short else None)
 
 
 def _texts(secret: str) -> list[str]:
     """Return a value, and its lines that are masked separately."""
     lines = (line.strip() for line in secret.splitlines())
-    texts = [secret, secret.strip(), *(line for line in lines if len(line) >= _SHORT_LINE)]
-    return [spelling for text in texts for spelling in _spellings(text)]
-
-
-def _spellings(text: str) -> list[str]:
-    """Return a text, and how it reads in other capitalization and normal forms of Unicode.
-
-    The search itself ignores only the case of letters in ASCII.
-    """
-    if text.isascii() or len(text) < _ANY_CASE:
-        return [text]
-    from unicodedata import normalize
-
-    simple = "".join(each.upper() if len(each.upper()) == 1 else each for each in text)
-    cases = (text, text.lower(), text.upper(), simple, text.title(), text.casefold())
-    forms = [normalize(form, case) for form in ("NFC", "NFD") for case in cases]
-    return list(dict.fromkeys([*cases, *forms]))
+    return [secret, secret.strip(), *(line for line in lines if len(line) >= _SHORT_LINE)]
 
 
 def _written(text: str) -> Iterator[str]:
     """Yield the written forms of a text."""
-    import html
     from urllib.parse import quote, quote_plus
 
     yield text
     yield json.dumps(text)[1:-1]
     yield json.dumps(text, ensure_ascii=False)[1:-1]
-    yield html.escape(text)
-    for quoted in (quote(text), quote(text, safe=""), quote_plus(text)):
-        yield quoted
-        yield _PERCENT.sub(lambda match: match[0].lower(), quoted.encode()).decode()
-    if not text.isascii() and _HOST.fullmatch(text):
-        with suppress(UnicodeError):  # it cannot be a host name
-            yield text.encode("idna").decode()
+    yield from (quote(text), quote(text, safe=""), quote_plus(text))
 
 
 def _base64(secret: bytes) -> Iterator[bytes]:
@@ -416,6 +314,44 @@ def _base64(secret: bytes) -> Iterator[bytes]:
         form = base64.b64encode(data)[(offset * 8 + 5) // 6 : len(data) * 8 // 6]
         if len(form) >= _SHORT:
             yield form
+            yield form.translate(_FOR_URLS)
+
+
+# Logs
+
+
+@cache
+def mask_logs(mask: Callable[[Any], Any]) -> None:
+    """Mask every record that is logged from now on, for all handlers.
+
+    Records are created in one place, so they are masked there: filters of loggers apply only to
+    that logger, and handlers may be added at any time.
+
+    Args:
+        mask: Replaces the values of secrets in plain data.
+    """
+    import logging
+
+    make = logging.getLogRecordFactory()
+    tracebacks = logging.Formatter()
+
+    def masked(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = make(*args, **kwargs)
+        try:
+            text = record.getMessage()
+        except Exception:
+            return record  # the handler reports the error in it
+        hidden = mask(text)
+        if hidden != text:
+            record.msg, record.args = hidden, None
+        if record.exc_info and record.exc_info[0] is not None:
+            text = tracebacks.formatException(record.exc_info)
+            hidden = mask(text)
+            if hidden != text:
+                record.exc_text = hidden
+        return record
+
+    logging.setLogRecordFactory(masked)
 
 
 NOTHING = Masker()

@@ -21,6 +21,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
@@ -39,6 +40,19 @@ _importing = threading.local()
 
 class FunctionNotFound(Exception):
     """The module or function does not exist."""
+
+
+def is_missing(error: BaseException) -> bool:
+    """Return whether an error says that a function could not be imported by this process.
+
+    Another process may have its module, or what that imports. The function has not been called.
+    """
+    if not isinstance(error, ImportError):
+        return isinstance(error, FunctionNotFound) or isinstance(
+            error.__context__, FunctionNotFound
+        )
+    frames = walk_tb(error.__traceback__)
+    return any(frame.f_code is _import.__code__ for frame, _ in frames)
 
 
 def import_function(function: str, folder: str | None) -> Callable[..., Any]:

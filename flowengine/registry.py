@@ -15,7 +15,6 @@ from flowengine.built_in_kinds import BUILT_IN, ENVIRONMENTS, NODES, SANDBOXES
 from flowengine.errors import FlowEngineError
 from flowengine.named_tuples import NamedTuple
 from flowengine.sdk import CommandEnvironment, StepKind
-from flowengine.sdk.exception_text import describe
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
@@ -269,6 +268,8 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
     except ModuleNotFoundError as error:
         raise _missing(what, point, error) from error
     except Exception as error:  # a third-party package, whose modules may raise any exception
+        from flowengine.sdk.exception_text import describe
+
         raise UnknownKind(f"{what} '{name}' cannot be imported: {describe(error)}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
         raise UnknownKind(f"{what} '{name}': {point.value} is not a {_path(base)}")

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 from flowengine.kernel.graph.compiled import Plain, SecretText
-from flowengine.masked_logs import mask_logs
 from flowengine.sdk import SecretMissing, ValidationError
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ class Secrets:
         assert self._own is not None, "it has references"
         self._own.learn(value, name)
         if len(value) >= _LOGGED:
-            from flowengine.masking import PROCESS
+            from flowengine.masking import PROCESS, mask_logs
 
             PROCESS.learn(value, name)
             mask_logs(PROCESS.mask)

@@ -33,11 +33,13 @@ from flowengine.named_tuples import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from flowengine.access_rules import AccessEntry
-    from flowengine.deploy_rules import DeployRules
-    from flowengine.hook_rules import HookEntry
-    from flowengine.sign_in_rules import SignIn
-    from flowengine.upload_rules import UploadRules
+    from flowengine.server_settings import (
+        AccessEntry,
+        DeployRules,
+        HookEntry,
+        SignIn,
+        UploadRules,
+    )
 
 DURABILITIES: tuple[Literal["none", "process", "power"], ...] = ("none", "process", "power")
 """From the weakest guarantee to the strongest: none, a killed process, a power cut."""
@@ -55,6 +57,14 @@ _KEYS = (
     "server_url",
     "sign_in",
 )
+_OF_SERVER = {
+    "access": "give access",
+    "hooks": "declare hooks",
+    "uploads": "allow uploads",
+    "deploys": "allow deployments",
+    "sign_in": "set sign_in",
+}
+"""The settings that `server_settings` reads, and what a project cannot do."""
 _URL = r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?|https?://\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?/?"
 
 
@@ -67,7 +77,7 @@ class Settings(NamedTuple):
     excluded_groups: dict[str, frozenset[str]] = {}  # noqa: RUF012 - never mutated
     """The same for exclusions, including users named only by the project."""
     strict: bool = False
-    """Whether a step that leaves a process or a listening socket behind fails. Otherwise there is a
+    """Whether a step fails whose script leaves a process running. Otherwise there is a
     warning."""
     act_for_others: bool = True
     """Whether a user may act in another user's name: `--as`, `by=`."""
@@ -193,12 +203,8 @@ def _read(path: str) -> Settings:
         {},
         _switch(path, data, "strict", default=False),
         _switch(path, data, "act_for_others", default=True),
-        _access(path, data.get("access")),
-        _hooks(path, data.get("hooks")),
-        _uploads(path, data.get("uploads")),
-        _deploys(path, data.get("deploys")),
-        _server_url(path, data.get("server_url")),
-        _sign_in(path, data.get("sign_in")),
+        server_url=_server_url(path, data.get("server_url")),
+        **_of_server(path, data),
     )
 
 
@@ -231,49 +237,14 @@ def _data(path: str) -> Any:
     return source.data
 
 
-def _access(path: str, value: Any) -> tuple[AccessEntry, ...]:
-    """Read who may use a server."""
-    if not _is_set(path, value, "give access"):
-        return ()
-    from flowengine.access_rules import read_access
+def _of_server(path: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Read the settings of a server that are given."""
+    given = [key for key, act in _OF_SERVER.items() if _is_set(path, data.get(key), act)]
+    if not given:
+        return {}
+    from flowengine.server_settings import read
 
-    return read_access(path, value)
-
-
-def _hooks(path: str, value: Any) -> tuple[HookEntry, ...]:
-    """Read what other services may send to a server."""
-    if not _is_set(path, value, "declare hooks"):
-        return ()
-    from flowengine.hook_rules import read_hooks
-
-    return read_hooks(path, value)
-
-
-def _uploads(path: str, value: Any) -> UploadRules | None:
-    """Read what may be uploaded to a server."""
-    if not _is_set(path, value, "allow uploads"):
-        return None
-    from flowengine.upload_rules import read_uploads
-
-    return read_uploads(path, value)
-
-
-def _deploys(path: str, value: Any) -> DeployRules | None:
-    """Read what may be deployed through a server."""
-    if not _is_set(path, value, "allow deployments"):
-        return None
-    from flowengine.deploy_rules import read_deploys
-
-    return read_deploys(path, value)
-
-
-def _sign_in(path: str, value: Any) -> SignIn | None:
-    """Read how users sign in to a server."""
-    if not _is_set(path, value, "set sign_in"):
-        return None
-    from flowengine.sign_in_rules import read_sign_in
-
-    return read_sign_in(path, value)
+    return {key: read(key, path, data[key]) for key in given}
 
 
 def _server_url(path: str, value: Any) -> str | None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-from flowengine.writing_log import WRITING
+from flowengine.sdk.context import WRITING
 
 Keep = Callable[[int, str], object]
 """Receives a level and a text."""

@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/patterns"
 .venv/bin/python -m tests.kernel.replaying record "$work/patterns"
-grep -E '^(msgpack|cel-expr-python)==' requirements/dev.txt >"$work/needed.txt"
+grep -E '^(msgpack|google-re2)==' requirements/dev.txt >"$work/needed.txt"
 
 status=0
 for python in "${pythons[@]}"; do

@@ -35,8 +35,8 @@ from flowengine.sdk.background import background
 PROGRAM = str(Path(sys.executable).with_name("flowengine"))
 """The installed program, for tests that need a separate process."""
 
-ONCE = ("FLOWENGINE_PROCESS", "TIKTOKEN_CACHE_DIR")
-"""Variables that an engine, and the model library, set once per process."""
+ONCE = ("TIKTOKEN_CACHE_DIR",)
+"""Variables that the model library sets once per process."""
 
 SIGNALS = signal.valid_signals()
 

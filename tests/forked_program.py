@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 PROGRAM = Path(sys.executable).with_name("flowengine")
 _KEPT = {
     *("flowengine", "flowengine_envs", "flowengine_nodes"),
-    *("cel_expr_python", "jsonschema_rs", "mcp", "mcp_types"),
+    *("re2", "jsonschema_rs", "mcp", "mcp_types"),
 }
 """Packages kept in memory, with their imports. On import, they read no variables, start no threads
 and open nothing.

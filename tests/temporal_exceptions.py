@@ -9,6 +9,7 @@ MODULES: Mapping[str, Sequence[str]] = {
         "engines/test_crashes",
         "engines/test_entries",
         "engines/test_evidence",
+        "engines/test_fencing",
         "engines/test_flow_cache",
         "engines/test_folds",
         "engines/test_garbage",
@@ -19,6 +20,7 @@ MODULES: Mapping[str, Sequence[str]] = {
         "engines/test_leases",
         "engines/test_lines_at_work",
         "engines/test_marks",
+        "engines/test_nested_deeply",
         "engines/test_ports",
         "engines/test_races",
         "engines/test_running_ahead",
@@ -43,7 +45,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     ),
     "subscribers receive no output of steps": (
         "engines/test_following",
-        "engines/test_leak_detection",
+        "engines/test_left_processes",
     ),
     "access to environments of workers is refused, which these tests need": (
         "engines/test_changed_server_tools",

@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import wraps
 from typing import Any
 
@@ -20,6 +20,7 @@ from temporalio.service import RPCError
 
 from flowengine.engines import engine
 from flowengine.engines.temporal import opening, worker
+from flowengine.engines.temporal.heartbeat import DEFAULT
 from flowengine.engines.temporal.listing import Listing
 from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.engines.temporal.requests import WORKFLOW
@@ -114,7 +115,7 @@ def stores_in_temporal(namespaces: Namespaces, objects: str) -> Iterator[Stores]
         patch.setenv(VARIABLE, objects)
         patch.setenv(SETTING, stores.default)
         patch.setattr(engine, "_opened", stores.opened)
-        patch.setattr(worker, "_guard", nullcontext)  # this process is not killed
+        patch.setattr(worker, "guarded", unguarded)
         patch.setattr(Client, "start_workflow", begun.noted(Client.start_workflow))
         for name in LISTS:
             patch.setattr(Listing, name, begun.awaited(getattr(Listing, name)))
@@ -122,6 +123,11 @@ def stores_in_temporal(namespaces: Namespaces, objects: str) -> Iterator[Stores]
             yield stores
         finally:
             stores.close()
+
+
+def unguarded(*_: Any) -> AbstractContextManager[None]:
+    """Run no guard, because it would end the process of the tests."""
+    return nullcontext()
 
 
 @contextmanager
@@ -134,7 +140,7 @@ def running_worker(address: str) -> Iterator[None]:
         work = opening.work(
             address,
             drain=0,
-            heartbeat=10,
+            heartbeat=DEFAULT,
             deployment=None,
             stopping=stopping,
             on_ready=ready.set,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BINARY = {".pdf", ".docx", ".pptx", ".xlsx", ".xls", ".ods", ".epub", ".png", ".db"}
+BINARY = {".pdf", ".docx", ".pptx", ".xlsx", ".xls", ".ods", ".epub", ".png", ".db", ".xz"}
 LONGEST_FUNCTION = 70
 LARGEST_FILE = 300_000
 

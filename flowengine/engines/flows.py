@@ -246,7 +246,12 @@ def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
 
 
 def load_text(
-    text: str, *, name: str = "flow.yaml", folder: str = "", modules: Sequence[str] = ()
+    text: str,
+    *,
+    name: str = "flow.yaml",
+    folder: str = "",
+    modules: Sequence[str] = (),
+    host: bool = False,
 ) -> LoadedFlow:
     """Check and compile a flow that came as text, and reads no file of this machine.
 
@@ -255,6 +260,7 @@ def load_text(
         name: Its name in errors.
         folder: The directory where its modules are searched first.
         modules: Patterns of the names of Python modules that it may name.
+        host: Whether its tools may use the directory that its executions work in.
 
     Returns:
         The flow.
@@ -265,7 +271,7 @@ def load_text(
     from flowengine.flow.compile import compile_text
     from flowengine.host_reads import only_modules
 
-    with only_modules(modules):
+    with only_modules(modules, folder=host):
         return _loaded(compile_text(text, name, folder or "/"))
 
 
@@ -343,10 +349,13 @@ def _is_in_working_folder(step: StepSpec) -> bool:
         return tool in _FILE_TOOLS
     tag, given = step["input"][1]["input"]
     args = ["const", given["args"]] if tag == "const" else given["args"]
+    may_use = step["task"].get("folder", True)  # otherwise, the tool itself refuses its files
     if args[0] not in ("const", "map"):
-        return True  # an agent names them
+        return bool(may_use)  # an agent names them
     named = args[1].get(_DOCUMENT_TOOLS[tool])
-    return named is not None and "://" not in named
+    if isinstance(named, str):
+        return "://" not in named
+    return named is not None and may_use
 
 
 def _is_on_host(step: StepSpec) -> bool:

@@ -12,7 +12,7 @@ from flowengine.journal.lease_holders import steady_now, this_process
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from flowengine.journal.ports.journals import JournalPort
+    from flowengine.journal.store import JournalStore
 
 
 class LeaseKeeper:
@@ -28,12 +28,16 @@ class LeaseKeeper:
             had been stopped. Some leases may be lost.
     """
 
-    def __init__(self, journals: JournalPort, ttl: int) -> None:
+    def __init__(self, journals: JournalStore, ttl: int) -> None:
         self.owner = this_process()
         self.on_late: Callable[[], None] | None = None
         self._journals = journals
         self._ttl = ttl
         self._until = 0
+        self._lapses = 0
+        """How often a heartbeat was late. Each time, leases may have been lost."""
+        self._sure: dict[str, int] = {}
+        """Execution → the number of lapses when its lease was last known to be held."""
         self._held: dict[str, object] = {}
         """Executions that this engine drives → the call that drives them."""
         self._thread: threading.Thread | None = None
@@ -97,10 +101,28 @@ class LeaseKeeper:
         except BaseException:
             self.released(execution)
             raise
+        self._sure[execution] = self._lapses
+
+    def has(self, execution: str) -> bool:
+        """Return whether this engine still has the lease of an execution that it drives.
+
+        The store is only read if a heartbeat was late, as after the process was stopped. Nobody can
+        take a lease before that.
+        """
+        if steady_now() < self._until and self._sure.get(execution) == self._lapses:
+            return True
+        self._renew()
+        lapses = self._lapses
+        holder = self._journals.holder(execution, steady_now())
+        if holder is None or holder.id != self.owner.id:
+            return False
+        self._sure[execution] = lapses
+        return True
 
     def released(self, execution: str) -> None:
         """Note that a commit has released a lease."""
         self._held.pop(execution, None)
+        self._sure.pop(execution, None)
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
         """Release leases.
@@ -139,6 +161,9 @@ class LeaseKeeper:
                 self.on_late()
 
     def _renew(self) -> None:
-        until = steady_now() + self._ttl
+        now = steady_now()
+        until = now + self._ttl
+        if now > self._until > 0:
+            self._lapses += 1
         self._journals.renew(self.owner, until)
         self._until = until

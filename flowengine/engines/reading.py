@@ -250,15 +250,29 @@ class StoreReader:
                 history = stack.enter_context(opened)
             yield history
 
-    def flow_of(self, execution: str) -> LoadedFlow:
+    def flow_of(self, execution: str, *, step: str | None = None) -> LoadedFlow:
         """Return the flow that an execution runs now, as the store keeps it.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
+            step: Address of a step. The flow is then the version that ran when the step started.
+
+        Raises:
+            NotFound: The execution does not exist, or the step has not started.
         """
         from flowengine.engines.flows import LoadedFlow
 
-        hash = self.store.execution(self.find(execution)).hash
+        id = self.find(execution)
+        hash = self.store.execution(id).hash
+        if step is not None:
+            from flowengine.engines.executions.replay import forms, read
+            from flowengine.engines.interventions.fork_points import form_then, past_of
+
+            with _sound(id):
+                journal = read(self.store, id)
+                if forms(journal):  # it was upgraded
+                    past = past_of(self._host.flows, hash, journal, id, step).events
+                    hash = form_then(journal, past, hash)
         return LoadedFlow(self._host.flows.by_hash(hash).compiled, hash)
 
     def kept_flow(self, hash: str) -> LoadedFlow:

@@ -32,6 +32,9 @@ NAMED = frozenset({"outputs", "signals", "with"})
 """Keys of maps whose keys are names that the file gives: none of them is a key of these lists."""
 PLACES = frozenset({"at", "tool", "declared", "teller", "says", "ways", "ahead"})
 """Keys for positions, names, descriptions, and parts that may be loaded early."""
+_UNREAD = frozenset({"folder", "floats"})
+"""Keys of tasks: where the file lies, as its modules are beside it anyway, and parameters that are
+floats, which flows compiled by earlier versions have."""
 CONSTANT = ("inputs", "state", "secrets", "environments", "limits", "budget")
 """Sections that hold no numbers of expressions where they hold plain data."""
 
@@ -114,8 +117,8 @@ def _without_place(record: Any) -> Any:
 
 def _step(step: dict[str, Any], expressions: list[str]) -> dict[str, Any]:
     spec: dict[str, Any] = _spec(_without_place(step), expressions)
-    if "folder" in spec.get("task", {}):  # where the file lies; its modules are beside it anyway
-        spec["task"] = {key: value for key, value in spec["task"].items() if key != "folder"}
+    if "task" in spec:
+        spec["task"] = {key: value for key, value in spec["task"].items() if key not in _UNREAD}
     if "preview" in spec:
         spec["preview"] = spec["preview"]["function"]
     return spec

@@ -53,6 +53,9 @@ SQLite."""
 MAX_DEPTH = 1024
 """Maximum nesting of lists and dicts, the limit of msgpack's unpacker."""
 
+_SHOWN = 80
+"""Characters of the path to a value that is nested too deeply."""
+
 _PLAIN = b"\x00"
 
 _EVENT = 1024
@@ -409,7 +412,7 @@ def _find_unstorable(value: Any) -> tuple[str, str] | None:
                 return path.lstrip("."), problem
             continue
         if depth == MAX_DEPTH:
-            return path.lstrip("."), f"nested more than {MAX_DEPTH} deep"
+            return f"{path.lstrip('.')[:_SHOWN]}…", f"nested more than {MAX_DEPTH} deep"
         if type(part) is list:
             inner = [(f"{path}[{i}]", item, depth + 1) for i, item in enumerate(part)]
         else:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from flowengine.named_tuples import NamedTuple
 
 Plain = Any
 """JSON-like data plus bytes, as in `flowengine.kernel.graph.compiled`."""
+
+OfFlows = Callable[[str], bool]
+"""Whether the executions and waits of a flow count, where an id is found by its prefix."""
 
 Status = Literal["running", "waiting", "stalled", "succeeded", "failed", "cancelled"]
 

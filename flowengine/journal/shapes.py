@@ -75,7 +75,7 @@ EVENTS: dict[str, Shape] = {
     "measured": {**_OUTCOME, "needs": dict},
     "used": {**_OUTCOME, "run": str, "amounts": dict},
     "described": {"wait": int, "source?": str, "preview?": str, "note?": str},
-    "cut": {**_OUTCOME, "began?": bool},
+    "cut": {**_OUTCOME, "began?": bool, "process?": dict},
     "timer": {"timer": int, "evidence?": dict, "log?": dict},
     "decided": {
         "wait": int, "choice?": str, "by?": str, "via?": str, "comment?": (str, _NONE),

@@ -15,7 +15,7 @@ authoritative), at most one snapshot (to speed up loading) with the lists that i
 index of the data shown in lists: status, waits, keys. It does not depend on the kernel or on flows:
 events, snapshots, outputs and compiled flows are bytes to it.
 
-Rules for every implementation, which `flowengine.testing.store_conformance` checks:
+Rules for every implementation, which `tests.testing.store_conformance` checks:
 
 - `commit` is the only way to write a journal. It writes the appends of many executions in one
   transaction. When it returns, all of them are as durable as `durability` declares.

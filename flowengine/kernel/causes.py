@@ -57,10 +57,14 @@ class Blame:
 
     def raised(self, place: FailurePlace) -> list[FailurePlace]:
         """Return the places that raised the errors behind a place's failure."""
-        causes = self._causes.get(place)
-        if not causes:
-            return [place]
-        return list(dict.fromkeys(place for cause in causes for place in self.raised(cause)))
+        found, seen, left = list[FailurePlace](), set[FailurePlace](), [place]
+        while left:  # each of many subflows in one another adds one
+            if (one := left.pop()) not in seen:
+                seen.add(one)
+                causes = self._causes.get(one)
+                left += reversed(causes or ())
+                found += () if causes else (one,)
+        return found
 
 
 def added(hold: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,6 +62,10 @@ FINAL = frozenset(
 """Engine error types that are not retried by default."""
 
 
+MOST_CAUSES = 20
+"""Maximum number of causes of an error."""
+
+
 class StepFailure(Exception):
     """A failure of a step inside the kernel. It is converted to data before it leaves the step.
 
@@ -106,6 +110,20 @@ def as_error(failure: StepFailure | EvaluationError, address: str, attempt: int 
     if failure.retryable is not None:
         error["retryable"] = failure.retryable
     return error
+
+
+def caused(error: ErrorData, cause: ErrorData | None) -> ErrorData:
+    """Return an error with its cause.
+
+    With each subflow and handler that an error passes, it gets another cause. Those in between are
+    left out: kept are the error and the first causes, which say what went wrong.
+    """
+    causes, last = 0, cause
+    while isinstance(last, dict):
+        causes, last = causes + 1, last.get("cause")
+    for _ in range(causes - MOST_CAUSES):
+        cause = cause and cause.get("cause")
+    return {**error, "cause": cause}
 
 
 def matches(type: str, patterns: list[str]) -> bool:

@@ -63,7 +63,7 @@ def _used(tx: Transition, unit: Unit, event: Used) -> None:
 
 def _cut(tx: Transition, unit: Unit, event: CutOff) -> None:
     if event.get("began", True):
-        interrupted.resume_cut(tx, unit)
+        interrupted.resume_cut(tx, unit, event.get("process"))
     else:
         interrupted.begin_put_off(tx, unit)
 
@@ -84,6 +84,9 @@ def _attempt(tx: Transition, event: Any) -> None:
     unit = tx.state["units"].get(event["unit"])
     if unit is not None and unit["phase"] == "run" and unit["attempt"] == event["attempt"]:
         ATTEMPTS[event["type"]](tx, unit, event)
+    elif event["type"] == "failed" and unit is not None and interrupted.is_asked(tx, unit, event):
+        interrupted.answer(tx, unit)
+        attempt_outcomes.attempt_failed(tx, unit, event["error"])
     else:
         cut_attempts.apply_result(tx, event)
 

@@ -192,6 +192,13 @@ class Described(TypedDict):
     """The reason for a missing preview."""
 
 
+class ProcessData(TypedDict):
+    """A process, as it is named to an operator."""
+
+    pid: int
+    host: str
+
+
 class CutOff(TypedDict):
     """A process died while an attempt ran, so it is unknown whether the attempt took effect.
 
@@ -205,6 +212,8 @@ class CutOff(TypedDict):
     began: NotRequired[bool]
     log: NotRequired[Log]
     """What it had logged."""
+    process: NotRequired[ProcessData]
+    """The process that ran it, if that may still be at work."""
 
 
 class TimerFired(TypedDict):

@@ -18,7 +18,7 @@ from flowengine.kernel.ending.closing import (
     remove_scope,
     stop_timeout,
 )
-from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.errors import StepFailure, as_error, caused
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate, of_scope
 from flowengine.kernel.flow_state import variables
@@ -129,8 +129,7 @@ def fail_scope(tx: Transition, scope: Scope, error: ErrorData) -> None:
 
         spec = find(tx, of_scope(tx, scope, past, {"error": error}), specs, error)
     except EvaluationError as failure:
-        broken = as_error(failure, _address(scope))
-        broken["cause"] = error
+        broken = caused(as_error(failure, _address(scope)), error)
         tx.agenda.append(entries.flow_end("failed", broken, None, scope["id"]))
         return
     if spec is None:
@@ -203,8 +202,7 @@ def handled(tx: Transition, index: int, error: ErrorData, of: int = 0) -> None:
         else:
             tx.agenda.append(entries.flow_end("failed", error, None, of))
     except (StepFailure, EvaluationError) as failed:
-        broken = as_error(failed, _address(scope))
-        broken["cause"] = error
+        broken = caused(as_error(failed, _address(scope)), error)
         tx.agenda.append(entries.flow_end("failed", broken, None, of))
     provenance.drop(tx.state, past)
 
@@ -335,8 +333,8 @@ def _end_subflow(
     if error is not None:
         if tx.blame is not None:
             tx.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
-        whose: ErrorData = {"step": tx.address(unit), "attempt": unit["tries"], "cause": error}
-        tx.agenda.append(entries.attempt_failed(unit["id"], {**error, **whose}))
+        whose: ErrorData = {"step": tx.address(unit), "attempt": unit["tries"]}
+        tx.agenda.append(entries.attempt_failed(unit["id"], caused({**error, **whose}, error)))
         return
     stop_timeout(tx, unit)
     if result is not None:

@@ -16,15 +16,14 @@ from flowengine.kernel.transition import Transition
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import Succeeded
+    from flowengine.kernel.state.records import Unit
 
 
 def _succeeded(tx: Transition, event: Succeeded) -> None:
     """Apply the result of an attempt, of a unit or of a cut-off attempt that is being settled."""
     unit = tx.state["units"].get(event["unit"])
     if unit is None or unit["phase"] != "run" or unit["attempt"] != event["attempt"]:
-        from flowengine.kernel.ending.cut_attempts import apply_result
-
-        apply_result(tx, event)
+        _late(tx, unit, event)
         return
     if BUDGETED.isdisjoint(tx.state):
         tx.state["running"] -= 1
@@ -32,6 +31,18 @@ def _succeeded(tx: Transition, event: Succeeded) -> None:
         from flowengine.kernel.limits.budgets import settle_result
 
         settle_result(tx, unit, event["value"])
+    attempt_outcomes.attempt_ended(tx, unit, event["value"], "ok")
+
+
+def _late(tx: Transition, unit: Unit | None, event: Succeeded) -> None:
+    """Apply the result of an attempt that counts as interrupted, or is over."""
+    from flowengine.kernel.ending.cut_attempts import apply_result
+    from flowengine.kernel.recovery import interrupted
+
+    if unit is None or not interrupted.is_asked(tx, unit, event):
+        apply_result(tx, event)
+        return
+    interrupted.answer(tx, unit)
     attempt_outcomes.attempt_ended(tx, unit, event["value"], "ok")
 
 

@@ -12,6 +12,7 @@ from flowengine.named_tuples import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.linked import Graph, GraphFlow, Node
     from flowengine.kernel.state.phases import Why
@@ -175,6 +176,20 @@ def call_names(unit: Unit, args: Plain) -> dict[str, Plain]:
 def is_shared(name: str) -> bool:
     """Return whether a lock is shared by executions."""
     return not name[0].isdigit()
+
+
+# Lost environments
+
+
+def is_for_operator(error: ErrorData) -> bool:
+    """Return whether only an operator decides what follows from the loss of an environment."""
+    data = error.get("data")
+    return isinstance(data, dict) and data.get("decides") == "operator"
+
+
+def is_tried_again(wait: Mapping[str, Any]) -> bool:
+    """Return whether a wait is for an environment, and resuming the execution tries it again."""
+    return wait.get("ran") == "no" and not is_for_operator(wait["error"])
 
 
 # Budgets

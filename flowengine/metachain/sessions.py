@@ -62,6 +62,8 @@ class SessionWork(Work):
                 agents.
         """
         message = self.inputs["messages"][0]["content"]
+        while exists(engine._host, self.id) and not self._is_own(engine):
+            self.id += ".x"  # a client has taken the id, but cannot set the label
         try:
             if not exists(engine._host, self.id):
                 result = await super()._started(engine)
@@ -80,6 +82,10 @@ class SessionWork(Work):
                 hint="send it again after that answer",
             ) from error
         return await self._answered(engine)
+
+    def _is_own(self, engine: Engine) -> bool:
+        labels = engine.store.execution(self.id).labels
+        return labels.get(SESSION) == self.labels[SESSION]
 
     async def _send(self, engine: Engine, result: ExecutionResult, message: str) -> None:
         """Send the message to the session, which waits for it."""

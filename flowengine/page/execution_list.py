@@ -8,12 +8,11 @@ from typing import Any
 
 from flowengine.engines.reading import STATUSES
 from flowengine.engines.results import ENDED
-from flowengine.errors import NotFound, UsageError
+from flowengine.errors import NotFound
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.server import approvals, executions
-from flowengine.server.calls import ApiCall
+from flowengine.server.calls import ApiCall, flow_of_execution
 from flowengine.server.models import ExecutionsQuery, WaitsQuery
-from flowengine.server.rights import Right
 
 _FILTERS = ("flow", "status", "label", "since", "for")
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -89,10 +88,9 @@ def _day(text: str) -> str:
 def _sought(call: ApiCall, beginning: str) -> str | None:
     """Return the id of the only execution that begins so, if the user may see it."""
     try:
-        summary = call.engine.summary(beginning)
-    except (NotFound, UsageError):
+        return flow_of_execution(call.engine, call.principal, beginning).id
+    except NotFound:
         return None
-    return summary["execution"] if call.may(Right.SEE, summary["flow"]) else None
 
 
 def _awaited(call: ApiCall, execution: str) -> list[str]:

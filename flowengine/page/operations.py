@@ -79,12 +79,12 @@ def _state(call: ApiCall, step: str) -> tuple[dict[str, Any], dict[str, Any]]:
         NotFound: The step has not started.
     """
     id = call.path["execution"]
-    declared = call.engine.flow_of(id).compiled.get("state", {})
-    schemas = {name: value.get("schema", {}) for name, value in declared.items()}
     events = call.engine.events(id)
     first = next((event["seq"] for event in events if event.get("address") == step), None)
     if first is None:
         raise NotFound(f"step '{step}' has not started", hint="choose one of the execution's steps")
+    declared = call.engine.flow_of(id, step=step).compiled.get("state", {})
+    schemas = {name: value.get("schema", {}) for name, value in declared.items()}
     if not call.may(Right.CONTENT, call.flow):
         return schemas, {}
     past: Any = call.engine.show(id, until=first)

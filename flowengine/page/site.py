@@ -39,7 +39,8 @@ from flowengine.sdk.threads import on_thread
 from flowengine.server.acts import Act
 from flowengine.server.application import address_of
 from flowengine.server.calls import FLOWS
-from flowengine.server.identity import OIDC, session_cookie
+from flowengine.server.flow_checks import LONG_WAIT
+from flowengine.server.identity import OIDC, SESSION_COOKIE, cookie_name
 from flowengine.server.problems import RequestRefused, problem_of, status_of
 from flowengine.server.rights import Principal, Right
 from flowengine.server.sign_in import COOKIE, SECONDS
@@ -75,6 +76,8 @@ class PageRoute(NamedTuple):
     """Shows the form again when one of its files is refused. None: it takes no files."""
     keep: Callable[[Any, Sequence[SentFile]], dict[str, str]] = kept_files
     """Returns the fields that its files stand for."""
+    check_patience: float | None = None
+    """As of a route of the API."""
 
     @property
     def subject(self) -> str | None:
@@ -127,6 +130,7 @@ PAGES = (
         deploying.deploy,
         deploying.refuse,
         deploying.text_of_file,
+        LONG_WAIT,
     ),
     PageRoute("GET", "/environments", Right.OPERATE, environment_views.list_environments),
     PageRoute(
@@ -244,13 +248,13 @@ class Site:
         redirect = f"{request.url.scheme}://{request.headers['host']}/sign-in/callback"
         try:
             address, browser = await on_thread(
-                lambda: identity.begin_at_provider(redirect, following)
+                lambda: identity.begin_at_provider(redirect, following, address_of(request))
             )
         except RequestRefused as error:
             return self._sign_in_page(following, error)
         response = RedirectResponse(address, 303)
         response.set_cookie(
-            _sign_in_cookie(request),
+            cookie_name(COOKIE, request.url),
             browser,
             max_age=int(SECONDS),
             httponly=True,
@@ -261,18 +265,22 @@ class Site:
 
     async def _from_provider(self, request: Request) -> Response:
         identity, given = self._application.identity, dict(request.query_params)
-        browser = request.cookies.get(_sign_in_cookie(request), "")
+        browser = request.cookies.get(cookie_name(COOKIE, request.url), "")
         try:
-            principal, secret, following = await on_thread(
+            principal, begin, following = await on_thread(
                 lambda: identity.finish_at_provider(given, browser, address_of(request))
             )
         except RequestRefused as error:
             await self._application.note(request, None, error.status, error.message)
             return self._sign_in_page("/approvals", error)
-        await self._application.note(request, principal, 200, None)
+        application, path, address = self._application, request.url.path, address_of(request)
+        async with application.recorded(principal, request.method, path, address):
+            secret = await on_thread(begin)
         # Only a page of this server leads on with the cookie: the provider's page led here.
         response = self._render("signed_in.html", {"next": following})
-        response.delete_cookie(_sign_in_cookie(request), secure=request.url.scheme == "https")
+        response.delete_cookie(
+            cookie_name(COOKIE, request.url), secure=request.url.scheme == "https"
+        )
         _set_session(response, request, secret)
         return response
 
@@ -305,14 +313,15 @@ class Site:
         if found is not None:
             principal, session = found
             await read_form(request, lambda form: _check_form(form, session))
-            records = self._application.records
-            secret = request.cookies.get(session_cookie(request.url.scheme))
-            if secret is not None:
-                await on_thread(lambda: records.end_session(secret))
-            await self._application.note(request, principal, 303, None)
+            application, path, address = self._application, request.url.path, address_of(request)
+            secret = request.cookies.get(cookie_name(SESSION_COOKIE, request.url))
+            async with application.recorded(principal, request.method, path, address) as act:
+                act.status = 303
+                if secret is not None:
+                    await on_thread(lambda: application.records.end_session(secret))
         response = RedirectResponse("/sign-in", 303)
         secure = request.url.scheme == "https"
-        response.delete_cookie(session_cookie(request.url.scheme), secure=secure)
+        response.delete_cookie(cookie_name(SESSION_COOKIE, request.url), secure=secure)
         return response
 
     def _handler(self, page: PageRoute) -> Callable[[Request], Any]:
@@ -323,6 +332,11 @@ class Site:
                 return RedirectResponse(f"/sign-in?next={quote(following)}", 303)
             principal, session = found
             application, path, address = self._application, request.url.path, address_of(request)
+            try:
+                await application.count(principal, request)
+            except RequestRefused as error:
+                await application.note(request, principal, error.status, error.message)
+                raise
             try:
                 if page.method == "GET":
                     return await self._answer(page, request, principal, session, Act())
@@ -404,7 +418,7 @@ class Site:
             raise
         if named is not None:
             return named, self._application.identity.proxy_session(named)
-        secret = request.cookies.get(session_cookie(request.url.scheme))
+        secret = request.cookies.get(cookie_name(SESSION_COOKIE, request.url))
         if secret is None:
             return None
         return await on_thread(lambda: self._application.identity.of_session(secret))
@@ -461,16 +475,12 @@ def _answered(call: ApiCall, page: PageRoute, path: str, form: Form) -> PageView
 
 def _set_session(response: Response, request: Request, secret: str) -> None:
     response.set_cookie(
-        session_cookie(request.url.scheme),
+        cookie_name(SESSION_COOKIE, request.url),
         secret,
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",
     )
-
-
-def _sign_in_cookie(request: Request) -> str:
-    return f"{'__Host-' if request.url.scheme == 'https' else ''}{COOKIE}"
 
 
 def _accept(form: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
 from flowengine.kernel.graph.compiled import Plain
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from os import PathLike
 
 _Result = TypeVar("_Result")
+
+WRITING: ContextVar[bool] = ContextVar("flowengine_writing_log", default=False)
+"""Whether this context writes a line of a log, which is no output of the step that runs in it."""
 
 # Files
 
@@ -151,7 +155,7 @@ class ExecutionContext(NamedTuple):
     warn: Callable[[str, Mapping[str, Plain]], None] = lambda text, parts: None
     """Reports something invalid to observers of the engine: text, and its parts."""
     strict: bool = False
-    """Whether a step that leaves something running fails."""
+    """Whether a step fails whose script leaves something running."""
     environments: Mapping[str, Plain] = {}
     """Environments that the execution received besides those of its flow, as name → spec. For the
     engine."""

@@ -1,8 +1,8 @@
 """Conversion of values to the forms that a schema declares.
 
-In JSON, `80` and `80.0` are the same number. In Python and in expressions they differ: a parameter
-annotated `float` receives a float, and a value declared `integer` is an integer, regardless of its
-notation. Bytes that are declared as text in base64 are such a text, as expressions expect.
+In JSON, `80` and `80.0` are the same number. In Python and in expressions they differ, so a value
+declared `integer` is an integer, regardless of its notation. Bytes that are declared as text in
+base64 are such a text, as expressions expect.
 """
 
 from __future__ import annotations
@@ -14,19 +14,6 @@ from typing import Any
 Convert = Callable[[Any], Any]
 _Leaf = Callable[[Mapping[str, Any]], Convert | None]
 """Returns the conversion of a value that is no list and no map, by its schema."""
-
-
-def floats(schema: Any) -> Convert | None:
-    """Return a function that converts integers to floats where a schema declares numbers.
-
-    Args:
-        schema: A JSON Schema.
-
-    Returns:
-        A function from a value that fits the schema to one with floats in it. None if the schema
-        declares no number.
-    """
-    return _Conversion(schema, _to_float).of(schema)
 
 
 def integers(schema: Any) -> Convert | None:
@@ -53,13 +40,6 @@ def base64_texts(schema: Any) -> Convert | None:
         schema declares any value, or other texts as well. None if the schema declares no base64.
     """
     return _Conversion(schema, _to_base64).of(schema)
-
-
-def _to_float(schema: Mapping[str, Any]) -> Convert | None:
-    types = _types(schema)
-    if "number" not in types or "integer" in types:
-        return None
-    return lambda value: float(value) if type(value) is int else value
 
 
 def _to_integer(schema: Mapping[str, Any]) -> Convert | None:

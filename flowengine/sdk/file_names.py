@@ -12,6 +12,15 @@ LONGEST = 255
 _SUFFIX_BYTES = 20
 SHA256 = re.compile("[0-9a-f]{64}")
 _KEPT = {"name", "size", "sha256"}
+SIGNATURES = {
+    ".png": (b"\x89PNG\r\n\x1a\n",),
+    ".jpg": (b"\xff\xd8\xff",),
+    ".jpeg": (b"\xff\xd8\xff",),
+    ".gif": (b"GIF87a", b"GIF89a"),
+    ".webp": (b"RIFF",),
+    ".pdf": (b"%PDF-",),
+}
+"""Ending of a name → the first bytes of such files. Files with other content are refused."""
 
 
 def clean_name(name: str, longest: int = LONGEST, *, otherwise: str = "file") -> str:

@@ -86,6 +86,23 @@ def is_dead(owner: HasOwner) -> bool:
     return started(owner.pid) != owner.started
 
 
+def is_stopped(owner: HasOwner) -> bool:
+    """Return whether a process is stopped, by a signal or a debugger, and not dead."""
+    fields = _fields(owner.pid) if owner.boot == boot() else None
+    return fields is not None and fields[0] in {b"T", b"t"} and int(fields[19]) == owner.started
+
+
+def is_program(owner: HasOwner, name: str) -> bool:
+    """Return whether a process runs a command, as a script or as a Python module of that name."""
+    try:
+        with open(f"/proc/{owner.pid}/cmdline", "rb") as file:
+            words = [word.decode(errors="replace") for word in file.read().split(b"\0")]
+    except OSError:
+        return False
+    is_script = any(os.path.basename(word) == name for word in words[:2])
+    return owner.boot == boot() and (is_script or words[1:3] == ["-m", name])
+
+
 def boot() -> str:
     """Return which boot of the machine, and which namespace of pids, this process is in."""
     try:
@@ -98,14 +115,19 @@ def boot() -> str:
 
 def started(pid: int) -> int | None:
     """Return the start of a process in ticks since boot, or None if it has ended."""
+    fields = _fields(pid)
+    return None if fields is None or has_ended(fields) else int(fields[19])
+
+
+def _fields(pid: int) -> list[bytes] | None:
+    """Return the fields after the name in the `stat` of a process, or None if there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The program's name, in parentheses, may contain any character. The remaining fields
             # are regular.
-            fields = file.read().rpartition(b")")[2].split()
+            return file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return None if has_ended(fields) else int(fields[19])
 
 
 def has_ended(fields: Sequence[bytes]) -> bool:

@@ -169,37 +169,6 @@ def marked(variable: str) -> dict[int, str]:
     return values
 
 
-def outside(variable: str, value: str, since: int) -> list[ProcessEntry]:
-    """Return the processes with a variable that are no longer descendants of this process.
-
-    Args:
-        variable: Its name.
-        value: Its value.
-        since: Processes that started earlier, in ticks since boot, do not count.
-    """
-    wanted = f"{variable}={value}".encode()
-    alive = {process.pid: process for process in processes()}
-    return [
-        process
-        for process in alive.values()
-        if process.started >= since
-        and not _descends(process.pid, {os.getpid()}, alive)
-        and wanted in _environment(process.pid)
-    ]
-
-
-def has_other(pid: int, variables: Iterable[str]) -> bool:
-    """Return whether a process was given a variable that differs in this one.
-
-    Args:
-        pid: The process.
-        variables: Names.
-    """
-    starts = tuple(f"{name}=".encode() for name in variables)
-    own = {os.fsencode(f"{name}={os.environ.get(name)}") for name in variables}
-    return any(each.startswith(starts) and each not in own for each in _environment(pid))
-
-
 def end_session(leader: int, started: int) -> None:
     """Kill a process, its session and all its descendants, if it is still the same process.
 

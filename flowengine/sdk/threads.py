@@ -2,7 +2,7 @@
 
 A thread cannot be stopped from outside. These are daemon threads, so a hanging function does not
 keep the process alive. The result of a cancelled function is dropped unless the caller waits for
-it.
+it. Only a function whose attempt another process may begin again is interrupted, see `Calls`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import asyncio
 import contextvars
 import os
 import threading
+from _thread import allocate_lock, get_ident
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias, TypeVar
@@ -26,6 +28,73 @@ _jobs: SimpleQueue[tuple[Callable[[], object], _Report]] = SimpleQueue()
 """Functions to call, and what receives their outcomes."""
 _idle: SimpleQueue[None] = SimpleQueue()
 """An entry for each thread that waits for a job. A `Semaphore` is slower: it is in Python."""
+
+
+class AttemptLost(BaseException):
+    """Another process may begin the attempt of this function again, so it must not go on."""
+
+
+class Calls:
+    """The functions that attempts call on threads, until the attempts are lost.
+
+    Args:
+        may_begin: Returns whether the attempts are still this process's own.
+    """
+
+    def __init__(self, may_begin: Callable[[], bool]) -> None:
+        self._may_begin = may_begin
+        self._threads: set[int] = set()
+        self._lock = allocate_lock()
+        self._are_lost = False
+
+    @property
+    def at_work(self) -> bool:
+        """Whether any function is at work."""
+        return bool(self._threads)
+
+    def call(self, function: Callable[[], _Result]) -> _Result:
+        """Call a function on this thread.
+
+        Returns:
+            Its result.
+
+        Raises:
+            AttemptLost: The attempt is lost. The function has not begun, or was interrupted.
+        """
+        is_held = self._may_begin()
+        thread = get_ident()
+        with self._lock:
+            if self._are_lost or not is_held:
+                raise AttemptLost
+            self._threads.add(thread)
+        try:
+            return function()
+        finally:
+            try:
+                self._leave(thread)
+            except AttemptLost:  # it came only now
+                self._leave(thread)
+
+    def _leave(self, thread: int) -> None:
+        with self._lock:
+            self._threads.discard(thread)
+
+    def interrupt(self) -> None:
+        """Raise `AttemptLost` in all functions at work, and let no other one begin.
+
+        One that waits in compiled code is interrupted when that returns.
+        """
+        from ctypes import c_ulong, py_object, pythonapi
+
+        with self._lock:
+            if not self._are_lost:
+                self._are_lost = True
+                for thread in self._threads:
+                    pythonapi.PyThreadState_SetAsyncExc(c_ulong(thread), py_object(AttemptLost))
+
+
+CALLS: ContextVar[Calls | None] = ContextVar("flowengine.calls", default=None)
+"""The functions of the current attempt. None: they are not counted."""
 
 
 async def on_thread(

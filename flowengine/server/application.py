@@ -10,7 +10,7 @@ import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_origin
 
@@ -29,19 +29,20 @@ from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageErro
 from flowengine.json_values import read_json
 from flowengine.sdk.threads import on_thread
 from flowengine.server.acts import Act, recorded
-from flowengine.server.calls import FLOWS, ApiCall
+from flowengine.server.calls import FLOWS, ApiCall, engine_for
 from flowengine.server.changes import StoreChanges
 from flowengine.server.guard import Hosts, RequestGuard
-from flowengine.server.hooks import Delivery
-from flowengine.server.identity import Identity, session_cookie
+from flowengine.server.hooks import Delivery, signed_delivery
+from flowengine.server.identity import SESSION_COOKIE, Identity, cookie_name
 from flowengine.server.openapi import document
-from flowengine.server.problems import RequestRefused, as_json, problem_response
+from flowengine.server.places import Places
+from flowengine.server.problems import RequestRefused, as_json, problem_response, status_of
 from flowengine.server.rates import PER_MINUTE, Rates
 from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import ROUTES, UPLOADS, Need, Route, find_route
 from flowengine.server.streams import EventStreams
 from flowengine.server.uploads import TakesFiles, check_may_upload, received
-from flowengine.upload_rules import UploadRules
+from flowengine.server_settings import UploadRules
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -57,7 +58,11 @@ LARGEST_BODY = 1024 * 1024
 _LARGEST_PAYLOADS = 6 * 1024 * 1024
 """The same for payloads of Temporal, which has messages of at most 4 MiB, in base64."""
 _AT_ONCE = 16
-"""Maximum number of requests that use the store at the same time."""
+"""Maximum number of requests that use the store at the same time, and of uploads."""
+_CHECKS = 2
+"""Maximum number of flows that are checked at the same time."""
+MOST_OPEN = 200
+"""Maximum number of open requests of a user, answers that last included. As for an address."""
 _MEDIA_TYPE = "application/json"
 _FILE = "application/octet-stream"
 _KEY = "idempotency-key"
@@ -77,6 +82,10 @@ class Guarded(Protocol):
     @property
     def subject(self) -> str | None:
         """The object in the path on whose flow the right is needed."""
+
+    @property
+    def check_patience(self) -> float | None:
+        """It checks a flow, and waits so many seconds for checks of others. None: it does not."""
 
 
 _log = logging.getLogger("flowengine.server")
@@ -109,8 +118,10 @@ class Application:
         self.identity = Identity(records, engine.settings, engine.user, local_token)
         self._rates = Rates(per_minute)
         self._noting: set[asyncio.Future[None]] = set()
-        self._places = asyncio.Semaphore(_AT_ONCE)
-        self._uploading = asyncio.Semaphore(_AT_ONCE)
+        self._open = Places("open requests", MOST_OPEN)
+        self._working = Places("requests", _AT_ONCE // 2, _AT_ONCE, waits=True)
+        self._uploading = Places("uploads", _AT_ONCE // 4, _AT_ONCE, waits=True)
+        self._checking = Places("checks of flows", _CHECKS // 2, _CHECKS)
         self.changes = StoreChanges(engine)
         self.streams = EventStreams(engine, self.changes)
         engine.want_replies()
@@ -165,47 +176,37 @@ class Application:
 
     async def answer(self, route: Route, request: Request) -> Response:
         """Return the answer to a request. Changes and refusals are recorded."""
-        principal: Principal | None = None
-        why: str | None = None
         changes = route.method != "GET" and not route.is_open
-        is_recorded = False
+        sender = None
         try:
-            if route.need == "signed":
-                is_recorded = True  # once its signature is checked
-                response = await self._take(route, request)
-            else:
-                if route.need != "public":
-                    principal = await self._principal(request, route)
-                    self.count(principal)  # too many are not worth two entries in the record
-                is_recorded = changes and principal is not None
-                if is_recorded:
-                    assert principal is not None
-                    path, address = request.url.path, address_of(request)
-                    async with self.recorded(principal, request.method, path, address) as act:
-                        response = await self._answer(route, request, principal)
-                        act.status = response.status_code
-                else:
-                    response = await self._answer(route, request, principal)
+            sender = await self._sender(route, request)
+            if isinstance(sender, Principal):
+                await self.count(sender, request)
         except FlowEngineError as error:
-            response, why = problem_response(error), error.message
-            if route.need == "signed" and isinstance(error, RequestRefused):
-                is_recorded = False
-        except Exception:
-            _log.exception("%s %s failed", request.method, request.url.path)
-            response, why = _failure(), "the server failed"
-        if not is_recorded and (changes or response.status_code in {401, 403, 429}):
-            await self.note(request, principal, response.status_code, why)
-        return response
+            await self.note(request, sender, status_of(error), error.message)
+            return problem_response(error)
+        try:
+            if changes and sender is not None:
+                path, address = request.url.path, address_of(request)
+                async with self.recorded(sender, request.method, path, address) as act:
+                    response = await self._answer(route, request, sender)
+                    act.status = response.status_code
+                return response
+            return await self._answer(route, request, sender)
+        except FlowEngineError as error:
+            if not changes and isinstance(sender, Principal) and status_of(error) in {403, 429}:
+                await self.note(request, sender, status_of(error), error.message)
+            return problem_response(error)
 
     @asynccontextmanager
     async def recorded(
-        self, principal: Principal, method: str, path: str, address: str
+        self, sender: Principal | Delivery, method: str, path: str, address: str
     ) -> AsyncIterator[Act]:
         """Record a change of a user before it takes effect, and afterwards how it ended.
 
         See `flowengine.server.acts.recorded`.
         """
-        made = recorded(self.records, method, path, principal.user, principal.token, address)
+        made = recorded(self.records, method, path, sender.user, sender.token, address)
         act = await on_thread(made.__enter__)
         try:
             yield act
@@ -240,6 +241,7 @@ class Application:
         ids: Mapping[str, str] | None = None,
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
+        seed: str | None = None,
         via: str = VIA,
     ) -> Any:
         """Return what a route of the table answers, for other protocols.
@@ -253,6 +255,7 @@ class Application:
             ids: The parts of the path, by name.
             query: The parameters.
             body: The fields of the body.
+            seed: The id of what is created.
             via: The channel of decisions, for the audit trail.
 
         Raises:
@@ -264,11 +267,12 @@ class Application:
             call = call._replace(
                 query=route.query.model_validate(dict(query or {})),
                 body=None if route.body is None else route.body.model_validate(dict(body or {})),
+                seed=seed,
             )
         except ValidationError as error:
             message, field = _first(error, "field")
             raise InputError(message, field=field) from None
-        async with self._places:
+        async with self._place(route, principal):
             return await on_thread(lambda: route.answer(_checked(route, call)))
 
     async def identify(self, request: HTTPConnection, authorization: str | None) -> Principal:
@@ -284,7 +288,7 @@ class Application:
         principal = await self.named_by_proxy(request)
         if principal is None:
             principal = await self.identify(request, request.headers.get("authorization"))
-        self.count(principal)
+        await self.count(principal, request)
         return principal
 
     async def view(
@@ -294,7 +298,6 @@ class Application:
         path: Mapping[str, str],
         work: Callable[[ApiCall], _Found],
         *,
-        is_counted: bool = True,
         via: str = VIA,
     ) -> _Found:
         """Check the right of a route, and return the result of a function of the call.
@@ -304,19 +307,16 @@ class Application:
             principal: The user.
             path: The parts of the path, by name.
             work: The function.
-            is_counted: Whether it is a separate request, which the user's limit counts.
             via: The channel of what the function decides, for the audit trail.
         """
-        if is_counted:
-            self.count(principal)
         call = self._call(route, principal, path, via)
-        async with self._places:
+        async with self._place(route, principal):
             return await on_thread(lambda: work(_checked(route, call)))
 
     async def note(
         self,
         request: Request,
-        principal: Principal | None,
+        sender: Principal | Delivery | None,
         status: int,
         why: str | None,
         *,
@@ -324,12 +324,12 @@ class Application:
     ) -> None:
         """Record a change or a refusal. `path`: of one of several objects of the request."""
         await self.note_act(
-            principal, request.method, path or request.url.path, status, address_of(request), why
+            sender, request.method, path or request.url.path, status, address_of(request), why
         )
 
     async def note_act(
         self,
-        principal: Principal | None,
+        sender: Principal | Delivery | None,
         method: str,
         path: str,
         status: int,
@@ -338,7 +338,7 @@ class Application:
     ) -> None:
         """Record a refusal, or a part of a change, by its parts."""
         records = self.records
-        named = (None, None) if principal is None else (principal.user, principal.token)
+        named = (None, None) if sender is None else (sender.user, sender.token)
 
         def write() -> None:
             user, token = named
@@ -351,24 +351,24 @@ class Application:
         except (sqlite3.Error, OSError) as error:  # what was refused stays refused
             _log.error("the audit record in %s cannot be written: %s", records.folder, error)
 
-    async def _take(self, route: Route, request: Request) -> Response:
-        """Return the answer to a delivery of another service.
+    async def _sender(self, route: Route, request: Request) -> Principal | Delivery | None:
+        """Return who sends a request, as a credential or signature proves. None: it needs none.
 
         Raises:
-            RequestRefused: Its signature is not valid.
+            RequestRefused: The proof is not valid.
         """
+        if route.need == "public":
+            return None
+        if route.need != "signed":
+            return await self._principal(request, route)
         headers = {name.lower(): value for name, value in request.headers.items()}
-        body = await request.body()
-        name, address = request.path_params["name"], address_of(request)
-        delivery = Delivery(self._engine, name, headers, body, self.records, address)
+        name, body = request.path_params["name"], await request.body()
         try:
-            async with self._places:
-                reply = await on_thread(lambda: route.answer(delivery))
+            return await on_thread(lambda: signed_delivery(self._engine, name, headers, body))
         except RequestRefused as error:
             if error.status == 401:
-                self.identity.note_failure(address)
+                self.identity.note_failure(address_of(request))
             raise
-        return _json(route.status, as_json(reply))
 
     async def named_by_proxy(self, request: HTTPConnection) -> Principal | None:
         """Return the user whom the trusted proxy names, if it names one."""
@@ -382,7 +382,7 @@ class Application:
         if named is not None:
             return named
         authorization = request.headers.get("authorization")
-        secret = request.cookies.get(session_cookie(request.url.scheme))
+        secret = request.cookies.get(cookie_name(SESSION_COOKIE, request.url))
         # The guard has checked the origin of an open route, which browsers always send with POST.
         is_open = route.is_open and "origin" in request.headers
         reads = request.method in ("GET", "HEAD") or is_open
@@ -392,13 +392,19 @@ class Application:
                 return session[0]
         return await self.identify(request, authorization)
 
-    def count(self, principal: Principal) -> None:
+    async def count(self, principal: Principal, request: HTTPConnection | None = None) -> None:
         """Count a request.
 
+        Args:
+            principal: The user.
+            request: It takes one of the user's places until it is answered. None: it has one.
+
         Raises:
-            RequestRefused: The user has sent too many.
+            RequestRefused: The user has sent too many, or too many are open.
         """
         self._rates.take(principal.user, principal.token)
+        if request is not None:
+            await self._open.hold(principal.user, request.scope)
 
     def _call(
         self, route: Guarded, principal: Principal, path: Mapping[str, str], via: str = VIA
@@ -409,14 +415,26 @@ class Application:
                 f"{principal.user} lacks the right '{route.need.value}'",
                 hint="rights come from 'access' in the host's settings.yaml and the token's scope",
             )
-        engine = self._engine.acting_as(principal.user, via=via)
+        engine = engine_for(self._engine, principal, via)
         return ApiCall(engine, principal, self.records, path, None, None, None, "")
 
+    def _place(
+        self, route: Guarded, sender: Principal | Delivery
+    ) -> AbstractAsyncContextManager[None]:
+        """Return a place in which a route is answered."""
+        if route.check_patience is not None:
+            return self._checking.of(sender.user, route.check_patience)
+        return self._working.of(sender.user)
+
     async def _answer(
-        self, route: Route, request: Request, principal: Principal | None
+        self, route: Route, request: Request, sender: Principal | Delivery | None
     ) -> Response:
-        if principal is None:
+        if sender is None:
             return _json(route.status, as_json(route.answer(None)))
+        if isinstance(sender, Delivery):
+            async with self._place(route, sender):
+                return _json(route.status, as_json(await on_thread(lambda: route.answer(sender))))
+        principal = sender
         call = self._call(route, principal, request.path_params)
         query = _query(route, request)
         if route.uploads:
@@ -431,10 +449,10 @@ class Application:
         namespace = request.headers.get("x-namespace")
         call = call._replace(query=query, body=body, namespace=namespace)
         if route.streams and _wants_stream(request):
-            async with self._places:
+            async with self._place(route, principal):
                 checked = await on_thread(lambda: _checked(route, call))
             return await self.streams.response(checked, request.headers.get("last-event-id"))
-        async with self._places:
+        async with self._place(route, principal):
             if key is None or route.is_anew:
                 answer = await on_thread(lambda: route.answer(_checked(route, call)))
                 if isinstance(answer, Path):
@@ -451,7 +469,7 @@ class Application:
         """Return the answer to a request whose body is a file."""
         path = await self.received(call.principal, request.stream())
         try:
-            async with self._places:
+            async with self._place(route, call.principal):
                 result = await on_thread(lambda: route.answer(call._replace(body=path)))
         finally:
             await on_thread(path.unlink)
@@ -464,7 +482,7 @@ class Application:
             NotAllowed: The user may not upload files.
         """
         check_may_upload(principal)
-        async with self._uploading:
+        async with self._uploading.of(principal.user):
             return await received(self.records, parts)
 
     def _once(self, route: Route, call: ApiCall, key: str, digest: bytes) -> Response:
@@ -508,7 +526,11 @@ class _Endpoint:
         if route is None:
             response = problem_response(_no_method(request.method, self._methods))
         else:
-            response = await self._application.answer(route, request)
+            try:
+                response = await self._application.answer(route, request)
+            except Exception:
+                _log.exception("%s %s failed", request.method, request.url.path)
+                response = _failure()
         await response(scope, receive, send)
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from flowengine.engines.results import LISTED
-from flowengine.errors import FlowEngineError
+from flowengine.errors import Conflict, FlowEngineError
 from flowengine.kernel.notation.times import format_time
-from flowengine.server.calls import ApiCall, flow_of_wait, shown_wait, visible_page
+from flowengine.server.calls import (
+    ApiCall,
+    flow_of_execution,
+    flow_of_wait,
+    shown_wait,
+    visible_page,
+)
 from flowengine.server.problems import problem_of, status_of
-from flowengine.server.redaction import conflicts_without_content
 from flowengine.server.rights import Right
 from flowengine.server.sent_values import sent_edits, sent_values, uploads_of
 from flowengine.server.uploads import attached
@@ -18,12 +23,15 @@ from flowengine.server.uploads import attached
 def list_approvals(call: ApiCall) -> Any:
     """List waits, oldest first, or in the order in which they are due."""
     query = call.query
+    execution = query.execution
+    if execution is not None:
+        execution = flow_of_execution(call.engine, call.principal, execution).id
     assignee = call.principal.user if query.assignee == "me" else query.assignee
 
     def read(limit: int, after: str | None) -> Any:
         return call.engine.waits(
             flow=query.flow,
-            execution=query.execution,
+            execution=execution,
             assignee=assignee,
             batch=query.batch,
             status=query.status,
@@ -88,6 +96,9 @@ def delegate(call: ApiCall) -> Any:
 
 def _decide(call: ApiCall, id: str, body: Any) -> dict[str, Any]:
     wait: Any = call.engine.wait(id)
+    if not call.sees_all_of(wait):
+        call.engine.decide(id, body.choice, resume=False)  # refuses, and notes it in the journal
+        raise Conflict(f"{id} was already decided")
     uploads = uploads_of(call)
     answer: dict[str, Any] = {"resume": False}
     if body.form is not None:
@@ -104,10 +115,7 @@ def _decide(call: ApiCall, id: str, body: Any) -> dict[str, Any]:
     if body.grant is not None:
         answer["grant"] = body.grant.model_dump(exclude_none=True)
     uploaded = [image for image in body.images if not image.startswith("data:")]
-    with (
-        attached(call, [*body.attach, *uploaded]) as paths,
-        conflicts_without_content(lambda: call.sees_all_of(wait)),
-    ):
+    with attached(call, [*body.attach, *uploaded]) as paths:
         images = dict(zip(uploaded, paths[len(body.attach) :], strict=True))
         decided = call.engine.decide(
             id,

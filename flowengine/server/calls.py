@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from flowengine.errors import Conflict, Hint, InputError, NotAllowed, NotFound, UsageError
+from flowengine.errors import (
+    Conflict,
+    FlowEngineError,
+    Hint,
+    InputError,
+    NotAllowed,
+    NotFound,
+    UsageError,
+)
 from flowengine.kernel.notation.times import parse_time
-from flowengine.server.redaction import wait_without_content
+from flowengine.kernel.view import DECIDABLE
+from flowengine.server.redaction import QuotingEngine, wait_without_content
 from flowengine.server.rights import Principal, Right
 
 if TYPE_CHECKING:
@@ -54,23 +64,46 @@ class ApiCall(NamedTuple):
         return self.principal.may(right, flow)
 
     def need(self, right: Right, flow: str) -> None:
-        """Check that the user has a right on a flow.
+        """Check that the user has a right on a flow. A flow that the user does not see has no name.
 
         Raises:
             NotAllowed: The user lacks it.
         """
         if not self.may(right, flow):
+            on = f" on flow '{flow}'" if self.may(Right.SEE, flow) else ""
             raise NotAllowed(
-                f"{self.principal.user} lacks the right '{right.value}' on flow '{flow}'",
+                f"{self.principal.user} lacks the right '{right.value}'{on}",
                 hint="rights come from 'access' in the host's settings.yaml and the token's scope",
             )
 
     def sees_all_of(self, wait: WaitInfo) -> bool:
         """Return whether the user sees the question of a wait: by right, or to decide it."""
-        if self.may(Right.CONTENT, wait["flow"]):
-            return True
-        decides = self.may(Right.DECIDE, wait["flow"])
-        return decides and self.engine.may_answer(wait, self.principal.user)
+        return _sees_all_of(self.engine, self.principal, wait)
+
+
+def _sees_all_of(engine: Engine, principal: Principal, wait: WaitInfo) -> bool:
+    if principal.may(Right.CONTENT, wait["flow"]):
+        return True
+    decides = wait["kind"] in DECIDABLE and principal.may(Right.DECIDE, wait["flow"])
+    return decides and engine.may_answer(wait, principal.user)
+
+
+def engine_for(engine: Engine, principal: Principal, via: str) -> Engine:
+    """Return an engine that acts as a user, and whose errors quote only what the user may see.
+
+    Args:
+        engine: The store's engine.
+        principal: The user.
+        via: The channel of decisions, for the audit trail.
+    """
+    own = engine.acting_as(principal.user, via=via)
+
+    def sees(error: FlowEngineError) -> bool:
+        if error.wait is not None:
+            return _sees_all_of(own, principal, own.wait(error.wait))
+        return principal.may(Right.CONTENT, error.flow or "")  # only the pattern `*` matches ""
+
+    return cast("Engine", QuotingEngine(own, sees))
 
 
 def deployed_flow(call: ApiCall, name: str) -> LoadedFlow:
@@ -87,6 +120,13 @@ def deployed_flow(call: ApiCall, name: str) -> LoadedFlow:
         flow = call.engine.deployed_flow(name)
     except NotFound:
         flow = None
+    except UsageError:  # the beginning of several hashes, perhaps of hidden flows
+        hashes = {
+            item["hash"]
+            for item in call.engine.deployed()
+            if item["hash"].startswith(name) and call.may(Right.SEE, item["flow"])
+        }
+        flow = call.engine.kept_flow(min(hashes)) if len(hashes) == 1 else None
     if flow is None or not call.may(Right.SEE, flow.id):
         raise NotFound(
             f"no flow '{name}' is deployed",
@@ -108,7 +148,7 @@ def flow_of_execution(engine: Engine, principal: Principal, id: str) -> Found:
     """
 
     def find() -> Found:
-        record = engine.store.execution(engine.find(id))
+        record = engine.store.execution(engine.store.find_execution(id, _seen_by(principal)))
         return Found(record.id, record.flow)
 
     return _visible(principal, f"execution '{id}'", find)
@@ -116,12 +156,19 @@ def flow_of_execution(engine: Engine, principal: Principal, id: str) -> Found:
 
 def flow_of_wait(engine: Engine, principal: Principal, id: str) -> Found:
     """Return the full id of a wait, and its flow. See `flow_of_execution`."""
-    return _visible(principal, f"approval '{id}'", lambda: _of_wait(engine, id))
+    return _visible(principal, f"approval '{id}'", lambda: _of_wait(engine, principal, id))
 
 
-def _of_wait(engine: Engine, id: str) -> Found:
-    wait = engine.store.wait(engine.store.find_wait(id))
+def _of_wait(engine: Engine, principal: Principal, id: str) -> Found:
+    wait = engine.store.wait(engine.store.find_wait(id, _seen_by(principal)))
     return Found(wait.id, wait.flow)
+
+
+def _seen_by(principal: Principal) -> Callable[[str], bool] | None:
+    """Return whether a user sees a flow, to find ids by their prefixes. None: all flows."""
+    if principal.may(Right.SEE, ""):
+        return None
+    return cache(partial(principal.may, Right.SEE))
 
 
 def flow_of_owner(engine: Engine, execution: str | None) -> str:
@@ -144,7 +191,7 @@ def _flow_of_environment(engine: Engine, principal: Principal, name: str) -> Fou
     """Return the id of an environment, and the flow of its owner. See `flow_of_execution`."""
 
     def find() -> Found:
-        environment = engine.open_environment(name)
+        environment = engine.open_environment(name)  # a prefix must be unambiguous among all
         return Found(environment["id"], flow_of_owner(engine, environment["execution"]))
 
     return _visible(principal, f"environment '{name}'", find)
@@ -152,7 +199,7 @@ def _flow_of_environment(engine: Engine, principal: Principal, name: str) -> Fou
 
 def _flow_of_grant(engine: Engine, principal: Principal, id: str) -> Found:
     """Return the id of a grant, which is that of a wait, and its flow. See `flow_of_execution`."""
-    return _visible(principal, f"grant '{id}'", lambda: _of_wait(engine, id))
+    return _visible(principal, f"grant '{id}'", lambda: _of_wait(engine, principal, id))
 
 
 FLOWS: dict[str, Callable[[Engine, Principal, str], Found]] = {
@@ -167,7 +214,7 @@ FLOWS: dict[str, Callable[[Engine, Principal, str], Found]] = {
 def _visible(principal: Principal, what: str, find: Callable[[], Found]) -> Found:
     try:
         subject = find()
-    except (Conflict, NotFound, UsageError):  # several have the prefix, perhaps hidden ones
+    except (Conflict, NotFound, UsageError):  # several have the prefix
         subject = None
     if subject is None or not principal.may(Right.SEE, subject.flow):
         raise NotFound(f"there is no {what}", hint="give its full id, or an unambiguous prefix")

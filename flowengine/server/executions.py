@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowengine.errors import Conflict, NotFound
+from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.kernel.notation.ids import DERIVED
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import (
     ApiCall,
@@ -18,11 +19,7 @@ from flowengine.server.calls import (
     shown_wait,
     visible_page,
 )
-from flowengine.server.redaction import (
-    conflicts_without_content,
-    reason_without_content,
-    without_content,
-)
+from flowengine.server.redaction import reason_without_content, without_content
 from flowengine.server.rights import Right
 from flowengine.server.sent_values import Uploads, sent_values, starting_data, uploads_of
 
@@ -30,6 +27,11 @@ if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.infos import Reason
+
+ENGINE_LABELS = frozenset({"session", "task", "tool", "chat"})
+"""Labels by which the engine finds executions: of sessions, of tool environments, of chats."""
+OPERATOR_LABELS = frozenset({"model", "traceparent"})
+"""Labels that change what an execution does: the model of its agents, the trace of its spans."""
 
 
 def list_executions(call: ApiCall) -> Any:
@@ -46,26 +48,65 @@ def list_executions(call: ApiCall) -> Any:
             after=after,
         )
 
-    return visible_page(
+    page = visible_page(
         read, lambda item: call.may(Right.SEE, item["flow"]), query.limit, query.after
     )
+    return {**page, "items": [_without_hidden(call, item) for item in page["items"]]}
+
+
+def _without_hidden(call: ApiCall, info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an execution without the ids of those that the user does not see."""
+    for name in ("parent", "forked_from") if not call.may(Right.SEE, "") else ():
+        other = (info.get(name) or "").partition(" ")[0]
+        if other and not _is_seen(call, other):
+            info = {**info, name: None}
+    return info
+
+
+def _is_seen(call: ApiCall, execution: str) -> bool:
+    try:
+        return call.may(Right.SEE, call.engine.store.execution(execution).flow)
+    except NotFound:
+        return False
 
 
 def start_execution(call: ApiCall) -> Any:
     """Record a new execution. The process that drives the store's executions begins it."""
     body = call.body
     flow = _flow(call, body.flow, Right.START)
+    _check_chosen(call, flow.id, body)
     inputs = sent_values(uploads_of(call), flow.inputs, body.inputs, "input")
-    id = body.id or call.seed
-    with conflicts_without_content(lambda: _sees(call, id)):
-        return {"execution": call.engine.start(flow, inputs, id=id, labels=body.labels)}
+    id = call.engine.start(flow, inputs, id=body.id or call.seed, labels=body.labels)
+    if body.id is not None:
+        record = call.engine.store.execution(id)
+        is_own = record.started_by == call.principal.user
+        if not is_own and not call.may(Right.CONTENT, record.flow):
+            raise Conflict(f"the id {id} is taken")  # of another user, perhaps with these inputs
+    return {"execution": id}
 
 
-def _sees(call: ApiCall, execution: str | None) -> bool:
-    """Return whether the user may see the data of an execution."""
-    if execution is None:
-        return False
-    return call.may(Right.CONTENT, call.engine.store.execution(execution).flow)
+def _check_chosen(call: ApiCall, flow: str, body: Any) -> None:
+    """Check that the id and the labels of a new execution are not those that the engine reads.
+
+    Raises:
+        InputError: They are.
+        NotAllowed: The user lacks the right to choose them.
+    """
+    if body.id is not None and re.fullmatch(DERIVED, body.id):
+        raise InputError(
+            f"ids such as {body.id!r} are those of executions that the engine starts",
+            field="id",
+            hint="choose an id of another form, or none",
+        )
+    labels = body.labels or {}
+    if kept := labels.keys() & ENGINE_LABELS:
+        raise InputError(
+            f"the label '{min(kept)}' is set by the engine",
+            field="labels",
+            hint="choose another name",
+        )
+    if labels.keys() & OPERATOR_LABELS:
+        call.need(Right.OPERATE, flow)
 
 
 def show_execution(call: ApiCall) -> Any:
@@ -83,6 +124,7 @@ def show_execution(call: ApiCall) -> Any:
 
 def shown_execution(call: ApiCall, info: Mapping[str, Any]) -> Any:
     """Return an execution as the user may see it."""
+    info = _without_hidden(call, info)
     if call.may(Right.CONTENT, call.flow):
         return info
     shown = without_content(info)
@@ -124,7 +166,8 @@ def fork(call: ApiCall) -> Any:
     """Record a new execution that begins where a step of this one started."""
     body, old = call.body, call.path["execution"]
     changed = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
-    flow = changed or call.engine.flow_of(old)
+    flow = changed or call.engine.flow_of(old, step=body.from_step)
+    _check_chosen(call, flow.id, body)
     given = sent_values(uploads_of(call), _schemas(flow.compiled, "state"), body.set, "state")
     if body.id is None and call.seed is not None and _exists(call, call.seed):
         return {"execution": call.seed}  # by this request, before the server was killed
@@ -209,28 +252,59 @@ def send_signal(call: ApiCall) -> Any:
     id = call.path["execution"]
     flow = call.engine.flow_of(id).compiled
     data = _data(uploads_of(call), flow, call.path["name"], call.body.data)
-    with conflicts_without_content(lambda: _sees(call, id)):
-        sent = call.engine.signal(
-            call.path["name"], data, execution=id, id=call.body.id or call.seed, resume=False
-        )
+    sent = call.engine.signal(
+        call.path["name"], data, execution=id, id=call.body.id or call.seed, resume=False
+    )
     return _sent(sent)
 
 
 def send_keyed_signal(call: ApiCall) -> Any:
     """Send a signal to the open execution that has a key, or start one with it."""
     name, body = call.path["name"], call.body
-    store = call.engine.store
-    try:
-        record = store.execution(store.find_key(name, body.key))
-    except NotFound:
-        for start in store.starts(name):
-            call.need(Right.START, start.flow)
-    else:
-        call.need(Right.OPERATE, record.flow)
+    if any((body.id or "").startswith(f"{hook.name} ") for hook in call.engine.settings.hooks):
+        raise InputError("ids that begin with the name of a hook are those of its deliveries")
+    missing = NotFound(
+        f"no open execution takes signal {name!r} with key {body.key!r}, and no flow starts one",
+        hint="it may have ended: GET /v1/executions",
+    )
+    _check_receiver(call, name, missing)
     data = keyed_data(call.engine, uploads_of(call), name, body.key, body.data)
-    with conflicts_without_content(lambda: call.may(Right.CONTENT, "*")):
+    try:
         sent = call.engine.signal(name, data, key=body.key, id=body.id or call.seed, resume=False)
+    except NotFound as error:
+        raise error if error.flow is not None else missing from None
+    if not call.may(Right.SEE, call.engine.store.execution(sent.execution).flow):
+        raise missing  # the message was sent before, to an execution that has ended
     return _sent(sent)
+
+
+def _check_receiver(call: ApiCall, name: str, missing: NotFound) -> None:
+    """Check that a user may send a signal to the execution with a key, or start one with it.
+
+    Args:
+        call: The request.
+        name: Name of the signal.
+        missing: Raised if there is nothing that the user may see.
+
+    Raises:
+        Conflict: An execution that is hidden from the user has the key.
+    """
+    store = call.engine.store
+    starts = store.starts(name)
+    seen = [start.flow for start in starts if call.may(Right.SEE, start.flow)]
+    try:
+        receiver = store.execution(store.find_key(name, call.body.key)).flow
+    except NotFound:
+        receiver = ""
+    if receiver and call.may(Right.SEE, receiver):
+        call.need(Right.OPERATE, receiver)
+        return
+    if starts and not seen:
+        raise missing
+    for flow in seen:
+        call.need(Right.START, flow)
+    if receiver:
+        raise Conflict(f"the key {call.body.key!r} is taken") if seen else missing
 
 
 def keyed_data(engine: Engine, uploads: Uploads, name: str, key: str, data: Any) -> Any:

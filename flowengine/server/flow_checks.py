@@ -6,13 +6,15 @@ errors. In the process of the server, it would hold up all other requests.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from threading import BoundedSemaphore, Lock
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgpack  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from flowengine.engines.flows import LoadedFlow
 
 SECONDS = 10
 """Processor seconds of a check. In real time, it may take three times as long."""
@@ -20,79 +22,63 @@ _BYTES = 2 * 1024**3
 """Maximum address space of a check."""
 _MOST_PROBLEMS = 1_000
 """Maximum errors and warnings in an answer."""
-_AT_ONCE = 2
-"""Maximum checks at the same time. Each user has one."""
+_LONGEST_REPORT = 100_000
+_MOST_COMPILED = 64 * 1024**2
+"""Maximum size of a compiled flow, whose text has at most 1 MiB."""
 SHORT_WAIT = 1.0
-"""Seconds that a check waits for others. Meanwhile, it takes the place of another request."""
+"""Seconds that a check waits for those of others."""
 LONG_WAIT = 60.0
 """The same before a deployment, which few users may make."""
-_places = BoundedSemaphore(_AT_ONCE)
-_users: set[str] = set()
-_lock = Lock()
+
+
+class CheckedText(NamedTuple):
+    """The result of a check."""
+
+    errors: list[dict[str, Any]]
+    """As `Diagnostic.as_dict` returns them."""
+    report: str
+    """The errors as text."""
+    warnings: list[dict[str, Any]]
+    flow: LoadedFlow | None
+    """Compiled. None: it has errors."""
 
 
 def check_text(
-    text: str, name: str, folder: str, modules: Sequence[str], user: str, patience: float
-) -> Mapping[str, Any]:
-    """Check a flow.
+    text: str, name: str, folder: str, modules: Sequence[str], *, host: bool
+) -> CheckedText:
+    """Check and compile a flow.
 
     Args:
         text: The content of a flow file.
         name: Its name in errors.
         folder: The directory where its modules are searched first.
         modules: Patterns of the names of Python modules that it may name.
-        user: Who asks.
-        patience: Seconds to wait for checks of others.
-
-    Returns:
-        `{errors, warnings, flow}`. `flow` is the id of a flow without errors.
+        host: Whether its tools may use the directory that its executions work in.
 
     Raises:
-        RequestRefused: The check exceeds its limits (422), or the user or others have some (429).
+        RequestRefused: The check exceeds its limits (422).
     """
+    from flowengine.engines.flows import LoadedFlow
     from flowengine.server.problems import RequestRefused
 
-    given = {"text": text, "name": name, "folder": folder, "modules": [*modules]}
-    data = json.dumps({**given, "seconds": SECONDS}).encode()
+    given = {"text": text, "name": name, "folder": folder, "modules": [*modules], "host": host}
+    data = msgpack.packb({**given, "seconds": SECONDS})
     command = [sys.executable, "-P", "-m", __name__]
-    with _place(user, patience):
-        try:
-            ended = subprocess.run(
-                command, input=data, capture_output=True, timeout=3 * SECONDS, cwd="/", check=False
-            )
-            answer: Mapping[str, Any] = json.loads(ended.stdout)
-        except (subprocess.TimeoutExpired, ValueError):
-            raise RequestRefused(
-                422,
-                f"the flow cannot be checked in {SECONDS} s",
-                hint="look for schemas that combine others many times, and for very many errors",
-            ) from None
-    return answer
-
-
-@contextmanager
-def _place(user: str, patience: float) -> Iterator[None]:
-    """Take one of the places for checks."""
-    from flowengine.server.problems import RequestRefused
-
-    with _lock:
-        if user in _users:
-            raise RequestRefused(
-                429, f"another check of {user} is running", headers={"retry-after": "1"}
-            )
-        _users.add(user)
     try:
-        if not _places.acquire(timeout=patience):
-            raise RequestRefused(
-                429, "the flows of other users are checked", headers={"retry-after": "1"}
-            )
-        try:
-            yield
-        finally:
-            _places.release()
-    finally:
-        with _lock:
-            _users.discard(user)
+        ended = subprocess.run(
+            command, input=data, capture_output=True, timeout=3 * SECONDS, cwd="/", check=True
+        )
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
+        raise RequestRefused(
+            422,
+            f"the flow cannot be checked in {SECONDS} s",
+            hint="look for schemas that combine others many times, and for very many errors",
+        ) from None
+    problems, report, compiled = msgpack.unpackb(ended.stdout, strict_map_key=False)
+    warnings = [item for item in problems if item["code"].startswith("W")]
+    errors = [item for item in problems if not item["code"].startswith("W")]
+    flow = None if compiled is None else LoadedFlow(compiled[0], compiled[1], warnings)
+    return CheckedText(errors, report, warnings, flow)
 
 
 def _main() -> None:
@@ -102,21 +88,21 @@ def _main() -> None:
     from flowengine.engines.flows import load_text
     from flowengine.errors import FlowFileError
 
-    given = json.load(sys.stdin.buffer)
-    seconds = given["seconds"]
+    given = msgpack.unpackb(sys.stdin.buffer.read())
+    seconds = given.pop("seconds")
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
+    report, compiled = "", None
     try:
-        flow = load_text(
-            given["text"], name=given["name"], folder=given["folder"], modules=given["modules"]
-        )
-        problems, id = [*flow.warnings], flow.id
+        flow = load_text(**given)
+        problems, compiled = flow.warnings, [flow.compiled, flow.form]
     except FlowFileError as error:
-        problems, id = [diagnostic.as_dict() for diagnostic in error.diagnostics], None
-    problems = problems[:_MOST_PROBLEMS]
-    warnings = [item for item in problems if item["code"].startswith("W")]
-    errors = [item for item in problems if not item["code"].startswith("W")]
-    json.dump({"errors": errors, "warnings": warnings, "flow": id}, sys.stdout)
+        problems = [diagnostic.as_dict() for diagnostic in error.diagnostics]
+        report = error.message
+    packed = msgpack.packb([problems[:_MOST_PROBLEMS], report[:_LONGEST_REPORT], compiled])
+    if len(packed) > _MOST_COMPILED:
+        sys.exit(1)
+    sys.stdout.buffer.write(packed)
 
 
 if __name__ == "__main__":

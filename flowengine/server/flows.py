@@ -6,13 +6,13 @@ import os
 from datetime import UTC, datetime
 from typing import Any
 
-from flowengine.deploy_rules import DeployRules
-from flowengine.engines.flows import load_text
-from flowengine.errors import NotAllowed
+from flowengine.errors import FlowFileError, NotAllowed
+from flowengine.flow.source.diagnostics import Diagnostic
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import ApiCall, deployed_flow, moment
-from flowengine.server.flow_checks import LONG_WAIT, SHORT_WAIT, check_text
+from flowengine.server.flow_checks import CheckedText, check_text
 from flowengine.server.rights import Right
+from flowengine.server_settings import DeployRules
 
 _MOST_TIMES = 1000
 
@@ -61,14 +61,18 @@ def show_definition(call: ApiCall) -> Any:
 
 def check_flow(call: ApiCall) -> Any:
     """Check a flow that is given as text. Nothing of the server's machine is read."""
-    return _checked(call, call.engine.settings.deploys or DeployRules(), SHORT_WAIT)
+    checked = _checked(call, call.engine.settings.deploys or DeployRules())
+    id = None if checked.flow is None else checked.flow.id
+    return {"errors": checked.errors, "warnings": checked.warnings, "flow": id}
 
 
 def deploy(call: ApiCall) -> Any:
     """Deploy a flow that is given as text, within the limits of the host's settings."""
     rules = _rules(call)
-    _checked(call, rules, LONG_WAIT)  # whatever takes too long ends there
-    flow = load_text(call.body.text, **_place(call, rules))
+    checked = _checked(call, rules)
+    flow = checked.flow
+    if flow is None:
+        raise FlowFileError(checked.report, [Diagnostic(**error) for error in checked.errors])
     if flow.on_host and not rules.host:
         raise NotAllowed(
             f"flow '{flow.id}' runs programs on the host: {flow.on_host}",
@@ -164,16 +168,10 @@ def backfill(call: ApiCall) -> Any:
     }
 
 
-def _checked(call: ApiCall, rules: DeployRules, patience: float) -> Any:
+def _checked(call: ApiCall, rules: DeployRules) -> CheckedText:
     """Return the result of checking the flow in the body, in a process with limits."""
-    user = call.principal.user
-    return check_text(call.body.text, **_place(call, rules), user=user, patience=patience)
-
-
-def _place(call: ApiCall, rules: DeployRules) -> dict[str, Any]:
-    """Return how the flow in the body is loaded."""
     folder = os.path.join(call.records.folder, "modules")  # contains none
-    return {"name": call.body.name, "folder": folder, "modules": rules.modules}
+    return check_text(call.body.text, call.body.name, folder, rules.modules, host=rules.host)
 
 
 def _flow(call: ApiCall, right: Right) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.sdk.sizes import size_text
+from flowengine.server.places import HELD
 from flowengine.server.problems import RequestRefused, problem_response
 
 if TYPE_CHECKING:
@@ -86,7 +88,8 @@ class RequestGuard:
         largest = self._largest(scope["path"])
         try:
             self._check(scope, largest)
-            await self._app(scope, self._bounded(receive, largest), send_protected)
+            async with AsyncExitStack() as scope[HELD]:
+                await self._app(scope, self._bounded(receive, largest), send_protected)
         except RequestRefused as error:
             refused = error
         else:

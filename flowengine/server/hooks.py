@@ -9,21 +9,20 @@ import json
 import time
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import parse_qsl
 
 from flowengine.errors import InputError
 from flowengine.sdk.received import received_json, received_text
-from flowengine.server.acts import recorded
 from flowengine.server.executions import keyed_data
 from flowengine.server.host_secrets import host_secret
 from flowengine.server.problems import RequestRefused
+from flowengine.server.redaction import QuotingEngine
 from flowengine.server.sent_values import no_uploads
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
-    from flowengine.hook_rules import HookEntry
-    from flowengine.server.records import ServerRecords
+    from flowengine.server_settings import HookEntry
 
 TOLERANCE = 300
 """Seconds that the time in a signature may differ from ours."""
@@ -31,17 +30,22 @@ _NO_SECRET = b"no hook has this secret"
 
 
 class Delivery(NamedTuple):
-    """A request to a hook."""
+    """A request to a hook, whose signature is checked."""
 
     engine: Engine
-    name: str
+    hook: HookEntry
+    id: str
+    """Empty: it is in the body."""
     headers: Mapping[str, str]
     """By name in lower case."""
     body: bytes
     """As it was sent: that is what is signed."""
-    records: ServerRecords
-    address: str
-    """Of the sender."""
+    token: None = None
+
+    @property
+    def user(self) -> str:
+        """Who changes something, for the audit record and the journal."""
+        return f"hook:{self.hook.name}"
 
 
 class Signed(NamedTuple):
@@ -57,33 +61,34 @@ class Signed(NamedTuple):
     """When it was signed, in seconds since 1970. None: the scheme has no time."""
 
 
-def receive(delivery: Delivery) -> Any:
-    """Take a delivery of another service, as a signal to an execution that it may start."""
-    hook = next(
-        (hook for hook in delivery.engine.settings.hooks if hook.name == delivery.name), None
-    )
-    id = verified(hook, delivery.headers, delivery.body, time.time())
-    assert hook is not None
-    path, user = f"/v1/hooks/{hook.name}", f"hook:{hook.name}"
-    with recorded(delivery.records, "POST", path, user, None, delivery.address) as act:
-        act.status = 202
-        return _signal(delivery, hook, id)
-
-
-def _signal(delivery: Delivery, hook: HookEntry, id: str) -> dict[str, Any]:
-    """Send the signal of a signed delivery.
+def signed_delivery(engine: Engine, name: str, headers: Mapping[str, str], body: bytes) -> Delivery:
+    """Return a delivery of another service.
 
     Args:
-        delivery: The delivery.
-        hook: Its hook.
-        id: Its id. Empty: it is in the body.
+        engine: That of the server.
+        name: Of the hook.
+        headers: By name in lower case.
+        body: As it was sent.
+
+    Raises:
+        RequestRefused: It has no valid signature.
     """
-    data = _data(delivery)
+    hook = next((hook for hook in engine.settings.hooks if hook.name == name), None)
+    id = verified(hook, headers, body, time.time())
+    assert hook is not None
+    return Delivery(engine, hook, id, headers, body)
+
+
+def receive(delivery: Delivery) -> Any:
+    """Take a delivery, as a signal to an execution that it may start."""
+    hook, data = delivery.hook, _data(delivery)
     if hook.scheme == "slack" and data.get("type") == "url_verification":
         return {"challenge": data.get("challenge")}
     key = _at(data, hook.key)
-    engine = delivery.engine.acting_as(f"hook:{hook.name}", via="hook")
-    message = id or str(data.get("event_id") or data.get("id") or "") or _digest(delivery.body)
+    own = delivery.engine.acting_as(delivery.user, via="hook")
+    engine = cast("Engine", QuotingEngine(own, lambda error: False))
+    own_id = str(data.get("event_id") or data.get("id") or "")
+    message = delivery.id or own_id or _digest(delivery.body)
     data = keyed_data(engine, no_uploads, hook.signal, key, data)
     sent = engine.signal(hook.signal, data, key=key, id=f"{hook.name} {message}", resume=False)
     return {"execution": sent.execution, "id": sent.id, "first": sent.first, "began": sent.began}

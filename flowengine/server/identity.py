@@ -16,7 +16,9 @@ from flowengine.server.rights import LOCAL, USER_NAME, Principal, access_of
 from flowengine.server.sign_in import CodeFlow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from starlette.datastructures import URL
 
     from flowengine.server.records import AccessToken, ServerRecords
     from flowengine.settings import Settings
@@ -29,6 +31,7 @@ PROXY = "(proxy)"
 """The credential of users whom the proxy names. No token has this name."""
 OIDC = "(oidc)"
 """The credential of users whom an OpenID provider names."""
+SESSION_COOKIE = "flowengine_session"
 _DOTS = 2
 """Dots in a JWT. Tokens of this server have none."""
 _CHALLENGE = {"www-authenticate": "Bearer"}
@@ -167,14 +170,14 @@ class Identity:
         access = access_of(user, "", self._settings, [f"group:{group}" for group in groups])
         return Principal(user, OIDC, access)
 
-    def begin_at_provider(self, redirect: str, following: str) -> tuple[str, str]:
+    def begin_at_provider(self, redirect: str, following: str, address: str) -> tuple[str, str]:
         """Begin a sign-in with the provider. See `CodeFlow.begin`."""
-        return self._flow().begin(redirect, following)
+        return self._flow().begin(redirect, following, address)
 
     def finish_at_provider(
         self, given: Mapping[str, str], browser: str, address: str
-    ) -> tuple[Principal, str, str]:
-        """Return the user, the secret of a new session, and the path to show.
+    ) -> tuple[Principal, Callable[[], str], str]:
+        """Return the user, what begins a session and returns its secret, and the path to show.
 
         Args:
             given: The parameters with which the browser came back.
@@ -191,8 +194,11 @@ class Identity:
                 self.note_failure(address)
             raise
         user = SignedIn(named.user, named.groups, self._issuer)
-        secret = self._records.begin_session(OIDC, int(time.time() * 1000), user)
-        return self._named(named.user, named.groups), secret, following
+
+        def begin() -> str:
+            return self._records.begin_session(OIDC, int(time.time() * 1000), user)
+
+        return self._named(named.user, named.groups), begin, following
 
     def _flow(self) -> CodeFlow:
         if self.code_flow is None:
@@ -238,6 +244,11 @@ class Identity:
             self._failed.popitem(last=False)
 
 
-def session_cookie(scheme: str) -> str:
-    """Return the name of the cookie of a session. `__Host-` binds it to this host, with TLS."""
-    return f"{'__Host-' if scheme == 'https' else ''}flowengine_session"
+def cookie_name(name: str, url: URL) -> str:
+    """Return the name of a cookie of the server at an address.
+
+    Browsers send the cookies of a host to all of its ports. The port in the name keeps servers
+    apart that run on the same host. `__Host-` binds the cookie to this host, with TLS.
+    """
+    port = "" if url.port is None else f"_{url.port}"
+    return f"{'__Host-' if url.scheme == 'https' else ''}{name}{port}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from jwt import PyJWK
 
-    from flowengine.sign_in_rules import OidcSignIn
+    from flowengine.server_settings import OidcSignIn
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA")
 """Signatures with a key that only the provider has. `none` and those with shared secrets are not

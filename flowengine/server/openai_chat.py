@@ -161,11 +161,7 @@ class _Turn:
         self._base = base
         self._shown = 0
         self._message: str | None = None
-        self._head = {
-            "id": f"chatcmpl-{talk.execution}",
-            "created": int(time.time()),
-            "model": asked.model,
-        }
+        self._created = int(time.time())
         self._called: dict[str, str] = {}
         """Id of a call → its arguments, as the model wrote them."""
         self._executed = 0
@@ -174,6 +170,11 @@ class _Turn:
         """Address of a step → text that was sent of its reply."""
         self._has_text = False
         self._tokens = [0, 0]
+
+    @property
+    def _head(self) -> dict[str, Any]:
+        id = f"chatcmpl-{self._talk.execution}"
+        return {"id": id, "created": self._created, "model": self._asked.model}
 
     async def begin(self) -> None:
         """Start the conversation, or continue it. Refusals are errors of the request."""

@@ -3,7 +3,7 @@
 Middleware would come too late: it sees a request only once its head has arrived. So each head is
 collected and checked here before h11 parses it:
 
-- a head must arrive within 10 s, and a body must not pause for 30 s
+- a head must arrive within 10 s, a body must not pause for 30 s, and not be slower than 8 KiB/s
 - a reader of an answer must take some of it within 60 s
 - heads are bounded in bytes and in lines, connections in all and for each address
 - a head must not be ambiguous: no `Content-Length` beside `Transfer-Encoding`, no folded lines, no
@@ -42,6 +42,8 @@ class ProtocolLimits(NamedTuple):
 
     head_seconds: float = 10.0
     body_seconds: float = 30.0
+    body_rate: int = 8 * 1024
+    """Least number of bytes of a body in a second, after the first `body_seconds`."""
     reader_seconds: float = 60.0
     head_bytes: int = 32 * 1024
     header_lines: int = 100
@@ -171,6 +173,9 @@ class LimitedProtocol(_LimitedReader, H11Protocol):
         self._head = bytearray()
         self._address: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._body_until: float | None = None
+        """Time by which the next part of a body must arrive. None: no body arrives, or it was not
+        read."""
         self.reader_seconds = self.limits.reader_seconds
         self._is_upgraded = False
         self.ws_protocol_class = partial(LimitedSocket, self)  # type: ignore[assignment]
@@ -250,9 +255,20 @@ class LimitedProtocol(_LimitedReader, H11Protocol):
         if self.conn.trailing_data[0] and self.conn.their_state is not h11.SEND_BODY:
             self._answer_no_more()
         if self.conn.their_state is h11.SEND_BODY:
-            self._set_deadline(self.limits.body_seconds, self._body_is_late)
+            self._await_body(len(data))
         else:
+            self._body_until = None
             self._end_deadline()
+
+    def _await_body(self, received: int) -> None:
+        """Set the deadline of the next part of a body. Each part defers it as its size allows."""
+        now, limits = self.loop.time(), self.limits
+        latest = now + limits.body_seconds
+        if self._body_until is not None:
+            latest = min(latest, self._body_until + received / limits.body_rate)
+        # While the application does not read, the client cannot send.
+        self._body_until = None if self.flow.read_paused else latest
+        self._set_deadline(latest - now, self._body_is_late)
 
     def _answer_no_more(self) -> None:
         """Close the connection after this answer: the next request came before it."""
@@ -273,8 +289,8 @@ class LimitedProtocol(_LimitedReader, H11Protocol):
         self._refuse(408, "the head did not arrive in time")
 
     def _body_is_late(self) -> None:
-        if self.flow.read_paused:  # the application reads slowly, not the client
-            self._set_deadline(self.limits.body_seconds, self._body_is_late)
+        if self.flow.read_paused or self._body_until is None:  # it was not the client
+            self._await_body(0)
         else:
             self._refuse(408, "the body did not arrive in time")
 

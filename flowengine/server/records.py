@@ -38,6 +38,8 @@ _TOKEN = re.compile(rf"{_PREFIX}[A-Za-z0-9_-]{{20,}}")
 _BYTES = 32
 _USE_EVERY = 60_000
 """Milliseconds between two updates of a token's last use."""
+AUDITED_BETWEEN = 1000
+"""Entries of the audit record between two looks for too many."""
 AUDITED = 100_000
 """Maximum number of entries of the audit record. The oldest are deleted."""
 STRANGERS = 30
@@ -357,9 +359,24 @@ class ServerRecords:
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (at, user, token, address, method, path[:500], status, why and why[:500]),
         )
-        if number % 1000 == 0:
-            self._write("DELETE FROM audit WHERE number <= ?", (number - AUDITED,))
+        if number % AUDITED_BETWEEN == 0:
+            self._drop_audited()
         return number
+
+    def _drop_audited(self) -> None:
+        """Drop entries if there are too many: first of users who have more than half of all."""
+        if self._read("SELECT count(*) FROM audit")[0][0] <= AUDITED:
+            return
+        self._write(
+            "DELETE FROM audit WHERE number IN (SELECT number FROM (SELECT number, row_number()"
+            " OVER (PARTITION BY user ORDER BY number DESC) AS place FROM audit) WHERE place > ?)",
+            (AUDITED // 2,),
+        )
+        self._write(
+            "DELETE FROM audit WHERE number <="
+            " (SELECT number FROM audit ORDER BY number DESC LIMIT 1 OFFSET ?)",
+            (AUDITED,),
+        )
 
     def end_act(self, number: int, status: int, why: str | None) -> None:
         """Note in an entry of the audit record how the change ended."""

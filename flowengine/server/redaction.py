@@ -1,15 +1,16 @@
 """Answers for users without the right `content`: status, times and places, no data of a flow.
 
 The fields are listed one by one, so that a new field of the engine is hidden until it is listed.
+An error is an answer, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
-from flowengine.errors import Conflict
+from flowengine.errors import FlowEngineError
 
 _EXECUTION = (
     *("execution", "flow", "version", "status", "labels", "started_by", "started_at", "ended_at"),
@@ -23,7 +24,7 @@ _WAIT = (
     *("id", "execution", "flow", "kind", "address", "step", "since", "due", "assignees", "exclude"),
     *("need", "batch", "claim", "claimed_by", "delegate", "status", "how", "timers"),
 )
-_REASON = ("address", "since", "due", "wait", "timers", "command", "commands")
+_REASON = ("address", "since", "due", "wait", "timers")
 _ENVIRONMENT = (
     *(
         "id",
@@ -47,19 +48,33 @@ _HIDDEN = "the reason is shown to users with the right 'content'"
 _ERROR = ("type", "step", "attempt")
 
 
-@contextmanager
-def conflicts_without_content(is_seen: Callable[[], bool]) -> Iterator[None]:
-    """Leave out of conflicts in the block what they quote.
+class QuotingEngine:
+    """An engine for the requests of one user, whose errors quote only what the user may see.
 
     Args:
-        is_seen: Whether the user may see the data of what the conflict is with.
+        engine: The engine, which acts as the user.
+        sees: Whether the user may see the data that an error quotes.
     """
-    try:
-        yield
-    except Conflict as error:
-        if error.plain is None or is_seen():
-            raise
-        raise Conflict(error.plain) from None
+
+    def __init__(self, engine: Any, sees: Callable[[FlowEngineError], bool]) -> None:
+        self._engine = engine
+        self._sees = sees
+
+    def __getattr__(self, name: str) -> Any:
+        part = getattr(self._engine, name)
+        if not callable(part):
+            return part
+
+        @wraps(part)
+        def method(*args: Any, **options: Any) -> Any:
+            try:
+                return part(*args, **options)
+            except FlowEngineError as error:
+                if error.plain is None or self._sees(error):
+                    raise
+                raise error.without_quotes() from None
+
+        return method
 
 
 def without_content(execution: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from flowengine.server import (
     environments,
     events,
     executions,
+    flow_checks,
     flows,
     hooks,
     models,
@@ -58,6 +59,8 @@ class Route(NamedTuple):
     is_anew: bool = False
     """Whether a repeated request is answered anew, because it changes nothing. No answer is
     kept."""
+    check_patience: float | None = None
+    """It checks a flow, and waits so many seconds for checks of others. None: it does not."""
     secret: str | None = None
     """Field of the answer that is not kept for repeated requests: they have None there."""
 
@@ -79,11 +82,11 @@ ROUTES = (
     ),
     Route(
         "POST", "/v1/flows", Right.ADMINISTER, flows.deploy, responses.DeployedFlow,
-        models.FlowTextBody, status=201,
+        models.FlowTextBody, status=201, check_patience=flow_checks.LONG_WAIT,
     ),
     Route(
         "POST", "/v1/flows/check", Right.SEE, flows.check_flow, responses.CheckedFlow,
-        models.FlowTextBody,
+        models.FlowTextBody, check_patience=flow_checks.SHORT_WAIT,
     ),
     Route("GET", "/v1/flows/{flow}", Right.SEE, flows.show_flow, responses.FlowItem),
     Route(

@@ -53,7 +53,7 @@ async def settled(
     pause, reported, reported_at = _FIRST_PAUSE, "", 0.0
     while True:
         number = changes.number
-        status = await application.view(status_of, principal, ids, _status, is_counted=False)
+        status = await application.view(status_of, principal, ids, _status)
         now = time.monotonic()
         if status != reported or now - reported_at >= TELL_SECONDS:
             reported, reported_at = status, now

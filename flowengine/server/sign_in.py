@@ -23,13 +23,15 @@ from flowengine.server.problems import RequestRefused
 
 if TYPE_CHECKING:
     from flowengine.server.oidc import OidcProvider
-    from flowengine.sign_in_rules import OidcSignIn
+    from flowengine.server_settings import OidcSignIn
 
 COOKIE = "flowengine_sign_in"
 SECONDS = 600.0
 """How long a user may take at the provider."""
 _MOST = 10_000
 """Sign-ins that have begun. More drop the oldest ones."""
+_OF_ADDRESS = 1_000
+"""Those of an address. More drop its oldest ones."""
 _BYTES = 32
 _UNKNOWN = "this sign-in is unknown or too old"
 _AGAIN = "begin again on the page of this server"
@@ -43,6 +45,7 @@ class _Begun(NamedTuple):
     redirect: str
     following: str
     at: float
+    address: str
 
 
 class CodeFlow:
@@ -69,12 +72,13 @@ class CodeFlow:
         self._begun: OrderedDict[str, _Begun] = OrderedDict()
         self._lock = Lock()
 
-    def begin(self, redirect: str, following: str) -> tuple[str, str]:
+    def begin(self, redirect: str, following: str, client: str) -> tuple[str, str]:
         """Begin a sign-in, and return the address at the provider and the secret for the cookie.
 
         Args:
             redirect: Where the provider sends the browser back to.
             following: The path to show then.
+            client: The address of the browser.
 
         Raises:
             RequestRefused: The provider cannot be read (503).
@@ -83,8 +87,11 @@ class CodeFlow:
         state, browser, nonce, verifier = (secrets.token_urlsafe(_BYTES) for _ in range(4))
         with self._lock:
             self._begun[state] = _Begun(
-                _digest(browser), verifier, nonce, redirect, following, self._now()
+                _digest(browser), verifier, nonce, redirect, following, self._now(), client
             )
+            own = [key for key, begun in self._begun.items() if begun.address == client]
+            for key in own[:-_OF_ADDRESS]:
+                del self._begun[key]
             while len(self._begun) > _MOST:
                 self._begun.popitem(last=False)
         asked = {

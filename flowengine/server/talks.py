@@ -1,7 +1,7 @@
 """A conversation with the agents of one execution, for protocols of front ends.
 
-Its id follows from user, flow and a name, so that nothing about it is kept in this process, and a
-request continues it after a restart of the server.
+Its id is derived from user, flow and a name, so that nothing about it is kept in this process, and
+a request continues it after a restart of the server.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.errors import InputError
+from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.kernel.notation.ids import separate_id
 from flowengine.server.agent_parts import AgentParts, agent_parts
 from flowengine.server.routes import find_route
 from flowengine.server.settling import EXECUTION
@@ -29,6 +32,7 @@ _EVENTS = f"{EXECUTION}/events"
 _EXECUTIONS = "/v1/executions"
 _DECISION = "/v1/approvals/{approval}/decision"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
+_log = logging.getLogger("flowengine.server")
 
 
 class ArrivingPart(NamedTuple):
@@ -64,8 +68,9 @@ class Talk:
         self._address = address
         self._flow = flow
         self._via = via
-        key = json.dumps([principal.user, flow, name])
-        self.execution = hashlib.sha256(key.encode()).hexdigest()[:32]
+        self._name = name
+        self.execution = ""
+        """Its id. Empty: it is not known yet."""
         self._decided: set[str] = set()
         """Waits that were closed here, which the worker has yet to notice."""
         self.found: AgentParts | None = None
@@ -79,16 +84,45 @@ class Talk:
         def read(call: ApiCall) -> AgentParts:
             return agent_parts(call.engine, call.path["execution"])
 
+        await self._find()
         ids = {"execution": self.execution}
         route = find_route("GET", _EVENTS)
-        view = await self._application.view(route, self._principal, ids, read, is_counted=False)
+        view = await self._application.view(route, self._principal, ids, read)
         self.found = view
         return view
 
+    async def _find(self) -> None:
+        """Find the execution, or the id that it gets."""
+        flow, user = self._flow, self._principal.user
+
+        def find(call: ApiCall) -> str:
+            id = separate_id("talk", user, flow, self._name)
+            # Earlier versions derived ids that any client could choose.
+            key = json.dumps([user, flow, self._name])
+            earlier = hashlib.sha256(key.encode()).hexdigest()[:32]
+            for known in (id, earlier):
+                with suppress(NotFound):
+                    record = call.engine.store.execution(known)
+                    if (record.flow, record.started_by) == (flow, user):
+                        return known
+                    _log.warning(
+                        "the id %s of a conversation of %s with '%s' is taken by %s with '%s'",
+                        *(known, user, flow, record.started_by, record.flow),
+                    )
+                    if known == id:
+                        raise Conflict("the id of this conversation is taken", hint="rename it")
+            return id
+
+        if not self.execution:
+            route = find_route("GET", _EXECUTIONS)
+            application, principal = self._application, self._principal
+            self.execution = await application.view(route, principal, {}, find)
+
     async def start(self, inputs: Mapping[str, Any]) -> None:
         """Start the execution."""
-        body = {"flow": self._flow, "inputs": inputs, "id": self.execution}
-        await self._change(_EXECUTIONS, {}, body)
+        await self._find()
+        body = {"flow": self._flow, "inputs": inputs}
+        await self._change(_EXECUTIONS, {}, body, self.execution)
 
     async def decide(self, parts: AgentParts, wait: str, body: Mapping[str, Any]) -> None:
         """Decide on a wait of this execution.
@@ -155,12 +189,14 @@ class Talk:
         await self._application.changes.after(number, until)
         await asyncio.sleep(pause)
 
-    async def _change(self, path: str, ids: Mapping[str, str], body: Mapping[str, Any]) -> None:
+    async def _change(
+        self, path: str, ids: Mapping[str, str], body: Mapping[str, Any], seed: str | None = None
+    ) -> None:
         """Make a change by a route of the table, and record it or its refusal."""
         application, principal, via = self._application, self._principal, self._via
         named = path.format(**ids)
         async with application.recorded(principal, via.upper(), named, self._address):
-            await application.ask(principal, "POST", path, ids=ids, body=body, via=via)
+            await application.ask(principal, "POST", path, ids=ids, body=body, seed=seed, via=via)
 
 
 def id_of(question: StreamPart) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,6 +21,7 @@ from flowengine.engines.results import ENDED
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotAllowed, NotFound
 from flowengine.sdk.tool_calls import ApprovalResponse
 from flowengine.server.application import address_of
+from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, status_of
 from flowengine.server.routes import find_route
 from flowengine.server.settling import EXECUTION
@@ -41,8 +41,8 @@ VIA = "websocket"
 """The channel of decisions, for the audit trail."""
 FIRST_SECONDS = 10.0
 """Seconds within which the first message must arrive."""
-MOST_OF_USER = 20
-"""Open connections of one user."""
+CONNECTIONS = Places("connections", 20)
+"""The share of each user."""
 MOST_FOLLOWED = 200
 """Executions of a task that one connection follows: the newest ones."""
 _CHECKED_EVERY = 5.0
@@ -85,12 +85,11 @@ class _Decide(_Message):
 
 def tool_routes(application: Application) -> list[WebSocketRoute]:
     """Return the route of the clients."""
-    open_: Counter[str] = Counter()
 
     async def connect(socket: WebSocket) -> None:
         offered = socket.scope.get("subprotocols") or ()
         await socket.accept(PROTOCOL if PROTOCOL in offered else None)
-        client = _Client(application, socket, open_)
+        client = _Client(application, socket)
         with suppress(WebSocketDisconnect, TimeoutError):
             await client.serve()
 
@@ -103,13 +102,11 @@ class _Client:
     Args:
         application: The server.
         socket: The connection.
-        open_: User → open connections.
     """
 
-    def __init__(self, application: Application, socket: WebSocket, open_: Counter[str]) -> None:
+    def __init__(self, application: Application, socket: WebSocket) -> None:
         self._application = application
         self._socket = socket
-        self._open = open_
         self._principal: Principal | None = None
         self._sent: dict[str, int] = {}
         """Execution → number of the last message that was sent."""
@@ -130,18 +127,12 @@ class _Client:
             await self._refuse(error)
             return
         self._principal, self._checked = principal, time.monotonic()
-        self._open[principal.user] += 1
         try:
-            if self._open[principal.user] > MOST_OF_USER:
-                raise RequestRefused(429, f"{principal.user} has {MOST_OF_USER} connections")
-            self._sent = dict(asked.after)
-            await self._serve(asked)
+            async with CONNECTIONS.of(principal.user):
+                self._sent = dict(asked.after)
+                await self._serve(asked)
         except FlowEngineError as error:
             await self._refuse(error)
-        finally:
-            self._open[principal.user] -= 1
-            if not self._open[principal.user]:
-                del self._open[principal.user]
 
     async def _serve(self, asked: _Open) -> None:
         """Send messages and receive those of the client, until one of both ends."""
@@ -184,7 +175,7 @@ class _Client:
 
     async def _identified(self, asked: _Open) -> Principal:
         principal = await self._named(asked)
-        self._application.count(principal)
+        await self._application.count(principal, self._socket)
         return principal
 
     async def _named(self, asked: _Open) -> Principal:
@@ -236,7 +227,6 @@ class _Client:
             self._principal,
             {"execution": execution},
             self._read,
-            is_counted=False,
         )
         for message in messages:
             await self._send(text_of({"execution": full, **message}))
@@ -292,7 +282,7 @@ class _Client:
         """Return the answer to a message: it is accepted or refused."""
         assert self._principal is not None
         try:
-            self._application.count(self._principal)
+            await self._application.count(self._principal)
             asked = _Decide.model_validate_json(text or "")
             await self._decide(asked)
         except ValidationError:

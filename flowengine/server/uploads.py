@@ -23,7 +23,7 @@ from flowengine.sdk.file_names import clean_name
 from flowengine.sdk.threads import on_thread
 from flowengine.server.records import ServerRecords, StoredUpload
 from flowengine.server.rights import Principal, Right
-from flowengine.upload_rules import UploadRules
+from flowengine.server_settings import UploadRules
 
 if TYPE_CHECKING:
     from flowengine.server.calls import ApiCall

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.leak_detection import LeakDetector, process_left
 from flowengine.sdk import StepContext
 from flowengine.sdk.coroutines import uncut
 from flowengine.sdk.process_tree import Family
@@ -75,9 +75,10 @@ class _Attempt:
         self._args = args
         self._step = step
         self._context: ToolContext
-        self._started = LeakDetector()
-        self._on_thread = False
-        """Whether it runs on a thread, which cannot be stopped."""
+        self._thread: int | None = None
+        """The thread that it runs on, which cannot be stopped."""
+        self._before: frozenset[int] = frozenset()
+        """The child processes of that thread before the tool ran on it."""
 
     async def unless_stopped(self, work: asyncio.Future[Any]) -> bool:
         """Wait as `AdmittedCall.unless_stopped`. The call stops if its execution is cancelled."""
@@ -153,8 +154,6 @@ class _Attempt:
         try:
             await self.unless_stopped(work)
             if work.done() and call.end():
-                if self._started:
-                    await on_thread(self._warn_of_left)
                 return self._ended(work.result())
             return self._stopped(await self._stop(work))
         except asyncio.CancelledError:  # the loop ends
@@ -185,19 +184,19 @@ class _Attempt:
         if definition.signature.context is not None:
             named[definition.signature.context] = self._context
         execute = self._call.instance.execute  # type: ignore[union-attr]
-        with self._started:
-            if is_coroutine_function(execute):
-                return await execute(**named)
-            if inspect.isasyncgenfunction(execute):
-                return _joined([self._item(item) async for item in execute(**named)])
-            self._on_thread = True
-            try:
-                return await call_plugin(self._read, execute, named)
-            finally:
-                self._on_thread = False
+        if is_coroutine_function(execute):
+            return await execute(**named)
+        if inspect.isasyncgenfunction(execute):
+            return _joined([self._item(item) async for item in execute(**named)])
+        try:
+            return await call_plugin(self._read, execute, named)
+        finally:
+            self._thread = None
 
     def _read(self, execute: Any, named: dict[str, Any]) -> Any:
         """Call a function on this thread, and read the generator that it may return."""
+        thread = threading.get_native_id()
+        self._before, self._thread = _children(thread), thread
         value = execute(**named)
         if inspect.isgenerator(value):
             return _joined([self._item(item) for item in value])
@@ -216,32 +215,26 @@ class _Attempt:
         """Stop the tool, and return its outcome, or None if the outcome is unknown."""
         parts = self._parts
         if not await within(parts.bounds.grace, work):
-            if self._on_thread:
+            if self._thread is not None:
                 await on_thread(self._kill_processes)
             else:
                 work.cancel()
-            if not await within(parts.bounds.grace, work) or self._on_thread:
+            if not await within(parts.bounds.grace, work) or self._thread is not None:
                 work.cancel()
                 call = self._call
                 call.warn("still_running", f"tool '{call.tool}' did not stop, and still runs")
                 return None
-        if self._started:
-            await on_thread(self._kill_processes)
         outcome = work.result()
         return None if isinstance(outcome.error, asyncio.CancelledError | Aborted) else outcome
 
     def _kill_processes(self) -> None:
-        """Kill the processes that the tool has started directly, with their descendants."""
-        if self._started:
-            for process in self._started.left()[0]:
-                Family(None, process.pid).kill()
+        """Kill the processes that the tool has started on its thread, with their descendants.
 
-    def _warn_of_left(self) -> None:
-        """Report processes that an ended tool has left running."""
-        leaks, _ = self._started.left()
-        if leaks:
-            left = ", ".join(str(process_left(process.pid)) for process in leaks)
-            self._call.warn("left_running", f"tool '{self._call.tool}' left running: {left}")
+        The operating system lists child processes by the thread that started them.
+        """
+        if (thread := self._thread) is not None:
+            for pid in _children(thread) - self._before:
+                Family(None, pid).kill()
 
     def _ended(self, outcome: CodeOutcome) -> ToolResult:
         if outcome.error is not None:
@@ -274,3 +267,11 @@ def _joined(items: list[Any]) -> Any:
     if items and all(isinstance(item, str) for item in items):
         return "".join(items)
     return items
+
+
+def _children(thread: int) -> frozenset[int]:
+    try:
+        with open(f"/proc/self/task/{thread}/children", "rb") as file:
+            return frozenset(map(int, file.read().split()))
+    except OSError:  # the thread has ended
+        return frozenset()

@@ -96,7 +96,7 @@ class CallJournal:
         """Return the execution id of a call, and the inputs if the execution exists.
 
         An execution that was cancelled before the tool started does not count, so the call can be
-        made again.
+        made again. One that is not of a tool environment does not count either.
 
         Args:
             call: Id of the call.
@@ -110,7 +110,8 @@ class CallJournal:
                 shown = self.engine.show(id)
             except NotFound:
                 return id, None
-            if shown["status"] != "cancelled" or _has_begun(shown):
+            is_own = shown["labels"].get(TASK) == self._task  # no client can set this label
+            if is_own and (shown["status"] != "cancelled" or _has_begun(shown)):
                 return id, shown["inputs"]
             number += 1
 

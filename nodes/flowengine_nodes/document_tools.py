@@ -13,7 +13,7 @@ from flowengine.sdk import (
     ToolError,
     ValidationError,
 )
-from flowengine_nodes.file_tools import folder_of, kept_file, read_kept
+from flowengine_nodes.file_tools import FILES, folder_of, kept_file, read_kept
 from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
 
 LARGEST = 64 * 1024 * 1024
@@ -21,21 +21,42 @@ DOCUMENTS = "documents"
 """The kind of environment that reads documents, and the default name of the environment used."""
 
 
-async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
+class _NoFolder:
+    """Takes the place of the working directory in a flow that may not use it."""
+
+    def read(self, path: str, most: int) -> bytes:
+        """Refuse to read a file."""
+        raise ToolError(
+            f"{path!r} is no address of the web, and this flow may read no files of the host; "
+            "the author of the flow can give the tool an environment named 'files'"
+        )
+
+    def glob(self, path: str, pattern: str) -> list[str]:
+        """Refuse to list a directory."""
+        raise ToolError("there is no directory")
+
+
+async def call(
+    context: StepContext, tool: str, args: dict[str, Any], may_use_folder: bool
+) -> Plain:
     """Call one of these tools.
 
     Args:
         context: The attempt.
         tool: Its name.
         args: Its arguments.
+        may_use_folder: Whether it may read files of the working directory.
     """
+    has_files = may_use_folder or FILES in context.resources
+    folder = folder_of(context) if has_files else _NoFolder()
     if tool == "visit_page":
-        return await _visit_page(context, **args)
-    return await _read_document(context, **args)
+        return await _visit_page(context, folder, **args)
+    return await _read_document(context, folder, **args)
 
 
 async def _read_document(
     context: StepContext,
+    folder: Any,
     path: str = "",
     url: str = "",
     page: int | None = None,
@@ -54,7 +75,7 @@ async def _read_document(
     if bool(path) is bool(url):
         raise ValidationError("std.read_document takes either 'path' or 'url'")
     resource = context.resources[DOCUMENTS]
-    source = url or await _bytes(context, path)
+    source = url or await _bytes(context, folder, path)
     if page is None and not find and not url:
         document = await resource.async_read(source, posixpath.basename(path))
         await _describe_all(context, resource, document, question)
@@ -126,13 +147,17 @@ def _eyes(context: StepContext, resource: Any) -> str:
 
 
 async def _visit_page(
-    context: StepContext, address: str, page: int = 1, find: str = "", question: str = ""
+    context: StepContext,
+    folder: Any,
+    address: str,
+    page: int = 1,
+    find: str = "",
+    question: str = "",
 ) -> Plain:
     """Return a page in the form for a model."""
     resource = context.resources[DOCUMENTS]
     source: str | bytes = address
     if "://" not in address:
-        folder = folder_of(context)
         try:
             source = await context.on_thread(lambda: folder.read(address, LARGEST))
         except ToolError as error:
@@ -154,11 +179,10 @@ def _listing(folder: Any, path: str) -> bytes | None:
     return "\n".join(f"- {entry}" for entry in entries).encode() or None
 
 
-async def _bytes(context: StepContext, path: str) -> bytes:
+async def _bytes(context: StepContext, folder: Any, path: str) -> bytes:
     kept = kept_file(context, path)
     if kept is not None:
         return await context.on_thread(lambda: read_kept(kept, LARGEST))
-    folder = folder_of(context)
     return await context.on_thread(lambda: folder.read(path, LARGEST))
 
 

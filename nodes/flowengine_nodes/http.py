@@ -1,12 +1,11 @@
 """`http`: one request.
 
-Redirects of GET and HEAD are followed, but not to this machine or to metadata services of clouds,
-unless the flow names such an address. To another host, the step's headers are not sent, so that a
-token goes only to the server named by the flow. Any other redirect is the result. Proxies are taken
-from the usual environment variables, but never used for this machine itself. Certificates are
-verified against those that the system trusts. A request that may change data contains the step's
-idempotency key in a header, so that a server can recognize a repeated request. A body that is text
-or JSON is returned as data, any other body as a file.
+Redirects of GET and HEAD are followed to public addresses, and to those of the same kind as the
+address that the flow names. To another host, the step's headers are not sent, so that a token goes
+only to the server named by the flow. Any other redirect is the result. Proxies are taken from the
+usual environment variables. A request that may change data contains the step's idempotency key in a
+header, so that a server can recognize a repeated request. A body that is text or JSON is returned
+as data, any other body as a file.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from flowengine.sdk import (
     ValidationError,
 )
 from flowengine.sdk.sizes import size_text
-from flowengine.sdk.validation_messages import parser_reason
 from flowengine_nodes.http_bodies import (
     ERROR_TEXT,
     KEY_HEADER,
@@ -47,6 +45,7 @@ LARGEST_TEXT = 8 * 1024 * 1024
 """Maximum bytes of a text or JSON body, which becomes part of the execution."""
 LARGEST_FILE = 1024 * 1024 * 1024
 """Maximum bytes of any other body, which is kept as a file."""
+LONGEST_URL = 65_536
 TRACE_HEADER = "traceparent"
 """W3C Trace Context, level 1."""
 READ_SECONDS = 300.0
@@ -190,6 +189,7 @@ class Http(StepKind):
             Timeout: The server stopped responding.
             ValidationError: The input is not a valid request.
         """
+        from flowengine.sdk.web.connections import PlaceRefused
         from flowengine.sdk.web.responses import BadAnswer, failure_reason
         from flowengine.sdk.web.urls import UrlRefused
 
@@ -201,6 +201,13 @@ class Http(StepKind):
             answer = await _answer(chain, request, form, context, place)
         except TimeoutError as error:
             raise Timeout(f"{place}: {error}") from None
+        except PlaceRefused as error:
+            raise HttpError(
+                f"{place}: {chain[-2].origin} redirects to {chain[-1].origin}, but "
+                f"{error.message}. Name that address in the step if it is meant",
+                data={"status": None},
+                retryable=False,
+            ) from None
         except UrlRefused:
             message = f"{place}: {_without_query(chain[-1])} redirects to an invalid URL"
             raise HttpError(message, data={"status": None}, retryable=False) from None
@@ -242,14 +249,12 @@ def _request(
     Raises:
         ValidationError: It is not a valid request.
     """
-    import httpx2
-
-    from flowengine.sdk.web.redirects import WebRequest
+    from flowengine.sdk.web.redirects import WebRequest, check_headers
     from flowengine_nodes.http_requests import as_text, request_body
 
     method = (input.get("method") or "GET").upper()
     headers = {
-        name: as_text(value)
+        name: as_text(value).strip(" \t")
         for name, value in (input.get("headers") or {}).items()
         if value is not None
     }
@@ -260,38 +265,28 @@ def _request(
         body = request_body(input.get("body"), headers)
         _add_key(method, headers, task.get("idempotency_header", KEY_HEADER), context)
         _add_trace(headers, context)
-        checked = httpx2.Headers(headers)
-    except httpx2.InvalidURL as error:
-        raise ValidationError(
-            f"this is not a valid request: its url is none: {parser_reason(error)}"
-        ) from None
+        check_headers(headers)
     except (TypeError, ValueError) as error:
         raise ValidationError(f"this is not a valid request: {error}") from None
-    for name, value in checked.multi_items():
-        if re.search(r"[\0\r\n]", value):
-            raise ValidationError(f"the header {name} contains a line break")
-    kept = {name: value for name, value in checked.items() if name in _KEPT_HEADERS}
-    own = {name: value for name, value in checked.items() if name not in _KEPT_HEADERS}
+    kept = {name: value for name, value in headers.items() if name.lower() in _KEPT_HEADERS}
+    own = {name: value for name, value in headers.items() if name.lower() not in _KEPT_HEADERS}
     largest = partial(_largest, form=task.get("response"))
     return url, WebRequest({"user-agent": "flowengine", **kept}, own, largest, method, body)
 
 
 def _url(text: str, query: Mapping[str, Any]) -> Url:
-    import httpx2
-
-    from flowengine.sdk.web.urls import PORTS, Url
+    from flowengine.sdk.web.urls import PORTS, UrlRefused, read_url, scheme_of
     from flowengine_nodes.http_requests import with_query
 
-    url = httpx2.URL(with_query(text, query))
-    if url.scheme not in PORTS or not url.host:
+    if scheme_of(text.strip()) not in PORTS:
         raise ValidationError("a URL starts with https:// or http:// and a host")
-    return Url(
-        url.scheme,
-        url.raw_host.decode("ascii"),
-        url.port or PORTS[url.scheme],
-        url.raw_path.decode("ascii"),
-        f"{url.username}:{url.password}" if url.userinfo else "",
-    )
+    try:
+        return read_url(with_query(text, query), longest=LONGEST_URL)
+    except UrlRefused as error:
+        # Without the quoted text: a piece of a secret could not be recognized as one.
+        *_, reason = re.split("['\"]", error.message)
+        reason = reason.strip(" :,").removeprefix("the address ") or "is not a valid address"
+        raise ValueError(f"its url {reason}") from None
 
 
 def _without_query(url: Url) -> str:
@@ -345,11 +340,14 @@ async def _answer(
     """Send a request, follow its redirects and read the response."""
     import tempfile
 
+    from flowengine.sdk.web.client import HttpClient
+    from flowengine.sdk.web.connections import Network
     from flowengine.sdk.web.redirects import followed
     from flowengine.sdk.web.responses import TooLarge
-    from flowengine_nodes.http_client import SystemClient
+    from flowengine.sdk.web.rules import Rules
 
-    client = SystemClient(None if context.timed else READ_SECONDS, chain[0])
+    silence = None if context.timed else READ_SECONDS
+    client = HttpClient(Network(Rules(public=True, named=True)), silence=silence, proxies=True)
     with tempfile.SpooledTemporaryFile(max_size=LARGEST_TEXT) as file:
         async with followed(client, chain, request) as (head, pieces):
             try:

@@ -125,12 +125,12 @@ class Std(StepKind):
         tool = task["tool"]
         sources = _READS.get(tool)
         if not context.for_model or sources is None:
-            return await self._call(context, tool, args)
+            return await self._call(context, task, args)
         from flowengine.sdk.untrusted import marked, quotes
 
         source = next((str(args[name]) for name in sources if args.get(name)), tool)
         try:
-            result = await self._call(context, tool, args)
+            result = await self._call(context, task, args)
         except StepError as error:
             quotes(error, source)
             raise
@@ -147,8 +147,13 @@ class Std(StepKind):
 
         return tool_text(task["tool"], input, output, room)
 
-    async def _call(self, context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
-        for tools in (file_tools, document_tools, browser_tools, http_tool, shell_tools):
+    async def _call(
+        self, context: StepContext, task: Mapping[str, Plain], args: dict[str, Any]
+    ) -> Plain:
+        tool = task["tool"]
+        if tool in document_tools.TOOLS:
+            return await document_tools.call(context, tool, args, task.get("folder", True))
+        for tools in (file_tools, browser_tools, http_tool, shell_tools):
             if tool in tools.TOOLS:
                 return await tools.call(context, tool, args)
         return await code_tools.call(context, tool, args)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
 from tests.agents.flows import Case
+from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
 
 
 def crashed(case: Case, write: int, fault: Fault) -> FaultyStore:

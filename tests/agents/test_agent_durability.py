@@ -11,9 +11,9 @@ import pytest
 from flowengine import Engine
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
 from tests.agents.crashes import crashed, gone_on
 from tests.agents.flows import HEAD, NAME, Case, call, flow, told
+from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
 
 AGENT = "first: {instructions: You add., tools: [add, boom]}"
 SCRIPT: list[Any] = [

@@ -18,10 +18,10 @@ import pytest
 from flowengine import Engine
 from flowengine.agents.models.registry import register, unregister
 from flowengine.errors import FlowFileError
-from flowengine.testing.faulty_store import Fault
 from tests.agents.crashes import crashed, gone_on
 from tests.agents.flows import NAME, STEPS, Case, call, flow
 from tests.command_line import flowengine
+from tests.testing.faulty_store import Fault
 
 SERVER = Path(__file__).with_name("mcp_server.py")
 SDK_SERVER = Path(__file__).parents[1] / "envs" / "mcp" / "sdk_server.py"

@@ -18,10 +18,10 @@ from flowengine.agents.models.port import Message, ModelFacts, ModelRequest
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.usage import message_tokens
 from flowengine.sdk.untrusted import unmarked
-from flowengine.testing.faulty_store import Fault, FaultyStore
 from tests.agents.crashes import crashed, gone_on
 from tests.agents.flows import NAME, Case, call, flow, told
 from tests.sliced_examples import sliced
+from tests.testing.faulty_store import Fault, FaultyStore
 
 LONG = "x" * 4000
 """About a thousand tokens."""

@@ -18,9 +18,10 @@ from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import Conflict, UsageError
 from flowengine.metachain import AgentRunFailed
-from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
+from flowengine.metachain.sessions import session_id
 from flowengine.tool_environment import tool
 from tests.agents.flows import call
+from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
 
 SESSION = "ana@example.com"
 DEATHS: tuple[Fault, ...] = ("die before", "die after")
@@ -39,6 +40,18 @@ def clerk(**more: Any) -> Agent:
 def engine(tmp_path: Path) -> Any:
     with Engine(tmp_path / "store") as engine:
         yield engine
+
+
+def test_messages_go_to_no_execution_that_has_taken_the_id(engine: Engine, tmp_path: Path) -> None:
+    """A client of a server can choose the id, but not the label."""
+    flow = tmp_path / "other.yaml"
+    flow.write_text("flowengine: 1\nid: other\nsteps: [{id: ask, approval: Well?}]\n")
+    taken = engine.acting_as("user:mallory", via="rest").start(flow, id=session_id(SESSION))
+    with using(ScriptedModel([{"text": "Hello"}, {"text": "Bye"}])):
+        first = Runner(engine).run(clerk(), "I am Ana", session=SESSION)
+        second = Runner(engine).run(clerk(), "And now?", session=SESSION)
+    assert (first.result, second.result) == ("Hello", "Bye")
+    assert first.execution == second.execution != taken
 
 
 def test_each_run_continues_the_conversation(engine: Engine) -> None:

@@ -43,7 +43,7 @@ steps:
       - {id: sh, in: sh, run: "echo $TOKEN; echo $TOKEN | base64; sleep 0.1 & wait"}
       - {id: js, in: js, run: "console.log(process.env.TOKEN)"}
       - {id: term, in: term, run: "echo $TOKEN"}
-      - {id: own, in: own, run: "echo $TOKEN | od -An -tx1 | tr -d ' \\\\n'"}
+      - {id: own, in: own, run: "echo xx$TOKEN | base64 | tr +/ -_"}
       - {id: box, in: box, run: "echo $TOKEN; echo x$TOKEN | base64"}
       - {id: db, in: db, run: "create table if not exists words (word text)"}
       - {id: notes, python: "secretive:note", environments: [notes]}
@@ -143,8 +143,6 @@ def forms(value: str) -> dict[str, bytes]:
         "json": json.dumps(value)[1:-1],
         "percent": quote(value, safe=""),
         "form": quote_plus(value),
-        "hex": data.hex(),
-        "HEX": data.hex().upper(),
         "reversed": value[::-1],
     }
     for offset in range(3):

@@ -19,8 +19,8 @@ from flowengine.cli.parsing.command_table import (
     STORE_OPTIONS,
     STORELESS,
 )
-from flowengine.deploy_rules import DeployRules
 from flowengine.errors import NotAllowed
+from flowengine.server_settings import DeployRules
 from tests import command_line
 from tests.cli.conftest import REFUND, CommandLine
 from tests.command_line import Done

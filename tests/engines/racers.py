@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,7 +75,6 @@ class Racer:
         self._engine = engine
         self._flow: LoadedFlow = engine.load(flow)
         self._who = who
-        self._records = str(flow.parent / f"server-{who}")
         self._ways = itertools.cycle((self._start, self._signal, self._deliver))
         self._count = 0
 
@@ -99,13 +97,11 @@ class Racer:
         self._engine.signal("arrived", {"place": place}, key=name, resume=False)
 
     def _deliver(self, place: str, name: str) -> None:
-        from flowengine.server.hooks import Delivery, receive
-        from flowengine.server.records import ServerRecords
+        from flowengine.server.hooks import receive, signed_delivery
 
         body = json.dumps({"name": name, "place": place}).encode()
         signature = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
-        with closing(ServerRecords(self._records)) as records:
-            receive(Delivery(self._engine, "door", {"x-sig": signature}, body, records, "::1"))
+        receive(signed_delivery(self._engine, "door", {"x-sig": signature}, body))
 
 
 def run(store: str, flow: Path, who: str, places: Sequence[str], barrier: Any) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.flows import LoadedFlow, load
-from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from tests.engines import child, world
+from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 SCHEDULES = 30
 LIMIT = 7

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Conflict, Engine
-from flowengine.testing.engine_conformance import CHECKS, Check, check_the_first_decision_counts
+from tests.testing.engine_conformance import CHECKS, Check, check_the_first_decision_counts
 
 each = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 

@@ -13,8 +13,8 @@ import pytest
 from flowengine.engines.engine import Engine
 from flowengine.engines.flows import LoadedFlow, load
 from flowengine.errors import StoreError
-from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
 from tests.engines import flows, world
+from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
 
 BLOCKS = 5
 

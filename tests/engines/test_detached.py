@@ -12,7 +12,7 @@ import pytest
 from flowengine import Engine, load
 from flowengine.cli.program import main
 from flowengine.engines.running import detached
-from flowengine.testing.faulty_store import FaultyStore, ProcessDied
+from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 FLOW = """\
 flowengine: 1

@@ -12,8 +12,8 @@ import pytest
 from flowengine.engines.engine import Engine
 from flowengine.engines.results import ExecutionResult, Update
 from flowengine.errors import FlowFileError
-from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from tests.engines import world
+from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 SENDER = """
 inputs: {to: {type: string, default: all}, key: {type: string, default: k}, n: {default: 1}}

@@ -9,7 +9,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -83,17 +82,16 @@ def test_killed_owner_is_followed_at_once(tmp_path: Path) -> None:
     assert world.check_effects(tmp_path) == {"nap", "after"}
 
 
-def freeze(process: BaseProcess, database: Path) -> None:
+def freeze(pid: int, database: Path) -> None:
     """Stop a process while it holds no lock on the database."""
-    assert process.pid is not None
     while True:
-        os.kill(process.pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
         with closing(sqlite3.connect(database, timeout=0)) as connection:
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 return
             except sqlite3.OperationalError:
-                os.kill(process.pid, signal.SIGCONT)
+                os.kill(pid, signal.SIGCONT)
                 time.sleep(0.01)
 
 
@@ -101,8 +99,8 @@ def test_frozen_owner_that_wakes_can_write_nothing_and_says_so(tmp_path: Path) -
     file = world.make(tmp_path, SLOW)
     first = child.start(drive, file, "it", 0.5)
     until_at_work(file, "it")
-    freeze(first, tmp_path / "store" / "flowengine.db")
     assert first.pid is not None
+    freeze(first.pid, tmp_path / "store" / "flowengine.db")
     (tmp_path / "go").touch()
     try:
         with Engine(tmp_path / "store", ttl=0.5) as engine:

@@ -11,8 +11,8 @@ import pytest
 
 from flowengine import Engine, load
 from flowengine.errors import FlowFileError, UsageError
-from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from tests.engines.world import Clock
+from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 TELL = """\
 from pathlib import Path

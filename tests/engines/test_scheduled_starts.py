@@ -14,10 +14,10 @@ import pytest
 from flowengine.engines.engine import Engine
 from flowengine.engines.results import ScheduledStart
 from flowengine.errors import FlowFileError
-from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from flowengine.worker.loop import Worker
 from tests.engines import world
 from tests.engines.world import Clock
+from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 HOUR, DAY = 3_600_000, 86_400_000
 MONDAY = int(datetime(2027, 11, 1, tzinfo=UTC).timestamp() * 1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import sqlite3
@@ -136,3 +137,14 @@ def test_an_unusable_file_is_reported_without_its_content(
 
     assert reason in str(refused.value)
     assert "hunter2" not in str(refused.value)
+
+
+def test_faults_in_settings_of_a_server_keep_their_messages(folders: tuple[Path, Path]) -> None:
+    cases = json.loads(Path(__file__).with_name("settings_faults.json").read_text())
+    for key, value, message, hint in cases:
+        write(folders[0], json.dumps({key: value}))
+        with pytest.raises(UsageError) as refused:
+            load_settings("nowhere")
+        assert refused.value.message.partition("settings.yaml: ")[2] == message
+        assert refused.value.hint == hint
+    assert len(cases) > 60

@@ -14,8 +14,8 @@ from flowengine.engines.engine import Engine
 from flowengine.engines.running.driving import SYNC_SECONDS
 from flowengine.errors import Conflict
 from flowengine.journal.encoding import pack
-from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from tests.engines import child, world
+from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 HOLDS = """
 inputs: {key: {type: string, default: a}}

@@ -12,9 +12,9 @@ from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict, FlowFileError, InputError, NotFound, UsageError
 from flowengine.journal.encoding import unpack
 from flowengine.journal.sqlite.store import SqliteStore
-from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from tests.engines import child, world
 from tests.engines.world import Clock
+from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 TIMES = 200
 ORDER = """

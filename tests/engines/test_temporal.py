@@ -50,7 +50,6 @@ from flowengine.policy_approval import (
     unregister_handler,
 )
 from flowengine.sdk import import_function
-from flowengine.testing.random_flows import Author
 from tests.alive import alive
 from tests.command_line import flowengine
 from tests.engines.conftest import Temporal
@@ -60,6 +59,7 @@ from tests.engines.test_temporal_commands import TESTS as COMMANDS
 from tests.engines.world import until
 from tests.flow.examples import EXAMPLES, FILES, compiled
 from tests.in_temporal import LEFT_OUT, OF_KINDS, REASONS
+from tests.testing.random_flows import Author
 
 pytestmark = pytest.mark.endurance
 
@@ -439,6 +439,7 @@ def test_without_a_worker_an_execution_is_recorded_and_that_is_said(
 ) -> None:
     monkeypatch.setattr(driving, "WORKER_SECONDS", 0)
     with Engine(f"{server}/idle") as engine:
+        assert (engine.executions().items, engine.waits().items) == ([], [])  # nor ever was one
         with pytest.raises(StoreError, match=r"is recorded, and \S+/idle has no worker"):
             engine.run(WELCOME, {"name": "Bob"})
         monkeypatch.setattr(TemporalStore, "may_rest", interrupt)

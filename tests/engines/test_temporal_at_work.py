@@ -14,6 +14,7 @@ from temporalio.testing import ActivityEnvironment
 
 from flowengine.engines.temporal import at_work
 from flowengine.engines.temporal.at_work import AttemptAtWork, AtWork
+from flowengine.engines.temporal.guard import Pulse
 from flowengine.engines.temporal.places import Place
 from flowengine.engines.temporal.requests import AT_WORK, QUEUE, left_at_work
 
@@ -29,7 +30,7 @@ class Worker:
     """The attempts of a process, and activities of it."""
 
     def __init__(self) -> None:
-        self.at_work = AtWork(PLACE)
+        self.at_work = AtWork(PLACE, Pulse(), "1@here")
         self.entered, self.may_end = asyncio.Event(), asyncio.Event()
         self.is_taken = True
         """Whether the runs of the workflow take events."""
@@ -49,11 +50,16 @@ class Worker:
     async def left(self, queue: str = QUEUE) -> str:
         """Begin an attempt whose activity has left it at work, and return its key."""
         result = await self.begun(queue).result
-        assert result == left_at_work(result["key"], PLACE.watch_queue, "own", HEARTBEAT)
+        where = (PLACE.watch_queue, "own", HEARTBEAT, "1@here")
+        assert result == left_at_work(result["key"], *where)
         return str(result["key"])
 
     def begun(self, queue: str = QUEUE) -> Activity:
-        return Activity(self.at_work.begun(self.stay), queue)
+        async def begin() -> dict[str, Any]:
+            event, _ = await self.at_work.begun(self.stay)
+            return event
+
+        return Activity(begin(), queue)
 
     def watched(self, key: str, *, stop: bool = False) -> Activity:
         """Watch an attempt. The result is its event."""

@@ -179,6 +179,8 @@ def test_environments_are_lost_with_their_worker(
             assert (missing["address"], missing["ran"]) == ("e", "no")
             assert "does not respond" in missing["error"]["message"]
             assert engine.resume("boxes").status == "stalled"
+            [why] = engine.why("boxes")
+            assert [*why["commands"]] == ["fail", "result", "retry"]  # `resume` would not help
             decided = engine.decide(missing["id"], "retry").result
             assert decided is not None
             assert decided.outputs == {"c": ["a", "c"], "d": ["d"], "e": ["e"]}

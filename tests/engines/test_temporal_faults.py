@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine import Engine
@@ -23,6 +24,7 @@ from flowengine.engines.temporal.address import read_address
 from flowengine.engines.temporal.at_work import AttemptAtWork
 from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.guard import Pulse
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
 from flowengine.engines.temporal.heartbeat import is_too_long, patience_with_task, task_time
 from flowengine.engines.temporal.places import Place
@@ -279,7 +281,8 @@ def test_short_workflow_tasks_bound_what_a_worker_replays(
 ) -> None:
     assert task_time(0.2) == timedelta(seconds=1)
     assert not is_too_long(4096, task_time(60))  # here, Temporal suggests another run
-    assert [task_time(seconds).total_seconds() for seconds in (60, 600)] == [60, 120]
+    times = [task_time(seconds).total_seconds() for seconds in (3, 30, 60, 600)]
+    assert times == [3, 10, 60, 120]
     assert [patience_with_task(seconds) for seconds in (3, 10, 60)] == [9, 9, 54]
     assert (is_too_long(1229, task_time(3)), is_too_long(1231, task_time(3))) == (False, True)
     monkeypatch.setenv(HEARTBEAT, "soon")
@@ -349,18 +352,22 @@ def test_attempts_end_before_the_server_gives_them_to_others() -> None:
 
     async def watch() -> float:
         service, heartbeat = Service(), 0.6
-        client: Any = SimpleNamespace(workflow_service=service)
+        client: Any = SimpleNamespace(
+            workflow_service=service, data_converter=DataConverter.default, identity="1@here"
+        )
         given: dict[str, Any] = dict.fromkeys(("store", "tell"))
         attempts = Attempts(
             client,
             host=SimpleNamespace(),  # type: ignore[arg-type]
             strict=False,
             place=Place("own", None),
+            pulse=Pulse(),
             **given,
         )
         attempt = AttemptAtWork(stay)
+        attempt.timeout = heartbeat
         attempts.at_work._attempts.add(attempt)
-        watching = asyncio.create_task(attempts.cut_when_alone(heartbeat))
+        watching = asyncio.create_task(attempts.keep_alive(heartbeat, None))
         await service.last.wait()
         answered = time.monotonic()
         assert not attempt.task.done()

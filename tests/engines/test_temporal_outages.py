@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from flowengine.engines.temporal.placing import Placing
 from flowengine.errors import StoreError
 from tests.engines.temporal_server import RunningWorker
 from tests.engines.world import until
-from tests.temporal_stores import running_worker
+from tests.temporal_stores import running_worker, unguarded
 
 pytestmark = pytest.mark.endurance
 
@@ -73,7 +72,7 @@ def address(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str
 @pytest.fixture
 def engine(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     """An engine over a store with a worker in this process."""
-    monkeypatch.setattr(worker, "_guard", nullcontext)  # this process is not killed
+    monkeypatch.setattr(worker, "guarded", unguarded)
     monkeypatch.setattr(workflow, "_AGAIN", 0.1)
     with running_worker(address), Engine(address) as engine:
         yield engine
@@ -260,14 +259,58 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return site
 
 
-def test_a_worker_without_the_package_of_a_kind_fails_the_step(address: str, package: Path) -> None:
+def test_a_worker_without_the_package_of_a_kind_leaves_the_attempt_to_another(
+    address: str, package: Path
+) -> None:
+    """As while workers are replaced one after the other."""
     flow = write("  - {id: a, shout: {text: hello}}\noutputs: {said: '${{ steps.a.output }}'}\n")
-    with Engine(address) as engine:
-        with RunningWorker(address) as running:
-            failed = engine.run(flow, id="shout")
-            assert running.stop() == 0
-        assert failed.error is not None
-        assert failed.error["type"] == "UnknownKind"
-        assert failed.error["message"].startswith("there is no step kind 'shout'; installed are")
+    with Engine(address) as engine, RunningWorker(address) as older:
+        engine.start(flow, id="shout")
+        until(lambda: bool(warnings(engine, "shout")))
+        [(about, message)] = warnings(engine, "shout")
+        assert about == "attempt"
+        assert f"could not begin yet: the worker {older.process.pid}@" in message
+        assert "lacks what it needs: there is no step kind 'shout'; installed are" in message
+        assert message in str(engine.show("shout")["warnings"])
         with RunningWorker(address, via=["env", f"PYTHONPATH={package}"]):
-            assert engine.retry("shout").outputs == {"said": "HELLO"}
+            until(lambda: engine.result("shout").status == "succeeded", bound=240)
+        assert engine.result("shout").outputs == {"said": "HELLO"}
+
+
+LATER = """\
+def use(text: str) -> int:
+    return len(text)
+
+
+def longer(old: str, new: str) -> str:
+    return max(old, new, key=len)
+"""
+REDUCED = """\
+state: {longest: {type: string, default: "", reducer: {python: "later:longer"}}}
+steps:
+  - {id: a, python: "later:use", effect: once, with: {text: abc}, set: {longest: "abc"}}
+outputs: {size: "${{ steps.a.output }}", longest: "${{ state.longest }}"}
+"""
+
+
+@pytest.mark.parametrize("lacks", ["", "import nothing_there\n", LATER.partition("\n\n\n")[2]])
+def test_what_a_worker_lacks_for_a_function_fails_nothing(
+    lacks: str, address: str, tmp_path: Path
+) -> None:
+    """The module, what it imports, or the function in it."""
+    (tmp_path / "later.py").write_text(LATER)
+    (tmp_path / "flow.yaml").write_text(f"flowengine: 1\nid: later\n{REDUCED}")
+    id = f"later{len(lacks)}"
+    with Engine(address) as engine:
+        engine.start(tmp_path / "flow.yaml", id=id)
+        if lacks:
+            (tmp_path / "later.py").write_text(lacks)
+        else:
+            (tmp_path / "later.py").unlink()
+        with RunningWorker(address) as older:
+            until(lambda: bool(warnings(engine, id)))
+            assert older.stop() == 0
+        (tmp_path / "later.py").write_text(LATER)
+        with RunningWorker(address):
+            until(lambda: engine.result(id).status == "succeeded", bound=120)
+        assert engine.result(id).outputs == {"size": 3, "longest": "abc"}

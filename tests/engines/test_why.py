@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from tests.engines import world
+from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import hashlib
 import logging
 import socket
@@ -25,15 +24,16 @@ from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
 from flowengine.sdk.environments import Provider, Sandbox, background
 from flowengine.sdk.models import EnvironmentPolicy
+from flowengine.sdk.web.hosts import not_public
 from flowengine_envs.kinds.bash import BashProvider
 from flowengine_envs.kinds.docker.provider import DockerProvider
 from flowengine_envs.kinds.node import NodeProvider
-from flowengine_envs.network.addresses import not_public
 from flowengine_envs.sandboxes.docker.daemon import connect
 from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
+from tests.certificates import own_certificate
 from tests.envs.containers import skip_without_docker
 from tests.envs.network.ways_out import serving
 from tests.envs.opening import open_resource, opened, release, request_for
@@ -356,9 +356,9 @@ def test_connections_end_with_the_sandbox_and_nothing_is_left(
 def test_tls_is_between_the_program_and_the_place(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate = make_certificate(tmp_path)
+    certificate = own_certificate(tmp_path, NAME)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, tmp_path / "key.pem")
+    context.load_cert_chain(certificate)
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (workspace / "ca.pem").write_bytes(certificate.read_bytes())
@@ -379,38 +379,6 @@ def test_tls_is_between_the_program_and_the_place(
             assert python(box, code) == "HELLO\n"
         server.shutdown()
         thread.join()
-
-
-def make_certificate(folder: Path) -> Path:
-    """Create a self-signed certificate for `NAME`."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    path = folder / "cert.pem"
-    path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    return path
 
 
 THROUGH_PROXY = """
@@ -434,10 +402,10 @@ def test_a_proxy_leads_to_hosts_that_are_not_known_beforehand(
     with serving() as site, serving() as canary:
         resolve(monkeypatch, site.port)
         monkeypatch.setattr(
-            "flowengine_envs.network.connections.not_public",
+            "flowengine.sdk.web.connections.not_public",
             lambda address: "" if str(address) == ADDRESS else not_public(address),
         )
-        monkeypatch.setattr("flowengine_envs.network.connections._is_own", lambda *_: False)
+        monkeypatch.setattr("flowengine.sdk.web.connections._is_own", lambda *_: False)
         site.pages["/page"] = (200, {}, b"hello")
         urls = [f"http://{NAME}/page", f"http://inside.test:{canary.port}/"]
         urls += [f"http://{host}:{canary.port}/" for host in ("0x7f.1", "2130706433", "10.0.0.1")]

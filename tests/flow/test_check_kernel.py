@@ -11,9 +11,9 @@ from itertools import count, islice
 import pytest
 
 from flowengine.kernel.graph.specs import CompiledFlow
-from flowengine.testing.random_tangles import tangled_flow
 from tests.flow.verdicts import compiled_if_accepted
 from tests.testing.disturbed import check
+from tests.testing.random_tangles import tangled_flow
 
 BLOCKS = 10
 FLOWS = 8

@@ -11,8 +11,8 @@ from flowengine.journal.lease_holders import IsDead
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import JournalStore
-from flowengine.testing.faulty_store import FaultyStore
-from flowengine.testing.store_conformance import CHECKS, Check, check_store
+from tests.testing.faulty_store import FaultyStore
+from tests.testing.store_conformance import CHECKS, Check, check_store
 
 Make = Callable[[Path, IsDead], JournalStore]
 

@@ -17,7 +17,7 @@ from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, Beginning, LockOperation, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import Durability, JournalStore
-from flowengine.testing.faulty_store import FaultyStore, ProcessDied
+from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 Start = Callable[..., "subprocess.Popen[str]"]
 LEVELS: list[Durability] = ["power", "process", "none"]

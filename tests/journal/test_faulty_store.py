@@ -8,7 +8,7 @@ import pytest
 
 from flowengine.errors import StoreError
 from flowengine.journal.records import Append, NewExecution, Owner
-from flowengine.testing.faulty_store import FaultyStore, ProcessDied
+from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 ANA = Owner("ana", 1, 1, "here", "boot")
 

@@ -11,10 +11,10 @@ from flowengine.kernel.commands import OpenWait, Run
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.kernel.graph.values import digest
 from flowengine.testing.explorer import explore
-from flowengine.testing.graphs import calls, graph, needs, output_of, step, v, x
 from flowengine.testing.invariants import check_over
 from flowengine.testing.outside import deciding
 from flowengine.testing.simulator import Fails, Simulator
+from tests.testing.graphs import calls, graph, needs, output_of, step, v, x
 
 ARGS = {"n": 1}
 INPUT = v(x(lambda names: {"args": names["args"]}))

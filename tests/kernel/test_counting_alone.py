@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.testing.graphs import Described, graph, step, v
 from flowengine.testing.simulator import Simulator
+from tests.testing.graphs import Described, graph, step, v
 
 
 def rounds(number: int, name: str = "") -> list[Described]:

@@ -15,9 +15,9 @@ from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.expressions.provenance import RECORDS
 from flowengine.kernel.graph.linked import Node, _Linked
-from flowengine.testing.random_graphs import random_graph
 from flowengine.testing.simulator import Simulator
 from tests.kernel.test_passing import events_of
+from tests.testing.random_graphs import random_graph
 
 FLOWS = 400
 CALL = "call: std.print, with: {text: x}"

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from flowengine.kernel import ENDED
-from flowengine.testing.graphs import Described, graph, step, v, x
 from flowengine.testing.simulator import Simulator
+from tests.testing.graphs import Described, graph, step, v, x
 
 KEYS = ["a", "b", "c"]
 

@@ -14,9 +14,9 @@ from flowengine.kernel import ENDED
 from flowengine.kernel.commands import Run
 from flowengine.kernel.state.records import Budget
 from flowengine.kernel.view import DOLLAR, View, begun, taken
-from flowengine.testing.graphs import Described, graph, step, v, x
 from flowengine.testing.invariants import check_over
 from flowengine.testing.simulator import Fails, Measures, Simulator
+from tests.testing.graphs import Described, graph, step, v, x
 
 METERS = {
     "tokens": {"reserved": ["most", "tokens"], "used": [["usage", "in"], ["usage", "out"]]},

@@ -23,9 +23,9 @@ from flowengine.kernel.graph.linked import (
     _Linked,
 )
 from flowengine.kernel.graph.specs import StepSpec
-from flowengine.testing.random_graphs import random_graph
-from flowengine.testing.random_plays import random_play
 from flowengine.testing.simulator import Simulator
+from tests.testing.random_graphs import random_graph
+from tests.testing.random_plays import random_play
 
 FLOWS = 120
 

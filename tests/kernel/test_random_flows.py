@@ -11,9 +11,9 @@ import random
 import pytest
 
 from flowengine.testing.invariants import check_over
-from flowengine.testing.random_graphs import random_graph
-from flowengine.testing.random_plays import random_play
 from flowengine.testing.simulator import Simulator
+from tests.testing.random_graphs import random_graph
+from tests.testing.random_plays import random_play
 
 FLOWS = 40
 """The same seeds in each run. A slice adds eight times as many."""

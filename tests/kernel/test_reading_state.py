@@ -6,9 +6,9 @@ from typing import Any
 
 from flowengine.journal.encoding import pack_snapshot
 from flowengine.kernel.commands import Run
-from flowengine.testing.graphs import graph, step, v, x
 from flowengine.testing.simulator import Simulator
 from tests.kernel.test_cost import work
+from tests.testing.graphs import graph, step, v, x
 
 LOG = {"log": {"default": [], "reducer": "append"}}
 

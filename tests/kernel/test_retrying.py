@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowengine.testing.graphs import graph, needs, step, v, x
 from flowengine.testing.invariants import check_over
 from flowengine.testing.simulator import Simulator
+from tests.testing.graphs import graph, needs, step, v, x
 
 CHOICES = [{"id": "yes", "counts_as": "approve"}, {"id": "no", "counts_as": "reject"}]
 ASKED = {"box": {"scope": "execution", "approval": {"choices": CHOICES}}}

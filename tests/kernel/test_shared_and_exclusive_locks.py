@@ -10,8 +10,8 @@ import pytest
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import compile_text
 from flowengine.kernel import ENDED
-from flowengine.testing.graphs import Described, graph, step, v, x
 from flowengine.testing.simulator import Fails, Simulator
+from tests.testing.graphs import Described, graph, step, v, x
 
 ITEM = ["item", "index", "key"]
 SHARED = v(x(lambda names: names["item"] == "r"))

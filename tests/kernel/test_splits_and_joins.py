@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowengine.testing.graphs import graph, step
 from tests.kernel.orders import in_every_order
+from tests.testing.graphs import graph, step
 
 
 def holds(value: bool) -> Any:

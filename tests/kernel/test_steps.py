@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from flowengine.kernel import Graph
-from flowengine.testing.graphs import graph, output_of, step, v, x
 from flowengine.testing.simulator import Simulator
+from tests.testing.graphs import graph, output_of, step, v, x
 
 ITEM = {"names": ["item", "index", "key"]}
 

@@ -8,8 +8,8 @@ import pytest
 
 from flowengine.kernel import ENDED, Graph
 from flowengine.testing.explorer import explore
-from flowengine.testing.graphs import graph, output_of, step, v, x
 from flowengine.testing.simulator import Fails, Simulator
+from tests.testing.graphs import graph, output_of, step, v, x
 
 APPROVE = {"id": "approve", "counts_as": "approve"}
 REJECT = {"id": "reject", "counts_as": "reject"}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from flowengine.flow.compile import Compiled
-from flowengine.testing.random_flows import LIBRARY, Author
 from flowengine.testing.simulator import Fails, Simulator, unpacked
 from tests.language.stage import Call, Stage, check_told, outcome_of
+from tests.testing.random_flows import LIBRARY, Author
 
 
 def drawn(stage: Stage, seed: int, *, wild: bool = False) -> dict[str, Any]:

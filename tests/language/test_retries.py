@@ -613,3 +613,49 @@ steps:
 """
     with pytest.raises(FlowFileError, match=r"E103.*expected text, got a whole number"):
         stage.compile(text)
+
+
+LATE = """
+steps:
+  - {id: pay, python: "tools:act", effect: once}
+  - {id: after, output: "${{ steps.pay.output }}"}
+outputs: {paid: "${{ steps.after.output }}"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("late", "answer", "status", "attempt"),
+    [
+        ({"type": "succeeded", "value": 7}, None, "succeeded", 1),
+        ({"type": "failed", "error": {"type": "Broken", "message": "no"}}, None, "failed", 1),
+        ({"type": "succeeded", "value": 7}, "retry", "running", 2),  # another one is at work
+        ({"type": "succeeded", "value": 7}, "fail", "failed", 1),
+    ],
+)
+def test_late_outcome_of_an_interrupted_attempt_answers_the_question_about_it(
+    late: Any, answer: str | None, status: str, attempt: int, stage: Stage
+) -> None:
+    simulator = stage.simulator(LATE, {}).start()
+    [run] = simulator.running.values()
+    process: Any = {"pid": 12, "host": "one"}
+    cut: Any = {
+        "type": "cut",
+        "at": simulator.now,
+        "unit": run.unit,
+        "attempt": 1,
+        "process": process,
+    }
+    simulator.running.clear()
+    simulator.apply(cut)
+    [question] = simulator.waits()
+    assert simulator.status == "stalled"
+    assert "Process 12 on one may still be at work on it" in question["body"]
+    if answer is not None:
+        simulator.decide("pay", answer)
+    late = {"at": simulator.now, "unit": run.unit, "attempt": 1, **late}
+    simulator.apply(late)
+
+    assert simulator.waits() == []
+    assert simulator.status == status
+    assert [unit["attempt"] for unit in simulator.state["units"].values()] in ([], [attempt])
+    assert simulator.outputs == ({"paid": 7} if status == "succeeded" else None)

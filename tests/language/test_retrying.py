@@ -13,9 +13,9 @@ from flowengine.kernel import ENDED
 from flowengine.kernel.commands import Run
 from flowengine.testing.invariants import check_over
 from flowengine.testing.outside import anything
-from flowengine.testing.random_flows import Author
 from flowengine.testing.simulator import Fails, Simulator
 from tests.language.stage import Stage
+from tests.testing.random_flows import Author
 
 REPLY = "done"
 FAILED = 10

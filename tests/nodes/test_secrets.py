@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
 import json
 import logging
 import re
-import textwrap
 from pathlib import Path
 from urllib.parse import quote, quote_plus
-from xml.sax.saxutils import quoteattr
 
-import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,30 +41,9 @@ FORMS = {
     "URL path": quote(VALUE),
     "URL": quote(VALUE, safe=""),
     "form": quote_plus(VALUE),
-    "hexadecimal": VALUE.encode().hex(),
-    "HTML": html.escape(VALUE),
-    "URL in small letters": quote(VALUE, safe="").lower(),
-    "hexadecimal in capitals": VALUE.encode().hex().upper(),
-    "hexadecimal in groups": VALUE.encode().hex(":", 2),
-    "base64 in lines": base64.encodebytes(LONG.encode()).decode(),
-    "base64 in lines, in JSON": json.dumps(base64.encodebytes(LONG.encode()).decode()),
-    "base64 in short lines": "\r\n  ".join(
-        textwrap.wrap(base64.b64encode(LONG.encode()).decode(), 20)
-    ),
     "base64": base64.b64encode(VALUE.encode()).decode(),
     "base64 for URLs": base64.urlsafe_b64encode(VALUE.encode()).decode(),
     "base64 of one before": base64.b64encode(f"u{VALUE}".encode()).decode(),
-    "other capitals": VALUE.upper(),
-    "HTML without quotes": html.escape(VALUE, quote=False),
-    "XML attribute": quoteattr(f"it's {VALUE}"),
-    "HTML by numbers": "".join(f"&#{ord(each)};" for each in VALUE),
-    "XML by some numbers": VALUE.replace('"', "&#x22;").replace("/", "&#47;"),
-    "HTML by names": VALUE.replace("€", "&euro;").replace("+", "&plus;").replace('"', "&quot;"),
-    "JSON of PHP": json.dumps(VALUE).replace("/", r"\/"),
-    "JSON of browsers": VALUE.replace('"', r"\u0022").replace("+", r"\u002B"),
-    "program text": VALUE.replace('"', r"\x22"),
-    "URL as browsers write it": "p%E2%82%ACss/w0rd+%20%22x%22",
-    "URL of two encodings": 'P%e2%82%acSS%2Fw0rd+%20"x%22',
     "base64 of two before": base64.b64encode(f"u:{VALUE}, more".encode()).decode(),
 }
 
@@ -81,20 +56,6 @@ def test_secret_is_masked_in_every_form(secrets: Secrets, form: str) -> None:
     for text in (masked["a"][0], str(masked)):
         assert VALUE not in text
         assert form not in text
-
-
-@pytest.mark.parametrize(
-    "form",
-    ["straße-zürich", "STRASSE-ZÜRICH", "STRAßE-ZÜRICH", "Straße-Zürich", "strasse-zu\u0308rich"],
-)
-def test_a_secret_of_other_letters_is_masked_in_other_capitals(
-    monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
-    monkeypatch.setenv("API_KEY", "Straße-Zürich")
-    secrets = Secrets({"KEY": {"env": "API_KEY"}})
-
-    for text in (form, json.dumps(form), quote(form), html.escape(form)):
-        assert "rich" not in str(secrets.mask(text)).lower(), text
 
 
 def test_secret_is_masked_in_bytes_and_the_rest_of_them_is_kept(secrets: Secrets) -> None:
@@ -117,7 +78,7 @@ def test_encoding_a_secret_with_anything_around_it_does_not_show_it(
         patch.setenv("API_KEY", secret)
         # No other test of this process must have words masked that are drawn here, such as `false`.
         patch.setattr(masking, "PROCESS", masking.Masker())
-        patch.setattr("flowengine.secrets.mask_logs", lambda mask: None)
+        patch.setattr(masking, "mask_logs", lambda mask: None)
         secrets = Secrets({"KEY": {"env": "API_KEY"}})
         encoded = base64.b64encode(before + data + after).decode()
         masked = secrets.mask(encoded)
@@ -155,7 +116,7 @@ def test_halves_of_a_secret_are_masked_where_output_was_cut(secrets: Secrets, ke
 
 
 @pytest.mark.parametrize("at", [0, 10, BLOCK - 40, BLOCK, 2 * BLOCK + BLOCK // 4])
-@pytest.mark.parametrize("form", [VALUE, base64.encodebytes(LONG.encode()).decode()])
+@pytest.mark.parametrize("form", [VALUE, base64.b64encode(LONG.encode()).decode()])
 def test_file_with_a_secret_is_refused_or_masked_wherever_it_stands(
     monkeypatch: pytest.MonkeyPatch, at: int, form: str
 ) -> None:
@@ -177,7 +138,7 @@ def test_file_with_a_secret_is_refused_or_masked_wherever_it_stands(
     masked = target.getvalue()
     assert masked.startswith(before + b"***")
     assert masked.endswith(after)
-    assert re.fullmatch(rb"([A-Za-z0-9]?=*\n)?", masked[len(before) + 3 : -len(after)])
+    assert re.fullmatch(rb"[A-Za-z0-9]?=*", masked[len(before) + 3 : -len(after)])
     assert not masked_by.mask_file(io.BytesIO(before + after), target, "a.bin")
 
 
@@ -263,24 +224,3 @@ def test_log_of_a_step_says_where_and_shows_no_secret(
 
     assert caplog.messages == ["01k8executio each[a]/load: sent *** to 5%"]
     assert VALUE not in str(caplog.records[0].__dict__)
-
-
-@pytest.mark.parametrize("value", ["GehEim-Tochter", "GehEim-Töchter", "TÖCHTER-haus"])
-def test_a_host_that_has_a_secret_is_masked_as_parsers_write_it(
-    monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
-    monkeypatch.setenv("NAME", value)
-    secrets = Secrets({"NAME": {"env": "NAME"}})
-    url = httpx2.URL(f"https://{value}.example.org/")
-
-    assert secrets.mask(str(url)) == "https://***.example.org/"
-    assert secrets.mask(url.host) == "***.example.org"
-    assert url.raw_host.decode() != secrets.mask(url.raw_host.decode()) == "***.example.org"
-    stream = secrets.stream()
-    assert "".join(map(stream.feed, str(url))) + stream.close() == "https://***.example.org/"
-
-
-def test_a_short_secret_is_not_found_in_other_capitals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KEY", "Test")
-
-    assert Secrets({"KEY": {"env": "KEY"}}).mask("Test test") == "*** test"

@@ -61,10 +61,13 @@ class Served:
         await self.server.serve(sockets=[self._listening])
 
     def close(self) -> None:
+        self.stop()
+        self.api.close()
+
+    def stop(self) -> None:
         self.server.should_exit = True
         self._thread.join(300)
         assert not self._thread.is_alive()
-        self.api.close()
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=30)

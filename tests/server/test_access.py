@@ -216,7 +216,22 @@ def test_what_a_user_may_not_see_does_not_exist(api: Api) -> None:
     assert [flow["flow"] for flow in api("GET", "/v1/flows", token=sam)["items"]] == ["expense"]
     for flow in ("parcel", "absent", api.flows[1].form):
         api("POST", "/v1/executions", {"flow": flow, "inputs": {"order": "1"}}, token=sam, code=404)
-    api("POST", "/v1/signals/arrived", {"key": "A17"}, token=sam, code=403)
+    key = {"key": "A17"}
+    unseen = api("POST", "/v1/signals/arrived", key, token=sam, code=404)
+    absent = api("POST", "/v1/signals/absent", key, token=sam, code=404)
+    assert unseen["detail"].replace("arrived", "absent") == absent["detail"]
+
+
+def test_prefixes_are_those_of_the_ids_that_a_user_sees(api: Api) -> None:
+    cora, own = api.token("user:cora"), "same-1"
+    api.engine.start(api.flows[1], {"order": "1"}, id="same-2")
+    assert api("GET", "/v1/executions/same-", token=cora, code=404)
+    api.engine.start(api.flows[0], {"amount": 1}, id=own)
+    assert api("GET", "/v1/executions/same-", token=cora, code=200)["execution"] == own
+    api("GET", "/v1/executions/same-", code=404)
+    [wait] = api.engine.resume(own).waits
+    api.engine.resume("same-2")
+    assert api("GET", f"/v1/approvals/{wait['id'][:4]}", token=cora, code=200)["id"] == wait["id"]
 
 
 def test_two_executions_are_compared_by_who_may_see_both(api: Api) -> None:
@@ -386,4 +401,4 @@ def test_conflicts_quote_nothing_to_users_who_do_not_see_the_data(api: Api) -> N
     dan = api.token("user:ada", "approver", "expense")
     told = api("POST", path, {"choice": "approve"}, token=dan, code=409)
     assert "hush" not in str(told)
-    assert "was already decided by user:ben" in told["detail"]
+    assert told["detail"] == f"{wait['id']} was already decided"

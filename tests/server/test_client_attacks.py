@@ -21,6 +21,7 @@ from flowengine import AsyncClient, Client
 from flowengine.client import client as client_module
 from flowengine.client import event_lines
 from flowengine.errors import FlowEngineError, StoreError, UsageError
+from tests.certificates import own_certificate
 
 URL = "https://flows.example.com"
 TOKEN = "fe_secret"
@@ -312,7 +313,7 @@ def test_no_proxy_of_the_environment_receives_the_token(monkeypatch: pytest.Monk
 
 def test_without_a_valid_certificate_nothing_is_sent(tmp_path: Path) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(own_certificate(tmp_path))
+    tls.load_cert_chain(own_certificate(tmp_path, "127.0.0.1"))
     for context, said in ((tls, "SSL_CERT_FILE"), (None, "does it speak TLS")):
         with (
             listening(answered(EMPTY), context) as (port, seen),
@@ -322,31 +323,3 @@ def test_without_a_valid_certificate_nothing_is_sent(tmp_path: Path) -> None:
             client.executions()
         assert said in (refused.value.hint or "")
         assert TOKEN.encode() not in b"".join(seen)
-
-
-def own_certificate(folder: Path) -> Path:
-    """Write a certificate that nobody else has signed, with its key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    encoding = serialization.Encoding.PEM
-    private = key.private_bytes(
-        encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path = folder / "server.pem"
-    path.write_bytes(private + certificate.public_bytes(encoding))
-    return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from flowengine import Client, FlowFileError, NotAllowed
+from flowengine import Client, Engine, FlowFileError, NotAllowed
 from flowengine.engines.flows import load_text
-from flowengine.server import flow_checks, flows
+from flowengine.server import flow_checks
 from tests.server.api import LOCAL, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_client import URL
@@ -85,7 +86,7 @@ def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
         slow = threads.submit(
             api, "POST", "/v1/flows/check", {"text": nested(60)}, token=vera, code=422
         )
-        while not flow_checks._users:
+        while not api.application._checking._own.get("user:vera"):
             assert not slow.done()
         api("POST", "/v1/flows/check", {"text": GREET}, token=vera, code=429)
         assert api("POST", "/v1/flows/check", {"text": GREET}, token=ben, code=200)["flow"]
@@ -94,13 +95,25 @@ def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
     assert few["flow"] == "nested", few
 
 
+def test_what_was_checked_is_deployed_and_not_compiled_again(
+    api: Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = settings(api, tmp_path, "deploys: {}")
+    form = load_text(GREET).form
+    monkeypatch.setattr("flowengine.flow.compile.compile_text", None)
+    assert server("POST", "/v1/flows", {"text": GREET}, code=201)["hash"] == form
+    assert server("POST", "/v1/flows", {"text": "flowengine: 1"}, code=422)["errors"]
+
+
 def test_checks_that_wait_for_others_do_not_take_the_places_of_requests(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flows, "SHORT_WAIT", 0)
-    with flow_checks._place("user:vera", 1), flow_checks._place("user:ben", 1):
-        told = api("POST", "/v1/flows/check", {"text": GREET}, code=429)
+    checking = api.application._checking
+    monkeypatch.setattr(checking, "_free", asyncio.Semaphore(0))
+    monkeypatch.setattr(api.application, "_working", None)
+    told = api("POST", "/v1/flows/check", {"text": GREET}, code=429)
     assert "other users" in told["detail"]
+    monkeypatch.undo()
     api("POST", "/v1/flows/check", {"text": GREET}, code=200)
 
 
@@ -184,10 +197,13 @@ READ = "{id: a, call: std.read_document, environments: {documents: place}, with:
 VISIT = "{id: a, call: std.visit_page, environments: {documents: place}, with: {address: ADDRESS}}"
 OPEN = "{id: a, call: std.browser_open, environments: {browser: place}, with: {url: 'https://a.b'}}"
 AGENT = "{id: a, agent: {model: m/x, instructions: hi, tools: [std.visit_page]}, with: {prompt: x}}"
+AGENTS = f"flowengine: 1\nid: agents\nsteps: [{AGENT}]\n"
 OF_SECRET = """{id: a, http: {url: "https://a.b/${{ secrets.key }}"}}]
 secrets: {key: {file: /root/.ssh/id_rsa}, other: {env: KEY}}
 #"""
 DOCUMENTS = "{kind: documents}"
+SEEING = "{kind: documents, config: {vision_model: MODEL}}"
+READ_WEB = READ.replace("path: x", "url: 'https://a.b'")
 
 
 @pytest.mark.parametrize(
@@ -237,8 +253,12 @@ def test_only_files_that_the_host_allows_are_deployed(
         ("{kind: sqlite, config: {path: ':memory:', roots: ['${{ inputs.place }}']}}", QUERY, None),
         (DOCUMENTS, READ, "."),
         (DOCUMENTS, VISIT.replace("ADDRESS", "notes.txt"), "."),
-        (DOCUMENTS, VISIT.replace("ADDRESS", "'${{ inputs.place }}'"), "."),
-        (DOCUMENTS, AGENT, "."),
+        (DOCUMENTS, VISIT.replace("ADDRESS", "'${{ inputs.place }}'"), ""),
+        (DOCUMENTS, AGENT, ""),
+        (SEEING.replace("MODEL", "scripted//etc/x.yaml"), READ_WEB, "/etc/x.yaml"),
+        (SEEING.replace("MODEL", "'${{ inputs.place }}'"), READ_WEB, None),
+        (SEEING.replace("MODEL", "openai/gpt-4o"), READ_WEB, ""),
+        ("{kind: browser, config: {program: /bin/sh}}", OPEN, "/bin/sh"),
         (DOCUMENTS, OF_SECRET, "/root/.ssh/id_rsa"),
         (DOCUMENTS, VISIT.replace("ADDRESS", "'https://a.b/c'"), ""),
         (DOCUMENTS, READ.replace("path: x", "url: '${{ inputs.place }}'"), ""),
@@ -248,8 +268,35 @@ def test_only_files_that_the_host_allows_are_deployed(
 def test_all_files_of_the_host_that_a_flow_uses_are_known(
     environment: str, step: str, used: str | None
 ) -> None:
-    flow = load_text(FILES.replace("ENVIRONMENT", environment).replace("STEP", step))
-    assert [*flow.host_files.values()] == ([] if used == "" else [[used]])
+    text = FILES.replace("ENVIRONMENT", environment).replace("STEP", step)
+    assert [*load_text(text).host_files.values()] == ([] if used == "" else [[used]])
+    assert load_text(AGENTS, host=True).host_files == {"step 'std.visit_page'": ["."]}
+
+
+def test_deployed_flows_visit_pages_and_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("4711")
+    (tmp_path / "sub").mkdir()
+    visit = VISIT.replace("ADDRESS", "'${{ inputs.place }}'")
+    flow = load_text(FILES.replace("ENVIRONMENT", DOCUMENTS).replace("STEP", visit))
+    told = {}
+    with Engine(tmp_path / "store", durability="none") as engine:
+        for name in ("notes.txt", "/etc/hostname", "../notes.txt", "sub", "", "file:///etc/passwd"):
+            result = engine.run(flow, {"place": name})
+            assert result.error is not None
+            told[name] = result.error["message"]
+    assert "leads out of the workspace" in told.pop("file:///etc/passwd")
+    assert all("this flow may read no files of the host" in text for text in told.values()), told
+
+
+@pytest.mark.parametrize("agent", ["model: scripted//etc/x.yaml", "model: a/b, fallbacks: [NAME]"])
+def test_models_of_deployed_flows_are_no_files(agent: str) -> None:
+    text = AGENTS.replace("model: m/x", agent.replace("NAME", "scripted/x.json"))
+    with pytest.raises(FlowFileError, match="names no file of the server's machine"):
+        load_text(text)
+    assert load_text(AGENTS.replace("m/x", "scripted/registered"))
 
 
 def test_clients_deploy_and_operate_schedules(api: Api, tmp_path: Path) -> None:

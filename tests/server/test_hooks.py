@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from flowengine import UsageError
-from flowengine.hook_rules import HookEntry, read_hooks
 from flowengine.server import hooks
 from flowengine.server.identity import FAILURES
 from flowengine.server.problems import RequestRefused
+from flowengine.server_settings import HookEntry, read
 from flowengine.settings import load_settings
 from tests.received import RECEIVED
 from tests.server.api import Api
@@ -186,6 +186,13 @@ def test_a_delivery_is_on_record_before_it_takes_effect(hooked: Api) -> None:
     assert (entry["user"], entry["path"], entry["status"]) == ("hook:erp", "/v1/hooks/erp", 202)
 
 
+def test_a_delivery_cannot_be_dropped_by_a_message_with_its_id(hooked: Api) -> None:
+    message = {"key": "A17", "data": {}, "id": "parcels m1"}
+    assert "deliveries" in hooked("POST", "/v1/signals/arrived", message, code=422)["detail"]
+    hooked("POST", "/v1/signals/arrived", {**message, "id": "parcel m1"}, code=202)
+    assert deliver(hooked, "parcels", signed("standard"), 202)["first"]
+
+
 def test_what_is_not_signed_is_refused_in_one_way_and_slowed_down(hooked: Api) -> None:
     old = signed("standard", at=time.time() - 1000)
     problems = [
@@ -263,7 +270,7 @@ ENTRY = {"name": "a", "scheme": "github", "secret": {"env": "A"}, "signal": "s",
 )
 def test_an_entry_that_is_not_valid_is_named(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        read_hooks("settings.yaml", [{**ENTRY, **change}])
+        read("hooks", "settings.yaml", [{**ENTRY, **change}])
 
 
 def test_a_project_declares_no_hooks_and_names_are_unique(
@@ -274,4 +281,4 @@ def test_a_project_declares_no_hooks_and_names_are_unique(
     with pytest.raises(UsageError, match="a project cannot declare hooks"):
         load_settings(str(tmp_path))
     with pytest.raises(UsageError, match="two hooks have the name 'a'"):
-        read_hooks("settings.yaml", [ENTRY, ENTRY])
+        read("hooks", "settings.yaml", [ENTRY, ENTRY])

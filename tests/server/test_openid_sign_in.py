@@ -15,7 +15,7 @@ import pytest
 from flowengine.server import sign_in
 from flowengine.server.oidc import OidcProvider
 from flowengine.server.problems import RequestRefused
-from flowengine.sign_in_rules import OidcSignIn
+from flowengine.server_settings import OidcSignIn
 from tests.server.api import HOST, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_openid_users import AUDIENCE, Idp, issuer, token
@@ -105,6 +105,18 @@ def test_a_user_signs_in_with_the_provider_and_out(api: Api) -> None:
     api.response("POST", "/sign-out", token=None, headers=headers, content=urlencode(form).encode())
     assert api.application.identity.of_session(visitor.cookies["flowengine_session"]) is None
     assert "zoe" not in str(api.records._read("SELECT * FROM signed_in", ()))
+
+
+def test_no_address_drops_the_sign_ins_of_others(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_in, "_MOST", 10)
+    monkeypatch.setattr(sign_in, "_OF_ADDRESS", 5)
+    visitor = Visitor(api)
+    asked = visitor.begin()
+    flow = api.application.identity.code_flow
+    assert flow is not None
+    for _ in range(20):
+        flow.begin("https://flows.example/sign-in/callback", "/", "10.0.0.7")
+    assert visitor.come_back(asked).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -213,7 +225,7 @@ def test_without_a_client_or_a_provider_there_is_no_sign_in(issuer: str) -> None
     down = OidcProvider(OidcSignIn("http://127.0.0.1:9", AUDIENCE, client=CLIENT))
     flow = sign_in.CodeFlow(down, OidcSignIn("http://127.0.0.1:9", AUDIENCE, client=CLIENT))
     with pytest.raises(RequestRefused) as refused:
-        flow.begin("http://testserver/sign-in/callback", "/")
+        flow.begin("http://testserver/sign-in/callback", "/", "::1")
     assert refused.value.status == 503
     plain = {"issuer": issuer, "authorization_endpoint": "http://evil.example/a"}
     open_one = OidcProvider(OidcSignIn(issuer, AUDIENCE, client=CLIENT), lambda url: plain)

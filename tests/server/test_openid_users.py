@@ -23,8 +23,8 @@ from flowengine.errors import UsageError
 from flowengine.server.identity import FAILURES
 from flowengine.server.oidc import OidcProvider
 from flowengine.server.problems import RequestRefused
+from flowengine.server_settings import OidcSignIn
 from flowengine.settings import load_settings
-from flowengine.sign_in_rules import OidcSignIn
 from tests.server.api import Api
 from tests.server.conftest import SETTINGS
 

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import httpx2
 import pytest
+from starlette.datastructures import URL
 
 from flowengine.engines.inspection import glance
 from flowengine.journal.ports.history import HistoryPort
@@ -18,7 +19,8 @@ from flowengine.page.approval_views import closed_as
 from flowengine.page.readable import as_text, beginning, duration
 from flowengine.page.site import PAGES, PageRoute
 from flowengine.server.acts import recorded
-from flowengine.server.identity import Identity
+from flowengine.server.guard import Hosts
+from flowengine.server.identity import Identity, cookie_name
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES
 
@@ -207,6 +209,26 @@ def test_a_cookie_is_for_the_page_and_reads_and_changes_nothing_of_the_api(
     api("POST", path, {"choice": "reject"}, token=None, headers=headers, code=401)
 
 
+def test_a_cookie_is_that_of_one_port_of_the_host(api: Api) -> None:
+    """Browsers send cookies to all ports of a host: servers must not replace or take others'."""
+    first, second = "testserver:8383", "testserver:8384"
+    api._hosts = Hosts(frozenset({first, second}))
+    api.application = api.new_application(api.records)
+    sent = {"host": first, "content-type": "application/x-www-form-urlencoded"}
+    signed_in = api.response(
+        "POST", "/sign-in", token=None, headers=sent, content=urlencode({"token": LOCAL}).encode()
+    )
+    cookie = signed_in.headers["set-cookie"].partition(";")[0]
+    assert cookie.startswith("flowengine_session_8383=")
+    for host, code in ((first, 200), (second, 401)):
+        api("GET", "/v1/me", token=None, headers={"host": host, "cookie": cookie}, code=code)
+    named = {
+        url: cookie_name("session", URL(url))
+        for url in ("https://flows.example.com/", "https://example.com:8443/", "http://[::1]:9/")
+    }
+    assert [*named.values()] == ["__Host-session", "__Host-session_8443", "session_9"]
+
+
 def test_a_session_ends_with_its_token(api: Api, ben: Browser) -> None:
     name = api.records.tokens()[0].name
     assert ben("GET", "/approvals").status_code == 200
@@ -234,6 +256,8 @@ def test_what_cannot_be_recorded_does_not_happen(api: Api, ben: Browser) -> None
     api("POST", f"/v1/executions/{execution}/cancel", {}, code=503)
     api("POST", "/v1/executions", {"flow": "expense", "inputs": {"amount": 1}}, code=503)
     assert ben("POST", place, form).status_code == 503
+    assert ben("POST", "/sign-out", {"form_token": form["form_token"]}).status_code == 503
+    assert ben("GET", place).status_code == 200
     assert api.engine.wait(wait)["status"] == "pending"
     assert len(api.engine.executions().items) == 1
     assert api.engine.result(execution).status == "waiting"

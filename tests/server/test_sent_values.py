@@ -201,3 +201,17 @@ def test_files_and_paths_are_recognized_by_all_keywords(schema: Any, value: Any)
 
     with pytest.raises(InputError):
         sent_values(no_uploads, {"a": schema}, {"a": value}, "field", root)
+
+
+def test_a_fork_reads_files_as_the_version_does_that_it_begins_with(api: Api) -> None:
+    execution = api.engine.run(api.flows[0], {}, id="old").execution
+    path = api.folder / "later.yaml"
+    path.write_text(CLAIMS.replace("kept: {format: file, default: null}", "kept: {default: null}"))
+    later = api.engine.load(path)
+    api.engine.deploy(later)
+    [moved] = api.engine.upgrade(later, execution)
+    assert moved["moved"]
+    fork = {"from_step": "ask", "set": {"kept": {"path": SECRET}}}
+    refused = api("POST", f"/v1/executions/{execution}/fork", fork, code=422)
+    assert refused["field"] == "kept"
+    api("POST", f"/v1/executions/{execution}/fork", {**fork, "set": {}}, code=201)

@@ -113,6 +113,7 @@ def test_streams_end_when_the_server_stops(served: Served) -> None:
 def test_readers_that_do_not_read_are_cut_off_and_the_others_miss_nothing(
     served: Served, tmp_path: Path, readers: int, stuck: int, live: bool
 ) -> None:
+    served.application._open.of_user = readers  # all readers are one user
     (tmp_path / "big.yaml").write_text(BIG)
     engine = served.api.engine
     id = engine.start("big.yaml", {"count": 60, "size": 100_000})

@@ -330,7 +330,7 @@ def test_times_sizes_and_connections_are_bounded(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id = served.api.engine.run("flow0.yaml").execution
-    monkeypatch.setattr(tool_socket, "MOST_OF_USER", 1)
+    monkeypatch.setattr(tool_socket.CONNECTIONS, "of_user", 1)
 
     async def main() -> None:
         async with connected(served, execution=id) as client:

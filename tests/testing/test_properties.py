@@ -26,16 +26,16 @@ from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.testing.invariants import check_over
-from flowengine.testing.random_flows import Author
-from flowengine.testing.random_graphs import random_graph
-from flowengine.testing.random_tangles import tangled_flow
 from flowengine.testing.simulator import Fails, Simulator
-from flowengine.testing.stalls import find_stall, play_example, play_stall, refused
-from flowengine.testing.strategies import flows, graphs, schedules, tangled_flows
 from scripts.mutate.forks import MUTANT
 from tests.flow.verdicts import compiled_if_accepted
 from tests.sliced_examples import sliced
 from tests.testing.disturbed import check
+from tests.testing.random_flows import Author
+from tests.testing.random_graphs import random_graph
+from tests.testing.random_tangles import tangled_flow
+from tests.testing.stalls import find_stall, play_example, play_stall, refused
+from tests.testing.strategies import flows, graphs, schedules, tangled_flows
 
 KEPT = Path(__file__).parent / "kept"
 FILES = sorted(KEPT.glob("*.yaml"))

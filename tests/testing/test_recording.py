@@ -12,7 +12,6 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.flows import load
 from flowengine.errors import Conflict, NotFound
-from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from flowengine.testing.outside import deciding
 from flowengine.testing.recording import RecordedCase, record, recorded, text_of
 from flowengine.testing.simulator import Fails, Simulator
@@ -20,6 +19,7 @@ from flowengine.testing.suite import run_file
 from tests.engines import flows, world
 from tests.language.stage import Call, Stage
 from tests.language.test_any_order import SCRIPT, accepted, drawn
+from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 TOOLS = 'tools:\n  act: {python: "tools:act", effect: idempotent}\n'
 

@@ -8,7 +8,6 @@ import asyncio
 import dataclasses
 import json
 import os
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +39,6 @@ from tests.tool_environment.world import (
     call,
     echo,
     made,
-    run,
     until,
 )
 
@@ -297,30 +295,6 @@ async def test_a_callback_that_hangs_delays_a_call_no_longer_than_its_bound() ->
         await clock.until(running.done)
         assert (await running).status == "ok"
         assert seen.codes() == ["callback"]
-
-
-def test_what_a_tool_leaves_running_is_told() -> None:
-    left: list[subprocess.Popen[bytes]] = []
-
-    @tool
-    def leave() -> None:
-        """Leave a process."""
-        left.append(subprocess.Popen(["sleep", "1000"]))
-
-    async def main() -> None:
-        async with await made(leave) as env:
-            seen = Seen(env)
-            assert (await env.execute_tool(call("leave"))).status == "ok"
-            [warning] = seen.of("warning")
-            assert warning["code"] == "left_running"
-            assert f"process {left[0].pid} (sleep)" in warning["message"]
-
-    try:
-        run(main())
-    finally:
-        for process in left:
-            process.kill()
-            process.wait()
 
 
 # Results

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from flowengine.sdk.web.hosts import BadHost, spelled
+from flowengine.sdk.web.rules import Rules
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.passwords import Passwords
 from flowengine_envs.browser.reasons import ActionFailed
 from flowengine_envs.browser.touched import ENTER, PASSWORDS, Touched, touched
-from flowengine_envs.network.rules import Rules
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Locator, Page, Route

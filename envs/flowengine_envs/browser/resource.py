@@ -25,6 +25,7 @@ from flowengine_envs.browser.observing import complete, observe
 from flowengine_envs.browser.reasons import BUSY, ActionFailed
 from flowengine_envs.browser.sharing import open_session
 from flowengine_envs.browser.verbs import Verbs
+from flowengine_envs.sandboxes.mounts import named_folder
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
@@ -348,9 +349,11 @@ class Browser(Verbs):
         """Return the login that the spec names."""
         if self._config.storage_state is None:
             return None
-        path = Path(self.request.spec.folder, self._config.storage_state)
+        folder, name = os.path.split(self._config.storage_state)
+        path = named_folder(self.request.spec, folder or ".") / name
         try:
-            state = json.loads(path.read_text(encoding="utf-8"))
+            with open(path, encoding="utf-8", opener=_without_link) as file:
+                state = json.load(file)
         except (OSError, ValueError) as error:
             raise EnvironmentUnavailable(
                 f"{self.request.spec}: storage_state: {path} cannot be read: {error}"
@@ -365,6 +368,11 @@ class Browser(Verbs):
             path.unlink()
             return state if isinstance(state, dict) else {}
         return {}
+
+
+def _without_link(path: str, flags: int) -> int:
+    """Open a file that is no link: a program in a sandbox may have made it."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _write(path: Path, text: str) -> None:

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from flowengine.sdk import Timeout
 from flowengine.sdk.web import redirects
+from flowengine.sdk.web.client import HttpClient
 from flowengine.sdk.web.redirects import WebRequest
 from flowengine.sdk.web.responses import BadAnswer, ConnectionInterrupted, ResponseHead
 from flowengine.sdk.web.urls import Url, UrlRefused
 from flowengine_envs.network.file_names import offered
-from flowengine_envs.network.http import HttpClient
 
 SECONDS = 120.0
 """Seconds for a download with its redirects, if the spec sets no limit."""

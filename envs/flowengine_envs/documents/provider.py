@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Request, Spec
+from flowengine.sdk.web.rules import Rules
 from flowengine_envs.documents import libraries
 from flowengine_envs.documents.added import sources
 from flowengine_envs.documents.conversion import MEMORY
 from flowengine_envs.documents.reader import Documents
 from flowengine_envs.kinds.supervised import SupervisedProvider
 from flowengine_envs.link.call_limits import TIMEOUT
-from flowengine_envs.network.rules import Rules
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -14,7 +14,10 @@ from pathlib import Path
 from flowengine.sdk import EnvironmentFailure, EnvironmentLost, LimitExceeded, NotAFile
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
 from flowengine.sdk.scratch import scratch_folder
+from flowengine.sdk.web.client import HttpClient
+from flowengine.sdk.web.connections import Network
 from flowengine.sdk.web.responses import TooLarge
+from flowengine.sdk.web.rules import Rules
 from flowengine.sdk.web.urls import Url, UrlRefused, read_url
 from flowengine_envs.documents import downloads
 from flowengine_envs.documents.conversion import (
@@ -32,10 +35,7 @@ from flowengine_envs.documents.pages import Pages
 from flowengine_envs.documents.visits import Visit, destination, listing, looks_like_host
 from flowengine_envs.link.call_limits import TIMEOUT
 from flowengine_envs.link.channel import Channel
-from flowengine_envs.network.connections import Network
 from flowengine_envs.network.file_names import unused
-from flowengine_envs.network.http import HttpClient
-from flowengine_envs.network.rules import Rules
 
 _NOT_KEPT = frozenset({"html", "text", "feed"})
 """Formats of pages. Downloads in other formats are kept as files."""

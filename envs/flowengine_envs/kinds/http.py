@@ -7,7 +7,6 @@ separately, and the IP address as well as the name.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -27,12 +26,12 @@ from flowengine.sdk.environments import (
 )
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.web import redirects
+from flowengine.sdk.web.client import HttpClient
+from flowengine.sdk.web.connections import Network
 from flowengine.sdk.web.redirects import WebRequest
 from flowengine.sdk.web.responses import BadAnswer, TooLarge
+from flowengine.sdk.web.rules import Rules
 from flowengine.sdk.web.urls import Url, UrlRefused, read_url
-from flowengine_envs.network.connections import Network
-from flowengine_envs.network.http import HttpClient
-from flowengine_envs.network.rules import Rules
 
 SECONDS = 60.0
 """Seconds for a request with its redirects, if the spec sets no `time`."""
@@ -44,8 +43,6 @@ _OURS = frozenset(
 )
 """Headers that control how a request is sent."""
 _SENT = {"User-Agent": "flowengine", "Accept": "*/*"}
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
 class HttpResponse(NamedTuple):
@@ -138,9 +135,11 @@ class WebClient(Resource):
 
 def _checked(headers: Mapping[str, Any]) -> Mapping[str, str]:
     """Check the headers of a caller. The client selects the encodings that it can decompress."""
-    for name, value in headers.items():
-        if not _NAME.fullmatch(name) or not isinstance(value, str) or not _VALUE.fullmatch(value):
-            raise ValidationError(f"{name!r:.100} is not a header that can be sent")
+    try:
+        redirects.check_headers(headers)
+    except ValueError as error:
+        raise ValidationError(str(error)) from None
+    for name in headers:
         if name.lower() in _OURS or name.lower().startswith("proxy-"):
             raise ValidationError(f"the header {name} cannot be set: it says how a request is sent")
     return {name: headers[name] for name in headers if name.lower() != "accept-encoding"}

@@ -26,15 +26,15 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from flowengine.sdk import printable
-from flowengine.sdk.web.responses import failure_reason
-from flowengine.sdk.web.urls import UrlRefused
-from flowengine_envs.network.accepted import Accepted
-from flowengine_envs.network.connections import (
+from flowengine.sdk.web.connections import (
     CONNECTING,
     READ,
     Network,
     Stream,
 )
+from flowengine.sdk.web.responses import failure_reason
+from flowengine.sdk.web.urls import UrlRefused
+from flowengine_envs.network.accepted import Accepted
 
 NAME = "flowengine"
 """Its name in the header `Proxy-Status` (RFC 9209) of responses that it creates itself."""

@@ -6,11 +6,11 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from flowengine.access_rules import ROLES
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json
 from flowengine.errors import UsageError
+from flowengine.server_settings import ROLES
 
 HELP = "create a token for the API, which is printed once"
 EXAMPLE = """\

@@ -71,7 +71,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="DURATION",
         type=read.duration,
         help="in Temporal, after how long without a sign of life an attempt counts as cut off; "
-        "default: $FLOWENGINE_HEARTBEAT, or 10s",
+        "default: $FLOWENGINE_HEARTBEAT, or 30s",
     )
     parser.add_argument(
         "--deployment",

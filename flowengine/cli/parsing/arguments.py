@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from flowengine.errors import InputError, NotFound, UsageError
-from flowengine.sdk.sizes import size_text
 
 LARGEST = 64 * 2**20
 """Maximum number of bytes of a file that the command line names."""
@@ -299,6 +298,7 @@ def read_file(path: str) -> str:
 def _bounded(file: BinaryIO, name: str) -> str:
     """Return the text of a file, which may be a pipe or a device without an end."""
     from flowengine.sdk.received import received_text
+    from flowengine.sdk.sizes import size_text
 
     data = file.read(LARGEST + 1)
     if len(data) > LARGEST:

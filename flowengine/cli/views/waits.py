@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.terminal.output import err, first_line, paint, when
 from flowengine.engines.attempts.runtime_resources import needs_program
-from flowengine.kernel.view import DECIDABLE
+from flowengine.kernel.view import DECIDABLE, is_tried_again
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
@@ -118,12 +118,12 @@ def answers(session: CliSession, wait: WaitInfo, short: str) -> Iterator[tuple[s
                 return
             yield "resume", ["resume", execution]  # it is too late for a decision
             return
-        if wait.get("ran") == "no" and not needs_program(wait):
+        if is_tried_again(wait) and not needs_program(wait):
             yield "try again", ["resume", execution]
         if wait.get("claim") and "claimed_by" not in wait:
             yield "claim", ["approvals", "claim", short]
         for choice in wait.get("choices", []):
-            if choice["id"] == "retry" and wait.get("ran") == "no":
+            if choice["id"] == "retry" and is_tried_again(wait):
                 continue  # resuming does that
             yield str(choice["id"]), answering(wait, choice, short)
     elif kind == "signal":
@@ -295,7 +295,7 @@ def _what_next(session: CliSession, result: ExecutionResult, short: str, due: li
         if _is_by_worker(session):
             return f"a worker resumes it after {when(min(timed))}"
         return f"to resume after {when(min(timed))}: {session.command('resume', short)}"
-    if result.waits and not any(wait.get("ran") == "no" for wait in result.waits):
+    if result.waits and not any(map(is_tried_again, result.waits)):
         return "nothing runs while it waits"
     if all(map(needs_program, result.waits)) and result.waits:
         return "only that program can resume it"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine import registry
-from flowengine.engines.attempts.leak_detection import Leak, LeakDetector, judge, tell_left
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.ids import idempotency_key
@@ -17,7 +17,6 @@ from flowengine.sdk import CommandEnvironment, EnvironmentUnavailable, Execution
 if TYPE_CHECKING:
     import logging
     import threading
-    from socket import socket
 
     from flowengine.engines.attempts.log_lines import LogLines
     from flowengine.engines.attempts.outcome import Patience
@@ -147,7 +146,7 @@ class AttemptContext:
     @property
     def processes(self) -> Processes:
         """Runs programs."""
-        from flowengine.engines.attempts.processes import ProcessRunner
+        from flowengine.engines.attempts.processes import ProcessRunner, tell_left
         from flowengine.sdk.process_tree import mark_of
 
         mark = mark_of(self.execution.id, self.run.unit)
@@ -155,12 +154,9 @@ class AttemptContext:
             self.execution.artifacts,
             mark,
             self.mask,
-            left=self._tell_left,
+            left=lambda left: tell_left(left, self),
             printed=None if self.output is None else self.output.take,
         )
-
-    def _tell_left(self, left: list[Leak]) -> None:
-        tell_left(left, self, ended=True)
 
     @property
     def cancelled(self) -> threading.Event:
@@ -239,32 +235,16 @@ class AttemptContext:
         self, function: Callable[[], _Result], *, settles: bool = False
     ) -> Coroutine[Any, Any, _Result]:
         """Call a function on a thread."""
-        from flowengine.sdk.threads import on_thread
+        from flowengine.sdk.threads import CALLS, on_thread
 
+        if (calls := CALLS.get()) is not None:
+            function = partial(calls.call, function)
         return on_thread(function, self._outlast if settles else None)
 
     def _outlast(self) -> float:
         """Signal the withdrawal to a function, and return how long to wait for it."""
         self.withdraw()
         return 0.0 if self._patience is None else self._patience()
-
-    async def judge(self, started: LeakDetector) -> None:
-        """Report processes and sockets that the attempt has left open, or raise an error.
-
-        Args:
-            started: Not empty.
-        """
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-
-        def close(each: socket) -> None:
-            loop.remove_reader(each)
-            each.close()
-
-        await self.on_thread(
-            lambda: judge(started, self, lambda each: loop.call_soon_threadsafe(close, each))
-        )
 
     def withdraw(self) -> None:
         """Signal the withdrawal to functions that check `cancelled`."""

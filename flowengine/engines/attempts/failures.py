@@ -9,7 +9,6 @@ from flowengine.errors import FlowEngineError, InputError
 from flowengine.kernel.errors import may_retry
 from flowengine.python_modules import public_name
 from flowengine.sdk import StepError, ValidationError
-from flowengine.sdk.exception_text import leaves_of, message_of
 from flowengine.sdk.plain_values import to_plain
 
 if TYPE_CHECKING:
@@ -83,6 +82,8 @@ def _listed(error: ErrorData, key: str) -> list[dict[str, Any]]:
 
 
 def _as_data(error: BaseException, mask: Mask, causes: int) -> Plain:
+    from flowengine.sdk.exception_text import leaves_of
+
     data: dict[str, Any] = {"type": _type_of(error), "message": _message_of(error, mask)}
     data["data"] = _data_of(error, mask)
     members: list[Any] = [_as_data(each, mask, 0) for each in leaves_of(error, _MEMBERS)]
@@ -116,6 +117,8 @@ def _type_of(error: BaseException) -> str:
 
 
 def _message_of(error: BaseException, mask: Mask) -> str:
+    from flowengine.sdk.exception_text import message_of
+
     text = error.with_hint if isinstance(error, FlowEngineError) else None
     return cut(public_name(message_of(error, text)) or type(error).__name__, _LONGEST, mask)
 

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
 from flowengine.named_tuples import NamedTuple
-from flowengine.writing_log import WRITING
+from flowengine.sdk.context import WRITING
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.evidence import Mask

@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
+import logging
 import os
 import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import IO
+from typing import IO, Any, NamedTuple, Protocol
 
-from flowengine.engines.attempts.leak_detection import Leak, process_left, unnoticed
-from flowengine.sdk import Artifacts, Completed, File, Plain
+from flowengine.sdk import Artifacts, Completed, ExecutionContext, File, Plain, StepError
 from flowengine.sdk.coroutines import uncut
 from flowengine.sdk.process_tree import MARK, ROUNDS, Family
 
@@ -33,6 +33,60 @@ _EXITING = 0.5
 example. They do not count as left running."""
 _ROUND = 0.02
 _STREAMS = ("stdout", "stderr")
+
+
+class LeftRunning(StepError):
+    """A program left processes running, and the settings are strict."""
+
+    type = "LeftRunning"
+
+
+class LeftProcess(NamedTuple):
+    """A process that outlives the program that started it."""
+
+    what: str
+    """`process`."""
+    name: str
+    """Name of its program."""
+    pid: int
+
+
+class LeakReceiver(Protocol):
+    """The attempt to report to."""
+
+    @property
+    def execution(self) -> ExecutionContext:
+        """The execution."""
+
+    @property
+    def address(self) -> str:
+        """Address of the step."""
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """Log of the attempt."""
+
+
+def tell_left(left: list[LeftProcess], attempt: LeakReceiver) -> None:
+    """Report the processes that a program left running, which were ended.
+
+    Args:
+        left: The processes, at least one.
+        attempt: The attempt of the step.
+
+    Raises:
+        LeftRunning: The settings treat it as an error.
+    """
+    parts: Any = [each._asdict() for each in left]
+    listed = ", ".join(f"process {each.pid} ({each.name})" for each in left)
+    text = (
+        f"still running after the step ended: {listed}; it was ended. End it before the step ends, "
+        "or open it as an environment"
+    )
+    if attempt.execution.strict:
+        raise LeftRunning(text, data=parts, retryable=False)
+    attempt.log.warning("%s", text)
+    attempt.execution.warn(text, {"address": attempt.address, "left": parts, "ended": True})
 
 
 class ProcessRunner:
@@ -52,7 +106,7 @@ class ProcessRunner:
         mark: str,
         mask: Callable[[Plain], Plain],
         *,
-        left: Callable[[list[Leak]], None] | None = None,
+        left: Callable[[list[LeftProcess]], None] | None = None,
         printed: Callable[[str, str], None] | None = None,
     ) -> None:
         self._artifacts = artifacts
@@ -122,16 +176,15 @@ def _start(
     stdout: IO[bytes],
     stderr: IO[bytes],
 ) -> subprocess.Popen[bytes]:
-    with unnoticed():  # identified by its mark
-        return subprocess.Popen(
-            argv,
-            env=env,
-            cwd=cwd,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
+    return subprocess.Popen(
+        argv,
+        env=env,
+        cwd=cwd,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
 
 
 class _Capture(asyncio.Protocol):
@@ -212,7 +265,7 @@ async def _ended(process: subprocess.Popen[bytes]) -> None:
         os.close(handle)
 
 
-async def _end_left(family: Family, grace: float) -> list[Leak]:
+async def _end_left(family: Family, grace: float) -> list[LeftProcess]:
     """End the processes that an exited program left running, and return them."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _EXITING
@@ -222,9 +275,18 @@ async def _end_left(family: Family, grace: float) -> list[Leak]:
         members = await asyncio.to_thread(family.members)
     if not members:
         return []
-    left = [process_left(pid) for pid in members]
+    left = [LeftProcess("process", _name_of(pid), pid) for pid in members]
     await _end_processes(family, grace)
     return left
+
+
+def _name_of(pid: int) -> str:
+    with (
+        contextlib.suppress(OSError),
+        open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file,
+    ):
+        return file.read().strip()
+    return "?"
 
 
 async def _end_processes(family: Family, grace: float) -> None:

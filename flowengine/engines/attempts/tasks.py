@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine import registry
 from flowengine.engines.attempts.context import AttemptContext
 from flowengine.engines.attempts.evidence import evidence_of
 from flowengine.engines.attempts.failures import failure_of
-from flowengine.engines.attempts.leak_detection import (
-    LeakDetector,
-    LeftRunning,
-    judge,
-    noticing,
-)
 from flowengine.engines.attempts.outcome import AttemptFailed, Patience, QuickCall, Ran
 from flowengine.engines.attempts.result_limits import check_size
 from flowengine.engines.attempts.runtime_resources import missing
@@ -107,10 +100,7 @@ class Task:
                 seen = self._screened(execution) if self._masks else execution
                 for_model = self._adapter is not None
                 context = AttemptContext(seen, run, self.secrets, self._timed, for_model=for_model)
-                value, started = noticing(work, context, copy(run.input))
-                if started is not None:
-                    judge(started, context)
-                return self._result(value, context, run.input)
+                return self._result(work(context, copy(run.input)), context, run.input)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
@@ -208,21 +198,14 @@ class Task:
 
     async def _execute(self, kind: StepKind, context: AttemptContext, given: Plain) -> StoredValue:
         input = self._checked(context.run.args, given)
-        started = LeakDetector()
         try:
-            with started:
-                value = await kind.execute(context, self._constants, input)
+            value = await kind.execute(context, self._constants, input)
         except Exception as error:
-            with suppress(LeftRunning):  # the failure of the attempt takes precedence
-                if started:
-                    await context.judge(started)
             if self._source is not None and isinstance(error, StepError):
                 from flowengine.sdk.untrusted import quotes
 
                 quotes(error, self._source)
             raise
-        if started:
-            await context.judge(started)
         return self._result(value, context, input)
 
     def _checked(self, args: Plain, given: Plain) -> Any:

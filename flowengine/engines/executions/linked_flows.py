@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.shapes import Sound, unpack_flow
 from flowengine.kernel import Graph
-from flowengine.sdk.exception_text import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Set
@@ -135,7 +134,7 @@ def why_not(schema: Any, value: Any) -> str | None:
     """Return why a value does not fit a schema of a compiled flow, or None if it fits."""
     if schema is True or schema == {}:
         return None
-    identity = object.__hash__(schema)  # `id` would trigger the audit hook of leak detection
+    identity = id(schema)
     linked = _FOUND.get(identity)
     if linked is None:
         from flowengine.validation import shared
@@ -174,6 +173,8 @@ def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
+            from flowengine.sdk.exception_text import describe
+
             raise ValueError(describe(error)) from error
 
     return reduce

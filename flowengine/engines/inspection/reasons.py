@@ -19,7 +19,7 @@ from flowengine.journal.shapes import unpack_error, unpack_message
 from flowengine.kernel.graph.compiled import TRIGGER
 from flowengine.kernel.notation.ids import NOTIFIES, wait_id
 from flowengine.kernel.notation.times import format_time
-from flowengine.kernel.view import DECIDABLE, View, is_shared
+from flowengine.kernel.view import DECIDABLE, View, is_shared, is_tried_again
 from flowengine.store_folder import remote_store
 
 _RESUMED = "a process that resumes it"
@@ -155,7 +155,8 @@ def _recorded(message: InboxMessage, event: Mapping[str, Any], id: str) -> Reaso
 
 def _at_work(address: str, attempt: int, holder: Owner | None, id: str) -> Reason:
     if holder is not None:
-        where = f"process {holder.pid} on {holder.host}"
+        where = f"process {holder.pid} on" if holder.pid else "a worker of"
+        where += f" {holder.host}"
         what = f"attempt {attempt} is running in {where}"
         return {"address": address, "what": what, "wakes": "the end of the attempt"}
     return {
@@ -342,7 +343,7 @@ def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
 
 
 def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
-    if record.get("ran") == "no":
+    if is_tried_again(record):
         if needs_program(record):
             return {"what": str(record["title"]), "wakes": "the program that started it"}
         return {

@@ -201,6 +201,8 @@ def _checked_state(linked: LinkedFlow, values: Mapping[str, Any]) -> dict[str, A
     for key, value in values.items():
         if key not in declared:
             known = ", ".join(declared) or "none"
-            raise InputError(f"there is no state '{key}'", field=key, hint=f"state: {known}")
+            message, flow = f"there is no state '{key}'", linked.compiled["id"]
+            hint = f"state: {known}"
+            raise InputError(message, field=key, hint=hint, plain=message, flow=flow)
         checked[key] = validate(declared[key].get("schema", {}), value, f"state '{key}'")
     return checked

@@ -144,6 +144,8 @@ def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who
         raise Conflict(
             f"execution {execution.id} cannot continue with this version of its flow: {why}",
             hint=Hint(hint),
+            plain=f"execution {execution.id} cannot continue with this version of its flow",
+            flow=record.flow,
         )
     return upgraded(execution, linked, {}, who, host.clock.now())
 

@@ -232,7 +232,7 @@ def _check_names(
                 why = f"{section}: '{old}' cannot be dropped, it needs a new name"
             else:
                 why = f"{section}: the new flow has no '{new}'"
-            raise UsageError(why, hint=f"it has: {known}")
+            raise UsageError(why, hint=f"it has: {known}", plain=why, flow=linked.compiled["id"])
 
 
 def _names(linked: LinkedFlow, section: str, *, qualified: bool = False) -> set[str]:

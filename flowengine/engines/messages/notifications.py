@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.starting.separate import begin_separate, separate_id
+from flowengine.engines.starting.separate import begin_separate, id_of_cause
 from flowengine.errors import NotFound
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.ids import separate_id, wait_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,8 +46,7 @@ def begin(host: Host, event: Mapping[str, Any]) -> str:
     parent = event["parent"]
     id = _id(parent["id"], event["wait"], event["number"], sender)
     inputs = {"approval": {**approval, "link": link}}
-    begin_separate(host, linked, number, id, parent, inputs)
-    return id
+    return begin_separate(host, linked, number, id, parent, inputs)
 
 
 def is_moot(host: Host, event: Mapping[str, Any]) -> bool:
@@ -71,10 +70,12 @@ def last_sent(
     Yields:
         Id of the flow, and the execution, or None if it is not started yet.
     """
+    store = host.store
     for sender in wait.get("notify", ()):
+        id = _id(execution, wait["id"], wait["notified"], sender)
         try:
-            id = _id(execution, wait["id"], wait["notified"], sender)
-            yield sender, host.store.execution(id)
+            id = id_of_cause(store, id, sender, store.execution(execution).started_by)
+            yield sender, store.execution(id)
         except NotFound:
             yield sender, None
 

@@ -105,8 +105,9 @@ def send_signal(
             meant = _meant(host, name, str(key))
             if meant is None:
                 raise
-            hint = Hint(f"an open execution takes signal {meant!r} with this key")
-            raise NotFound(missing.message, hint=hint) from None
+            other, of = meant
+            hint = Hint(f"an open execution takes signal {other!r} with this key")
+            raise NotFound(missing.message, hint=hint, plain=missing.message, flow=of) from None
     if not sent.first:
         _check_same_message(host, event, sent)
     return Sent(sent.execution, id, None, sent.began, sent.first)
@@ -166,6 +167,7 @@ def _check_same_message(host: Host, event: dict[str, Any], sent: Stored) -> None
                 http=f"use another id, or look at: GET /v1/executions/{sent.execution}",
             ),
             plain=f"a message {event['id']!r} of signal '{event['signal']}' was sent before",
+            flow=host.store.execution(sent.execution).flow,
         )
 
 
@@ -178,7 +180,9 @@ def check(linked: LinkedFlow, name: str, data: Any) -> Any:
     declared = _declared(linked)
     if name not in declared:
         hint = did_you_mean(name, declared) or f"signals: {', '.join(declared) or 'none'}"
-        raise InputError(f"there is no signal '{name}'", field=name, hint=hint)
+        message = f"there is no signal '{name}'"
+        flow = linked.compiled["id"]
+        raise InputError(message, field=name, hint=hint, plain=message, flow=flow)
     return validate(declared[name].get("data", True), data, f"signal '{name}'")
 
 
@@ -190,8 +194,8 @@ def _declared(linked: LinkedFlow) -> dict[str, Any]:
     return declared
 
 
-def _meant(host: Host, name: str, key: str) -> str | None:
-    """Return the signal with a similar name that an open execution takes with a key, if any.
+def _meant(host: Host, name: str, key: str) -> tuple[str, str] | None:
+    """Return the signal with a similar name that an open execution takes with a key, and its flow.
 
     Only the newest executions are looked at.
     """
@@ -201,8 +205,7 @@ def _meant(host: Host, name: str, key: str) -> str | None:
         names = {signal for hash in flows for signal in _declared(host.flows.by_hash(hash))}
         meant = nearest(name, names - {name})
         if meant is not None:
-            host.store.find_key(meant, key)
-            return meant
+            return meant, host.store.execution(host.store.find_key(meant, key)).flow
     return None
 
 
@@ -227,6 +230,8 @@ def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning
             f"would start has the key '{came}'",
             field="key",
             hint="`start.with` must give the inputs from which the declared key is computed",
+            plain=f"the signal '{name}' with the key '{key}' starts no execution with this key",
+            flow=start.flow,
         )
     return begin
 
@@ -242,6 +247,7 @@ def _start(host: Host, name: str, key: str, flow: str | None) -> SignalStart:
             hint=Hint(
                 "say which: flow=FILE", f"say which: flowengine signal --key KEY --file FILE {name}"
             ),
+            plain=f"signal '{name}' starts executions of several flows",
         )
     raise NotFound(
         f"no open execution takes signal {name!r} with key {key!r}, and no flow starts one",

@@ -9,7 +9,7 @@ from flowengine.engines.people.approval_ownership import hand
 from flowengine.engines.people.approvals import NOT_GIVEN, GivenAnswer, check_decidable, decide
 from flowengine.engines.people.waits import stored_wait_view, wait_of
 from flowengine.engines.running.flow_grants import answer_open
-from flowengine.errors import Conflict, InputError, NotAllowed, UsageError
+from flowengine.errors import Conflict, FlowEngineError, InputError, NotAllowed, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.kernel.notation.grants import FLOW
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import Answering, WaitInfo
     from flowengine.engines.results import Decision, ExecutionResult
     from flowengine.engines.running.driving import Driving
-    from flowengine.errors import FlowEngineError
 
 LONGEST = 500
 """Maximum length of the journal's note on a refused decision."""
@@ -58,6 +57,7 @@ def record_decision(
     try:
         decision = decide(store, host.settings, id, given, host.clock.now())
     except (Conflict, InputError, NotAllowed) as error:
+        error.wait = id
         _note_refused(host, id, who, error)
         raise
     if decision.first and (answer.get("grant") or {}).get("scope") == FLOW:
@@ -157,6 +157,11 @@ def hand_over(
         The wait afterwards.
     """
     event = {"type": what, "at": host.clock.now(), **who.fields(), **more}
-    after = hand(host.store, host.settings, host.store.find_wait(wait), event)
+    id = host.store.find_wait(wait)
+    try:
+        after = hand(host.store, host.settings, id, event)
+    except FlowEngineError as error:
+        error.wait = id
+        raise
     driving.take_hands(after.execution)
     return stored_wait_view(after)

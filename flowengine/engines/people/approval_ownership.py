@@ -131,7 +131,11 @@ def check_assignee(
     else:
         reason = f"assignees are {', '.join(wait['assignees'])}"
         hint = _who_may(wait["assignees"], user, settings)
-    raise NotAllowed(f"{user} may not {about}: {reason}", hint=hint)
+    raise NotAllowed(
+        f"{user} may not {about}: {reason}",
+        hint=hint,
+        plain=f"{user} may not {what} '{wait['address']}': {reason}",
+    )
 
 
 def _who_may(assignees: Sequence[str], user: str, settings: Settings) -> str | None:

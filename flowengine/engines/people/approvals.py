@@ -27,8 +27,8 @@ from flowengine.journal.records import Vote
 from flowengine.journal.shapes import damage, unpack_event
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import DECIDABLE, RESPOND
+from flowengine.sdk.file_names import SIGNATURES
 from flowengine.sdk.sizes import size_text
-from flowengine.upload_rules import SIGNATURES
 from flowengine.validation import as_plain, validate
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ def _agreed(
         f"{wait.id} was already {participle(standing['choice'])} {settled}{reason}",
         hint=None if standing["choice"] != answer.choice else f"it differs: {'; '.join(differ)}",
         standing={key: value for key, value in standing.items() if key != "type"},
-        plain=f"{wait.id} was already decided {settled}",
+        plain=f"{wait.id} was already decided",
     )
 
 

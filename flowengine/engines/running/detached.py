@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
-from flowengine.engines.starting.separate import begin_separate, separate_id
+from flowengine.engines.starting.separate import begin_separate
 from flowengine.errors import InputError
+from flowengine.kernel.notation.ids import separate_id
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
@@ -37,9 +38,9 @@ def begin_detached(host: Host, execution: Execution, run: Run) -> Event:
     linked = execution.linked
     number: int = linked.compiled["steps"][run.step]["task"]["flow"]
     parent = {**execution.state["execution"], "workdir": execution.context.workdir}
-    id = separate_id(execution.id, run.address)
     try:
-        begin_separate(host, linked, number, id, parent, run.input or {})
+        id = separate_id(execution.id, run.address)
+        id = begin_separate(host, linked, number, id, parent, run.input or {})
     except InputError as error:
         failure = {"type": "ValidationError", "message": error.message, "data": None}
         return failed(run, AttemptFailed(failure), now)  # type: ignore[arg-type]

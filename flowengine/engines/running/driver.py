@@ -19,8 +19,9 @@ from flowengine.engines.executions.views import result_of
 from flowengine.engines.results import Update
 from flowengine.engines.running.carrying import Carrier, notification
 from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_heard, run_quick
-from flowengine.errors import Conflict, StoreError
+from flowengine.errors import Conflict, InputError, LeaseLost, StoreError
 from flowengine.garbage import CollectedLater
+from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import Append, ListedWait
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.commands import Consult, ReleaseRegion, Run, Send, Stop
@@ -112,11 +113,7 @@ class Driver(Carrier):
 
     def _commit(self, going: list[Execution]) -> None:
         """Commit the applied events, and carry out the resulting commands."""
-        appends = []
-        for execution in going:
-            is_over = execution.state["status"] != "running" or self.host.draining
-            rests = is_over and self._may_rest(execution)
-            appends.append(execution.take(release=rests))
+        appends = self._appends(going)
         if not appends:
             return
         try:
@@ -142,6 +139,19 @@ class Driver(Carrier):
                     self._claimed(execution, append)
             except Exception as error:
                 self.halt(execution, error)
+
+    def _appends(self, going: list[Execution]) -> list[Append]:
+        """Return the changes of executions, without those whose state cannot be stored."""
+        appends = []
+        for execution in [*going]:
+            is_over = execution.state["status"] != "running" or self.host.draining
+            rests = is_over and self._may_rest(execution)
+            try:
+                appends.append(execution.take(release=rests))
+            except InputError as error:
+                going.remove(execution)
+                self.halt(execution, error)
+        return appends
 
     def _moves(self, execution: Execution, until: float | None = None) -> bool:
         """Apply the events of an execution, or run quick steps ahead if it has none.
@@ -395,11 +405,24 @@ class Driver(Carrier):
         if append.new is not None:
             execution.epoch = 0  # the process that created it holds its lease
         if not isinstance(verdict.standing, ListedWait):
+            if isinstance(verdict, LeaseLost):
+                self.pass_on(execution, [unpack(event) for _, event in append.events])
             self.halt(execution, verdict)
             return
         execution.load_again(self.host.store.load(execution.id))
         self.read_inbox(execution)
         self.look(execution)
+
+    def pass_on(self, execution: Execution, events: Sequence[Event]) -> None:
+        """Send the outcomes of attempts to the process that holds an execution now.
+
+        An open question about such an attempt then has an answer.
+        """
+        host = self.host
+        for event in events:
+            if event["type"] in ("succeeded", "failed"):
+                with suppress(Conflict, StoreError):  # it has ended, or is gone
+                    host.store.send(execution.id, pack(event), event["at"], host.ids.message())
 
     def _rest(self, execution: Execution) -> None:
         """Release an execution, unless a message arrived at the same moment."""

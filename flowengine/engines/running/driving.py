@@ -102,6 +102,7 @@ class Driving:
             driven = self._local.executions[id]
             self._bring(driven, resources)
             return driven
+        before = host.store.holder(id, 0)  # also one that gave no more sign of life
         epoch = host.keeper.acquire(id)
         try:
             driven = host.stored(id, epoch)
@@ -114,7 +115,9 @@ class Driving:
             at_work = host.lines_at_work(id) if interrupted else None
             logs = {} if at_work is None else at_work.read()
             inbox, died = host.store.inbox(id), host.deaths(id) > 0
-            recover(driven, inbox, host.clock.now(), died=died, consults=consults, logs=logs)
+            left = before if before is not None and before.id != host.keeper.owner.id else None
+            now = host.clock.now()
+            recover(driven, inbox, now, died=died, consults=consults, logs=logs, left=left)
             if interrupted:
                 driven.recovered = driven.seq + len(driven.queue)
             _enter(driven)

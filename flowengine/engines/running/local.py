@@ -17,8 +17,10 @@ from flowengine.engines.results import Update
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.quick_steps import failed_or_asked
 from flowengine.engines.running.recovery import take_message
+from flowengine.errors import LeaseLost
 from flowengine.kernel.commands import Consult, Run
 from flowengine.sdk.coroutines import uncut
+from flowengine.sdk.threads import CALLS, Calls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +70,8 @@ class Local(Driver):
         self._consulting: dict[str, dict[int, asyncio.Task[None]]] = {}
         """Execution → number of a question → the task that consults about it and computes its
         preview."""
+        self._calls: dict[str, Calls] = {}
+        """Execution → the functions on threads of its attempts."""
         self._changes = 0
         self._arrived = 0
         host.keeper.on_late = self._suspect
@@ -208,6 +212,7 @@ class Local(Driver):
     def rested(self, execution: Execution) -> None:
         """Wake its waiting callers once its environments are released."""
         rest = self._rests.pop(execution.id)
+        self._calls.pop(execution.id, None)
         if not self.may_have_environments(execution):
             rest.set_result(None)
             return
@@ -237,6 +242,9 @@ class Local(Driver):
         if rest is None:  # it was stopped before
             return
         super().halt(execution, error)
+        calls = self._calls.pop(execution.id, None)
+        if calls is not None and isinstance(error, LeaseLost):
+            calls.interrupt()  # the next attempt may be at work in another process
         work = list(execution.work.values())
         for task in work:
             task.cancel()
@@ -303,9 +311,12 @@ class Local(Driver):
                 # The previous attempt is still being ended. Even if this one is withdrawn too,
                 # the execution does not rest before that.
                 await uncut(asyncio.wait([before]))
+            if not self.host.keeper.has(execution.id):
+                return None  # the next commit says so
             runner = execution.linked.runner
             follower = self.host.follower(execution.id, run.address, is_quick=False)
             printed = execution.printed[run.unit] = runner.printed(run.step, follower)
+            CALLS.set(self._calls_of(execution.id))
             PRINTING.set(printed)  # in the context of this task and its children
             OUTER.set(OuterAttempt(execution, run, self._loop, partial(self.look, execution)))
             if run.measures:
@@ -324,6 +335,11 @@ class Local(Driver):
             return None
         execution.kept[run.unit] = kept
         return succeeded(run, kept.value, self.host.clock.now(), kept.openings, kept.log)
+
+    def _calls_of(self, execution: str) -> Calls:
+        if execution not in self._calls:
+            self._calls[execution] = Calls(partial(self.host.keeper.has, execution))
+        return self._calls[execution]
 
     def _patience(self, execution: Execution, run: Run) -> float:
         """Return how long to wait for the function of an attempt that has been withdrawn.
@@ -366,6 +382,8 @@ class Local(Driver):
             del execution.work[unit]
             execution.printed.pop(unit, None)
         if self.executions.get(execution.id) is not execution:
+            if isinstance(execution.error, LeaseLost) and isinstance(outcome, dict):
+                self.pass_on(execution, [outcome])
             return
         if isinstance(outcome, Exception):  # an error of the engine or the store, not of the step
             self.halt(execution, outcome)
@@ -437,6 +455,7 @@ class Local(Driver):
         if self.executions.get(execution.id) is not execution:
             return
         del self.executions[execution.id]
+        self._calls.pop(execution.id, None)
         work = list(execution.work.values())
         for task in work:
             task.cancel()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from flowengine.engines.attempts.lines_at_work import Attempt
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.executions.execution import Execution
-    from flowengine.journal.records import InboxMessage
+    from flowengine.journal.records import InboxMessage, Owner
     from flowengine.kernel.events import CutOff, Decided, Log
 
 
@@ -30,6 +33,7 @@ def recover(
     died: bool = False,
     consults: bool = False,
     logs: Mapping[Attempt, Log] = MappingProxyType({}),
+    left: Owner | None = None,
 ) -> None:
     """Queue everything that happened to an execution that was just loaded.
 
@@ -47,15 +51,20 @@ def recover(
             still run, although these attempts have ended.
         consults: Whether to consult the execution's own tool authority again about open questions.
         logs: What its attempts had logged when its last process died.
+        left: Its last process, if it is not dead: it may still be at work on functions.
     """
-    left = list(running(execution.state))
+    interrupted = list(running(execution.state))
+    if interrupted and left is not None and _end_stopped(left):
+        left = None
     put_off, execution.put_off = execution.put_off, False
-    if (left and not put_off) or died:
+    if (interrupted and not put_off) or died:
         from flowengine.sdk.process_tree import end_marked
 
         end_marked(execution.id)  # the next attempt must not run beside the last one
-    for unit, attempt in left:
+    for unit, attempt in interrupted:
         cut: CutOff = {"type": "cut", "at": now, "unit": unit, "attempt": attempt}
+        if left is not None and not put_off:
+            cut["process"] = {"pid": left.pid, "host": left.host}
         if put_off:
             cut["began"] = False
         elif (log := logs.get((unit, attempt))) is not None:
@@ -76,6 +85,25 @@ def recover(
     for _, timer in timers[fired:]:
         fire(execution, timer, now)
     execution.queue.extend(tries_for_environments(execution, now))
+
+
+def _end_stopped(process: Owner) -> bool:
+    """End a stopped process of the command line, and return whether it was one.
+
+    It has lost its executions. If it was continued, its functions would go on at once, beside the
+    next attempts. Other programs may have more to do, so the question about an attempt names them.
+    """
+    from flowengine.sdk.process_identity import is_dead, is_program, is_stopped
+
+    if not (is_stopped(process) and is_program(process, "flowengine")):
+        return False
+    try:
+        os.kill(process.pid, signal.SIGKILL)
+    except OSError:  # another user's
+        return False
+    while not is_dead(process):
+        time.sleep(0.001)
+    return True
 
 
 def tries_for_environments(execution: Execution, now: int) -> Iterator[Decided]:

@@ -154,8 +154,13 @@ def begun_by(host: Host, linked: LinkedFlow, event: Mapping[str, Any]) -> Beginn
     try:
         given = inputs_of_message(linked.graph, message, data, now)
     except EvaluationError as error:
-        name = event["signal"]
-        raise InputError(f"'start' on signal '{name}': {error.message}", field="data") from None
+        begins = f"'start' on signal '{event['signal']}'"
+        raise InputError(
+            f"{begins}: {error.message}",
+            field="data",
+            plain=f"{begins} has no inputs for this message",
+            flow=linked.compiled["id"],
+        ) from None
     checked = check_inputs(linked.graph, given or {}, data, now, host.workdir)
     started: Any = {"type": "started", "at": now, "inputs": checked, "execution": data}
     started["message"] = {name: message[name] for name in ("name", "key", "id", "data")}

@@ -78,7 +78,11 @@ def with_defaults(
     except EvaluationError as error:
         names = " or ".join(name for name in computed if name not in given)
         raise InputError(
-            f"a default has no value: {error.message}", field=names, hint=f"give {names} yourself"
+            f"a default has no value: {error.message}",
+            field=names,
+            hint=f"give {names} yourself",
+            plain=f"a default has no value: give {names} yourself",
+            flow=graph.flow["id"],
         ) from None
 
 

@@ -47,6 +47,7 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
             f"there is already an execution {id}, of the flow '{runs}' and not '{flow.id}'",
             hint=hint,
             plain=f"the id {id} is taken",
+            flow=runs,
         )
     execution, had = stored.state["execution"], stored.state["inputs"]
     if not execution:  # it was only recorded
@@ -66,6 +67,7 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
             f"there is already an execution {id}, with other inputs: {', '.join(differences)}",
             hint=hint,
             plain=f"the id {id} is taken",
+            flow=runs,
         )
 
 

@@ -13,6 +13,7 @@ from flowengine.engines.results import ScheduledStart
 from flowengine.engines.starting.beginning import create, execution_data
 from flowengine.engines.starting.deployed_flows import find
 from flowengine.engines.starting.inputs import check_inputs
+from flowengine.engines.starting.separate import id_of_cause
 from flowengine.errors import FlowEngineError, InputError, NotFound, StoreError, UsageError
 from flowengine.flow.schedules import NoSchedule, Schedule, delay_of, execution_of, name_of
 from flowengine.kernel.notation.times import format_time
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
+    from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.infos import StartInfo
@@ -177,7 +179,8 @@ def start_at(host: Host, flow: str, hash: str, start: Any, time: int) -> Schedul
     """
     name = _name(start)
     try:
-        id = _begin(host, hash, start, time, execution_of(flow, name, time), STARTED_BY)
+        id = id_of_cause(host.store, execution_of(flow, name, time), flow, STARTED_BY)
+        id = _begin(host, hash, start, time, id, STARTED_BY)
     except InputError as error:
         return ScheduledStart(flow, name, time, None, error)
     return ScheduledStart(flow, name, time, id)
@@ -198,11 +201,20 @@ def _begin(host: Host, hash: str, start: Any, time: int, id: str | None, user: s
     try:
         given = inputs_of_start(linked.graph, start, data, now, {})
     except EvaluationError as error:
-        message = f"'start' on schedule '{_name(start)}': {error.message}"
-        raise InputError(message, field="with") from None
-    checked = check_inputs(linked.graph, given, data, now, host.workdir)
+        raise _refused(linked, start, error.message, "with") from None
+    try:
+        checked = check_inputs(linked.graph, given, data, now, host.workdir)
+    except InputError as error:
+        raise _refused(linked, start, error.message, error.field) from None
     started = {"type": "started", "at": now, "inputs": checked, "execution": data}
     return create(host, linked, started)
+
+
+def _refused(linked: LinkedFlow, start: Any, why: str, field: str) -> InputError:
+    """Return the error about the inputs that the file gives to a schedule."""
+    begins, flow = f"'start' on schedule '{_name(start)}'", linked.compiled["id"]
+    plain = f"{begins}: its inputs are refused"
+    return InputError(f"{begins}: {why}", field=field, plain=plain, flow=flow)
 
 
 def _entries(host: Host, flow: str, schedule: str | None) -> list[tuple[str, Any]]:

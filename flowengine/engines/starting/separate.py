@@ -1,31 +1,53 @@
-"""Executions that another one starts and does not wait for: detached flows and notifications.
+"""Executions whose ids are derived from their cause, so that each is started once.
 
-Their ids are derived from their cause, so they are started once however often that is repeated.
+Another execution starts them and does not wait for them: detached flows and notifications. Those of
+schedules have such ids, too. Clients of a server cannot choose ids of these forms.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.starting.beginning import create, execution_data
 from flowengine.engines.starting.inputs import check_inputs
+from flowengine.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.host import Host
-
-ID_LENGTH = 26
-"""Number of hexadecimal digits of an id, the same as for other ids."""
+    from flowengine.journal.store import Store
 
 
-def separate_id(*cause: str | int) -> str:
-    """Return the id of the execution that has a cause, such as a step of an execution."""
-    text = json.dumps(cause, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
+def id_of_cause(store: Store, id: str, flow: str, started_by: str) -> str:
+    """Return the id of the execution that has a cause, whether it exists or not.
+
+    Another execution has the derived id if a client of an earlier version chose it, or a program
+    with access to the store. The cause then has the next id that is free or its own.
+
+    Args:
+        store: The store.
+        id: The id that is derived from the cause.
+        flow: Id of the flow that the cause starts.
+        started_by: Who starts it.
+    """
+    number, given = 1, id
+    while True:
+        try:
+            there = store.execution(given)
+        except NotFound:
+            return given
+        if (there.flow, there.started_by) == (flow, started_by):
+            return given
+        import logging
+
+        logging.getLogger("flowengine.engines").warning(
+            "the id %s of an execution of '%s' that %s starts is taken by one of '%s' by %s",
+            *(given, flow, started_by, there.flow, there.started_by),
+        )
+        number += 1
+        given = f"{id}.{number}"
 
 
 def begin_separate(
@@ -35,8 +57,8 @@ def begin_separate(
     id: str,
     parent: Mapping[str, Any],
     inputs: Mapping[str, Any],
-) -> None:
-    """Create an execution of one of the flows of a compiled flow, unless its id exists.
+) -> str:
+    """Create an execution of one of the flows of a compiled flow, unless that was done before.
 
     It is driven next by this process, unless another one holds it by then.
 
@@ -44,21 +66,26 @@ def begin_separate(
         host: Provides the store.
         linked: The flow of the execution that starts it.
         number: Number of the flow to run.
-        id: Its id.
+        id: The id that is derived from its cause.
         parent: `id`, `labels`, `started_by` and `workdir` of the execution that starts it.
         inputs: Its inputs.
+
+    Returns:
+        Its id.
 
     Raises:
         InputError: They are not valid.
     """
     now = host.clock.now()
     separate = _separate(host, linked, number)
+    id = id_of_cause(host.store, id, separate.compiled["id"], parent["started_by"])
     labels, user, workdir = parent["labels"], parent["started_by"], parent["workdir"]
     data = execution_data(host, separate.compiled, now, id, labels, user)
     data |= {"parent": parent["id"], "workdir": workdir}
     checked = check_inputs(separate.graph, inputs, data, now, workdir)
     create(host, separate, {"type": "started", "at": now, "inputs": checked, "execution": data})
     host.woken[id] = True
+    return id
 
 
 def _separate(host: Host, linked: LinkedFlow, number: int) -> LinkedFlow:

@@ -3,27 +3,38 @@
 Temporal forgets the activities of a run when the workflow continues in another one. So the activity
 of a long attempt ends before the attempt does, and the workflow begins another activity at this
 process, which watches it. Each run can begin one. An attempt that no activity watches is cut off.
+
+An attempt is lost once it may begin again elsewhere. What it has begun here is then ended: its task
+and its programs, its functions on threads, and if one of those continues, the process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from temporalio import activity
+from temporalio.client import AsyncActivityCancelledError
+from temporalio.service import RPCError, RPCStatusCode
 
-from flowengine.engines.temporal.heartbeat import BEATS, LONG, UNWATCHED
+from flowengine.engines.temporal.guard import Slot
+from flowengine.engines.temporal.guard import now as _now
+from flowengine.engines.temporal.heartbeat import BEATS, END, LONG, UNWATCHED
 from flowengine.engines.temporal.requests import PLACES, QUEUE, beat_of, cut, left_at_work
+from flowengine.sdk.threads import Calls
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from flowengine.engines.attempts.printed import Printed
+    from flowengine.engines.temporal.guard import Pulse
     from flowengine.engines.temporal.places import Place
     from flowengine.kernel.events import Log
+
+
+GRACE = 1.0
+"""Seconds that the functions of a lost attempt have to end."""
 
 
 class AttemptAtWork:
@@ -31,13 +42,25 @@ class AttemptAtWork:
 
     Args:
         work: Does its work, and returns the event. Called with the attempt.
+        may_begin: Returns whether it is still this process's own.
     """
 
     def __init__(
-        self, work: Callable[[AttemptAtWork], Coroutine[Any, Any, dict[str, Any]]]
+        self,
+        work: Callable[[AttemptAtWork], Coroutine[Any, Any, dict[str, Any]]],
+        may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
         self.printed: Printed | None = None
         """What it prints, as soon as that is known."""
+        self.calls = Calls(may_begin)
+        """Its functions on threads."""
+        self.execution = ""
+        self.timeout = 0.0
+        """Seconds without a heartbeat after which it may begin again elsewhere."""
+        self.slot = -1
+        """Its place in the shared memory of this process and its guard."""
+        self.lost_at: float | None = None
+        """When it was lost."""
         self.task = asyncio.create_task(work(self))
         self.is_counted = False
         """Whether it has left its place on the shared task queue."""
@@ -63,6 +86,13 @@ class AttemptAtWork:
         """
         return cut(self.log) if self.task.cancelled() else self.task.result()
 
+    def lose(self) -> None:
+        """Cut it off, because it may begin again elsewhere."""
+        self.task.cancel()
+        self.calls.interrupt()
+        if self.lost_at is None:
+            self.lost_at = _now()
+
     def end(self) -> None:
         """Note that it needs no activity any more."""
         self.is_watched.set()
@@ -74,24 +104,46 @@ class AtWork:
 
     Args:
         place: Of this process.
+        pulse: Of this process.
+        who: The identity of this process in Temporal.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, pulse: Pulse, who: str) -> None:
         self._place = place
+        self._who = who
+        self._pulse = pulse
         self._attempts: set[AttemptAtWork] = set()
+        self._lost: set[AttemptAtWork] = set()
+        """Those of which only functions on threads are at work."""
         self._left: dict[str, AttemptAtWork] = {}
         """Key → attempt that its first activity has left at work. It remains for some time after
         its end: no run of its workflow has taken its event if one was continued at that moment."""
         self._is_draining = False
 
-    def cut_off(self) -> None:
-        """Cut off all attempts."""
-        for attempt in self._attempts:
-            attempt.task.cancel()
+    def cut_lost(self) -> list[AttemptAtWork]:
+        """Cut off the attempts that may begin again elsewhere soon.
+
+        Returns:
+            Those of which functions are still at work, although they had time to end.
+        """
+        for attempt in [*self._attempts]:
+            if self._pulse.is_lost(attempt.timeout):
+                attempt.lose()
+        for attempt in [*self._lost]:
+            if not attempt.calls.at_work:
+                self._lost.discard(attempt)
+                self._pulse.free(attempt.slot)
+        return [
+            attempt
+            for attempt in self._lost
+            if _now() - (attempt.lost_at or 0.0) > GRACE
+            or self._pulse.is_lost(attempt.timeout, END)
+        ]
 
     async def close(self) -> None:
         """Cut off all attempts, and wait until they have ended."""
-        self.cut_off()
+        for attempt in self._attempts:
+            attempt.task.cancel()
         tasks: list[asyncio.Task[Any]] = [attempt.task for attempt in self._attempts]
         for attempt in self._left.values():
             if attempt.cutting is not None:
@@ -117,20 +169,39 @@ class AtWork:
 
     async def begun(
         self, work: Callable[[AttemptAtWork], Coroutine[Any, Any, dict[str, Any]]]
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], bool]:
         """Begin an attempt, in its activity.
 
         Returns:
-            Its event. If it is still at work after a long time: see `left_at_work`.
+            Its event. If it is still at work after a long time: see `left_at_work`. And whether
+            the library has forgotten the activity, so that it would not send the event.
 
         Raises:
             asyncio.CancelledError: The workflow has stopped it.
         """
-        attempt = AttemptAtWork(work)
+        info, timeout = activity.info(), _timeout()
+        attempt = AttemptAtWork(work, lambda: not self._pulse.is_lost(timeout))
+        attempt.execution, attempt.timeout = info.workflow_id or "", timeout
+        attempt.slot = self._pulse.take(Slot(timeout, True, info.task_token))
         self._attempts.add(attempt)
-        attempt.task.add_done_callback(lambda _: self._attempts.discard(attempt))
-        event = await _Watch(attempt, self._may_leave).event()
-        return self._leave(attempt) if event is None else event
+        attempt.task.add_done_callback(lambda _: self._ended(attempt))
+        watch = _Watch(attempt, self._pulse, self._may_leave)
+        event = await watch.event()
+        return (self._leave(attempt) if event is None else event), watch.is_forgotten
+
+    def _ended(self, attempt: AttemptAtWork) -> None:
+        """Note that the task of an attempt has ended."""
+        self._attempts.discard(attempt)
+        if attempt.lost_at is not None and attempt.calls.at_work:
+            self._lost.add(attempt)
+            self._beat_for(attempt, b"")
+        else:
+            self._pulse.free(attempt.slot)
+
+    def _beat_for(self, attempt: AttemptAtWork, token: bytes) -> None:
+        """Have the guard send heartbeats for another activity of an attempt, or for none."""
+        if attempt in self._attempts or attempt in self._lost:
+            self._pulse.put(attempt.slot, Slot(attempt.timeout, True, token))
 
     def _may_leave(self) -> bool:
         """Return whether the activity of a long attempt may end before it.
@@ -149,8 +220,10 @@ class AtWork:
         key = f"{info.workflow_run_id}/{info.activity_id}"
         attempt.is_counted = info.task_queue == QUEUE
         self._left[key] = attempt
+        self._beat_for(attempt, b"")
         attempt.cutting = asyncio.create_task(self._cut_unwatched(key, UNWATCHED * timeout))
-        return left_at_work(key, self._place.watch_queue, self._place.queue, timeout)
+        place = self._place
+        return left_at_work(key, place.watch_queue, place.queue, timeout, self._who)
 
     async def watch(
         self, key: str, give: Callable[[dict[str, Any]], Awaitable[bool]], *, stop: bool
@@ -174,10 +247,11 @@ class AtWork:
             attempt.cutting.cancel()
         attempt.watches += 1
         attempt.is_watched.set()
+        self._beat_for(attempt, activity.info().task_token)
         if stop:
             attempt.task.cancel()
         try:
-            event = await _Watch(attempt).event()
+            event = await _Watch(attempt, self._pulse).event()
             assert event is not None
             if await give(event):
                 attempt.end()
@@ -186,6 +260,7 @@ class AtWork:
             if attempt.task.cancelled():
                 attempt.end()
             if attempt.watches == 0:
+                self._beat_for(attempt, b"")
                 if not attempt.is_over.is_set():
                     attempt.is_watched.clear()
                 if key in self._left:
@@ -197,7 +272,7 @@ class AtWork:
         attempt = self._left[key]
         await asyncio.sleep(seconds)
         if not attempt.task.done():
-            attempt.task.cancel()
+            attempt.lose()
             await asyncio.wait([attempt.task])
             attempt.end()
             await asyncio.sleep(seconds)
@@ -212,12 +287,19 @@ class _Watch:
 
     Args:
         attempt: The attempt.
+        pulse: Of this process.
         may_leave: Whether the activity may end before a long attempt. None: it does not, since an
             activity of another run may watch it.
     """
 
-    def __init__(self, attempt: AttemptAtWork, may_leave: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self,
+        attempt: AttemptAtWork,
+        pulse: Pulse,
+        may_leave: Callable[[], bool] | None = None,
+    ) -> None:
         self._attempt = attempt
+        self._pulse = pulse
         self._may_leave = may_leave
         self._begun = _now()
         self._last = self._begun
@@ -225,6 +307,8 @@ class _Watch:
         self._late: float | None = None
         """When one was so late that the server may have counted the attempt as interrupted."""
         self._is_stopped = False
+        self._beating: asyncio.Task[None] | None = None
+        """Sends heartbeats, once the library does not any more."""
 
     async def event(self) -> dict[str, Any] | None:
         """Wait for the end of the attempt.
@@ -243,9 +327,13 @@ class _Watch:
             try:
                 await asyncio.wait([attempt.task], timeout=timeout / BEATS)
             except asyncio.CancelledError:
+                if self._goes_on(timeout):
+                    continue
                 if self._is_abandoned(timeout):
                     raise
                 is_ending = True
+                if _details().not_found:
+                    attempt.lose()
                 attempt.task.cancel()
                 continue
             if attempt.task.done():
@@ -257,24 +345,62 @@ class _Watch:
             raise asyncio.CancelledError
         return attempt.event()
 
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether the library has forgotten the activity."""
+        return self._beating is not None
+
+    def _goes_on(self, timeout: float) -> bool:
+        """Return whether only the library counts the activity as interrupted, by its own clock.
+
+        The process was held up, and the guard has sent heartbeats. From now on, they are sent here.
+        """
+        if not _details().timed_out or self._pulse.is_lost(timeout):
+            return False
+        if self._beating is None:
+            self._beating = asyncio.create_task(self._beat_alone(timeout / BEATS))
+            self._attempt.task.add_done_callback(lambda _: self._end_beating())
+        return True
+
+    def _end_beating(self) -> None:
+        assert self._beating is not None
+        self._beating.cancel()
+
+    async def _beat_alone(self, pause: float) -> None:
+        """Send heartbeats without the library."""
+        client, token = activity.client(), activity.info().task_token
+        handle = client.get_async_activity_handle(task_token=token)
+        while True:
+            try:
+                await handle.heartbeat(*beat_of(self._attempt.log))
+            except AsyncActivityCancelledError:
+                self._is_stopped = True
+                self._attempt.task.cancel()
+                return
+            except RPCError as error:
+                if error.status == RPCStatusCode.NOT_FOUND:
+                    self._attempt.lose()
+                    return
+            await asyncio.sleep(pause)
+
     def _is_abandoned(self, timeout: float) -> bool:
         """Return whether the activity was cancelled because its run has ended.
 
         Another run may watch the attempt. If heartbeats were late, the attempt may count as
         interrupted instead, and has to end.
         """
-        details = activity.cancellation_details()
-        self._is_stopped = self._is_stopped or details is None or details.cancel_requested
+        details = _details()
+        self._is_stopped = self._is_stopped or details.cancel_requested
         is_late = self._late is not None and _now() - self._late < timeout
-        is_gone = details is not None and details.not_found
-        return is_gone and self._may_leave is None and not is_late
+        return details.not_found and self._may_leave is None and not is_late
 
     def _is_long(self, timeout: float) -> bool:
         """Return whether the activity can leave the attempt at work."""
         if self._may_leave is None:
             return False
-        since = self._begun if self._late is None else self._late
-        return _now() - since > LONG * timeout and self._may_leave()
+        since, now = self._begun if self._late is None else self._late, _now()
+        is_heard = now - self._pulse.heard < timeout / BEATS  # else this may not arrive in time
+        return now - since > LONG * timeout and is_heard and self._may_leave()
 
     def _beat(self, timeout: float) -> None:
         """Send a heartbeat."""
@@ -303,8 +429,7 @@ def _timeout() -> float:
     return timeout.total_seconds()
 
 
-def _now() -> float:
-    """Return the seconds of a clock that also counts while the machine is suspended, if any."""
-    return time.clock_gettime(
-        time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
-    )
+def _details() -> activity.ActivityCancellationDetails:
+    """Return why the current activity was cancelled."""
+    details = activity.cancellation_details()
+    return details or activity.ActivityCancellationDetails(cancel_requested=True)

@@ -6,13 +6,16 @@ import asyncio
 import logging
 import os
 import time
+from collections import deque
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from temporalio import activity
+from temporalio.api.common.v1 import Payloads
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
+from temporalio.client import WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -31,10 +34,12 @@ from flowengine.engines.running.local import LATE_SECONDS
 from flowengine.engines.running.previews import previewed
 from flowengine.engines.running.warnings import not_released
 from flowengine.engines.temporal.at_work import AtWork
-from flowengine.engines.temporal.heartbeat import BEATS
+from flowengine.engines.temporal.guard import Slot, now
+from flowengine.engines.temporal.heartbeat import BEATS, CUT
 from flowengine.engines.temporal.moved_workspaces import ObjectWorkspaces
-from flowengine.engines.temporal.past import first_input
+from flowengine.engines.temporal.past import begun_by, first_input
 from flowengine.engines.temporal.requests import (
+    AT_WORK,
     ATTEMPT,
     DESCRIBE,
     NOT_BEGUN,
@@ -44,6 +49,9 @@ from flowengine.engines.temporal.requests import (
     RELEASE,
     UNPACK,
     WATCH,
+    WHO,
+    beat_of,
+    cut,
     error_as_data,
     plain,
     run_of,
@@ -56,18 +64,21 @@ from flowengine.journal.ports.moving import MovedWorkspace
 from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.changes import change
 from flowengine.kernel.notation.ids import wait_id
+from flowengine.python_modules import is_missing
+from flowengine.registry import UnknownKind
 from flowengine.sdk import ExecutionContext
 from flowengine.sdk.sizes import size_text
+from flowengine.sdk.threads import CALLS, AttemptLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from temporalio.client import Client
 
-    from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.engines.temporal.at_work import AttemptAtWork
+    from flowengine.engines.temporal.guard import Pulse
     from flowengine.engines.temporal.places import Place
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import NotReleased
@@ -75,6 +86,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("flowengine.temporal")
 _PAUSE = 0.5
 """Seconds between tries to reach a server that did not answer."""
+_OUTCOMES = ("succeeded", "failed")
+"""Types of events that answer whether an attempt took effect."""
 _HINT = "set XDG_STATE_HOME to a writable directory for it"
 
 
@@ -85,8 +98,9 @@ class Attempts:
         client: Reads flows that this process has not cached.
         host: Of this worker.
         store: Its store.
-        strict: Whether a step fails that leaves something running.
+        strict: Whether a step fails whose script leaves something running.
         place: Of the environments of this process.
+        pulse: Of this process.
         tell: Called with the execution, its flow and the address of the step when an attempt
             begins.
     """
@@ -99,6 +113,7 @@ class Attempts:
         *,
         strict: bool,
         place: Place,
+        pulse: Pulse,
         tell: Callable[[str, str, str], None],
     ) -> None:
         self._client = client
@@ -111,33 +126,93 @@ class Attempts:
         self._not_released: dict[str, list[NotReleased]] = {}
         """Execution → its environments that could not be closed, until a result reports them."""
         host.on_not_released = self._keep_not_released
-        self.at_work = AtWork(place)
+        self._pulse = pulse
+        self.at_work = AtWork(place, pulse, client.identity)
         """Those that are at work."""
+        self._heard = now()
+        """When the last request was sent that the server has answered here."""
+        self._given: deque[_Given] = deque()
+        """Outcomes that the server may not have received yet."""
 
-    async def cut_when_alone(self, heartbeat: float) -> NoReturn:
-        """Cut off all attempts whenever the server cannot be reached.
+    async def keep_alive(self, heartbeat: float, end: Callable[[str], None] | None) -> NoReturn:
+        """Give signs of life, and cut off the attempts of which the server may receive none.
 
         The server counts them as interrupted then, and other workers begin them again. They must
-        not run beside those. The last heartbeat of an attempt can be older than the last answer by
-        a third of the time, so they could be begun again after two thirds. The limit is a half,
-        because their processes take time to end.
+        not run beside those.
 
         Args:
             heartbeat: Seconds without a heartbeat after which an attempt is interrupted.
+            end: Ends this process, for a reason. None: it does not end.
         """
-        pause, limit, answered = heartbeat / BEATS / 2, heartbeat / 2, time.monotonic()
+        pulse, pause = self._pulse, heartbeat / BEATS / 2
+        details = await self._client.data_converter.encode(beat_of(None))
+        pulse.prepare(Payloads(payloads=details).SerializeToString())
+        asking: asyncio.Task[None] | None = None
         while True:
-            asked = time.monotonic()
-            patience = max(answered + limit - asked, pause)
+            pulse.beat()
+            for attempt in self.at_work.cut_lost():
+                is_lost = pulse.is_lost(heartbeat) or await self._goes_on(attempt.execution)
+                if is_lost and end is not None:
+                    end(f"a function of execution {attempt.execution} could not be cut off")
+            if asking is None or asking.done():
+                asking = asyncio.create_task(self._ask(heartbeat))
+            await asyncio.sleep(pause)
+
+    async def _ask(self, heartbeat: float) -> None:
+        """Ask the server for a sign of life, and give it the outcomes that it may not have."""
+        asked, before = now(), self._heard
+        patience = max(before + CUT * heartbeat - asked, heartbeat / BEATS / 2)
+        try:
+            await self._client.workflow_service.get_system_info(
+                GetSystemInfoRequest(), timeout=timedelta(seconds=patience)
+            )
+        except RPCError:
+            return
+        self._pulse.hear(asked)
+        self._heard = asked
+        was_silent = asked - before > heartbeat / BEATS
+        while self._given and (was_silent or self._given[0].at < before - heartbeat / BEATS):
+            given = self._given.popleft()
+            if given.at >= before - heartbeat / BEATS:
+                await self._give_again(given)
+
+    async def _goes_on(self, execution: str) -> bool:
+        """Return whether an execution is open, so that a lost attempt of it may begin again."""
+        try:
+            newest = await self._client.get_workflow_handle(execution).describe()
+        except RPCError as error:
+            return error.status != RPCStatusCode.NOT_FOUND
+        return newest.status == WorkflowExecutionStatus.RUNNING
+
+    async def _give_again(self, given: _Given) -> None:
+        """Give the server the outcome of an attempt.
+
+        If it counts as interrupted by now, the workflow learns it in another way, and an open
+        question about the attempt has an answer.
+        """
+        if await self._give(given.token, given.event) or given.event["type"] not in _OUTCOMES:
+            return
+        handle = self._client.get_workflow_handle(given.execution)
+        while True:
             try:
-                await self._client.workflow_service.get_system_info(
-                    GetSystemInfoRequest(), timeout=timedelta(seconds=patience)
-                )
-                answered = asked
-            except RPCError:
-                if time.monotonic() - answered >= limit:
-                    self.at_work.cut_off()
-            await asyncio.sleep(pause - min(time.monotonic() - asked, pause))
+                await handle.signal("late", [given.unit, given.attempt, given.event])
+                return
+            except (RPCError, StoreError) as error:
+                if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
+                    return
+            await asyncio.sleep(_PAUSE)
+
+    @activity.defn(name=WHO)
+    async def who(self, event: int) -> dict[str, Any] | None:
+        """Return which process has begun an activity of the current run.
+
+        Args:
+            event: The number of the event of its history that says so.
+        """
+        info = activity.info()
+        run = info.workflow_run_id or ""
+        process = await begun_by(self._client, info.workflow_id or "", run, event)
+        return None if process is None else {**process}
 
     @activity.defn(name=ATTEMPT)
     async def attempt(self, given: bytes) -> dict[str, Any]:
@@ -150,7 +225,15 @@ class Attempts:
         Returns:
             The event. Or of a long attempt, where it is at work: see `left_at_work`.
         """
-        return await self.at_work.begun(partial(self._event, given))
+        event, is_forgotten = await self.at_work.begun(partial(self._event, given))
+        if event["type"] == AT_WORK:
+            return event
+        ended = _Given.of(event)
+        if is_forgotten:
+            await self._give_again(ended)
+            activity.raise_complete_async()
+        self._given.append(ended)
+        return event
 
     @activity.defn(name=WATCH)
     async def watch(self, key: str, stop: bool) -> NoReturn:
@@ -160,15 +243,22 @@ class Attempts:
             key: Of the attempt.
             stop: Whether to stop it first.
         """
-        await self.at_work.watch(key, self._give, stop=stop)
+
+        async def give(event: dict[str, Any]) -> bool:
+            if await self._give(activity.info().task_token, event):
+                return True
+            await self._give_again(_Given.of(event))
+            return False
+
+        await self.at_work.watch(key, give, stop=stop)
         activity.raise_complete_async()
 
-    async def _give(self, event: dict[str, Any]) -> bool:
-        """Complete the current activity, and return whether the server has taken the event.
+    async def _give(self, token: bytes, event: dict[str, Any]) -> bool:
+        """Complete an activity, and return whether the server has taken the event.
 
         The library does not report what became of an event that an activity returns.
         """
-        handle = self._client.get_async_activity_handle(task_token=activity.info().task_token)
+        handle = self._client.get_async_activity_handle(task_token=token)
         while True:
             try:
                 await handle.complete(event)
@@ -188,7 +278,7 @@ class Attempts:
             attempt.printed = flow.runner.printed(run.step, None)
             event = await self._instead(flow, workdir, run)
         if event is None:
-            event = await self._outcome(flow, workdir, run, attempt.printed)
+            event = await self._outcome(flow, workdir, run, attempt)
         warnings = self._warnings()
         if warnings:
             event = {**event, "warnings": warnings}
@@ -213,11 +303,13 @@ class Attempts:
         return dict(await asyncio.to_thread(begin_detached, self._host, execution, run))
 
     async def _outcome(
-        self, flow: LinkedFlow, workdir: str, run: Run, printed: Printed
+        self, flow: LinkedFlow, workdir: str, run: Run, attempt: AttemptAtWork
     ) -> dict[str, Any]:
-        context = self._context(flow, workdir)
+        context, printed = self._context(flow, workdir), attempt.printed
         step = flow.compiled["steps"][run.step]
+        assert printed is not None
         PRINTING.set(printed)
+        CALLS.set(attempt.calls)
         OUTER.set(_NoFlows())  # type: ignore[arg-type] # refuses every request
         now = time.time_ns() // 1_000_000
         try:
@@ -228,6 +320,10 @@ class Attempts:
             kept = await flow.runner.attempt(context, run, environments, printed, lambda: patience)
             event: Any = succeeded(run, kept.value, now, kept.openings, kept.log)
         except AttemptFailed as failure:
+            if isinstance(failure.__cause__, AttemptLost):
+                return cut(attempt.log)
+            if failure.__cause__ is not None and _is_missing(failure.__cause__):
+                raise self._not_here(failure.error["message"]) from None
             if failure.error["type"] in ASKING:
                 with _before_any_effect():
                     execution = await asyncio.to_thread(self._around, flow, run)
@@ -243,6 +339,11 @@ class Attempts:
             message = f"the result has {size_text(size)}; at most {most} are possible"
             return _refused("LimitExceeded", message)
         return dict(event)
+
+    def _not_here(self, why: str) -> ApplicationError:
+        """Return the error that leaves an attempt to a worker that has what this one lacks."""
+        message = f"the worker {self._client.identity} lacks what it needs: {why}"
+        return ApplicationError(message, type=NOT_BEGUN)
 
     async def _keep(self, event: dict[str, Any]) -> None:
         """Keep a large event in the object store, if there is one, however long that takes.
@@ -330,13 +431,15 @@ class Attempts:
             given: The reducer, the current value and the written one, packed.
 
         Returns:
-            The change of the current value, or the `error` of the function.
+            The change of the current value, or the `error` of the function. `missing`: why this
+            worker cannot call it.
         """
         function, old, new = unpack(given)
         try:
             return change(old, await asyncio.to_thread(reducer(function), old, new))
         except ValueError as error:
-            return {"error": str(error)}
+            is_here = error.__cause__ is None or not _is_missing(error.__cause__)
+            return {"error" if is_here else "missing": str(error)}
 
     @activity.defn(name=PLACE)
     async def place(self) -> str:
@@ -356,7 +459,7 @@ class Attempts:
         Returns:
             Events that report those that could not be closed.
         """
-        beating = asyncio.create_task(_beat())
+        beating = asyncio.create_task(_beat(self._pulse))
         try:
             flow, environments = await self._flow(hash), self._host.environments
             context = self._context(flow, workdir)
@@ -420,7 +523,7 @@ class Attempts:
                 except FlowEngineError as error:
                     return {"error": error_as_data(error)}
 
-        beating = asyncio.create_task(_beat())
+        beating = asyncio.create_task(_beat(self._pulse))
         moving = asyncio.create_task(asyncio.to_thread(moved, activity.info().workflow_id or ""))
         try:
             return await asyncio.shield(moving)
@@ -474,12 +577,20 @@ class Attempts:
         return self._flows[hash]
 
 
-async def _beat() -> None:
+async def _beat(pulse: Pulse) -> None:
     """Send heartbeats. The first one is delayed, because each is a call to the server."""
-    timeout = activity.info().heartbeat_timeout
-    while timeout is not None:
-        await asyncio.sleep(timeout.total_seconds() / BEATS)
-        activity.heartbeat()
+    info = activity.info()
+    timeout = info.heartbeat_timeout
+    if timeout is None:
+        return
+    seconds = timeout.total_seconds()
+    slot = pulse.take(Slot(seconds, False, info.task_token))
+    try:
+        while True:
+            await asyncio.sleep(seconds / BEATS)
+            activity.heartbeat()
+    finally:
+        pulse.free(slot)
 
 
 @contextmanager
@@ -495,8 +606,34 @@ def _before_any_effect() -> Iterator[None]:
         raise ApplicationError(str(error), type=NOT_BEGUN) from error
 
 
+def _is_missing(error: BaseException) -> bool:
+    """Return whether this worker lacks what a step needs, which other workers may have.
+
+    A worker that is replaced by a newer one receives attempts of newer flows until then.
+    """
+    return isinstance(error, UnknownKind) or is_missing(error)
+
+
 def _refused(kind: str, message: str) -> dict[str, Any]:
     return {"type": "failed", "error": {"type": kind, "message": message}}
+
+
+class _Given(NamedTuple):
+    """The outcome of an attempt, as it was given to the library."""
+
+    at: float
+    token: bytes
+    execution: str
+    unit: int
+    attempt: int
+    event: dict[str, Any]
+
+    @classmethod
+    def of(cls, event: dict[str, Any]) -> _Given:
+        """Return the outcome of the attempt that the current activity runs or watches."""
+        info = activity.info()
+        unit, _, attempt = info.activity_id.partition(".")
+        return cls(now(), info.task_token, info.workflow_id or "", int(unit), int(attempt), event)
 
 
 class _NoFlows:

@@ -16,7 +16,7 @@ from temporalio.api.operatorservice.v1 import (
     ListSearchAttributesRequest,
 )
 from temporalio.common import SearchAttributeKey
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.errors import StoreError, UsageError
 from flowengine.journal.encoding import pack
@@ -112,6 +112,23 @@ def fork_digest(forked_from: str) -> str:
         forked_from: Its id, followed by a blank and more text or not.
     """
     return sha256(f"fork {forked_from.partition(' ')[0]}".encode()).hexdigest()[:16]
+
+
+async def is_unused(client: Client, error: RPCError) -> bool:
+    """Return whether a namespace has refused a query because no worker has ever run in it.
+
+    Nothing is in its index then. If only some attributes are missing, it is not up to date.
+
+    Args:
+        client: Of the namespace.
+        error: Its refusal.
+    """
+    if error.status != RPCStatusCode.INVALID_ARGUMENT or "search attribute" not in error.message:
+        return False
+    there = await client.operator_service.list_search_attributes(
+        ListSearchAttributesRequest(namespace=client.namespace)
+    )
+    return not any(key.name in there.custom_attributes for key in _KINDS)
 
 
 async def register(client: Client) -> None:

@@ -11,9 +11,18 @@ from flowengine.kernel.notation.times import TooLong, parse_duration
 VARIABLE = "FLOWENGINE_HEARTBEAT"
 """The environment variable with the heartbeat of a store's workers, for workers and
 callers."""
-DEFAULT = 10.0
+DEFAULT = 30.0
 BEATS = 3
 """Heartbeats that are sent in the time after which an attempt counts as interrupted."""
+CUT = 1 / 2
+"""A worker cuts off its attempts if it has not heard the server for this part of a heartbeat. The
+last heartbeat of an attempt may be older by a third of it, so after two thirds, the attempt may
+begin again elsewhere."""
+END = 0.62
+"""A worker ends after this part, if anything of an attempt is still at work."""
+SILENT = 10
+"""The guard sends heartbeats in place of its worker for this many times the heartbeat. Then it ends
+the worker, because that can do nothing for any execution."""
 LONG = 3
 """After this many times the heartbeat, the activity of an attempt ends, and others watch it."""
 UNWATCHED = 3
@@ -57,13 +66,14 @@ def task_time(heartbeat: float) -> timedelta:
     """Return how long a worker may be silent about a workflow task of a new execution.
 
     Temporal cannot distinguish a worker that has died during a workflow task from a slow one. So
-    this time is not longer than the heartbeat, although a single event can need more: it can begin
-    100,000 steps.
+    this time is not longer than the heartbeat, and that of Temporal by default, although a single
+    event can need more: it can begin 100,000 steps.
 
     Args:
         heartbeat: Seconds without a heartbeat after which an attempt is interrupted.
     """
-    return timedelta(seconds=min(max(heartbeat, _SHORTEST_TASK), _LONGEST_TASK))
+    seconds = heartbeat if heartbeat > DEFAULT else min(heartbeat, _DEFAULT_TASK)
+    return timedelta(seconds=min(max(seconds, _SHORTEST_TASK), _LONGEST_TASK))
 
 
 def patience_with_task(heartbeat: float) -> float:

@@ -26,6 +26,7 @@ from flowengine.engines.temporal.attributes import (
     STATUS,
     WAITS,
     fork_digest,
+    is_unused,
     label_digest,
 )
 from flowengine.engines.temporal.connection import PATIENCE, TemporalConnection
@@ -245,12 +246,21 @@ class Listing:
 
     async def _count(self, query: str) -> int:
         client = await self._connection.client()
-        return (await client.count_workflows(query, rpc_timeout=PATIENCE)).count
+        try:
+            return (await client.count_workflows(query, rpc_timeout=PATIENCE)).count
+        except RPCError as error:
+            if not await is_unused(client, error):
+                raise
+            return 0
 
     async def _rows(self, query: str, limit: int | None = None) -> AsyncIterator[WorkflowExecution]:
         client = await self._connection.client()
-        async for row in client.list_workflows(query, limit=limit, rpc_timeout=PATIENCE):
-            yield row
+        try:
+            async for row in client.list_workflows(query, limit=limit, rpc_timeout=PATIENCE):
+                yield row
+        except RPCError as error:
+            if not await is_unused(client, error):
+                raise
 
 
 def is_moved(row: WorkflowExecution) -> bool:

@@ -13,6 +13,7 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverse
 from temporalio.exceptions import FailureError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
+from flowengine.engines.temporal.requests import process_of
 from flowengine.engines.temporal.workflow import READERS, FlowExecution
 from flowengine.errors import StoreError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from temporalio.converter import DataConverter
 
     from flowengine.engines.temporal.workflow import WorkflowDriver
+    from flowengine.kernel.events import ProcessData
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -118,6 +120,29 @@ async def newest_task_failure(client: Client, execution: str, run: str) -> str |
             error = await client.data_converter.decode_failure(failure)
             return f"{error.cause or error}" if isinstance(error, FailureError) else str(error)
     return None
+
+
+async def begun_by(client: Client, execution: str, run: str, event: int) -> ProcessData | None:
+    """Return which process has begun an activity of a run. None: it is not known.
+
+    Args:
+        client: Reads the history, from its end.
+        execution: Id of the execution.
+        run: Id of the run.
+        event: The number of the event that says so.
+    """
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=execution, run_id=run),
+    )
+    while True:
+        page = await client.workflow_service.get_workflow_execution_history_reverse(request)
+        for found in page.history.events:
+            if found.event_id == event:
+                return process_of(found.activity_task_started_event_attributes.identity)
+        if not page.next_page_token:
+            return None
+        request.next_page_token = page.next_page_token
 
 
 async def first_input(client: Client, execution: str, run: str | None = None) -> Mapping[str, Any]:

@@ -349,5 +349,8 @@ def _lost(
         f"environment '{name}' was open at a worker that does not respond any more. Its files are "
         "there, and it would be opened again without them"
     )
-    error = {"type": kind, "message": message, "data": {"environment": which}}
+    data: dict[str, Any] = {"environment": which}
+    if kind == "EnvironmentLost":
+        data["decides"] = "operator"
+    error = {"type": kind, "message": message, "data": data}
     return {"type": "lost", "ran": "no", "error": error}

@@ -30,7 +30,7 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.values import join_secrets, split_secrets
 
 if TYPE_CHECKING:
-    from flowengine.kernel.events import Log
+    from flowengine.kernel.events import Log, ProcessData
 
 PLACES = 100
 """Maximum number of activities that a worker runs at once from the shared task queue."""
@@ -40,6 +40,8 @@ ATTEMPT = "flowengine.attempt"
 """The activity type of an attempt."""
 WATCH = "flowengine.watch"
 """The activity type that watches an attempt that an earlier activity has left at work."""
+WHO = "flowengine.who"
+"""The activity type that returns which worker has begun an activity."""
 AT_WORK = "at work"
 """The type of the result of an activity that has left its attempt at work. See `left_at_work`."""
 SHARED = "flowengine.shared"
@@ -219,7 +221,13 @@ def cut(log: Log | None) -> dict[str, Any]:
     return {"type": "cut"} if log is None else {"type": "cut", "log": log}
 
 
-def left_at_work(key: str, queue: str, place: str, heartbeat: float) -> dict[str, Any]:
+def process_of(identity: str) -> ProcessData | None:
+    """Return the process with an identity of Temporal's library. None: it has another form."""
+    pid, _, host = identity.partition("@")
+    return {"pid": int(pid), "host": host} if pid.isdecimal() and host else None
+
+
+def left_at_work(key: str, queue: str, place: str, heartbeat: float, who: str) -> dict[str, Any]:
     """Return where an attempt is at work whose activity has left it.
 
     Args:
@@ -227,8 +235,10 @@ def left_at_work(key: str, queue: str, place: str, heartbeat: float) -> dict[str
         queue: The task queue of activities that watch it.
         place: The task queue of the environments of its worker.
         heartbeat: Seconds without a heartbeat after which it counts as interrupted.
+        who: The identity of its worker.
     """
-    return {"type": AT_WORK, "key": key, "queue": queue, "place": place, "heartbeat": heartbeat}
+    named = {"key": key, "queue": queue, "place": place, "heartbeat": heartbeat, "who": who}
+    return {"type": AT_WORK, **named}
 
 
 def run_of(data: list[Any]) -> Run:

@@ -117,6 +117,7 @@ from flowengine.journal.records import (
     Loaded,
     LockOperation,
     NewExecution,
+    OfFlows,
     Outgoing,
     Owner,
     Pruned,
@@ -376,14 +377,21 @@ class TemporalStore:
         page: StoredWaitPage = self._read(filter.execution, "waits", filter, after, limit)
         return page
 
-    def find_execution(self, beginning: str) -> str:
+    def find_execution(self, beginning: str, flows: OfFlows | None = None) -> str:
         if beginning and self._call(self._exists(beginning)):
-            return beginning
-        ids = self._call(self._listing.ids(beginning))
+            ids = [beginning]
+        else:
+            ids = self._call(self._listing.ids(beginning))
+        if flows is not None:
+            ids = [id for id in ids if flows(self.execution(id).flow)]
         return the_one(beginning, ids, EXECUTION, self.location)
 
-    def find_wait(self, beginning: str) -> str:
-        waits = [wait for wait, _ in self._call(self._listing.found_waits(beginning))]
+    def find_wait(self, beginning: str, flows: OfFlows | None = None) -> str:
+        waits = [
+            wait
+            for wait, execution in self._call(self._listing.found_waits(beginning))
+            if flows is None or flows(self.execution(execution).flow)
+        ]
         return the_one(beginning, waits, WAIT, self.location)
 
     def short_execution(self, id: str) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import subprocess
-import sys
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +33,7 @@ from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.attributes import register
 from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.guard import Pulse, guarded
 from flowengine.engines.temporal.heartbeat import BEATS, patience_with_task
 from flowengine.engines.temporal.places import Place, own_place
 from flowengine.engines.temporal.requests import NO_TIME_YET, PLACES, QUEUE, SHARED
@@ -43,12 +42,11 @@ from flowengine.engines.temporal.sharing import Sharing
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.workflow import FlowExecution, set_heartbeat
 from flowengine.kernel.advance import load_all
-from flowengine.sdk.process_identity import as_text, this_process
 from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from temporalio.client import Client
 
@@ -61,26 +59,13 @@ _PASSED = (
     "flowengine",
     "flowengine_nodes",
     "msgpack",
-    "cel_expr_python",
     "jsonschema_rs",
+    "re2",
     "tzdata",
 )
-"""Modules that workflows share with the process. CEL cannot be imported twice in one process."""
+"""Modules that workflows share with the process. Some cannot be imported twice in one."""
 _NO_EVENTS = ("query_workflow", "remove_from_cache")
 """Jobs of a workflow task that stand for no event of its history."""
-_GUARD = """\
-import sys
-from time import sleep
-from flowengine.sdk.process_identity import from_text, is_dead
-from flowengine.sdk.process_tree import end_orphans
-worker = from_text(sys.argv[1])
-if not sys.stdin.read():
-    while not is_dead(worker):
-        sleep(0.01)
-    end_orphans()
-"""
-"""Reads until the pipe is closed, which also happens if the worker is killed. The kernel closes the
-pipe of a killed process some time before it is dead, and later still if it has much memory."""
 _STICKY = timedelta(seconds=2)
 """How soon another worker takes over a workflow from a worker that does not respond."""
 _MOST_WITH_ENVIRONMENTS = 10_000
@@ -111,7 +96,7 @@ async def work(
             are interrupted.
         heartbeat: Seconds without a heartbeat after which an attempt is interrupted. None: those
             of the environment.
-        strict: Whether a step fails that leaves something running.
+        strict: Whether a step fails whose script leaves something running.
         policies: The policies of this host, which apply to the calls that it makes.
         deployment: Name and build of its deployment version, `NAME:BUILD`. None: it takes the
             executions of every version.
@@ -131,33 +116,33 @@ async def work(
     set_heartbeat(heartbeat)
     client = await connect(address, store.objects)
     await register(client)
-    from flowengine.flow.expressions import cel  # noqa: F401 - its library, before a workflow does
-
     beat = min(_BEAT, timedelta(seconds=heartbeat / BEATS))
     times = {
         "max_heartbeat_throttle_interval": beat,
         "default_heartbeat_throttle_interval": beat,
         "graceful_shutdown_timeout": timedelta(seconds=drain),
     }
-    with own_place(address) as place:
+    with own_place(address) as place, closing(Pulse()) as pulse:
         host = _host(store, place, policies)
-        attempts = Attempts(client, host, store, strict=strict, place=place, tell=on_attempt)
+        attempts = Attempts(
+            client, host, store, strict=strict, place=place, pulse=pulse, tell=on_attempt
+        )
         sharing = Sharing(host, store, on_start)
         workers = _workers(client, attempts, sharing, place, times, deployment)
         # The library's two seconds, for which it has no option, end tasks that would succeed.
         driving: Any = workers.shared._workflow_worker
         driving._deadlock_timeout_seconds = patience_with_task(heartbeat)
-        watching = asyncio.create_task(attempts.cut_when_alone(heartbeat))
-        try:
-            with _guard():
+        with guarded(pulse, address, heartbeat) as end:
+            living = asyncio.create_task(attempts.keep_alive(heartbeat, end))
+            try:
                 async with workers.shared, workers.own, workers.watching:
                     on_ready()
                     await stopping.wait()
                     await _shut_down(workers, attempts.at_work, drain, heartbeat)
-        finally:
-            watching.cancel()
-            await attempts.at_work.close()
-            await asyncio.to_thread(host.close)
+            finally:
+                living.cancel()
+                await attempts.at_work.close()
+                await asyncio.to_thread(host.close)
 
 
 def forward_logs() -> None:
@@ -214,6 +199,7 @@ def _workers(
         attempts.describe,
         attempts.place,
         attempts.reduce,
+        attempts.who,
         sharing.begin,
         sharing.share,
         sharing.use,
@@ -264,22 +250,6 @@ def _deployment(text: str) -> WorkerDeploymentConfig:
         use_worker_versioning=True,
         default_versioning_behavior=VersioningBehavior.PINNED,
     )
-
-
-@contextmanager
-def _guard() -> Iterator[None]:
-    """Run a process that ends the programs of attempts when this one has ended in any way.
-
-    They must not run beside the next attempts, which other workers begin after the heartbeat.
-    """
-    command = [sys.executable, "-c", _GUARD, as_text(this_process())]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
-        assert guard.stdin is not None
-        try:
-            yield
-        finally:
-            guard.stdin.write(b"done")
-            guard.stdin.close()
 
 
 def _host(store: TemporalStore, place: Place, policies: PolicyFiles | None) -> Host:

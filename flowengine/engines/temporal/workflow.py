@@ -22,6 +22,7 @@ from temporalio.exceptions import (
     TimeoutError,
     TimeoutType,
 )
+from temporalio.workflow._context import _Runtime
 
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
@@ -62,6 +63,7 @@ from flowengine.engines.temporal.requests import (
     USE,
     WANTED,
     WATCH,
+    WHO,
     WORKFLOW,
     WRITES,
     append_of,
@@ -70,6 +72,7 @@ from flowengine.engines.temporal.requests import (
     log_in,
     new_execution,
     plain,
+    process_of,
     run_as_data,
     run_of,
 )
@@ -88,6 +91,7 @@ from flowengine.sdk.sizes import size_text
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from flowengine.kernel.events import ProcessData
     from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.kernel.state.records import State
 
@@ -452,6 +456,9 @@ class WorkflowDriver(Carrier):
             )
         except ActivityError as error:
             result = {"error": f"{given[0]['python']} was called in vain: {error.cause or error}"}
+        if "missing" in result:  # another worker may have it, which then takes this task
+            self._break(LookupError(result["missing"]))
+            return
         self._reduced.append(result)
         self._reducing = None
         self._move()
@@ -708,13 +715,17 @@ class WorkflowDriver(Carrier):
             event = None
         self._has_ended(run)
         if event is not None:
-            kind, own = event["type"], {"at": _now(), "unit": run.unit, "attempt": run.attempt}
-            event = {"type": kind, **own, **event, **own}
-            warnings = event.pop("warnings", [])
-            if kind == "measured" and (warning := uncounted(self.execution, event)) is not None:
-                warnings.append(warning)
-            self.execution.queue += [*warnings, event]
+            self._queue(run.unit, run.attempt, event)
         self._move()
+
+    def _queue(self, unit: int, attempt: int, event: dict[str, Any]) -> None:
+        """Queue the event of an attempt, and its warnings."""
+        kind, own = event["type"], {"at": _now(), "unit": unit, "attempt": attempt}
+        whole: Any = {"type": kind, **own, **event, **own}
+        warnings = whole.pop("warnings", [])
+        if kind == "measured" and (warning := uncounted(self.execution, whole)) is not None:
+            warnings.append(warning)
+        self.execution.queue += [*warnings, whole]
 
     async def _event(self, run: Run, event: Any) -> Any:
         """Return the event of an attempt. None: it was stopped, or begins again later."""
@@ -821,7 +832,13 @@ class WorkflowDriver(Carrier):
         heartbeat: float,
         patience: timedelta | None,
     ) -> workflow.ActivityHandle[Any]:
-        """Begin an activity that runs or watches an attempt."""
+        """Begin an activity that runs or watches an attempt.
+
+        The library gives activities to the worker of the workflow first. If an attempt could not
+        begin, the server chooses, because another worker may have what that one lacks.
+        """
+        runtime: Any = _Runtime.current()
+        runtime._disable_eager_activity_execution = (run.unit, run.attempt) in self._warned
         return workflow.start_activity(
             activity,
             args=given,
@@ -847,12 +864,41 @@ class WorkflowDriver(Carrier):
         if is_stopped and not isinstance(cause, TimeoutError):
             return None
         if isinstance(cause, TimeoutError | CancelledError):  # its worker is gone or was stopped
-            return cut(log_in(getattr(cause, "last_heartbeat_details", ())))
+            event = cut(log_in(getattr(cause, "last_heartbeat_details", ())))
+            process = None if is_stopped else await self._process_of(run, error)
+            return event if process is None else {**event, "process": process}
         if _has_not_begun(cause):
-            self._begin_again(run, str(cause.cause or cause))
+            why = cause.message if cause.type == NOT_BEGUN else str(cause.cause or cause)
+            self._begin_again(run, why)
             return None
         await workflow.sleep(_AGAIN)  # the next attempt may fail in the same way
         return cut({"lines": [[_now(), "ERROR", f"error of the engine: {cause}"]]})
+
+    async def _process_of(self, run: Run, error: ActivityError) -> ProcessData | None:
+        """Return the process that may still be at work on a lost attempt, for the question."""
+        node = self.execution.linked.graph.node(run.step)
+        if node.effect != "once" or node.on_crash != "ask" or not workflow.patched("process"):
+            return None
+        if run.unit in self._watched:
+            return process_of(self._watched[run.unit][1].get("who", ""))
+        if not error.started_event_id:
+            return None
+        try:
+            found: ProcessData | None = await workflow.execute_local_activity(
+                WHO,
+                error.started_event_id,
+                start_to_close_timeout=_LONGEST_DESCRIPTION,
+                retry_policy=_SOME_TIMES,
+            )
+        except ActivityError:
+            return None
+        return found
+
+    def take_late(self, unit: int, attempt: int, event: dict[str, Any]) -> None:
+        """Take the outcome of an attempt that may count as interrupted. See `Attempts`."""
+        if not self.over:
+            self._queue(unit, attempt, event)
+            self._move()
 
     def _begin_again(self, run: Run, why: str) -> None:
         """Queue an attempt that could not begin, and begin nothing for some time."""
@@ -953,6 +999,12 @@ class FlowExecution:
             driver.store.send(driver.execution.id, request["event"], request["at"], request["id"])
         if self._begun:
             driver.take_inbox()
+
+    @workflow.signal
+    async def late(self, given: list[Any]) -> None:
+        """Take the outcome of an attempt that may count as interrupted."""
+        await workflow.wait_condition(lambda: self._begun)
+        self._driver.take_late(*given)
 
     @workflow.signal
     def drive(self) -> None:

@@ -25,6 +25,7 @@ from flowengine.python_modules import check_importable
 
 if TYPE_CHECKING:
     from flowengine.flow.building.graph import FlowGraph
+    from flowengine.flow.models import FlowModel
 
 TARGETS = frozenset({"next", "on_error", "cancel", "join"})
 """Keys of a step in which steps are named."""
@@ -247,20 +248,19 @@ def assemble(flow: FlowGraph) -> Built:
     return Built(flow)
 
 
-def short_form(flow: FlowGraph) -> dict[str, Any]:
-    """Return a flow as plain data, in the short forms of the language.
+def loaded(flow: FlowGraph) -> FlowModel:
+    """Return the model of a flow that can be written as a file.
 
     Args:
         flow: The flow.
 
     Returns:
-        The data of a flow file.
+        The model, which has no short forms.
 
     Raises:
         FlowFileError: It has errors.
         UsageError: No file can name one of its functions.
     """
-    from flowengine.flow.building.short_form import shortened
     from flowengine.flow.loading.load import load_source
 
     source, diagnostics = assemble(flow), Diagnostics()
@@ -268,9 +268,8 @@ def short_form(flow: FlowGraph) -> dict[str, Any]:
     if model is None or diagnostics.errors:
         problems = list(diagnostics)
         raise FlowFileError(render(problems, source.files), problems)
-    short = shortened(model)
-    check_importable(_texts(short))
-    return short
+    check_importable(_texts(model.model_dump(by_alias=True, exclude_unset=True)))
+    return model
 
 
 def _texts(data: Any) -> Iterator[str]:

@@ -91,7 +91,7 @@ class Flow(FlowGraph):
         return self._compiled
 
     def to_yaml(self) -> str:
-        """Return the flow as a file: short forms, in the order of declaration.
+        """Return the flow as a file, with every short form expanded.
 
         A file in `folder` with this text has the same structural hash. Comments of a file that the
         flow was read from are not included.
@@ -102,10 +102,10 @@ class Flow(FlowGraph):
         Raises:
             FlowFileError: The flow has errors.
         """
-        from flowengine.flow.building.assemble import short_form
-        from flowengine.flow.building.yaml_text import flow_text
+        from flowengine.flow.building.assemble import loaded
+        from flowengine.flow.export.expanded_yaml import expanded
 
-        return flow_text(short_form(self))
+        return expanded(loaded(self))
 
     def to_python(self) -> str:
         """Return Python code that builds `flow`, with the same structural hash.
@@ -118,10 +118,10 @@ class Flow(FlowGraph):
         Raises:
             FlowFileError: The flow has errors.
         """
-        from flowengine.flow.building.assemble import short_form
+        from flowengine.flow.building.assemble import loaded
         from flowengine.flow.building.python_text import program
 
-        return program(short_form(self))
+        return program(loaded(self).model_dump(by_alias=True, exclude_unset=True))
 
     @classmethod
     def from_yaml(cls, path: str | PathLike[str]) -> Self:

@@ -23,7 +23,6 @@ from flowengine.flow.models import Loc
 from flowengine.flow.models.kinds import generates
 from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.declared_forms import floats
 from flowengine.sdk.generated_flows import Given
 from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.step_kind import CallSignature, SignatureError, StepKind
@@ -173,9 +172,6 @@ class StepKinds:
         }
         if callee.args is not None:
             callee.task["schema"] = callee.args
-        taken = _hinted_floats(args)
-        if taken:  # read by earlier versions, and part of the structural hash of stored flows
-            callee.task["floats"] = taken
         if returns is not None:
             callee.returns = callee.task["returns"] = returns
 
@@ -288,13 +284,6 @@ def configuration_and_arguments(callee: Callee, parts: dict[str, TypedValue]) ->
     if callee.configuration is not None:
         parts = {**parts, "configuration": callee.configuration}
     return together(parts)
-
-
-def _hinted_floats(args: Schema | None) -> Schema | None:
-    """Return the schema of the arguments whose types are floats, alone or inside."""
-    hints = (args or {}).get("properties", {})
-    taken = {name: schema for name, schema in hints.items() if floats(schema)}
-    return {"properties": taken} if taken else None
 
 
 def _as_use(given: Any) -> Mapping[str, Any] | None:

@@ -30,6 +30,7 @@ from flowengine.flow.loading.files import Definition, FlowFile, known_names
 from flowengine.flow.models import AskBeforeCall, Loc, Tool
 from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arguments, tools_of
 from flowengine.flow.models.tool import Server
+from flowengine.host_reads import may_use_folder
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.values import digest, holds_secret
 from flowengine.sdk.argument_schemas import described_arguments
@@ -138,6 +139,8 @@ class Tools:
     def _brought(self, kind: str, name: str, tool: BroughtTool, loc: Loc) -> Callee | None:
         """Return a tool of a step kind."""
         task: dict[str, Plain] = {"tool": name, "schema": tool["args"]}
+        if not may_use_folder():
+            task["folder"] = False
         step_kind = registry.kind_class(kind)
         effect = tool["effect"]
         callee = Callee(kind, task, tool["returns"], tool["args"], step_kind, effect=effect)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from flowengine.flow.expressions import cel, complaints, conditions, types
 from flowengine.flow.expressions import names as naming
-from flowengine.flow.expressions.fragment import Fragment
+from flowengine.flow.expressions import overloads, types
+from flowengine.flow.expressions.boundaries import KINDS
 from flowengine.flow.expressions.interface import (
     CheckedExpression,
     DeclaredNames,
@@ -17,16 +18,19 @@ from flowengine.flow.expressions.interface import (
     Want,
 )
 from flowengine.flow.expressions.names import Segment
+from flowengine.flow.expressions.overloads import (
+    NAMESPACES,
+    STANDARD,
+    STANDARD_METHODS,
+    TIME_PARTS,
+)
 from flowengine.flow.expressions.paths import NoValue
-from flowengine.flow.expressions.program import Tree
+from flowengine.flow.expressions.scope import Tree
 from flowengine.flow.expressions.signatures import (
     ELSEWHERE,
     MACROS,
     METHODS,
-    NAMESPACES,
     SIGNATURES,
-    STANDARD,
-    TIME_PARTS,
     TYPE_NAMES,
     Argument,
     FunctionTypes,
@@ -51,6 +55,12 @@ from flowengine.flow.source.synonyms import NAMES, VALUES
 
 MOST_KNOWN = 4096
 """Number of valid expressions that are remembered."""
+FUNCTION_NAMES = SIGNATURES.keys() | STANDARD | {"has"}
+MAX_LEVELS = 32
+"""Operators that are each an operand of the next one."""
+_JOINS = {"&&": "and", "||": "or"}
+_DECLARED = frozenset(["path", "get", "default", "call", "loop", "if"])
+"""Nodes whose values may be of another type than declared."""
 MAX_SUMS = 100
 """Plus signs in one expression. This limits the length of texts that they can build."""
 
@@ -138,6 +148,7 @@ class _Check:
         self.references: dict[Path, None] = {}
         self.tested: set[str] = set()
         self.uncertain: list[_Uncertain] = []
+        self.depth = 0
 
     def result(self, want: Want) -> CheckedExpression:
         sums = self.source.count("+")
@@ -166,7 +177,11 @@ class _Check:
 
     def _whole_path(self, typed: TypedPart) -> Path | None:
         """Return the path, if the expression is exactly one path of constant text keys."""
-        if typed.node[0] != "path" or not all(isinstance(key, str) for key in typed.node[2]):
+        if (
+            isinstance(self.tree, CallNode)
+            or typed.node[0] != "path"
+            or not all(isinstance(key, str) for key in typed.node[2])
+        ):
             return None
         return (typed.node[1], *typed.node[2])
 
@@ -193,13 +208,13 @@ class _Check:
         whole = self.tree
         span = Name("", whole.start, self._end_of_line(whole))
         if want == "bool" and word not in {None, "boolean"}:
-            hint = complaints.CONDITION_HINTS.get(word)
-            self.report("E303", span, f"{complaints.CONDITION}{article(typed.schema)}", hint)
+            hint = overloads.CONDITION_HINTS.get(word)
+            self.report("E303", span, f"{overloads.CONDITION}{article(typed.schema)}", hint)
         elif want == "text" and word in {"array", "object", "null", "bytes"}:
             hint = {"null": "write default(…, '')", "bytes": "write string(…)"}.get(
                 word, "write json(…)"
             )
-            self.report("E307", span, f"{complaints.TEXT_PART}{article(typed.schema)}", hint)
+            self.report("E307", span, f"{overloads.TEXT_PART}{article(typed.schema)}", hint)
 
     def _end_of_line(self, node: Node) -> int:
         """Return the end of a tree, or of its first line."""
@@ -226,7 +241,7 @@ class _Check:
             return self._entries(node)
         if _null_test(node):
             return self._null_test(node)
-        return self._fragment(node)
+        return self._outer(node)
 
     def _ternary(self, node: Ternary) -> TypedPart:
         test = self._condition(node.condition)
@@ -242,8 +257,8 @@ class _Check:
         typed = self.value(node)
         word = kind(typed.schema)
         if word not in {None, "boolean"}:
-            message = f"{complaints.CONDITION}{article(typed.schema)}"
-            self.report("E303", node, message, complaints.CONDITION_HINTS.get(word))
+            message = f"{overloads.CONDITION}{article(typed.schema)}"
+            self.report("E303", node, message, overloads.CONDITION_HINTS.get(word))
         return typed
 
     def _entries(self, node: Entries) -> TypedPart:
@@ -319,12 +334,12 @@ class _Check:
 
     def _unknown_name(self, base: Name) -> TypedPart:
         if base.name in TYPE_NAMES:
-            return self._fragment(base)
+            return self._outer(base)
         roots = self.names.schema.get("properties", {})
         hint = naming.suggestion(base.name, roots)
         if (here := NAMES.get(base.name)) in roots:
             hint = f"did you mean '{'steps.x.output' if here == 'steps' else here}'?"
-        if base.name in SIGNATURES or base.name in STANDARD:
+        if base.name in FUNCTION_NAMES:
             hint = f"'{base.name}' is a function: write {base.name}(…)"
         elif base.name in VALUES:
             hint = VALUES[base.name]
@@ -374,7 +389,7 @@ class _Check:
 
     def _call(self, node: CallNode) -> TypedPart:
         if self._in_namespace(node):
-            return self._fragment(node)
+            return self._outer(node)
         if node.name == "has" and node.target is None:
             return self._has(node)
         if node.target is not None and node.name in MACROS:
@@ -386,7 +401,7 @@ class _Check:
             return TypedPart(["call", "time_part", [time.node, part, zone.node]], types.INT)
         signature = SIGNATURES.get(node.name)
         if signature is None:
-            return self._fragment(node) if self._exists(node) else UNKNOWN
+            return self._outer(node) if self._exists(node) else UNKNOWN
         if node.target is None and node.name in METHODS and node.name != "size":
             self.report("E302", node, f"{node.name}() is called on its first argument",
                         f"write x.{node.name}(…)")  # fmt: skip
@@ -406,10 +421,10 @@ class _Check:
 
     def _exists(self, node: CallNode) -> bool:
         """Check that a CEL function exists."""
-        if node.name in STANDARD or node.name in TIME_PARTS:
+        if node.name in STANDARD:
             return True
         space = node.target.name if isinstance(node.target, Name) else ""
-        known = NAMESPACES.get(space, SIGNATURES.keys() | STANDARD | TIME_PARTS)
+        known = NAMESPACES.get(space, FUNCTION_NAMES)
         hint = naming.suggestion(node.name, sorted(known))
         if node.name in MACROS:
             self.report("E302", node, f"{node.name}() is called on a list",
@@ -520,70 +535,123 @@ class _Check:
 
     # Operators
 
-    def _fragment(self, node: Node) -> TypedPart:
-        """Return an operation for the library, after checking its types."""
-        known: dict[int, TypedPart] = {}
+    def _outer(self, node: Node) -> TypedPart:
+        """Return an operator or standard function that is not the operand of another one."""
+        typed = self._operand(node)
+        if kind(typed.schema) == "type":
+            self.report("E311", node, "a type is not a value")
+            return UNKNOWN
+        return typed
 
-        def slot(part: Node) -> tuple[Tree, Schema, Schema]:
-            if id(part) not in known:
-                known[id(part)] = self.value(part)
-            typed = known[id(part)]
-            return typed.node, typed.schema, typed.items
-
-        mixed: set[int] = set()
-        before = len(self.problems)
-        while True:
-            fragment = Fragment(slot, self._is_raw, mixed)
-            fragment.write(node)
-            checked = cel.check(fragment.text, len(fragment.slots))
-            if isinstance(checked, dict):
-                self._check_enums(node, known)
-                if kind(checked) == "type":
-                    self.report("E311", node, "a type is not a value")
-                simple = conditions.lower(
-                    node, lambda part: None if self._is_raw(part) else slot(part)[:2]
-                )
-                return TypedPart(simple or ["cel", fragment.text, fragment.slots], checked)
-            again, rest = complaints.sort_out(checked, fragment)
-            if rest or not again - mixed:
-                break
-            mixed |= again
-        if len(self.problems) == before or rest:
-            for complaint in rest:
-                problem = complaints.in_words(complaint, fragment.origin(complaint.offset))
-                self.report(problem.code, problem.node, problem.message, problem.hint)
-        return UNKNOWN
-
-    def _is_raw(self, node: Node) -> bool:
-        """Return whether the library receives a tree unchanged. Otherwise a slot replaces it."""
-        if isinstance(node, Name):
-            return not self._visible(node) and (node.name in TYPE_NAMES or node.name in NAMESPACES)
-        if isinstance(node, CallNode):
-            macro = node.name in MACROS and node.target is not None
-            zoned = node.name in TIME_PARTS and len(node.args) == 1
-            own = macro or zoned or node.name in SIGNATURES or node.name == "has"
-            return self._in_namespace(node) or (not own and self._exists(node))
-        if isinstance(node, Binary):
-            return not _null_test(node)
-        return isinstance(node, (Literal, Items, Unary, Ternary))
-
-    def _check_enums(self, node: Node, known: dict[int, TypedPart]) -> None:
-        """Refuse comparisons of an enum with texts that are not among its values."""
-        if isinstance(node, Binary):
-            if node.op in {"==", "!=", "in"}:
-                self._check_enum(node.left, node.right, known)
-                self._check_enum(node.right, node.left, known)
-            self._check_enums(node.left, known)
-            self._check_enums(node.right, known)
-        elif isinstance(node, Unary):
-            self._check_enums(node.operand, known)
+    def _operand(self, node: Node) -> TypedPart:
+        """Return a part whose value an operator takes: with its declared type, and of any kind."""
+        self.depth += 1
+        if self.depth > MAX_LEVELS:
+            message = f"the expression has more than {MAX_LEVELS} levels, or operators in a row"
+            hint = "compute parts of it in separate steps, or join() a list of texts"
+            first = node
+            while isinstance(first, Binary):
+                first = first.left
+            if all(problem.message != message for problem in self.problems):
+                self.report("E302", first, message, hint)
+            typed = UNKNOWN
+        elif isinstance(node, Literal):
+            typed = _constant(node)
+        elif isinstance(node, Name) and self._is_type(node):
+            typed = TypedPart(["op", "@type", [["const", node.name]]], types.TYPE)
         elif isinstance(node, Ternary):
-            for part in (node.condition, node.yes, node.no):
-                self._check_enums(part, known)
+            typed = self._inner_ternary(node)
+        elif isinstance(node, Items):
+            parts = [self._operand(item) for item in node.items]
+            inner = types.common([part.schema for part in parts]) if parts else types.ANY
+            typed = TypedPart(["list", [part.node for part in parts]], types.list_of(inner))
+        elif isinstance(node, Unary):
+            typed = self._applied(node, node.op, [node.operand])
+        elif isinstance(node, Binary) and node.op in _JOINS:
+            typed = self._joined(node)
+        elif isinstance(node, Binary) and not _null_test(node):
+            typed = self._applied(node, node.op, [node.left, node.right])
+        elif isinstance(node, CallNode) and self._is_standard(node):
+            typed = self._standard_call(node)
+        else:
+            typed = _of_declared_type(self.value(node))
+        self.depth -= 1
+        return typed
 
-    def _check_enum(self, side: Node, other: Node, known: dict[int, TypedPart]) -> None:
-        schema = known[id(side)].schema if id(side) in known else {}
-        schema = types.without_null(schema)
+    def _is_type(self, node: Name) -> bool:
+        return node.name in TYPE_NAMES and not self._visible(node)
+
+    def _inner_ternary(self, node: Ternary) -> TypedPart:
+        """Return a choice whose value an operator takes. Both values must have the same type."""
+        test = self._condition(node.condition)
+        yes, no = self._operand(node.yes), self._operand(node.no)
+        kinds = [kind(yes.schema), kind(no.schema)]
+        if None not in kinds and "null" not in kinds and kinds[0] != kinds[1]:
+            both = f"{article(yes.schema)} and {article(no.schema)}"
+            self.report("E311", node, f"the values of '?:' have different types: {both}",
+                        "write dyn(…) around one of them")  # fmt: skip
+            return UNKNOWN
+        return TypedPart(
+            ["if", test.node, yes.node, no.node], types.common([yes.schema, no.schema])
+        )
+
+    def _is_standard(self, node: CallNode) -> bool:
+        """Return whether this calls a standard function of CEL that is evaluated as it is there."""
+        if node.name in TIME_PARTS:
+            return node.target is None or len(node.args) != 1
+        return self._in_namespace(node) or node.name in STANDARD
+
+    def _standard_call(self, node: CallNode) -> TypedPart:
+        if self._in_namespace(node) and isinstance(node.target, Name):
+            return self._applied(node, f"{node.target.name}.{node.name}", node.args)
+        method = node.name in STANDARD_METHODS
+        if node.target is None and method and node.name != "matches":
+            self.report("E302", node, f"{node.name}() is called on its first argument",
+                        f"write x.{node.name}(…)")  # fmt: skip
+            return UNKNOWN
+        if node.target is not None and not method:
+            self.report("E302", node, f"{node.name}() is not called on a value",
+                        f"write {node.name}(…) with all its arguments in the brackets")  # fmt: skip
+            return UNKNOWN
+        return self._applied(node, node.name, [*([node.target] if node.target else []), *node.args])
+
+    def _joined(self, node: Binary) -> TypedPart:
+        """Return `a && b && c` or `a || b || c` as one node, however many there are."""
+        joins = [node]
+        while isinstance(joins[-1].left, Binary) and joins[-1].left.op == node.op:
+            joins.append(joins[-1].left)
+        left = self._operand(joins[-1].left)
+        nodes = [left.node]
+        for join in reversed(joins):
+            right = self._operand(join.right)
+            if overloads.result(node.op, [(left.schema, {}), (right.schema, {})]) is None:
+                message, hint = overloads.refusal(node.op, [left.schema, right.schema])
+                self.report("E311", join, message, hint)
+                left = UNKNOWN
+            else:
+                left = TypedPart([_JOINS[node.op], nodes], types.BOOL)
+            nodes.append(right.node)
+        return left
+
+    def _applied(self, node: Node, name: str, operands: list[Node]) -> TypedPart:
+        """Return an operator or function with its operands, after checking their types."""
+        typed = [self._operand(operand) for operand in operands]
+        schema = overloads.result(name, [(one.schema, one.items) for one in typed])
+        if schema is None:
+            message, hint = overloads.refusal(name, [one.schema for one in typed])
+            self.report("E311", node, message, hint)
+            return UNKNOWN
+        if name in {"==", "!=", "in"}:
+            self._check_enum(typed[0], operands[1])
+            self._check_enum(typed[1], operands[0])
+        nodes = [one.node for one in typed]
+        if name == "!":
+            return TypedPart(["not", nodes[0]], schema)
+        return TypedPart(nodes[0] if name == "dyn" else ["op", name, nodes], schema)
+
+    def _check_enum(self, side: TypedPart, other: Node) -> None:
+        """Refuse the comparison of an enum with a text that is not among its values."""
+        schema = types.without_null(side.schema)
         values = schema.get("enum", [schema["const"]] if "const" in schema else None)
         if not isinstance(values, list):
             return
@@ -594,6 +662,49 @@ class _Check:
                 shown = ", ".join(repr(value) for value in values)
                 message = f"this can never be {literal.text}: it is one of {shown}"
                 self.report("E311", literal, message, hint)
+
+
+def check_slots(source: str, slots: Iterable[str]) -> Tree | None:
+    """Return the node of an expression from a record of an earlier version.
+
+    Args:
+        source: The expression over slots.
+        slots: Their names, which begin with the letters of their types.
+
+    Returns:
+        Its node, in which each slot is a path, or None if this version refuses the expression.
+    """
+    scalars = {
+        "b": types.BOOL, "i": types.INT, "d": types.DOUBLE, "s": types.TEXT, "o": types.BYTES,
+        "t": types.TIMESTAMP, "u": types.DURATION, "m": types.MAP, "y": types.ANY,
+    }  # fmt: skip
+    properties = {
+        slot: types.list_of(scalars[slot[1]]) if slot[0] == "l" else scalars[slot[0]]
+        for slot in slots
+    }
+    checked = check(source, DeclaredNames({"properties": properties}))
+    return None if checked.problems else checked.record["node"]
+
+
+def _constant(node: Literal) -> TypedPart:
+    """Return a constant. JSON has neither bytes nor unsigned integers."""
+    if isinstance(node.value, bytes):
+        return TypedPart(["op", "@bytes", [["const", node.value.hex()]]], types.BYTES)
+    if node.text[-1:] in "uU" and isinstance(node.value, int) and node.value is not True:
+        return TypedPart(["op", "uint", [["const", node.value]]], types.UINT)
+    return TypedPart(["const", node.value], _of_constant(node.value))
+
+
+def _of_declared_type(typed: TypedPart) -> TypedPart:
+    """Return an operand whose type is checked when it is evaluated."""
+    word = kind(typed.schema)
+    if word == "null":
+        return typed._replace(schema=types.ANY)
+    if typed.node[0] not in _DECLARED or word not in KINDS:
+        return typed
+    items = kind(typed.items) if word == "array" else None
+    wanted = [word, items] if items in KINDS.keys() - {"array", "object"} else [word]
+    return typed._replace(node=["as", typed.node, *wanted])
 
 
 def _chain(node: Node) -> tuple[Node, list[Node]]:
@@ -635,6 +746,8 @@ def _plain(schema: Schema) -> Schema:
     """Return the JSON Schema of a value after it has left the expression."""
     if types.CEL not in schema:
         return schema
+    if kind(schema) == "uint":
+        return types.INT
     if kind(schema) == "timestamp":
         return {"type": "string", "format": "date-time"}
     return types.TEXT if kind(schema) == "duration" else types.ANY

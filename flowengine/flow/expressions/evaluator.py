@@ -41,8 +41,8 @@ class CelEvaluator:
         Raises:
             EvaluationError: The expression has no value here.
         """
-        run = self._runs[expression] or self._link(expression)
         try:
+            run = self._runs[expression] or self._link(expression)
             return run(names)
         except NoValue as error:
             raise self._error(str(error), expression) from None

@@ -58,33 +58,18 @@ def merge(first: Plain, second: Plain) -> Plain:
 
 def sum_(items: Plain) -> Plain:
     """Return the sum of numbers: an integer if all are."""
+    from flowengine.flow.expressions.operators import whole
+
     _needs(items, list, "sum", "a list")
     for item in items:
         if isinstance(item, bool) or not isinstance(item, (int, float)):
             raise NoValue(f"sum() adds numbers, but the list contains {name_of(item)}")
     if all(isinstance(item, int) for item in items):
-        return checked_int(sum(items))
+        return whole(sum(items))
     try:
         return math.fsum(items)
     except OverflowError:
         raise NoValue("the sum is not a finite number") from None
-
-
-def checked_int(value: int) -> int:
-    """Return an integer that fits 64 bits.
-
-    Args:
-        value: The integer.
-
-    Returns:
-        The same integer.
-
-    Raises:
-        NoValue: It does not fit.
-    """
-    if not -(2**63) <= value < 2**63:
-        raise NoValue("integer overflow: the result is beyond 64 bits")
-    return value
 
 
 def total(calls: Plain, name: Plain) -> Plain:

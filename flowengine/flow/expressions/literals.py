@@ -19,7 +19,7 @@ def number_of(token: SyntaxToken) -> Literal:
         return Literal(float(token.text), token.text, token.start, token.end)
     digits = token.text.rstrip("uU")
     value = int(digits[:100], 16 if "x" in digits else 10)
-    if not -(2**63) <= value < 2**63:
+    if not (0 <= value < 2**64 if digits != token.text else -(2**63) <= value < 2**63):
         raise ExpressionSyntaxError("the integer is beyond 64 bits", token.start, len(token.text))
     return Literal(value, token.text, token.start, token.end)
 
@@ -32,7 +32,8 @@ def string_of(token: SyntaxToken) -> Literal:
     body = body[3:-3] if body[:3] in {'"""', "'''"} else body[1:-1]
     value = body if "r" in marks else _unescape(body, token)
     if "b" in marks:
-        data = value.encode("utf-8", "surrogatepass") if "\\" not in body else _octets(body)
+        escaped = "\\" in body and "r" not in marks
+        data = _octets(body) if escaped else value.encode("utf-8", "surrogatepass")
         return Literal(data, token.text, token.start, token.end)
     return Literal(value, token.text, token.start, token.end)
 

@@ -89,7 +89,16 @@ def name_of(value: Plain) -> str:
         list: "a list",
         dict: "a map",
     }
-    return names.get(type(value), "a value of no JSON type")
+    return names.get(type(value)) or _INSIDE.get(type(value).__name__, "a value of no JSON type")
+
+
+_INSIDE = {
+    "datetime": "a time",
+    "timedelta": "a duration",
+    "Unsigned": "an unsigned integer",
+    "TypeName": "a type",
+}
+"""Types that exist only inside an expression."""
 
 
 def written(root: str, keys: Sequence[object]) -> str:

@@ -5,8 +5,8 @@ A record's `node` is a tree of lists, distinguished by their first item:
     ["const", data]                   the data
     ["path", root, [key, ...]]        a path. A key is text, an integer, or [node] if computed
     ["get", node, [key, ...]]         a path into the value of a node
-    ["cel", source, {slot: node}]     operators and standard functions of CEL over slots
-    ["compare", op, node, data, kind] a comparison with a constant. `kind` is the declared type
+    ["op", name, [node, ...]]         an operator or a standard function of CEL
+    ["as", node, kind, items]         a value of the flow of a declared type: an operand
     ["and", [node, ...]], ["or", ...] conditions. A deciding one overrides a failed one
     ["not", node]                     the opposite of a condition
     ["call", name, [node, ...]]       a function of `functions`
@@ -14,34 +14,32 @@ A record's `node` is a tree of lists, distinguished by their first item:
     ["map", [[key, node], ...]]       a map, keys sorted. A key is text, or [node]
     ["if", condition, node, node]
     ["null", node, equal]             whether a value is null (`equal`), or is not
-    ["type", node, name]              whether a value is a `map`, a `list`, a `string`
     ["has", node]                     whether a path leads to something
     ["default", [node, ...]]          the first that is not null or missing
     ["loop", macro, over, name, [node, ...]]   all, exists, exists_one, filter, map
 
-Only a `cel` node needs the CEL library. Comparisons with constants, and their combinations, are
-evaluated here because most conditions consist of these, and a process that only evaluates
-conditions then starts without the library. Loops are evaluated here so that the whole list need not
-be converted for a body to see its item, so that their cost is counted, and so that maps are never
-iterated.
+Records of earlier versions have three other nodes, which executions may still need:
+
+    ["cel", source, {slot: node}]     operators and standard functions of CEL over slots
+    ["compare", op, node, data, kind] a comparison with a constant. `kind` is the declared type
+    ["type", node, name]              whether a value is a `map`, a `list`, a `string`
+
+Operators import what they need when an expression with one is first evaluated. In loops, their
+cost is counted. Maps are never iterated.
 """
 
 from __future__ import annotations
 
-import operator
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flowengine.flow.expressions import paths
 from flowengine.flow.expressions.paths import ABSENT, Missing, NoValue, TooExpensive, name_of
-from flowengine.flow.expressions.scope import LoopNames, Run, is_time
+from flowengine.flow.expressions.scope import LoopNames, Run, Tree, is_time
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.evaluator import ReadableNames
-
-Tree = list[Any]
 
 
 def build(node: Tree) -> Run:
@@ -65,7 +63,7 @@ def plain(value: Plain) -> Plain:
     Returns:
         Plain data.
     """
-    if is_time(value):
+    if type(value) not in _AT_ONCE and is_time(value):
         from flowengine.flow.expressions.functions import plain_time
 
         return plain_time(value)
@@ -156,11 +154,6 @@ def _null(node: Tree, equal: bool) -> Run:
     return lambda names: (run(names) is None) is equal
 
 
-def _type(node: Tree, name: str) -> Run:
-    run, wanted = build(node), TYPES[name]
-    return lambda names: isinstance(run(names), wanted)
-
-
 def _if(condition: Tree, yes: Tree, no: Tree) -> Run:
     test, then, otherwise = build(condition), build(yes), build(no)
     return lambda names: then(names) if truth(test(names)) else otherwise(names)
@@ -181,35 +174,6 @@ def truth(value: Plain) -> bool:
     if value is True or value is False:
         return bool(value)
     raise NoValue(f"a condition must be true or false, not {name_of(value)}")
-
-
-def _compare(op: str, node: Tree, constant: Plain, kind: str | None) -> Run:
-    """Compare as CEL does: numbers by value. Different types are unequal and have no order."""
-    run = build(node)
-    compare = _COMPARISONS[op]
-    texts = isinstance(constant, str)
-    flags = isinstance(constant, bool)
-    ordered = op not in {"==", "!="}
-
-    def get(names: ReadableNames) -> Plain:
-        value = run(names)
-        if isinstance(value, bool):
-            alike = flags
-        elif isinstance(value, (int, float)):
-            alike = not texts and not flags
-            if isinstance(value, int) and not -(2**63) <= value < 2**63:
-                raise NoValue(f"{shown_as(node)} is an integer beyond 64 bits")
-        else:
-            alike = texts and isinstance(value, str)
-        if alike and not (kind == "integer" and isinstance(value, float)):
-            return compare(value, constant)
-        if kind is not None:
-            raise NoValue(f"{shown_as(node)} is {name_of(value)}, but declared as {KINDS[kind]}")
-        if ordered:
-            raise NoValue(f"'{op}' does not take {name_of(value)} and {name_of(constant)}")
-        return op == "!="
-
-    return get
 
 
 def _decide(nodes: list[Tree], wanted: bool) -> Run:
@@ -279,64 +243,139 @@ def _call(name: str, arguments: list[Tree]) -> Run:
     return call
 
 
-_TWO_INTEGERS = re.compile(r"([iy]\d+) (<=|>=|==|!=|<|>|\+|-|\*) ([iy]\d+|\d{1,18})")
-_OPERATORS: dict[str, Callable[[int, int], Plain]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-}
+def _operands(nodes: list[Tree]) -> list[Run]:
+    """Return functions for the operands of an operator.
+
+    Among these, operators may return what is no value elsewhere: infinity, unsigned integers.
+    """
+    return [_INNER[node[0]](node) if node[0] in _INNER else build(node) for node in nodes]
 
 
-def _cel(source: str, slots: dict[str, Tree]) -> Run:
-    """Return operators: those of two integers are evaluated here, all others by the library."""
-    run = _by_library(source, slots)
-    match = _TWO_INTEGERS.fullmatch(source)
-    if match is None:
-        return run
-    first, word, second = match.groups()
-    left = build(slots[first])
-    right = _const(int(second)) if second.isdigit() else build(slots[second])
-    operate = _OPERATORS[word]
+def _inner_if(node: Tree) -> Run:
+    test, then, otherwise = _operands(node[1:])
+    return lambda names: then(names) if truth(test(names)) else otherwise(names)
 
-    def fast(names: ReadableNames) -> Plain:
+
+def _inner_list(node: Tree) -> Run:
+    runs = _operands(node[1])
+    return lambda names: [run(names) for run in runs]
+
+
+def _operation(name: str, nodes: list[Tree]) -> Run:
+    """Return an operator or a standard function of CEL."""
+    from flowengine.flow.expressions.operators import OPERATIONS, WrongTypes
+
+    function = OPERATIONS[name] if name in OPERATIONS else _rarer_operation(name)
+    runs = _operands(nodes)
+
+    def applied(values: list[Plain]) -> Plain:
         try:
-            one, other = left(names), right(names)
-        except NoValue:
-            return run(names)
-        if type(one) is int is type(other) and not isinstance(names, LoopNames):
-            value = operate(one, other)
-            if _LEAST <= one <= _MOST and _LEAST <= other <= _MOST and _LEAST <= value <= _MOST:
-                return value
-        return run(names)
+            return function(*values)
+        except WrongTypes:
+            raise _refusal(name, nodes, values) from None
 
-    return fast
+    def of_any(names: ReadableNames) -> Plain:
+        values = [run(names) for run in runs]
+        return _charged(names, applied, values) if isinstance(names, LoopNames) else applied(values)
+
+    if len(runs) != 2:
+        return of_any
+    one, other = runs
+    constant = nodes[1][1] if nodes[1][0] == "const" else ABSENT
+
+    def of_two(names: ReadableNames) -> Plain:
+        left, right = one(names), other(names) if constant is ABSENT else constant
+        if isinstance(names, LoopNames):
+            return _charged(names, applied, [left, right])
+        try:
+            return function(left, right)
+        except WrongTypes:
+            raise _refusal(name, nodes, [left, right]) from None
+
+    return of_two
 
 
-_LEAST, _MOST = -(2**63), 2**63 - 1
-"""The range of CEL's integers."""
+def _charged(
+    names: LoopNames, applied: Callable[[list[Plain]], Plain], values: list[Plain]
+) -> Plain:
+    """Evaluate an operator in a loop, which costs more the larger its values are."""
+    result = applied(values)
+    names.budget.charge(1)
+    for value in (*values, result):
+        if type(value) not in _SMALL:
+            names.budget.charge_value(value)
+    return result
 
 
-def _by_library(source: str, slots: dict[str, Tree]) -> Run:
-    """Return operators that the library compiles when they are first evaluated."""
-    compiled: Run | None = None
+def _rarer_operation(name: str) -> Callable[..., Plain]:
+    """Return a function of texts or times, which most processes do not need."""
+    from flowengine.flow.expressions.operators import time_part
+    from flowengine.flow.expressions.texts import TEXT_OPERATIONS
 
-    def run(names: ReadableNames) -> Plain:
-        nonlocal compiled
-        if compiled is None:
-            from flowengine.flow.expressions import cel
+    return TEXT_OPERATIONS[name] if name in TEXT_OPERATIONS else time_part(name)
 
-            shown = {slot: shown_as(node) for slot, node in slots.items()}
-            runs = {slot: build(node) for slot, node in slots.items()}
-            compiled = cel.program(source, runs, shown)
-        return compiled(names)
 
-    return run
+def _refusal(name: str, nodes: list[Tree], values: list[Plain]) -> NoValue:
+    """Return the error of operands whose types an operator does not take."""
+    bare = [node[1] if node[0] == "as" else node for node in nodes]
+    named = [
+        (shown_as(node), value)
+        for node, value in zip(bare, values, strict=True)
+        if node[0] not in {"const", "op"}
+    ]
+    for shown, value in named:
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            return NoValue(f"{shown} is an integer beyond 64 bits")
+    if name in _ORDERINGS and "const" in [node[0] for node in bare]:
+        return NoValue(f"'{name}' does not take {' and '.join(map(name_of, values))}")
+    why = ", ".join(dict.fromkeys(f"{shown} is {name_of(value)}" for shown, value in named))
+    return NoValue(f"'{name}' does not take values of these types{why and f': {why}'}")
+
+
+def _leaving(name: str, nodes: list[Tree]) -> Run:
+    """Return an operator whose result is used by something else than an operator."""
+    run = _operation(name, nodes)
+    if name in _TESTS:
+        return run
+    from flowengine.flow.expressions.boundaries import leave
+
+    def leaving(names: ReadableNames) -> Plain:
+        value = run(names)
+        return value if type(value) in _AT_ONCE else leave(value)
+
+    return leaving
+
+
+def _as(node: Tree, kind: str, items: str | None = None) -> Run:
+    """Return an operand whose type is declared."""
+    from flowengine.flow.expressions.boundaries import KINDS, converted, items_converted
+
+    run, wanted = build(node), KINDS[kind]
+
+    def get(names: ReadableNames) -> Plain:
+        value = run(names)
+        return value if type(value) is wanted else converted(value, kind, shown_as(node))
+
+    if items is None:
+        return get
+    return lambda names: items_converted(get(names), items, shown_as(node))
+
+
+def _earlier(source: str, slots: dict[str, Tree]) -> Run:
+    """Return operators from a record of an earlier version: their text over slots."""
+    from flowengine.flow.expressions.checker import check_slots
+
+    def filled(node: Any) -> Any:
+        if not isinstance(node, list):
+            return node
+        if node[:1] == ["path"] and node[1] in slots:
+            return slots[node[1]]
+        return [filled(part) for part in node]
+
+    node = check_slots(source, slots)
+    if node is None:
+        raise NoValue("this version cannot evaluate the expression")
+    return build(filled(node))
 
 
 def _budget(names: ReadableNames) -> Any:
@@ -426,32 +465,28 @@ _LOOPS: dict[str, Callable[[list[Plain], LoopNames, list[Run]], Plain]] = {
     "map": _mapped,
 }
 
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+_AT_ONCE = frozenset([str, bool, int])
+_SMALL = _AT_ONCE - {str} | {float}
+_ORDERINGS = frozenset(["<", "<=", ">", ">="])
+_TESTS = _ORDERINGS | {"==", "!=", "in"}
 
-KINDS = {
-    "boolean": "true or false",
-    "integer": "an integer",
-    "number": "a number",
-    "string": "text",
+_INNER: dict[str, Callable[[Tree], Run]] = {
+    "if": _inner_if,
+    "list": _inner_list,
+    "op": lambda node: _operation(*node[1:]),
 }
-
-TYPES: dict[str, type] = {"list": list, "map": dict, "string": str}
-"""The types that are distinguished here, by their names in CEL."""
+"""Nodes that pass on the values of operators inside them."""
 
 _BUILDERS: dict[str, Callable[..., Run]] = {
     "and": lambda nodes: _decide(nodes, wanted=False),
     "or": lambda nodes: _decide(nodes, wanted=True),
     "not": _not,
-    "compare": _compare,
+    "as": _as,
     "call": _call,
-    "cel": _cel,
+    "cel": _earlier,
+    "compare": lambda op, node, data, kind: _operation(
+        op, [["as", node, kind] if kind else node, ["const", data]]
+    ),
     "const": _const,
     "default": _default,
     "get": _get,
@@ -461,6 +496,9 @@ _BUILDERS: dict[str, Callable[..., Run]] = {
     "loop": _loop,
     "map": _map,
     "null": _null,
+    "op": _leaving,
     "path": _path,
-    "type": _type,
+    "type": lambda node, name: _operation(
+        "==", [["op", "type", [node]], ["op", "@type", [["const", name]]]]
+    ),
 }

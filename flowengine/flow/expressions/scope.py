@@ -8,12 +8,26 @@ from typing import Any
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.evaluator import ReadableNames
 
+Tree = list[Any]
+"""A node of an expression, see `program`."""
 Run = Callable[[ReadableNames], Plain]
 """Evaluates a part of an expression, or raises `NoValue`."""
 
 
+class Unsigned(int):
+    """An unsigned integer: `5u`. Outside an expression, it is an integer."""
+
+    __slots__ = ()
+
+
+class TypeName(str):
+    """The type of a value, by its name in CEL. It is no value outside an expression."""
+
+    __slots__ = ()
+
+
 def is_time(value: Plain) -> bool:
-    """Return whether a value is a time or a duration of the CEL library, which loads `datetime`."""
+    """Return whether a value is a time or a duration, without importing `datetime`."""
     return type(value).__module__ == "datetime"
 
 

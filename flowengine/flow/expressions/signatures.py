@@ -102,18 +102,6 @@ METHODS = frozenset(["join", "replace", "size", "total"])
 
 MACROS = frozenset(["all", "exists", "exists_one", "filter", "map"])
 
-TIME_PARTS = frozenset([
-    "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getHours",
-    "getMilliseconds", "getMinutes", "getMonth", "getSeconds",
-])  # fmt: skip
-
-STANDARD = frozenset([
-    "bool", "bytes", "charAt", "contains", "double", "dyn", "endsWith", "format",
-    "has", "indexOf", "int", "lastIndexOf", "lowerAscii", "matches", "reverse", "split",
-    "startsWith", "string", "substring", "trim", "type", "uint", "upperAscii",
-])  # fmt: skip
-"""Functions of the library."""
-
 ELSEWHERE = {
     "abs": "math.abs(x)", "ceil": "math.ceil(x)", "floor": "math.floor(x)",
     "max": "math.greatest(a, b)", "min": "math.least(a, b)", "round": "math.round(x)",
@@ -132,15 +120,6 @@ ELSEWHERE = {
     "upper": "x.upperAscii()",
 }  # fmt: skip
 """Names of functions in other languages → their names here."""
-
-NAMESPACES = {
-    "math": frozenset([
-        "abs", "bitAnd", "bitNot", "bitOr", "bitShiftLeft", "bitShiftRight", "bitXor", "ceil",
-        "floor", "greatest", "isFinite", "isInf", "isNaN", "least", "round", "sign", "sqrt",
-        "trunc",
-    ]),
-    "strings": frozenset(["quote"]),
-}  # fmt: skip
 
 TYPE_NAMES = frozenset([
     "bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flowengine.flow.expressions.program import Tree
+from flowengine.flow.expressions.scope import Tree
 
 
 def step_paths(node: Tree, handled: bool = False) -> Iterator[tuple[list[Any], bool]]:
@@ -28,8 +28,9 @@ def step_paths(node: Tree, handled: bool = False) -> Iterator[tuple[list[Any], b
 
 def tested_steps(node: Tree) -> Iterator[str]:
     """Yield the steps whose result an expression tests: whether it is there, null, or of a type."""
-    if node[0] in ("null", "has", "type"):
-        yield from (keys[0] for keys, _ in step_paths(node[1]) if keys and isinstance(keys[0], str))
+    if node[0] in ("null", "has", "type") or node[:2] == ["op", "type"]:
+        (tested,) = _INNER[node[0]](*node[1:])
+        yield from (keys[0] for keys, _ in step_paths(tested) if keys and isinstance(keys[0], str))
     for part in _INNER[node[0]](*node[1:]):
         yield from tested_steps(part)
 
@@ -42,6 +43,7 @@ _INNER: dict[str, Callable[..., list[Tree]]] = {
     "and": lambda nodes: nodes,
     "or": lambda nodes: nodes,
     "not": lambda node: [node],
+    "as": lambda node, *_kinds: [node],
     "compare": lambda _operator, node, _constant, _kind: [node],
     "call": lambda _name, nodes: nodes,
     "cel": lambda _source, slots: list(slots.values()),
@@ -54,6 +56,7 @@ _INNER: dict[str, Callable[..., list[Tree]]] = {
     "loop": lambda _macro, over, _name, bodies: [over, *bodies],
     "map": lambda entries: [*_computed([key for key, _ in entries]), *(n for _, n in entries)],
     "null": lambda node, _equal: [node],
+    "op": lambda _name, nodes: nodes,
     "path": lambda _root, keys: _computed(keys),
     "type": lambda node, _name: [node],
 }

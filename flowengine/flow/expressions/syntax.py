@@ -1,9 +1,4 @@
-"""The syntax of CEL: parsing of an expression into a tree with positions.
-
-The library's own parser returns no tree, and names must be known before it is called. Paths, the
-arguments of `default` and `has`, and the bodies of `map` and `filter` are resolved by this package.
-Only the rest - operators and standard functions - is passed to the library.
-"""
+"""The syntax of CEL: parsing of an expression into a tree with positions."""
 
 from __future__ import annotations
 
@@ -29,7 +24,7 @@ from flowengine.flow.expressions.tokens import ExpressionSyntaxError, SyntaxToke
 
 MAX_LENGTH = 10_000
 MAX_DEPTH = 32
-"""Maximum nesting of brackets, the same as the library's own limit."""
+"""Maximum nesting of brackets."""
 MAX_CHAIN = 200
 """Maximum number of operators, or fields, in a row."""
 

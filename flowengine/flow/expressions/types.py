@@ -9,8 +9,8 @@ from flowengine.flow.expressions.interface import Schema
 SECRET = "x-secret"
 SOURCES = "x-sources"
 CEL = "x-cel"
-"""Types that JSON does not have: `timestamp`, `duration`, `bytes`, `type`. They exist only inside
-an expression."""
+"""Types that JSON does not have: `timestamp`, `duration`, `bytes`, `type`, `uint`. They exist only
+inside an expression."""
 
 ANY: Schema = {}
 BOOL: Schema = {"type": "boolean"}
@@ -22,6 +22,7 @@ BYTES: Schema = {CEL: "bytes"}
 TIMESTAMP: Schema = {CEL: "timestamp"}
 DURATION: Schema = {CEL: "duration"}
 TYPE: Schema = {CEL: "type"}
+UINT: Schema = {CEL: "uint"}
 MAP: Schema = {"type": "object"}
 
 WORDS = {
@@ -36,6 +37,7 @@ WORDS = {
     "timestamp": "a time",
     "duration": "a duration",
     "type": "a type",
+    "uint": "an unsigned integer",
 }
 """Names of types in messages."""
 

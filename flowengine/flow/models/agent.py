@@ -24,12 +24,14 @@ from flowengine.flow.models.types import (
     in_generated,
     wrong,
 )
+from flowengine.host_reads import NO_FILES, may_read_files
 
 _AGENT_NAME = rf"{ID}(\.{ID})?"
 _TOOL_PATTERN = r"[a-z*?\[][A-Za-z0-9_*?\[\]!-]*(\.[A-Za-z0-9_*?\[\]!-]+)*"
 _CALLED = r"[A-Za-z0-9_.-]{1,64}"
 _FUNCTION = r"[^\s:]+:[^\s:]+"
 _MODEL_NAME = r"[^\s/]+/\S+"
+_SCRIPT = r"scripted/.*\.(ya?ml|json)"
 
 
 def _matching(
@@ -76,11 +78,22 @@ CalledTool = Annotated[
     _matching(_CALLED, "a name that models can call", "letters, digits, '_', '-' and '.'"),
     AsSchema({"type": "string", "pattern": f"^{_CALLED}$"}),
 ]
+_named_model = _matching(
+    _MODEL_NAME, "a model such as openai/gpt-4o", "write it as provider/model", generated=r"\S+"
+)
+
+
+def _model(value: Any) -> str:
+    """Return the name of a model, which can be that of a script in a file."""
+    text: str = _named_model.check(value)
+    if not may_read_files() and re.fullmatch(_SCRIPT, text):
+        wrong("a model of a provider", value, NO_FILES)
+    return text
+
+
 ModelName = Annotated[
     str,
-    _matching(
-        _MODEL_NAME, "a model such as openai/gpt-4o", "write it as provider/model", generated=r"\S+"
-    ),
+    CheckedType(_model),
     AsSchema({"type": "string", "pattern": f"^{_MODEL_NAME}$"}),
 ]
 

@@ -416,9 +416,9 @@ def _id_schema(reserved: frozenset[str] = frozenset()) -> dict[str, Any]:
     return {"type": "string", "pattern": f"^{ID}$", "not": {"enum": sorted(NEVER | reserved)}}
 
 
-DEEPEST = 1000
-"""Maximum nesting of subflows. An address grows with each level, so their cost grows
-quadratically."""
+DEEPEST = 100
+"""Maximum nesting of subflows. What is withdrawn is withdrawn from the inside outwards, within
+Python's limit of nested calls, and an address grows with each level."""
 _POSITIVE = {"type": "integer", "minimum": 1, "maximum": LARGEST}
 _DURATION = {"$ref": "#/$defs/Duration"}
 _RFC3339 = r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$"

@@ -45,6 +45,7 @@ from flowengine.journal.records import (
     Loaded,
     NewExecution,
     Numbered,
+    OfFlows,
     Outgoing,
     Owner,
     Plain,
@@ -735,15 +736,22 @@ class MemoryStore(JournalStore):
             ]
         return StoredWaitPage(*_page(placed, after, limit))
 
-    def find_execution(self, beginning: str) -> str:
-        return self._find_beginning(EXECUTION, beginning)
+    def find_execution(self, beginning: str, flows: OfFlows | None = None) -> str:
+        return self._find_beginning(EXECUTION, beginning, flows)
 
-    def find_wait(self, beginning: str) -> str:
-        return self._find_beginning(WAIT, beginning)
+    def find_wait(self, beginning: str, flows: OfFlows | None = None) -> str:
+        return self._find_beginning(WAIT, beginning, flows)
 
-    def _find_beginning(self, noun: str, beginning: str) -> str:
+    def _find_beginning(self, noun: str, beginning: str, flows: OfFlows | None) -> str:
         def ids(noun: str) -> list[str]:
-            return _that_begin(beginning, self._journals if noun == EXECUTION else self._waits)
+            if noun == EXECUTION:
+                found = _that_begin(beginning, self._journals)
+                of = [self._journals[id].record.flow for id in found]
+            else:
+                found = _that_begin(beginning, self._waits)
+                of = [self._waits[id].wait.flow for id in found]
+            named = zip(found, of, strict=True)
+            return [id for id, flow in named if flows is None or flows(flow)]
 
         return the_one_of(noun, beginning, ids, self.location)
 

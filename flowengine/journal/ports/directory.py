@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ExecutionRecord,
         ExecutionRecordPage,
         ListedWait,
+        OfFlows,
         Owner,
         Pruned,
         StoredWaitPage,
@@ -100,16 +101,24 @@ class DirectoryPort(Protocol):
     ) -> StoredWaitPage:
         """Return a page of waits, oldest first, without votes and results."""
 
-    def find_execution(self, beginning: str) -> str:
+    def find_execution(self, beginning: str, flows: OfFlows | None = None) -> str:
         """Return the id of the only execution whose id has this prefix.
+
+        Args:
+            beginning: The prefix.
+            flows: Whether executions of a flow count. Default: all do.
 
         Raises:
             NotFound: No id has this prefix.
             UsageError: Several ids have this prefix.
         """
 
-    def find_wait(self, beginning: str) -> str:
+    def find_wait(self, beginning: str, flows: OfFlows | None = None) -> str:
         """Return the id of the only wait, open or closed, whose id has this prefix.
+
+        Args:
+            beginning: The prefix.
+            flows: Whether waits of a flow count. Default: all do.
 
         Raises:
             NotFound: No id has this prefix.

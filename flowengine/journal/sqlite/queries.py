@@ -445,8 +445,8 @@ AND NOT EXISTS (SELECT 1 FROM events WHERE id = numbered.event)"""
 """Delete numbers of events that do not exist any more. The last one stays, so that it is not given
 again."""
 
-BEGINNING_SO = "SELECT id FROM {table} WHERE id >= ? AND id < ? ORDER BY id LIMIT 6"
-"""Select the first ids in a range."""
+BEGINNING_SO = "SELECT id, flow FROM {table} WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+"""Select the first ids in a range, each with its flow."""
 
 NEXT_TO = """
 SELECT max(id) FROM {table} WHERE id < ? UNION ALL SELECT min(id) FROM {table} WHERE id > ?"""

@@ -30,6 +30,7 @@ from flowengine.journal.records import (
     ListedWait,
     Loaded,
     Numbered,
+    OfFlows,
     Outgoing,
     Owner,
     Pruned,
@@ -75,6 +76,8 @@ if TYPE_CHECKING:
     from flowengine.journal.records import Artifact
     from flowengine.journal.store import Durability
 
+_MOST_WITH_PREFIX = 10_000
+"""Ids with a prefix that are looked at if not all flows count."""
 NO_EXECUTION_FILTER = ExecutionFilter()
 NO_WAIT_FILTER = WaitFilter()
 
@@ -544,21 +547,23 @@ class SqliteStore:
         with self._database.reading() as connection:
             return pages.waits(connection, filter, after, limit)
 
-    def find_execution(self, beginning: str) -> str:
-        return self._find_beginning(EXECUTION, beginning)
+    def find_execution(self, beginning: str, flows: OfFlows | None = None) -> str:
+        return self._find_beginning(EXECUTION, beginning, flows)
 
-    def find_wait(self, beginning: str) -> str:
-        return self._find_beginning(WAIT, beginning)
+    def find_wait(self, beginning: str, flows: OfFlows | None = None) -> str:
+        return self._find_beginning(WAIT, beginning, flows)
 
-    def _find_beginning(self, noun: str, beginning: str) -> str:
+    def _find_beginning(self, noun: str, beginning: str, flows: OfFlows | None) -> str:
         """Return the only id with this prefix."""
+        most = 6 if flows is None else _MOST_WITH_PREFIX
 
         def ids(noun: str) -> list[str]:
             table = "executions" if noun == EXECUTION else "waits"
             query = queries.BEGINNING_SO.format(table=table)
             with self._database.reading() as connection:
-                rows = connection.execute(query, (beginning, beginning + "\U0010ffff")).fetchall()
-            return [id for (id,) in rows]
+                limits = (beginning, beginning + "\U0010ffff", most)
+                rows = connection.execute(query, limits).fetchall()
+            return [id for id, flow in rows if flows is None or flows(flow)]
 
         return the_one_of(noun, beginning, ids, os.path.dirname(self.location))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.errors import StepFailure, as_error, caused
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.flow_state.causality import learn, of_frame, writer
 from flowengine.kernel.state import entries, initial
@@ -195,8 +195,8 @@ def _go_on_after(tx: Transition, number: int, cleanup: Cleanup) -> None:
     if tx.blame is not None and cleanup["cause"] is None:
         # With a cause, the cause is what failed, and its cleanup is repeated.
         tx.blame.note((kind, of), ("cleanup", number))
-    error: ErrorData = {**cleanup["failure"]}
-    error["cause"] = error.get("cause") or cleanup["cause"]
+    failure = cleanup["failure"]
+    error = caused(failure, failure.get("cause") or cleanup["cause"])
     if kind == "unit":
         tx.agenda.append(entries.attempt_failed(of, error))
     elif kind == "act":

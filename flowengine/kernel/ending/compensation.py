@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.ending import cut_attempts, hidden_steps
-from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.errors import StepFailure, as_error, caused
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.state import entries, initial
 from flowengine.kernel.state.entries import Entry
@@ -145,8 +145,7 @@ def _finish(tx: Transition, number: int, undo: Undo) -> None:
     failed = ", ".join(f["step"] for f in undo["failures"])
     message = f"{_why(undo)}could not be undone: {failed}"
     failure = StepFailure("CompensationFailed", message, {"failures": undo["failures"]})
-    error = as_error(failure, undo["failures"][0]["step"])
-    error["cause"] = undo["cause"]
+    error = caused(as_error(failure, undo["failures"][0]["step"]), undo["cause"])
     tx.agenda.append(entries.undo_failed(undo["scope"], error, undo["then"]))
 
 

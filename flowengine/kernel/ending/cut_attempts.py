@@ -94,6 +94,8 @@ def apply_result(tx: Transition, event: Any) -> None:
             _ask(tx, number, cut, event["error"])
         case "cut" if runs:
             _end_run(tx, number, cut)
+            if "process" in event:
+                cut["process"] = event["process"]
             move_cut(cut, "open")
             _go_on(tx, number)
 

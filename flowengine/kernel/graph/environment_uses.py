@@ -14,8 +14,10 @@ HOST = "host"
 """The provider without a sandbox."""
 _TEMPORARY = (":memory:",)
 """Values of `path` that name no file."""
-_PATHS = ("path", "storage_state", "interpreter")
+_PATHS = ("path", "storage_state", "interpreter", "program")
 """Fields of `config` that name files of this host."""
+_MODEL, _SCRIPTED = "vision_model", "scripted/"
+"""The field that names a model, and how it names a file of this host instead."""
 _SERVER = "mcp"
 """The kind whose environments are programs themselves. In other kinds, the steps' programs run."""
 
@@ -96,6 +98,11 @@ def _host_paths(spec: Mapping[str, Any]) -> Iterator[str | None]:
         path = _known(named)
         if named is not None and path not in _TEMPORARY:
             yield path if isinstance(path, str) else None
+    model = _known(config.get(_MODEL))
+    if isinstance(model, str) and model.startswith(_SCRIPTED):
+        yield model.removeprefix(_SCRIPTED)
+    elif model is None and config.get(_MODEL) is not None:
+        yield None
     # A server is only told its roots.
     roots = config.get("roots", []) if spec.get("kind") != _SERVER else []
     roots = roots if _are_texts(roots) else _known(roots)

@@ -91,7 +91,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
     "Cut": {
         "step": ("step", "cut"),
         **_plain("address", "attempt", "args", "input", "secrets", "key", "local", "past", "frame",
-                 "granted", "phase", "wait", "outcome", "value"),
+                 "granted", "phase", "wait", "outcome", "value", "process"),
     },
     "Final": {
         "step": ("step", "final"),

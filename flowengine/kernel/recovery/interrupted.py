@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel.ending.closing import stop_timeout
 from flowengine.kernel.ending.leftovers import cut_off, forget_cut
-from flowengine.kernel.errors import StepFailure, as_error, is_named
+from flowengine.kernel.errors import StepFailure, as_error, caused, is_named
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.limits.suspension import park, unpark
@@ -27,15 +27,16 @@ from flowengine.kernel.waiting.attempt_questions import ask_about_attempt, ask_f
 from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
-    from flowengine.kernel.events import Decided, ErrorData
+    from flowengine.kernel.events import Decided, ErrorData, Failed, ProcessData, Succeeded
     from flowengine.kernel.state.records import Unit, Wait
 
 
-def resume_cut(tx: Transition, unit: Unit) -> None:
+def resume_cut(tx: Transition, unit: Unit, process: ProcessData | None = None) -> None:
     """Continue a unit whose process died while its attempt ran (docs/language.md: Crashes).
 
     Args:
         unit: The unit, in phase `run`.
+        process: The process, if it may still be at work.
     """
     act = tx.act_of(unit)
     node = tx.node(act)
@@ -44,12 +45,26 @@ def resume_cut(tx: Transition, unit: Unit) -> None:
     if node.effect != "once" or node.on_crash == "retry":
         run_again(tx, unit)
     elif node.on_crash == "ask":
-        ask_about_attempt(tx, unit)
+        ask_about_attempt(tx, unit, process=process)
         park(tx, unit)
     else:
         cut_off(tx, unit)
         move(unit, "ready")
         tx.agenda.append(entries.attempt_failed(unit["id"], uncertain(tx, unit)))
+
+
+def is_asked(tx: Transition, unit: Unit, event: Succeeded | Failed) -> bool:
+    """Return whether the outcome of an attempt, which has arrived now, is an open question."""
+    if unit["phase"] != "ask" or unit["attempt"] != event["attempt"]:
+        return False
+    return tx.state["waits"][unit["wait"]]["record"].get("ran") == "maybe"
+
+
+def answer(tx: Transition, unit: Unit) -> None:
+    """Close the question about an attempt whose outcome has arrived, which the caller applies."""
+    close_wait(tx, tx.state["waits"][unit["wait"]], "withdrawn")
+    move(unit, "ready")
+    unpark(tx, unit)
 
 
 def begin_put_off(tx: Transition, unit: Unit) -> None:
@@ -99,7 +114,7 @@ def lose(tx: Transition, unit: Unit, ran: str, error: ErrorData) -> None:
         park(tx, unit)
     else:
         unknown = as_error(uncertain(tx, unit), tx.address(unit), unit["tries"])
-        tx.agenda.append(entries.unit_failed(unit["id"], {**unknown, "cause": error}))
+        tx.agenda.append(entries.unit_failed(unit["id"], caused(unknown, error)))
 
 
 def uncertain(tx: Transition, unit: Unit) -> StepFailure:

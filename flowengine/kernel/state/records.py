@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:
     from typing_extensions import ReadOnly  # for state fields, which only `moves.py` changes
 
-    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.events import ErrorData, ProcessData
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.state.phases import CutPhase, Owner, Phase, RoundState, ScopeState, Why
 
@@ -334,6 +334,8 @@ class Cut(Left, total=False):
     phase: ReadOnly[CutPhase]
     wait: int
     """The question about it."""
+    process: ProcessData
+    """As in `CutOff`."""
     outcome: str
     """`succeeded`, `failed` or `unknown`, once it is settled."""
     value: Plain

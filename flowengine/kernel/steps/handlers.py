@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from flowengine.kernel import held_failures
 from flowengine.kernel.ending import cleaning, compensation
 from flowengine.kernel.ending.leftovers import hand_over
-from flowengine.kernel.errors import StepFailure, as_error, fits
+from flowengine.kernel.errors import StepFailure, as_error, caused, fits
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.expressions.provenance import record
 from flowengine.kernel.flow_state import variables
@@ -55,9 +55,7 @@ def handle(tx: Transition, act: Activation, error: ErrorData) -> None:
     try:
         spec = find(tx, names, specs, error)
     except EvaluationError as failure:
-        broken = as_error(failure, tx.step_address(act))
-        broken["cause"] = error
-        fail(tx, act, broken)
+        fail(tx, act, caused(as_error(failure, tx.step_address(act)), error))
         return
     if spec is not None and spec.get("compensate"):
         compensation.compensate(
@@ -120,9 +118,7 @@ def perform(tx: Transition, act: Activation, spec: HandlerSpec, error: ErrorData
         else:
             _go_on(tx, act, _targets(tx, act, None, "failed", error), handler, error=error)
     except (StepFailure, EvaluationError) as failed:
-        broken = as_error(failed, tx.step_address(act))
-        broken["cause"] = error
-        fail(tx, act, broken)
+        fail(tx, act, caused(as_error(failed, tx.step_address(act)), error))
 
 
 def instead(given: Plain, address: str, error: ErrorData) -> ErrorData:
@@ -135,9 +131,9 @@ def instead(given: Plain, address: str, error: ErrorData) -> ErrorData:
     """
     failure = raised(given)
     if isinstance(failure, StepFailure):
-        return {**as_error(failure, address), "cause": error}
-    whose: ErrorData = {"step": address, "attempt": 1, "data": None, "cause": None}
-    return {**whose, **failure}
+        return caused(as_error(failure, address), error)
+    whose: ErrorData = {"step": address, "attempt": 1, "data": None}
+    return caused({**whose, **failure}, failure.get("cause"))
 
 
 def _targets(

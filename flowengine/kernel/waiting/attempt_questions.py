@@ -15,23 +15,31 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.transition import Transition
+from flowengine.kernel.view import is_for_operator
 from flowengine.kernel.waiting.waits import add_wait, new_wait, show
 
 if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.events import ErrorData, ProcessData
     from flowengine.kernel.graph.linked import Node
     from flowengine.kernel.state.records import Cut, Unit
 
 
-def ask_about_attempt(tx: Transition, unit: Unit, error: ErrorData | None = None) -> None:
+def ask_about_attempt(
+    tx: Transition,
+    unit: Unit,
+    error: ErrorData | None = None,
+    process: ProcessData | None = None,
+) -> None:
     """Ask an operator about the outcome of a cut-off attempt.
 
     Args:
         error: The error of its environment. None: its process ended.
+        process: The process, if it may still be at work.
     """
     wait = new_wait(tx, unit, "question", "ask")
     node = tx.node(tx.act_of(unit))
-    wait["record"].update(_uncertain(tx.address(unit), unit["attempt"], node, error))
+    asked = _uncertain(tx.address(unit), unit["attempt"], node, error, process)
+    wait["record"].update(asked)
     show(tx, wait)
 
 
@@ -41,18 +49,24 @@ def ask_about_cut(tx: Transition, number: int, cut: Cut, error: ErrorData | None
     wait = add_wait(tx, "cut", 0, "question", cut["address"], node.id)
     wait["cut"] = number
     cut["wait"] = wait["id"]
-    wait["record"].update(_uncertain(cut["address"], cut["attempt"], node, error))
+    asked = _uncertain(cut["address"], cut["attempt"], node, error, cut.get("process"))
+    wait["record"].update(asked)
     show(tx, wait)
 
 
 def ask_for_environment(tx: Transition, unit: Unit, error: ErrorData) -> None:
     """Ask an operator about an attempt whose environment is no longer available."""
     wait = new_wait(tx, unit, "question", "ask")
+    when = (
+        "the process that resumed it does not have what it needs. It is tried again whenever the "
+    )
+    when += "execution is resumed."
+    if is_for_operator(error):
+        when = "its environment would be without its files. Only an answer continues the execution."
     wait["record"].update(
         _question(
             f"{tx.address(unit)} cannot continue: {error['message']}",
-            f"Attempt {unit['attempt']} has not started: the process that resumed it does not have "
-            "what it needs. It is tried again whenever the execution is resumed.",
+            f"Attempt {unit['attempt']} has not started: {when}",
             ("Try it again now", "Continue with this result instead", "Fail with this error"),
         )
     )
@@ -60,14 +74,26 @@ def ask_for_environment(tx: Transition, unit: Unit, error: ErrorData) -> None:
     show(tx, wait)
 
 
-def _uncertain(address: str, attempt: int, node: Node, error: ErrorData | None) -> dict[str, Plain]:
+def _uncertain(
+    address: str,
+    attempt: int,
+    node: Node,
+    error: ErrorData | None,
+    process: ProcessData | None,
+) -> dict[str, Plain]:
     """Return what is asked about an attempt that was cut off."""
-    what, when = "was interrupted", "its process ended"
+    what, when, more = "was interrupted", "its process ended", ""
     if error is not None:
         what, when = "lost its environment", f"that ended: {error['message']}"
+    elif process is not None:
+        when = "its process gave no more sign of life"
+        more = (
+            f" Process {process['pid']} on {process['host']} may still be at work on it: make sure "
+            "that it has ended before you run the attempt again."
+        )
     asked = _question(
         f"{address} {what}. Did it take effect?",
-        f"Attempt {attempt} was running when {when}. Whether it took effect is unknown.",
+        f"Attempt {attempt} was running when {when}. Whether it took effect is unknown.{more}",
         ("Run it again", "It took effect: use this result", "It failed"),
     )
     asked |= {"ran": "maybe", **_returns(node)}

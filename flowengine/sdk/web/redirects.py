@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,6 +16,23 @@ MOST = 10
 """Maximum number of redirects of one request."""
 _STATUSES = frozenset({301, 302, 303, 307, 308})
 _FOLLOWED = frozenset({"GET", "HEAD"})
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e]*")
+
+
+def check_headers(headers: Mapping[str, object]) -> None:
+    """Check that headers can be sent.
+
+    Raises:
+        ValueError: One cannot. The message contains no value.
+    """
+    for name, value in headers.items():
+        is_name = _NAME.fullmatch(name) is not None
+        if not is_name or not isinstance(value, str) or not _VALUE.fullmatch(value):
+            is_cut = re.search(r"[\0\r\n]", str(value)) is not None
+            what = "a line break" if is_cut else "a character beyond ASCII"
+            reason = f": it contains {what}" if is_name else ""
+            raise ValueError(f"{name!r:.100} is not a header that can be sent{reason}")
 
 
 class RequestSender(Protocol):

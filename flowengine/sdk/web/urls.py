@@ -65,12 +65,13 @@ def scheme_of(text: str) -> str:
     return match[1].lower()
 
 
-def read_url(text: str, base: Url | None = None) -> Url:
+def read_url(text: str, base: Url | None = None, longest: int = _LONGEST) -> Url:
     """Parse a web address.
 
     Args:
         text: The address as written.
         base: The page that contained it, for relative addresses.
+        longest: Maximum number of characters.
 
     Returns:
         The address. If the scheme is missing, HTTPS is assumed and recorded in `note`.
@@ -81,10 +82,8 @@ def read_url(text: str, base: Url | None = None) -> Url:
     text = text.strip(" \t\r\n")
     if not text:
         raise UrlRefused("the address is empty: write https://example.org/page")
-    if len(text) > _LONGEST:
-        raise UrlRefused(
-            f"the address has {len(text):,} characters; at most {_LONGEST:,} are taken"
-        )
+    if len(text) > longest:
+        raise UrlRefused(f"the address has {len(text):,} characters; at most {longest:,} are taken")
     if DISGUISING.search(text) or _JOINERS.search(text):
         raise UrlRefused(f"{text[:_SHOWN]!r} has invisible characters in it")
     if "\\" in text.partition("?")[0]:
@@ -109,9 +108,14 @@ def read_url(text: str, base: Url | None = None) -> Url:
 def _split(text: str, scheme: str, note: str) -> Url:
     try:
         parts = urlsplit(text)
-        port = parts.port
     except ValueError as error:
         raise UrlRefused(f"'{_shown(text)}' is not an address: {parser_reason(error)}") from None
+    try:
+        port = parts.port
+    except ValueError:
+        raise UrlRefused(
+            f"'{_shown(text)}' is not an address: its port must be a number up to 65535"
+        ) from None
     credentials, _, host = parts.netloc.rpartition("@")
     if not host.endswith("]"):
         host = host.rpartition(":")[0] if re.search(r":\d*$", host) else host

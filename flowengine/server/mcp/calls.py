@@ -161,7 +161,6 @@ class ToolCalls:
                 caller.principal,
                 {},
                 lambda call: tools.list_tools(call, after),
-                is_counted=False,
             )
         except NotAllowed:
             return tools.ToolPage([], None)
@@ -175,7 +174,6 @@ class ToolCalls:
                 caller.principal,
                 {},
                 lambda call: tools.is_tool(call, name),
-                is_counted=False,
             )
         except NotAllowed:
             return False
@@ -327,7 +325,7 @@ class ToolCalls:
         if not waits:
             return None
         route = find_route("GET", "/v1/approvals")
-        return await self._application.view(route, caller.principal, {}, fits, is_counted=False)
+        return await self._application.view(route, caller.principal, {}, fits)
 
     async def _closed(self, caller: Caller, wait: str) -> None:
         """Return once a wait has been decided, or has ended in another way."""

@@ -13,6 +13,7 @@ from flowengine.errors import FlowEngineError
 from flowengine.sdk.threads import on_thread
 from flowengine.server.application import address_of
 from flowengine.server.mcp.calls import Caller, ToolCalls
+from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, problem_response
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 PATH = "/mcp"
 MOST_SESSIONS = 500
 """Sessions of clients up to 2025-11-25 that are open at the same time."""
+SESSIONS = Places("sessions of MCP", 100)
+"""The share of each user. The SDK, which ends sessions, counts them."""
 IDLE_SECONDS = 600.0
 """Seconds without a request after which a session ends."""
 GRACE_SECONDS = 5.0
@@ -79,6 +82,9 @@ class _Door:
         self._open_calls += 1
         try:
             await manager.handle_request(scope, receive, send)
+        except RequestRefused as error:
+            await self._application.note(request, principal, error.status, error.message)
+            await problem_response(error)(scope, receive, send)
         finally:
             self._open_calls -= 1
             if not self._open_calls:
@@ -124,11 +130,10 @@ class _Door:
 
 
 def _manager(calls: ToolCalls) -> StreamableHTTPSessionManager:
-    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from flowengine.server.mcp.sdk import UserSessions, mcp_server
 
-    from flowengine.server.mcp.sdk import mcp_server
-
-    return StreamableHTTPSessionManager(
+    return UserSessions(
+        SESSIONS,
         mcp_server(calls, lambda ctx: ctx.request.scope[_CALLER]),
         session_idle_timeout=IDLE_SECONDS,
         max_sessions=MOST_SESSIONS,

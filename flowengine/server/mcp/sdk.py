@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 import mcp_types as types
 from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -33,7 +34,11 @@ from flowengine.server.mcp.calls import (
 from flowengine.server.problems import as_json
 
 if TYPE_CHECKING:
+    from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
+    from mcp.server.streamable_http import StreamableHTTPServerTransport
+
     from flowengine.server.mcp.questions import QuestionForm
+    from flowengine.server.places import Places
 
 _INSTRUCTIONS = (
     "Each tool runs a flow. A flow can take long, and can wait for the decision of a person. Then "
@@ -75,6 +80,33 @@ def mcp_server(calls: ToolCalls, caller_of: Callable[[Any], Caller]) -> Server[A
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+
+
+class UserSessions(StreamableHTTPSessionManager):
+    """The sessions of all users. Each user has a share of them.
+
+    Args:
+        places: The share.
+        options: As for the SDK's class.
+    """
+
+    def __init__(self, places: Places, *options: Any, **more: Any) -> None:
+        super().__init__(*options, **more)
+        self._places = places
+
+    def _admit_session(
+        self, requestor: AuthorizationContext | None
+    ) -> StreamableHTTPServerTransport | None:
+        """Open a session. The SDK calls this under its lock, and ends sessions by itself.
+
+        Raises:
+            RequestRefused: The user has as many as one may have.
+        """
+        user = "" if requestor is None else requestor["subject"] or ""
+        users = [owner["subject"] for owner in self._session_owners.values()]
+        if users.count(user) >= self._places.of_user:
+            raise self._places.refusal(user)
+        return super()._admit_session(requestor)
 
 
 async def _call(

@@ -11,13 +11,13 @@ import pytest
 
 from flowengine import Engine
 from flowengine.sdk.environments import background
+from flowengine.sdk.web.connections import Network, Stream, dial
+from flowengine.sdk.web.rules import Rules
 from flowengine_envs.browser import sharing
 from flowengine_envs.browser.configuration import BrowserPolicy
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.network import egress
-from flowengine_envs.network.connections import Network, Stream, dial
-from flowengine_envs.network.rules import Rules
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.agents.flows import Case, call
 from tests.envs.browser.conftest import SMALL

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.sdk import EnvironmentStartFailed
+from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine_envs.browser import sharing
 from flowengine_envs.browser.chromium import Profile
 from flowengine_envs.browser.provider import BrowserProvider
@@ -209,6 +209,10 @@ def test_an_opening_that_fails_disturbs_nobody(
     login = {"storage_state": str(tmp_path / "bad.json")}
     with pytest.raises(EnvironmentStartFailed, match="did not start"):
         manager.ensure(spec(web, "pair", key="four", **login))
+    (tmp_path / "link.json").symlink_to("bad.json")
+    login = {"storage_state": str(tmp_path / "link.json")}
+    with pytest.raises(EnvironmentUnavailable, match="cannot be read"):
+        manager.ensure(spec(web, "pair", key="five", **login))
     seen = stays.navigate(web.page("/fine", "<p>fine</p>"))
     assert (seen.error, seen.content, process(stays)) == ("", "fine", before)
     assert stays.browser is not None

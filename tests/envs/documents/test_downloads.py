@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from flowengine.sdk import HttpError, StepError, Timeout
+from flowengine.sdk.web.client import HttpClient
+from flowengine.sdk.web.connections import Network
 from flowengine.sdk.web.responses import TooLarge
+from flowengine.sdk.web.rules import Rules
 from flowengine.sdk.web.urls import UrlRefused, read_url
 from flowengine_envs.documents.downloads import DownloadedFile, Downloader, DownloadLimits
-from flowengine_envs.network.connections import Network
-from flowengine_envs.network.http import HttpClient
-from flowengine_envs.network.rules import Rules
 from tests.envs.network.ways_out import PUBLIC, Dialled, Names, Site, network, run, serving
 
 MIB = 1024 * 1024
@@ -273,6 +273,22 @@ def test_a_passing_fault_is_tried_again(site: Site, tmp_path: Path) -> None:
     assert (len(site.seen), len(clock.pauses)) == (7, 4)
 
 
+def test_a_request_that_breaks_off_is_sent_three_times(site: Site, tmp_path: Path) -> None:
+    for number, (data, times) in enumerate(
+        (
+            (b"", 3),
+            (HEAD + b"Content-Length: 100\r\n\r\nx", 3),
+            (HEAD + b"Content-Length: x\r\n\r\nx", 1),
+            (HEAD + b"Content-Encoding: gzip\r\n\r\nx", 1),
+        )
+    ):
+        site.pages[f"/{number}"] = raw(data)
+        site.seen.clear()
+        with pytest.raises(HttpError):
+            download(site.url(f"/{number}"), tmp_path, to(site), pause=Clock())
+        assert len(site.seen) == times, data
+
+
 def raw(data: bytes, then: Any = None) -> Any:
     """Serve these bytes unchanged."""
 
@@ -335,7 +351,7 @@ def test_hostile_servers_end_within_limits(
     site.pages["/a"] = page
     seconds = 0.5 if error is Timeout else 60
     with pytest.raises(error) as caught:
-        download(site.url("/a"), tmp_path, to(site), DownloadLimits(MIB, seconds))
+        download(site.url("/a"), tmp_path, to(site), DownloadLimits(MIB, seconds), Clock())
     assert told in str(caught.value)
     assert os.listdir(tmp_path) == []
 

@@ -14,11 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.sdk.web.hosts import BadHost, spelled
+from flowengine.sdk.web.connections import Network
+from flowengine.sdk.web.hosts import BadHost, not_public, spelled
+from flowengine.sdk.web.rules import Rules
 from flowengine.sdk.web.urls import UrlRefused
-from flowengine_envs.network.addresses import not_public
-from flowengine_envs.network.connections import Network
-from flowengine_envs.network.rules import Rules
 from tests.envs.network.ways_out import (
     ALSO_PUBLIC,
     PUBLIC,
@@ -141,7 +140,7 @@ def test_a_name_that_moves_is_judged_anew_each_time() -> None:
 
 def test_a_public_address_of_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers that listen on all addresses may trust local clients."""
-    monkeypatch.setattr("flowengine_envs.network.connections.not_public", lambda address: "")
+    monkeypatch.setattr("flowengine.sdk.web.connections.not_public", lambda address: "")
     dialled = Dialled()
     with pytest.raises(UrlRefused, match="an address of this machine"):
         run(network(Names(), dialled).connect("127.0.0.1", 80))

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from flowengine_envs.network.connections import Network
+from flowengine.sdk.web.connections import Network
+from flowengine.sdk.web.rules import Rules
 from flowengine_envs.network.proxy import Proxy, Refusal
-from flowengine_envs.network.rules import Rules
 from tests.envs.network.ways_out import PUBLIC, Dialled, Names, Site, network, run, serving
 
 

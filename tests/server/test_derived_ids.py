@@ -1,0 +1,170 @@
+"""Ids that the engine derives, and names that it reads, are not for clients of a server to choose.
+
+A program with access to the store stands for clients of earlier versions, who could.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.cli.commands.chat import CHAT
+from flowengine.kernel.notation.ids import separate_id
+from flowengine.metachain.work import SESSION
+from flowengine.server.executions import ENGINE_LABELS, OPERATOR_LABELS
+from flowengine.server.talks import Talk
+from flowengine.telemetry.ids import LABEL
+from flowengine.tool_environment.journal import TASK, TOOL, CallJournal
+from tests.engines.world import Clock
+from tests.server.api import EXPENSE, LOCAL, OWNER, Api
+
+MONDAY = int(datetime(2027, 11, 1, tzinfo=UTC).timestamp() * 1000)
+PAYROLL = """
+flowengine: 1
+id: payroll
+start: [{schedule: "0 9 * * *"}]
+flows:
+  child: {steps: [{id: rest, wait: {for: 1h}}]}
+tools: {tell: {python: "telling:tell"}}
+steps:
+  - {id: begin, flow: child, detach: true}
+  - {id: ask, approval: {title: Pay?, assignees: ["user:ben"], notify: [tell]}}
+"""
+TAKEN = "is taken by one of 'expense' by user:mallory"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(MONDAY)
+
+
+@pytest.fixture
+def engine(tmp_path: Path, clock: Clock) -> Iterator[Engine]:
+    with Engine(tmp_path / "store", user=OWNER, clock=clock, linger=0) as engine:
+        yield engine
+
+
+@pytest.fixture
+def others(tmp_path: Path, engine: Engine) -> Any:
+    """Takes an id as a client of an earlier version."""
+    flow = tmp_path / "expense.yaml"
+    flow.write_text(EXPENSE)
+    mallory = engine.acting_as("user:mallory", via="rest")
+    return lambda id: mallory.start(flow, {"amount": 1}, id=id)
+
+
+def flow_in(folder: Path) -> Path:
+    (folder / "telling.py").write_text("def tell(approval: dict) -> None: pass\n")
+    path = folder / "payroll.yaml"
+    path.write_text(PAYROLL)
+    return path
+
+
+def test_clients_choose_no_id_and_no_label_of_the_engine(api: Api) -> None:
+    sam, otto = api.token("user:sam"), api.token("user:otto")
+    body: dict[str, Any] = {"flow": "expense", "inputs": {"amount": 1}}
+    derived = [separate_id("a", 1), "payroll-20271101T090000Z-0123abcd"]
+    for id in (*derived, *(f"{id}.2" for id in derived)):
+        refused = api("POST", "/v1/executions", {**body, "id": id}, token=sam, code=422)
+        assert refused["field"] == "id"
+    for number, id in enumerate(["expense-1", "2f1e0d3c4b5a69788796a5b4c3d2e1f0", "m-20271101"]):
+        api("POST", "/v1/executions", {**body, "id": id}, token=sam, code=201)
+        fork = {"from_step": "ask", "id": derived[0], "labels": {"n": str(number)}}
+        api.engine.resume(id)
+        api("POST", f"/v1/executions/{id}/fork", fork, token=otto, code=422)
+    assert {SESSION, TASK, TOOL, CHAT} == ENGINE_LABELS
+    assert {"model", LABEL} == OPERATOR_LABELS
+    for label in ENGINE_LABELS:
+        labels = {label: "x"}
+        api("POST", "/v1/executions", {**body, "labels": labels}, token=LOCAL, code=422)
+        fork = {"from_step": "ask", "labels": labels}
+        api("POST", "/v1/executions/expense-1/fork", fork, token=LOCAL, code=422)
+    for label in OPERATOR_LABELS:
+        labels = {label: "x"}
+        api("POST", "/v1/executions", {**body, "labels": labels}, token=sam, code=403)
+        api("POST", "/v1/executions", {**body, "labels": labels}, token=otto, code=201)
+    api("POST", "/v1/executions", {**body, "labels": {"team": "x"}}, token=sam, code=201)
+
+
+def test_a_schedule_runs_although_its_id_is_taken(
+    engine: Engine, clock: Clock, others: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.deploy(flow_in(tmp_path))
+    clock.time += 9 * 3_600_000
+    [day] = engine.record_past("payroll", _at(clock.time), _at(clock.time))
+    assert day.execution is not None
+    # The process died before it moved the schedule, and the next version of the program goes on.
+    [again] = engine.start_due()
+    assert again.execution == day.execution
+    following = day.execution.replace("1101", "1102")
+    others(following)
+    clock.time += 24 * 3_600_000
+    [tuesday] = engine.start_due()
+    assert tuesday.execution == f"{following}.2"
+    assert engine.start_due() == []
+    found = engine.executions(flow="payroll").items
+    assert [item["execution"] for item in found] == [tuesday.execution, day.execution]
+    assert TAKEN in caplog.text
+
+
+def test_detached_flows_and_notifications_run_although_their_ids_are_taken(
+    engine: Engine, others: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = flow_in(tmp_path)
+    with Engine(tmp_path / "elsewhere", user=OWNER, linger=0) as elsewhere:
+        elsewhere.run(path, id="it")  # its ids can be computed by anybody
+        known = {item["execution"]: item["flow"] for item in elsewhere.executions().items}
+    for id in known.keys() - {"it"}:
+        others(id)
+    engine.run(path, id="it")
+    found = {item["execution"]: item["flow"] for item in engine.executions().items}
+    begun = {id: flow for id, flow in found.items() if flow != "expense"}
+    assert begun == {id if id == "it" else f"{id}.2": flow for id, flow in known.items()}
+    assert len(begun) == 3
+    assert caplog.text.count(TAKEN) >= 2
+    told = [reason["what"] for reason in engine.why("it") if "notification" in reason["what"]]
+    assert told == []
+
+
+@pytest.mark.parametrize("by", ["user:mallory", OWNER])
+def test_a_conversation_is_that_of_its_user(api: Api, by: str) -> None:
+    """Also one whose id an earlier version derived: it goes on, unless another user began it."""
+    old = hashlib.sha256(json.dumps([OWNER, "expense", "one"]).encode()).hexdigest()[:32]
+    api.engine.acting_as(by, via="ag-ui").start(api.flows[0], {"amount": 1}, id=old)
+    principal = api.application.identity.local()
+
+    def talk() -> Talk:
+        return Talk(api.application, principal, "", "expense", "one", "ag-ui")
+
+    async def begin() -> str:
+        first = talk()
+        if by != OWNER:
+            await first.start({"amount": 2})
+        await first.read()
+        second = talk()
+        await second.read()
+        assert second.execution == first.execution
+        return first.execution
+
+    execution = asyncio.run(begin())
+    assert (execution == old) is (by == OWNER)
+    record = api.engine.store.execution(execution)
+    assert (record.flow, record.started_by) == ("expense", OWNER)
+
+
+def test_a_call_of_a_tool_environment_is_not_that_of_a_client(engine: Engine, others: Any) -> None:
+    taken, _ = CallJournal("day", engine, None, {}).find("1")
+    others(taken)
+    assert CallJournal("day", engine, None, {}).find("1") == (taken.replace("0000", "0001"), None)
+
+
+def _at(time: int) -> datetime:
+    return datetime.fromtimestamp(time / 1000, UTC)
