@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def exports(
     package: str, names: Collection[str], homes: Mapping[str, str], rest: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package.
+    """Return `__getattr__` and `__dir__` of a package, below what it defines itself.
 
     Args:
         package: Name of the package.
@@ -41,6 +41,8 @@ def exports(
         special = (name for name in vars(sys.modules[package]) if name.startswith("__"))
         return sorted({*names, *special})
 
+    for name in vars(sys.modules[package]).keys() & names:
+        _import_hints(vars(sys.modules[package])[name])
     return get, listed
 
 

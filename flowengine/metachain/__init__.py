@@ -6,10 +6,22 @@ approvals and history therefore work as for other flows.
 
 from __future__ import annotations
 
-from flowengine.metachain.agent_events import StreamPart
-from flowengine.metachain.autoagent import MetaChain, get_chat_completion, handle_tool_calls
-from flowengine.metachain.chain import Runner
-from flowengine.metachain.responses import AgentRunFailed
+from typing import TYPE_CHECKING
+
+from flowengine.lazy_names import exports
+
+if TYPE_CHECKING:
+    from flowengine.metachain.agent_events import StreamPart
+    from flowengine.metachain.autoagent import MetaChain, get_chat_completion, handle_tool_calls
+    from flowengine.metachain.chain import Runner
+    from flowengine.metachain.responses import AgentRunFailed
+
+_HOMES = {
+    "AgentRunFailed": ".responses",
+    "Runner": ".chain",
+    "StreamPart": ".agent_events",
+    **dict.fromkeys(("MetaChain", "get_chat_completion", "handle_tool_calls"), ".autoagent"),
+}
 
 __all__ = [
     "AgentRunFailed",
@@ -19,3 +31,5 @@ __all__ = [
     "get_chat_completion",
     "handle_tool_calls",
 ]
+
+__getattr__, __dir__ = exports(__name__, __all__, _HOMES)

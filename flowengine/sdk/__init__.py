@@ -180,9 +180,6 @@ _HOMES = {
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-__getattr__, __dir__ = exports(__name__, __all__, _HOMES, ".errors")
-
-
 def quick(function: _Function) -> _Function:
     """Mark a plain function that only computes briefly and never waits.
 
@@ -248,3 +245,6 @@ def import_module_of(function: str, folder: str | None) -> ModuleType:
     from flowengine import python_modules
 
     return python_modules.import_module_of(function, folder)
+
+
+__getattr__, __dir__ = exports(__name__, __all__, _HOMES, ".errors")
