@@ -272,7 +272,10 @@ class _Guard:
 
     async def _send_beats(self) -> None:
         from temporalio.api.common.v1 import Payloads
-        from temporalio.api.workflowservice.v1 import RecordActivityTaskHeartbeatRequest
+        from temporalio.api.workflowservice.v1 import (
+            GetSystemInfoRequest,
+            RecordActivityTaskHeartbeatRequest,
+        )
         from temporalio.service import RPCError, RPCStatusCode
 
         from flowengine.engines.temporal.connection import connect
@@ -281,25 +284,28 @@ class _Guard:
         while client is None:
             with suppress(StoreError):
                 client = await connect(self._address)
-        details = Payloads.FromString(self._pulse.details)
+        service = client.workflow_service
 
-        async def send(token: bytes) -> None:
-            asked = now()
+        async def send(token: bytes) -> bool:
             request = RecordActivityTaskHeartbeatRequest(
-                namespace=client.namespace, task_token=token, details=details
+                namespace=self._address.namespace,
+                task_token=token,
+                details=Payloads.FromString(self._pulse.details),
             )
             try:
-                await client.workflow_service.record_activity_task_heartbeat(request)
+                await service.record_activity_task_heartbeat(request)
             except RPCError as error:
-                if error.status != RPCStatusCode.NOT_FOUND:
-                    return
-            self._pulse.hear(asked, guard=True)
+                return error.status == RPCStatusCode.NOT_FOUND
+            return True
 
         while True:
             while not self._is_silent.is_set():  # noqa: ASYNC110 - another thread sets it
                 await asyncio.sleep(self._pause)
-            tokens = [slot.token for slot in self._pulse.slots() if slot.token]
-            await asyncio.gather(*map(send, tokens))
+            asked, tokens = now(), [slot.token for slot in self._pulse.slots() if slot.token]
+            with suppress(RPCError):
+                await service.get_system_info(GetSystemInfoRequest())  # there may be no token
+                if all(await asyncio.gather(*map(send, tokens))):
+                    self._pulse.hear(asked, guard=True)
             await asyncio.sleep(self._heartbeat / BEATS / 2)
 
 
