@@ -75,6 +75,13 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "a step has the context variables of its worker, not of the caller": {
         "engines/test_running": ("test_what_a_coroutine_sets_in_its_context_stays_there",),
     },
+    "workers resume what is due by themselves, so no command is named for it": {
+        "engines/test_why": (
+            "test_an_idle_execution_names_its_triggers_and_its_end",
+            "test_stand_is_explained[moment]",
+            "test_stand_is_explained[time]",
+        ),
+    },
     "a wait is found by at least eight digits": {
         "engines/test_approvals": ("test_unknown_and_other_waits_cannot_be_decided",),
         "engines/test_approved_calls": ("test_who_may_decide_is_as_for_every_approval",),

@@ -89,7 +89,7 @@ def _sees_all_of(engine: Engine, principal: Principal, wait: WaitInfo) -> bool:
 
 
 def engine_for(engine: Engine, principal: Principal, via: str) -> Engine:
-    """Return an engine that acts as a user, and whose errors quote only what the user may see.
+    """Return an engine that acts as a user, and whose errors quote no data that is hidden.
 
     Args:
         engine: The store's engine.

@@ -151,9 +151,14 @@ def backfill(call: ApiCall) -> Any:
         datetime.now(UTC) if text is None else datetime.fromtimestamp(moment(text) / 1000, UTC)
         for text in (body.since, body.until)
     )
-    started = call.engine.record_past(
-        _flow(call, Right.START), since, until, schedule=body.schedule, most=_MOST_TIMES
-    )
+    flow = _flow(call, Right.START)
+    started = call.engine.record_past(flow, since, until, schedule=body.schedule, most=_MOST_TIMES)
+
+    def shown(error: Any) -> str | None:
+        has_content = error is None or call.may(Right.CONTENT, flow)
+        shown = error if has_content else error.without_quotes()
+        return None if shown is None else str(shown)
+
     return {
         "items": [
             {
@@ -161,7 +166,7 @@ def backfill(call: ApiCall) -> Any:
                 "schedule": item.schedule,
                 "time": format_time(item.time),
                 "execution": item.execution,
-                "error": None if item.error is None else str(item.error),
+                "error": shown(item.error),
             }
             for item in started
         ]

@@ -14,11 +14,11 @@ from urllib.parse import parse_qsl
 
 from flowengine.errors import InputError
 from flowengine.sdk.received import received_json, received_text
-from flowengine.server.executions import keyed_data
 from flowengine.server.host_secrets import host_secret
 from flowengine.server.problems import RequestRefused
 from flowengine.server.redaction import QuotingEngine
 from flowengine.server.sent_values import no_uploads
+from flowengine.server.signals import keyed_data
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine

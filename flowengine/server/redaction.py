@@ -49,7 +49,7 @@ _ERROR = ("type", "step", "attempt")
 
 
 class QuotingEngine:
-    """An engine for the requests of one user, whose errors quote only what the user may see.
+    """An engine for the requests of a user, whose errors quote no data that is hidden.
 
     Args:
         engine: The engine, which acts as the user.
@@ -97,6 +97,15 @@ def wait_without_content(wait: Mapping[str, Any]) -> dict[str, Any]:
 def reason_without_content(reason: Mapping[str, Any]) -> dict[str, Any]:
     """Return a reason of `why` without its sentences, which may quote titles and keys."""
     return {**_only(reason, _REASON), "what": _HIDDEN}
+
+
+def reason_without_others(reason: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a reason of `why` without the executions of other flows that hold a shared lock."""
+    if "lock" not in reason:
+        return dict(reason)
+    what = f"waiting for '{reason['lock']}', which another execution holds"
+    own = {name: value for name, value in reason.items() if name not in ("command", "commands")}
+    return {**own, "what": what, "wakes": "the end of that execution"}
 
 
 def environment_without_content(environment: Mapping[str, Any]) -> dict[str, Any]:

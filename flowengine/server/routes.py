@@ -28,6 +28,7 @@ from flowengine.server import (
     models,
     payloads,
     responses,
+    signals,
     uploads,
 )
 from flowengine.server.calls import FLOWS
@@ -177,11 +178,11 @@ ROUTES = (
         models.UpgradeBody,
     ),
     Route(
-        "POST", f"{_EXECUTION}/signals/{{name}}", Right.OPERATE, executions.send_signal,
+        "POST", f"{_EXECUTION}/signals/{{name}}", Right.OPERATE, signals.send_signal,
         responses.SignalSent, models.SignalBody, status=202,
     ),
     Route(
-        "POST", "/v1/signals/{name}", Right.START, executions.send_keyed_signal,
+        "POST", "/v1/signals/{name}", Right.START, signals.send_keyed_signal,
         responses.SignalSent, models.KeyedSignalBody, status=202,
     ),
     Route(

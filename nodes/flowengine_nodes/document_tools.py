@@ -27,8 +27,8 @@ class _NoFolder:
     def read(self, path: str, most: int) -> bytes:
         """Refuse to read a file."""
         raise ToolError(
-            f"{path!r} is no address of the web, and this flow may read no files of the host; "
-            "the author of the flow can give the tool an environment named 'files'"
+            f"{path!r} is not an address of the web, and this flow may not read files of the host: "
+            "give the tool an environment named 'files'"
         )
 
     def glob(self, path: str, pattern: str) -> list[str]:

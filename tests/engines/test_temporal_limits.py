@@ -12,6 +12,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.engines.temporal.objects import VARIABLE
+from flowengine.errors import UsageError
 from tests.engines import world
 from tests.engines.temporal_server import SECONDS, RunningWorker, command_line, temporal_server
 
@@ -83,6 +84,16 @@ def test_values_that_fit_into_no_other_history_stay_in_theirs(limited: str, tmp_
         result = engine.run(file, {"large": 8, "small": 60}, id="fits")
         result = engine.approve(result.waits[0]["id"]).result or result
         assert result.outputs == {"sizes": [900_000] * 8, "small": [1] * 60}
+
+        taking = world.make(
+            tmp_path / "t", "inputs: {t: {type: string}}\nsteps: [{id: a, output: 1}]\n"
+        )
+        with pytest.raises(UsageError, match="at most 1,000,000 bytes are possible") as refused:
+            engine.start(taking, {"t": "t" * 1_100_000})
+        assert refused.value.hint == f"set ${VARIABLE} for all processes"
+        for labels in ({"long": "l" * 40_000}, {f"l{n}": "x" for n in range(101)}):
+            with pytest.raises(UsageError, match="at most 100 and 38,000 bytes are possible"):
+                engine.start(taking, {"t": ""}, labels=labels)
 
         result = engine.run(file, {"large": 120, "small": 0}, id="full")
         assert result.status == "failed"
@@ -198,3 +209,15 @@ def test_a_program_may_end_without_closing_its_engine(limited: str) -> None:
         for _ in range(3):
             command = [sys.executable, "-c", PROGRAM, limited]
             assert subprocess.run(command, check=False, timeout=SECONDS).returncode == 0
+
+
+def test_next_commands_are_those_of_temporal(limited: str, tmp_path: Path) -> None:
+    file = world.make(tmp_path, "steps: [{id: pause, wait: 1h}]\n")
+    with RunningWorker(limited):
+        done = command_line("--store", limited, "run", file, "--id", "pauses")
+        assert " resume " not in done.err
+        assert "; a worker resumes it after " in done.err
+        with Engine(limited) as engine:
+            [reason] = engine.why("pauses")
+        assert reason["wakes"].startswith("a worker after ")
+        assert "command" not in reason

@@ -638,8 +638,8 @@ def test_late_outcome_of_an_interrupted_attempt_answers_the_question_about_it(
     simulator = stage.simulator(LATE, {}).start()
     [run] = simulator.running.values()
     process: Any = {"pid": 12, "host": "one"}
-    cut: Any = {"type": "cut", "at": simulator.now, "unit": run.unit, "attempt": 1}
-    cut["process"] = process
+    of: Any = {"at": simulator.now, "unit": run.unit, "attempt": 1}
+    cut: Any = {"type": "cut", **of, "process": process}
     simulator.running.clear()
     simulator.apply(cut)
     [question] = simulator.waits()
@@ -647,8 +647,8 @@ def test_late_outcome_of_an_interrupted_attempt_answers_the_question_about_it(
     assert "Process 12 on one may still be at work on it" in question["body"]
     if answer is not None:
         simulator.decide("pay", answer)
-    event: Any = {"at": simulator.now, "unit": run.unit, "attempt": 1, **late}
-    simulator.apply(event)
+    ended: Any = {**of, **late}
+    simulator.apply(ended)
 
     assert simulator.waits() == []
     assert simulator.status == status

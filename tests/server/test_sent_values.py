@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from flowengine.errors import InputError, NotFound
-from flowengine.server.executions import keyed_data
 from flowengine.server.sent_values import no_uploads, sent_values
+from flowengine.server.signals import keyed_data
 from tests.server.api import Api
 
 CLAIMS = """

@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from flowengine import Engine
 from flowengine.page.site import PAGES, Site
 from flowengine.server.ag_ui.http import ag_ui_routes
 from flowengine.server.application import Application
@@ -30,7 +31,7 @@ inputs: {amount: {type: number, maximum: 99}, note: {type: string, default: ""}}
 state: {zdata_state: {type: string, default: zdata_initial}}
 signals: {placed: {data: {type: object}, key: "${{ inputs.note }}"}}
 start:
-  - {schedule: "0 9 * * *", with: {amount: "${{ 4711 }}", note: zdata_constant}}
+  - {schedule: "0 9 * * *", with: {amount: 1, note: "${{ string(execution.labels.zdata_label) }}"}}
   - {signal: placed, with: {amount: 1, note: "${{ 'zdata_' + signal.data.text }}"}}
 steps:
   - id: ask
@@ -74,6 +75,12 @@ id: zflow_parent
 flows: {other: {steps: [{id: rest, wait: {for: 1h}}]}}
 steps: [{id: begin, flow: other, detach: true}]
 """
+LOCKED = """
+flowengine: 1
+id: zflow_locked
+steps:
+  - {id: g, lock: {key: shared, scope: global}, group: [{id: ask, approval: {title: Go?}}]}
+"""
 OTHER = """
 flowengine: 1
 id: other
@@ -82,6 +89,7 @@ signals: {elsewhere: {key: "${{ inputs.name }}"}}
 start: [{signal: elsewhere, with: {name: "${{ signal.key }}"}}]
 steps:
   - {id: ask, approval: {title: Well?, assignees: ["user:ben"]}}
+  - {id: g, lock: {key: shared, scope: global}, group: [{id: more, approval: {title: Go?}}]}
 """
 KINDS = ("approval", "signal", "timer")
 WHOLE = ("viewer", "starter", "approver", "operator")
@@ -91,7 +99,7 @@ WHOLE = ("viewer", "starter", "approver", "operator")
 def flows() -> tuple[str, ...]:
     claimed = ASKING.replace("id: zflow\n", "id: zflow_claimed\n")
     claimed = claimed.replace("CLAIM", "true").replace("placed", "taken")
-    return (ASKING.replace("CLAIM", "false"), claimed, FAILING, WAITING, PARENT, OTHER)
+    return (ASKING.replace("CLAIM", "false"), claimed, FAILING, WAITING, PARENT, LOCKED, OTHER)
 
 
 class World:
@@ -99,7 +107,7 @@ class World:
 
     def __init__(self, api: Api) -> None:
         self.api = api
-        asking, claimed, failing, waiting, parent, other = api.flows
+        asking, claimed, failing, waiting, parent, locked, other = api.flows
         engine = api.engine
         note = {"note": "zdata_input"}
         for name, flow, inputs in (
@@ -112,7 +120,10 @@ class World:
         ):
             engine.run(flow, inputs, id=f"zid-{name}", labels={"team": "sales"})
         engine.run(parent, {}, id="began-it")  # of an execution of the flow 'other'
+        engine.run(locked, {}, id="zid-lock")
         engine.run(other, {}, id="own-1")
+        with Engine(api.folder / "store", user="user:ben", linger=0) as patient:
+            patient.decide(self.wait("own-1"), "approve")  # it waits for the lock
         ben = engine.acting_as("user:ben", via="test")
         answer: Any = {"comment": "zdata_comment", "form": {"zdata_form": "zdata_enum"}}
         ben.decide(self.wait("zid-asked"), "approve", **answer)
@@ -363,3 +374,16 @@ def test_who_may_see_everything_is_told_each_marker(world: World) -> None:
     names = ("title", "input", "comment", "form", "enum", "choice", "error", "sent", "key")
     missing = [name for name in names if f"zdata_{name}" not in texts]
     assert missing == []
+
+
+def test_inputs_of_a_schedule_are_quoted_to_those_who_see_its_flow(api: Api) -> None:
+    body = {"since": "2026-11-20T00:00:00Z", "until": "2026-11-20T12:00:00Z"}
+    errors = {}
+    for token in (LOCAL, api.token("user:ada", "starter")):
+        [item] = api("POST", "/v1/schedules/zflow/backfill", body, token=token, code=201)["items"]
+        errors[token] = item["error"]
+        refused = api("POST", "/v1/schedules/zflow/trigger", {}, token=token, code=422)
+        assert refused["detail"] == item["error"]
+    told, plain = errors.values()
+    assert "zdata_label" in told
+    assert plain == "'start' on schedule '0 9 * * * UTC': its inputs are refused"

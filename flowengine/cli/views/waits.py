@@ -114,6 +114,8 @@ def answers(session: CliSession, wait: WaitInfo, short: str) -> Iterator[tuple[s
     if kind in DECIDABLE:
         yield "show", ["approvals", "show", short]
         if "due" in wait and is_overdue(wait["due"]):
+            if _is_by_worker(session):
+                return
             yield "resume", ["resume", execution]  # it is too late for a decision
             return
         if is_tried_again(wait) and not needs_program(wait):
@@ -130,8 +132,13 @@ def answers(session: CliSession, wait: WaitInfo, short: str) -> Iterator[tuple[s
             to = [execution] if signal.get("key") is None else ["--key", str(signal["key"])]
             data = ["--data", "JSON"] if signal["signal"] in with_data else []
             yield "send", ["signal", *to, str(signal["signal"]), *data]
-    if kind == "timer":
+    if kind == "timer" and not _is_by_worker(session):
         yield "resume", ["resume", execution]
+
+
+def _is_by_worker(session: CliSession) -> bool:
+    """Return whether workers resume what is due by themselves, which needs no command."""
+    return session.is_remote and not session.is_served
 
 
 def _signals_with_data(session: CliSession, execution: str) -> set[str]:
@@ -285,7 +292,7 @@ def _what_next(session: CliSession, result: ExecutionResult, short: str, due: li
         if wait["kind"] in ("timer", "signal") and "due" in wait
     ]
     if timed:
-        if session.is_remote and not session.is_served:
+        if _is_by_worker(session):
             return f"a worker resumes it after {when(min(timed))}"
         return f"to resume after {when(min(timed))}: {session.command('resume', short)}"
     if result.waits and not any(map(is_tried_again, result.waits)):

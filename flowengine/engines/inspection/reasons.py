@@ -20,6 +20,10 @@ from flowengine.kernel.graph.compiled import TRIGGER
 from flowengine.kernel.notation.ids import NOTIFIES, wait_id
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import DECIDABLE, View, is_shared, is_tried_again
+from flowengine.store_folder import remote_store
+
+_RESUMED = "a process that resumes it"
+_AVAILABLE = f"{_RESUMED} once the environment is available again"
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -78,7 +82,20 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     found += _notifications(host, execution)
     found += _held(view, id)
     found += _quarantined(host, execution.id, holder, id)
-    return found or _idle(view, id) or _left(state, holder, id)
+    return _by_workers(host, found or _idle(view, id) or _left(state, holder, id))
+
+
+def _by_workers(host: Host, found: list[Reason]) -> list[Reason]:
+    """Name a worker where a store has some that resume executions, which needs no command.
+
+    They open no environment again that was not available.
+    """
+    for reason in found if remote_store(host.store.location) is not None else ():
+        wakes = reason["wakes"]
+        if wakes.startswith(_RESUMED) and wakes != _AVAILABLE:
+            reason["wakes"] = wakes.replace(_RESUMED, "a worker", 1)
+            reason.pop("command", None)
+    return found
 
 
 def _shown_address(view: View, unit: Unit) -> str:
@@ -131,7 +148,7 @@ def _recorded(message: InboxMessage, event: Mapping[str, Any], id: str) -> Reaso
         "address": "",
         "what": what.get(event["type"], handed),
         "since": format_time(message.at),
-        "wakes": "a process that resumes it",
+        "wakes": _RESUMED,
         "command": f"flowengine resume {id}",
     }
 
@@ -145,7 +162,7 @@ def _at_work(address: str, attempt: int, holder: Owner | None, id: str) -> Reaso
     return {
         "address": address,
         "what": f"attempt {attempt} was running when its process ended",
-        "wakes": "a process that resumes it",
+        "wakes": _RESUMED,
         "command": f"flowengine resume {id}",
     }
 
@@ -154,7 +171,7 @@ def _put_off(address: str, attempt: int, _holder: Owner | None, id: str) -> Reas
     return {
         "address": address,
         "what": f"attempt {attempt} has not begun: its process was stopped before",
-        "wakes": "a process that resumes it",
+        "wakes": _RESUMED,
         "command": f"flowengine resume {id}",
     }
 
@@ -265,7 +282,7 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
         del reason["command"]
         reason.pop("commands", None)
     if record["kind"] in DECIDABLE and "due" in record and record["due"] <= host.clock.now():
-        reason["wakes"] = "a process that resumes it: it is overdue, and too late for a decision"
+        reason["wakes"] = f"{_RESUMED}: it is overdue, and too late for a decision"
         reason["command"] = f"flowengine resume {id}"
     return reason
 
@@ -331,7 +348,7 @@ def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
             return {"what": str(record["title"]), "wakes": "the program that started it"}
         return {
             "what": str(record["title"]),
-            "wakes": "a process that resumes it once the environment is available again",
+            "wakes": _AVAILABLE,
             "command": f"flowengine resume {id}",
         }
     decide = f"flowengine approvals decide {wait} --choice"
@@ -364,7 +381,7 @@ def _timer(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
     at = format_time(record["due"])
     return {
         "what": f"waiting until {at}",
-        "wakes": f"a process that resumes it after {at}",
+        "wakes": f"{_RESUMED} after {at}",
         "command": f"flowengine resume {id}",
     }
 
@@ -433,7 +450,7 @@ def _idle(view: View, id: str) -> list[Reason]:
     ending: Reason = {
         "address": "",
         "what": f"nothing left to do; it ends at {at} unless a message arrives",
-        "wakes": f"a process that resumes it after {at}",
+        "wakes": f"{_RESUMED} after {at}",
         "due": at,
         "command": f"flowengine resume {id}",
     }
@@ -448,7 +465,7 @@ def _left(state: State, holder: Owner | None, id: str) -> list[Reason]:
         {
             "address": "",
             "what": "its process ended, and it was not resumed",
-            "wakes": "a process that resumes it",
+            "wakes": _RESUMED,
             "command": f"flowengine resume {id}",
         }
     ]

@@ -18,10 +18,14 @@ from temporalio.api.operatorservice.v1 import (
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from flowengine.errors import StoreError
+from flowengine.errors import StoreError, UsageError
+from flowengine.journal.encoding import pack
+from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
     from temporalio.client import Client
+
+    from flowengine.journal.records import NewExecution
 
 STATUS = SearchAttributeKey.for_keyword("FlowengineStatus")
 """The status of an execution. Absent until it first stops running."""
@@ -52,6 +56,9 @@ OPEN_WAITS = "waits"
 MOST_MEMO_BYTES = 38_000
 """Maximum bytes of a memo. A server may refuse more than 40 KiB, and Temporal Cloud does."""
 
+MOST_LABELS = 100
+"""Labels of an execution, whose digests are a search attribute."""
+
 _KINDS: dict[SearchAttributeKey[Any], Any] = {
     STATUS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     WAITS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
@@ -77,6 +84,20 @@ def label_digests(labels: Mapping[str, str], forked_from: str | None) -> list[st
     """Return the value of `LABELS`: labels can contain personal data, so only their digests."""
     digests = [label_digest(name, value) for name, value in labels.items()]
     return digests if forked_from is None else [*digests, fork_digest(forked_from)]
+
+
+def check_listed(new: NewExecution) -> None:
+    """Check that an execution fits into the index of workflows.
+
+    Raises:
+        UsageError: Its labels do not.
+    """
+    count, size = len(new.labels), len(pack([*new]))
+    if count > MOST_LABELS or size > MOST_MEMO_BYTES:
+        raise UsageError(
+            f"the execution has {count} labels, and its entry in lists {size_text(size)}; at most "
+            f"{MOST_LABELS} and {size_text(MOST_MEMO_BYTES)} are possible in Temporal"
+        )
 
 
 def label_digest(name: str, value: str) -> str:

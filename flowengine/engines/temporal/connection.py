@@ -46,6 +46,13 @@ _REPEATED = {
     RPCStatusCode.RESOURCE_EXHAUSTED: PATIENCE,
 }
 """How long a request is repeated that is refused for the moment."""
+_CREDENTIALS = "see the variables TEMPORAL_API_KEY and TEMPORAL_TLS of this process"
+_HINTS = {
+    RPCStatusCode.INVALID_ARGUMENT: None,
+    RPCStatusCode.PERMISSION_DENIED: _CREDENTIALS,
+    RPCStatusCode.RESOURCE_EXHAUSTED: "repeat the command later",
+    RPCStatusCode.UNAUTHENTICATED: _CREDENTIALS,
+}
 _AGAIN_SECONDS = 0.2
 """Delay before a query is repeated."""
 
@@ -174,8 +181,7 @@ class TemporalConnection:
     def _explained(self, error: RPCError) -> StoreError:
         if error.status in (RPCStatusCode.FAILED_PRECONDITION, *_NO_ANSWER):
             return self.no_worker()
-        busy = error.status == RPCStatusCode.RESOURCE_EXHAUSTED
-        hint = "repeat the command later" if busy else "is the server running?"
+        hint = _HINTS.get(error.status, "is the server running?")
         return StoreError(f"{self.location}: {error.message}", hint=hint)
 
 

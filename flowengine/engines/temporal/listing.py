@@ -96,7 +96,12 @@ class Listing:
                 span /= 8
                 continue
             rows = [row async for row in self._rows(query)]
-            placed = [(_place(row), record) for row in rows if (record := await self._newest(row))]
+            newest = {row.id: row for row in sorted(rows, key=lambda row: row.start_time)}
+            placed = [
+                (_place(row), record)
+                for row in newest.values()
+                if (record := await self._newest(row))
+            ]
             fitting = [pair for pair in placed if fits_execution(pair[1], filter)]
             fitting = [pair for pair in fitting if place is None or pair[0] > place]
             records += sorted(fitting, key=lambda pair: pair[0])
@@ -214,8 +219,11 @@ class Listing:
     # -- internals
 
     async def _newest(self, row: WorkflowExecution) -> ExecutionRecord | None:
-        """Return the entry of a workflow in lists. None: it failed and was retried, or is gone."""
-        if row.status == WorkflowExecutionStatus.FAILED:
+        """Return the entry of a workflow in lists. None: it has a newer run, or is gone.
+
+        One that has failed may have been retried, and Temporal's *Reset* terminates the run before.
+        """
+        if row.status in (WorkflowExecutionStatus.FAILED, WorkflowExecutionStatus.TERMINATED):
             handle = await self._connection.handle(row.id)
             try:
                 newest = await handle.describe(rpc_timeout=PATIENCE)

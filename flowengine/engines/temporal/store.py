@@ -47,6 +47,7 @@ from flowengine.engines.temporal.attributes import (
     NEW,
     SHORT_WAIT,
     STATUS,
+    check_listed,
     label_digests,
     register,
 )
@@ -262,8 +263,7 @@ class TemporalStore:
     def _keep_form(self, hash: str) -> None:
         """Keep a compiled flow, for workers that start executions of it."""
         form = self._flows[hash]
-        if len(form) > self.most_bytes:
-            raise unsupported(f"flows of more than {size_text(self.most_bytes)}")
+        self._check_size(len(form), "the compiled flow has")
         request = {"do": "form", "form": form, "execution": os.urandom(16).hex(), "number": 0}
         self._call(self._change(form_workflow(hash), request))
 
@@ -550,9 +550,8 @@ class TemporalStore:
 
         If no worker has ever run, the search attributes are added first.
         """
-        if len(pack(start)) > self.most_bytes:
-            most = size_text(self.most_bytes)
-            raise unsupported(f"flows, inputs and histories of more than {most}")
+        check_listed(new_execution(start["new"]))
+        self._check_size(len(pack(start)), "flow, inputs and past of the execution have")
         try:
             return await self._start(start, memo, reuse)
         except RPCError as error:
@@ -562,6 +561,17 @@ class TemporalStore:
             await register(await self._connection.client())
             await asyncio.sleep(_REGISTERED_SECONDS)
             return await self._start(start, memo, reuse)
+
+    def _check_size(self, size: int, what: str) -> None:
+        """Check that something is not too large for one value.
+
+        Raises:
+            UsageError: It is.
+        """
+        if size > self.most_bytes:
+            how = f"set ${VARIABLE} for all processes" if self.objects is None else None
+            most = size_text(self.most_bytes)
+            raise UsageError(f"{what} {size_text(size)}; at most {most} are possible", hint=how)
 
     async def _start(
         self, start: dict[str, Any], memo: dict[str, Any], reuse: WorkflowIDReusePolicy
@@ -1194,9 +1204,10 @@ class TemporalStore:
         return self._connection.submit(self._end_within(execution, seconds))
 
     async def _end_within(self, execution: str, seconds: float) -> bool:
-        if execution not in self._ends:
-            self._ends[execution] = asyncio.create_task(self._end(execution))
-        done, _ = await asyncio.wait([self._ends[execution]], timeout=seconds)
+        end = self._ends.get(execution)
+        if end is None or (end.done() and self.outputs(execution) is None):  # it was retried
+            end = self._ends[execution] = asyncio.create_task(self._end(execution))
+        done, _ = await asyncio.wait([end], timeout=seconds)
         return bool(done)
 
     async def _end(self, execution: str) -> Any:

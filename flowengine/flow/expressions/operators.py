@@ -1,4 +1,4 @@
-"""Values of operators, conversions and mathematical functions of CEL.
+"""Values of the operators of CEL.
 
 Integers have 64 bits, and equality and order of numbers do not depend on their types. A function
 raises `WrongTypes` for operands that it does not take, and `NoValue` for all other failures.
@@ -9,32 +9,22 @@ from __future__ import annotations
 import datetime
 import math
 import operator
-import re
 from collections.abc import Callable
 from typing import Any
 
-from flowengine.flow.expressions.paths import NoValue, name_of
+from flowengine.flow.expressions.paths import NoValue
 from flowengine.flow.expressions.scope import TypeName, Unsigned
 from flowengine.kernel.graph.compiled import Plain
 
 LEAST, MOST = -(2**63), 2**63 - 1
 """The range of integers."""
-_MOST_UNSIGNED = 2**64 - 1
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MICROSECOND = datetime.timedelta(microseconds=1)
+MOST_UNSIGNED = 2**64 - 1
+MICROSECOND = datetime.timedelta(microseconds=1)
 _TIMES = (datetime.datetime, datetime.timedelta)
 _INTEGERS = frozenset([int, Unsigned])
-_NUMBERS = frozenset([int, float, Unsigned])
-_ORDERED = frozenset([*_NUMBERS, str, bool, bytes, *_TIMES])
+NUMBERS = frozenset([int, float, Unsigned])
+_ORDERED = frozenset([*NUMBERS, str, bool, bytes, *_TIMES])
 _COMPARED = frozenset([*_ORDERED, type(None), TypeName])
-_WHOLE = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]{1,1000})[ \t\n\v\f\r]*")
-_DECIMAL = re.compile(
-    r"[ \t\n\v\f\r]*([+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan))"
-    r"[ \t\n\v\f\r]*",
-    re.IGNORECASE,
-)
-_BOOLS = dict.fromkeys(["true", "True", "TRUE", "t", "1"], True)
-_BOOLS |= dict.fromkeys(["false", "False", "FALSE", "f", "0"], False)
 _NAMES: dict[type, str] = {
     bool: "bool", int: "int", Unsigned: "uint", float: "double", str: "string", bytes: "bytes",
     type(None): "null_type", list: "list", TypeName: "type",
@@ -58,7 +48,7 @@ def whole(value: int, kind: type = int) -> int:
     """
     if kind is int and LEAST <= value <= MOST:
         return value
-    if kind is Unsigned and 0 <= value <= _MOST_UNSIGNED:
+    if kind is Unsigned and 0 <= value <= MOST_UNSIGNED:
         return Unsigned(value)
     sign = "unsigned " if kind is Unsigned else ""
     raise NoValue(f"{sign}integer overflow: the result is beyond 64 bits")
@@ -85,7 +75,7 @@ def equal(one: Plain, other: Plain) -> bool:
     kind, second = type(one), type(other)
     if kind is second and kind in _COMPARED:
         return bool(one == other)
-    if kind in _NUMBERS and second in _NUMBERS:
+    if kind in NUMBERS and second in NUMBERS:
         return _as_doubles(operator.eq, one, other)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(equal, one, other))
@@ -105,7 +95,7 @@ def _ordering(compare: Callable[[Any, Any], bool]) -> Callable[[Plain, Plain], b
     def ordered(one: Plain, other: Plain) -> bool:
         kind, second = type(one), type(other)
         if kind is not second or kind not in _ORDERED:
-            if kind not in _NUMBERS or second not in _NUMBERS:
+            if kind not in NUMBERS or second not in NUMBERS:
                 raise WrongTypes
         elif kind is not int:
             return compare(one, other)
@@ -120,10 +110,10 @@ def _ordering(compare: Callable[[Any, Any], bool]) -> Callable[[Plain, Plain], b
 def contained(value: Plain, within: Plain) -> bool:
     """Return whether a list has an item that is equal to a value, or a map has a key."""
     if isinstance(within, list):
-        if type(value) not in _NUMBERS and value not in within:  # for Python, more are equal
+        if type(value) not in NUMBERS and value not in within:  # for Python, more are equal
             return False
         return any(equal(value, item) for item in within)
-    if isinstance(within, dict) and not isinstance(value, (list, dict)):
+    if isinstance(within, dict) and isinstance(value, (str, bool, int, float)):
         return isinstance(value, str) and value in within
     raise WrongTypes
 
@@ -156,7 +146,7 @@ def subtract(one: Plain, other: Plain) -> Plain:
 
 def _bounded(duration: datetime.timedelta) -> datetime.timedelta:
     """Return a duration within the 64 bits of its nanoseconds."""
-    if abs(duration) // _MICROSECOND > MOST // 1000:
+    if abs(duration) // MICROSECOND > MOST // 1000:
         raise NoValue("duration overflow: the result is longer than 292 years")
     return duration
 
@@ -214,56 +204,6 @@ def subtract_or_negate(*operands: Plain) -> Plain:
     raise WrongTypes
 
 
-# Conversions
-
-
-def to_int(value: Plain) -> int:
-    """Return the integer of a number, a text, or the seconds since 1970 of a time."""
-    if type(value) is str:
-        return whole(_digits(value, "an integer"))
-    if type(value) is float:
-        if not LEAST < value < -LEAST:
-            raise NoValue("the number is beyond the range of 64-bit integers")
-        return int(value)
-    if type(value) is datetime.datetime:
-        return (value - _EPOCH) // datetime.timedelta(seconds=1)
-    if isinstance(value, int):
-        return whole(int(value))
-    raise WrongTypes
-
-
-def to_uint(value: Plain) -> int:
-    """Return the unsigned integer of a number or a text."""
-    if type(value) is str:
-        return whole(_digits(value, "an unsigned integer"), Unsigned)
-    if type(value) is float:
-        if not 0 <= value < 2.0**64:
-            raise NoValue("the number is beyond the range of unsigned 64-bit integers")
-        return Unsigned(value)
-    if type(value) in _INTEGERS:
-        return whole(value, Unsigned)
-    raise WrongTypes
-
-
-def _digits(text: str, called: str) -> int:
-    match = _WHOLE.fullmatch(text)
-    if match is None:
-        raise NoValue(f"cannot convert this text to {called}: it may only contain digits")
-    return int(match[1])
-
-
-def to_double(value: Plain) -> float:
-    """Return the double of a number or a text."""
-    if type(value) is str:
-        match = _DECIMAL.fullmatch(value)
-        if match is None:
-            raise NoValue("cannot convert this text to a number: write it as in '-1.5' or '2e3'")
-        return float(match[1])
-    if type(value) in _NUMBERS:
-        return as_double(value)
-    raise WrongTypes
-
-
 def as_double(value: Plain) -> float:
     """Return the double of a number.
 
@@ -279,171 +219,9 @@ def as_double(value: Plain) -> float:
         raise NoValue("an integer is beyond 64 bits") from None
 
 
-def to_bool(value: Plain) -> bool:
-    """Return the bool of a bool or a text."""
-    if type(value) is bool:
-        return value
-    if type(value) is not str:
-        raise WrongTypes
-    if value not in _BOOLS:
-        raise NoValue("cannot convert this text to true or false: write 'true' or 'false'")
-    return _BOOLS[value]
-
-
-def to_bytes(value: Plain) -> bytes:
-    """Return the UTF-8 of a text."""
-    if type(value) is bytes:
-        return value
-    if type(value) is not str:
-        raise WrongTypes
-    try:
-        return value.encode()
-    except UnicodeEncodeError:
-        raise NoValue("a text is not valid Unicode: it has lone surrogates") from None
-
-
 def type_of(value: Plain) -> TypeName:
     """Return the type of a value."""
     return TypeName(_NAMES.get(type(value), "map"))
-
-
-# Parts of durations
-
-
-def _part(microseconds: int, most: int | None = None) -> Callable[[Plain], int]:
-    """Return the function for a part of a duration, or of a time in UTC."""
-
-    def part(value: Plain) -> int:
-        if type(value) is not datetime.timedelta:
-            raise WrongTypes
-        total = value // _MICROSECOND
-        units = abs(total) // microseconds
-        return int(math.copysign(units % most if most else units, total))
-
-    return part
-
-
-_DURATION_PARTS = {
-    "getHours": _part(3_600_000_000),
-    "getMilliseconds": _part(1000, 1000),
-    "getMinutes": _part(60_000_000),
-    "getSeconds": _part(1_000_000),
-}
-
-
-def time_part(name: str) -> Callable[[Plain], int]:
-    """Return the function for a part of a time in UTC, or of a duration.
-
-    Args:
-        name: A function of CEL, such as `getHours`.
-    """
-
-    def part(value: Plain) -> int:
-        if type(value) is datetime.datetime:
-            from flowengine.flow.expressions.clock import part_of
-
-            return part_of(value, name, "UTC")
-        if name in _DURATION_PARTS:
-            return _DURATION_PARTS[name](value)
-        raise WrongTypes
-
-    return part
-
-
-# Mathematics
-
-
-def _of_double(function: Callable[[float], Plain]) -> Callable[[Plain], Plain]:
-    """Return a function of doubles that leaves infinity and NaN as they are."""
-
-    def applied(value: Plain) -> Plain:
-        if type(value) is not float:
-            raise WrongTypes
-        return math.copysign(function(value), value) if math.isfinite(value) else value
-
-    return applied
-
-
-def _rounded(value: float) -> float:
-    """Round a half away from zero."""
-    size = math.floor(abs(value))
-    return float(size + (abs(value) - size >= 0.5))
-
-
-def _test_of_double(test: Callable[[float], bool]) -> Callable[[Plain], bool]:
-    def tested(value: Plain) -> bool:
-        if type(value) is not float:
-            raise WrongTypes
-        return test(value)
-
-    return tested
-
-
-def _absolute(value: Plain) -> Plain:
-    if type(value) is float:
-        return abs(value)
-    if not _integers(value, value):
-        raise WrongTypes
-    return whole(abs(value), type(value))
-
-
-def _sign(value: Plain) -> Plain:
-    if type(value) not in _NUMBERS:
-        raise WrongTypes
-    return value if math.isnan(value) else type(value)((value > 0) - (value < 0))
-
-
-def _root(value: Plain) -> float:
-    if type(value) not in _NUMBERS:
-        raise WrongTypes
-    return math.nan if value < 0 else math.sqrt(value)
-
-
-def _of_bits(combine: Callable[[int, int], int]) -> Callable[[Plain, Plain], int]:
-    def combined(one: Plain, other: Plain) -> int:
-        if not _integers(one, other):
-            raise WrongTypes
-        return whole(combine(int(one), int(other)), type(one))
-
-    return combined
-
-
-def _inverted(value: Plain) -> int:
-    if not _integers(value, value):
-        raise WrongTypes
-    return Unsigned(value ^ _MOST_UNSIGNED) if type(value) is Unsigned else ~value
-
-
-def _shifted(name: str, shift: Callable[[int, int], int]) -> Callable[[Plain, Plain], int]:
-    """Return a shift of 64 bits, regardless of the sign."""
-
-    def shifted(value: Plain, count: Plain) -> int:
-        if not (_integers(value, value) and type(count) is int):
-            raise WrongTypes
-        if count < 0:
-            raise NoValue(f"{name}() cannot shift by a negative number of bits: {count}")
-        bits = shift(value & _MOST_UNSIGNED, count) & _MOST_UNSIGNED if count < 64 else 0
-        if type(value) is Unsigned:
-            return Unsigned(bits)
-        return bits - 2**64 if bits > MOST else bits
-
-    return shifted
-
-
-def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[..., Plain]:
-    def extreme(*values: Plain) -> Plain:
-        numbers = values[0] if len(values) == 1 and isinstance(values[0], list) else values
-        if not numbers:
-            raise NoValue(f"{name}() needs at least one number")
-        for number in numbers:
-            if type(number) not in _NUMBERS:
-                raise NoValue(f"{name}() compares numbers, not {name_of(number)}")
-        best = numbers[0]
-        for number in numbers[1:]:
-            best = number if better(number, best) else best
-        return best
-
-    return extreme
 
 
 OPERATIONS: dict[str, Callable[..., Plain]] = {
@@ -461,30 +239,7 @@ OPERATIONS: dict[str, Callable[..., Plain]] = {
     "%": modulo,
     "@bytes": bytes.fromhex,
     "@type": TypeName,
-    "bool": to_bool,
-    "bytes": to_bytes,
-    "double": to_double,
     "dyn": lambda value: value,
-    "int": to_int,
     "type": type_of,
-    "uint": to_uint,
-    "math.abs": _absolute,
-    "math.bitAnd": _of_bits(operator.and_),
-    "math.bitNot": _inverted,
-    "math.bitOr": _of_bits(operator.or_),
-    "math.bitShiftLeft": _shifted("math.bitShiftLeft", operator.lshift),
-    "math.bitShiftRight": _shifted("math.bitShiftRight", operator.rshift),
-    "math.bitXor": _of_bits(operator.xor),
-    "math.ceil": _of_double(math.ceil),
-    "math.floor": _of_double(math.floor),
-    "math.greatest": _extreme("math.greatest", operator.gt),
-    "math.isFinite": _test_of_double(math.isfinite),
-    "math.isInf": _test_of_double(math.isinf),
-    "math.isNaN": _test_of_double(math.isnan),
-    "math.least": _extreme("math.least", operator.lt),
-    "math.round": _of_double(_rounded),
-    "math.sign": _sign,
-    "math.sqrt": _root,
-    "math.trunc": _of_double(math.trunc),
 }
-"""Operators and functions by name. `@bytes` and `@type` are constants that JSON does not have."""
+"""Operators by name, `dyn` and `type`. JSON has no constants like `@bytes` and `@type`."""

@@ -265,7 +265,7 @@ def _operation(name: str, nodes: list[Tree]) -> Run:
     """Return an operator or a standard function of CEL."""
     from flowengine.flow.expressions.operators import OPERATIONS, WrongTypes
 
-    function = OPERATIONS[name] if name in OPERATIONS else _rarer_operation(name)
+    function = OPERATIONS[name] if name in OPERATIONS else _standard_function(name)
     runs = _operands(nodes)
 
     def applied(values: list[Plain]) -> Plain:
@@ -307,12 +307,15 @@ def _charged(
     return result
 
 
-def _rarer_operation(name: str) -> Callable[..., Plain]:
-    """Return a function of texts or times, which most processes do not need."""
-    from flowengine.flow.expressions.operators import time_part
-    from flowengine.flow.expressions.texts import TEXT_OPERATIONS
+def _standard_function(name: str) -> Callable[..., Plain]:
+    """Return a standard function, which most processes do not need."""
+    from flowengine.flow.expressions.standard import STANDARD_FUNCTIONS
 
-    return TEXT_OPERATIONS[name] if name in TEXT_OPERATIONS else time_part(name)
+    if name in STANDARD_FUNCTIONS:
+        return STANDARD_FUNCTIONS[name]
+    from flowengine.flow.expressions.texts import TEXT_FUNCTIONS
+
+    return TEXT_FUNCTIONS[name]
 
 
 def _refusal(name: str, nodes: list[Tree], values: list[Plain]) -> NoValue:

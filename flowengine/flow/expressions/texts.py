@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from flowengine.flow.expressions.functions import MAX_TEXT
-from flowengine.flow.expressions.operators import WrongTypes, as_double, to_bytes
+from flowengine.flow.expressions.operators import WrongTypes, as_double
 from flowengine.flow.expressions.paths import NoValue, name_of
 from flowengine.flow.expressions.scope import TypeName
+from flowengine.flow.expressions.standard import takes, to_bytes
 from flowengine.kernel.graph.compiled import Plain
 
 _SPACE = " \t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
@@ -28,18 +29,6 @@ _QUOTED = str.maketrans({
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]*))?(.?))", re.DOTALL)
 _MAX_PRECISION = 1000
 _SPECIAL = frozenset(["NaN", "Infinity", "-Infinity"])
-
-
-def _of_text(function: Callable[..., Plain], *more: type) -> Callable[..., Plain]:
-    """Return a function of a text and further arguments of these types."""
-    takes = (str, *more)
-
-    def applied(*values: Plain) -> Plain:
-        if any(type(value) is not wanted for value, wanted in zip(values, takes, strict=False)):
-            raise WrongTypes
-        return function(*values)
-
-    return applied
 
 
 def text_of(value: Plain) -> str:
@@ -242,21 +231,21 @@ _CLAUSES: dict[str, Callable[[Plain, int], str | None]] = {
     "o": _in_base("o"), "x": _in_base("x"), "X": _in_base("X"),
 }  # fmt: skip
 
-TEXT_OPERATIONS: dict[str, Callable[..., Any]] = {
-    "charAt": _of_text(_char_at, int),
-    "contains": _of_text(lambda text, part: part in text, str),
-    "endsWith": _of_text(str.endswith, str),
-    "format": _of_text(_format, list),
-    "indexOf": _of_text(_index_of, str, int),
-    "lastIndexOf": _of_text(_last_index_of, str, int),
-    "lowerAscii": _of_text(lambda text: text.translate(_TO_LOWER)),
-    "matches": _of_text(_matches, str),
-    "reverse": _of_text(lambda text: text[::-1]),
-    "split": _of_text(_split, str, int),
-    "startsWith": _of_text(str.startswith, str),
+TEXT_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "charAt": takes("si", _char_at),
+    "contains": takes("ss", lambda text, part: part in text),
+    "endsWith": takes("ss", str.endswith),
+    "format": takes("sl", _format),
+    "indexOf": takes("ss ssi", _index_of),
+    "lastIndexOf": takes("ss ssi", _last_index_of),
+    "lowerAscii": takes("s", lambda text: text.translate(_TO_LOWER)),
+    "matches": takes("ss", _matches),
+    "reverse": takes("s", lambda text: text[::-1]),
+    "split": takes("ss ssi", _split),
+    "startsWith": takes("ss", str.startswith),
     "string": text_of,
-    "strings.quote": _of_text(lambda text: f'"{text.translate(_QUOTED)}"'),
-    "substring": _of_text(_substring, int, int),
-    "trim": _of_text(lambda text: text.strip(_SPACE)),
-    "upperAscii": _of_text(lambda text: text.translate(_TO_UPPER)),
+    "strings.quote": takes("s", lambda text: f'"{text.translate(_QUOTED)}"'),
+    "substring": takes("si sii", _substring),
+    "trim": takes("s", lambda text: text.strip(_SPACE)),
+    "upperAscii": takes("s", lambda text: text.translate(_TO_UPPER)),
 }
