@@ -245,7 +245,7 @@ def _holder_for(source: str) -> Owner:
 
 def _held(connection: sqlite3.Connection, id: str) -> int | None:
     """Return the number of a copy that is not driven yet, or None."""
-    row = connection.execute(queries.HELD_BY, (id, _HOLDER.id)).fetchone()
+    row = connection.execute(queries.HELD_BY, {"id": id, "owner": _HOLDER.id}).fetchone()
     return None if row is None else int(row[0])
 
 

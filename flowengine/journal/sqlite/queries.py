@@ -532,7 +532,7 @@ DECIDED_BY = "UPDATE waits SET decision = ? WHERE number = ?"
 
 HELD_BY = """
 SELECT executions.number FROM executions JOIN leases ON leases.execution = executions.number
-WHERE executions.id = ?1 AND (leases.owner = ?2 OR leases.owner LIKE ?2 || ' %')"""
+WHERE executions.id = :id AND (leases.owner = :owner OR leases.owner LIKE :owner || ' %')"""
 """Select an execution that is held for another store."""
 
 ALL_HELD_BY = """
