@@ -24,7 +24,7 @@ DRIVING = {
     *("feed_all", "updates", "consult", "consulting", "continue_with", "prune", "load", "leave"),
     *("acting_as", "environments", "store", "settings", "past_updates", "newest", "flow_of"),
     *("kept_flow", "may_answer", "summary", "want_replies", "arriving_replies", "tool_messages"),
-    *("deployed_flow", "start_due", "backfill", "migrate", "keep_histories"),
+    *("deployed_flow", "start_due", "backfill", "migrate", "interrupted_moves", "keep_histories"),
     *("decode_payloads", "encode_payloads", "carry_traces", "trace_of"),
 }
 """Methods that need the store itself, or steps of this process."""
