@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flowengine.flow.expressions.overloads import STANDARD_METHODS
+
 LONGEST = 60
 
 
@@ -51,6 +53,27 @@ def _fragment(text: str, slots: Any) -> str:
     return re.sub(r"\bdyn\(([^()]*)\)", r"\1", text)
 
 
+def _operation(name: str, nodes: Sequence[Any]) -> str:
+    if name in _BINDING and len(nodes) > 1:
+        left, right = (_within(node, _BINDING[name] + place) for place, node in enumerate(nodes))
+        return f"{left} {name} {right}"
+    if name in _BINDING:
+        return f"{name}{_operand(nodes[0])}"
+    if name in STANDARD_METHODS:
+        first, *others = nodes
+        return f"{_operand(first)}.{name}({', '.join(map(_node, others))})"
+    return f"{name}({', '.join(map(_node, nodes))})"
+
+
+def _within(node: Any, binding: int) -> str:
+    """Return an operand, in parentheses if it is an operator that binds less than its own."""
+    inner = node
+    while inner[0] == "as":
+        inner = inner[1]
+    is_looser = inner[0] == "op" and _BINDING.get(inner[1], 9) < binding and len(inner[2]) > 1
+    return _operand(inner) if is_looser or inner[0] in ("and", "or", "if") else _node(inner)
+
+
 def _path(root: str, keys: Sequence[Any]) -> str:
     text = root
     for key in keys:
@@ -81,17 +104,30 @@ def _constant(constant: Any) -> str:
 def _operand(node: Any) -> str:
     """Return a part of a condition, in parentheses where necessary."""
     text = _node(node)
-    simple = node[0] in ("path", "get", "call", "const", "has", "default", "not", "loop")
-    return text if simple else f"({text})"
+    simple = ("path", "get", "call", "const", "has", "default", "not", "loop", "list", "map")
+    while node[0] == "as":
+        node = node[1]
+    is_call = node[0] == "op" and node[1] not in _BINDING
+    return text if node[0] in simple or is_call else f"({text})"
 
 
 def _joined(sign: str) -> Callable[[Sequence[Any]], str]:
     return lambda nodes: f" {sign} ".join(
-        _node(node) if node[0] in ("compare", "null") else _operand(node) for node in nodes
+        _node(node) if node[0] in ("compare", "null", "op") else _operand(node) for node in nodes
     )
 
 
+_BINDING = {
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!=", "in"), 1),
+    **dict.fromkeys(("+", "-"), 2),
+    **dict.fromkeys(("*", "/", "%"), 3),
+}
+"""Operator → how tightly it binds."""
+
 _NODES: dict[str, Any] = {
+    "op": _operation,
+    "as": lambda node, *_types: _node(node),
+    "map": lambda items: f"{{{', '.join(f'{_key(key)}: {_node(node)}' for key, node in items)}}}",
     "const": _constant,
     "compare": _compare,
     "and": _joined("&&"),

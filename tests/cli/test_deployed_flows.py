@@ -68,7 +68,8 @@ def test_a_time_whose_inputs_are_refused_is_reported(flowengine: CommandLine) ->
     flowengine("deploy", flowengine.write("report.yaml", text))
     make_due(flowengine, 1_700_000_000_000)
     refused = flowengine("resume", "--due", code=1).err
-    assert "report was not started by its schedule: input 'day'" in refused
+    assert "report was not started by its schedule: 'start' on schedule '0 9 * * 1-5" in refused
+    assert "input 'day' must be one of" in refused
     assert flowengine("resume", "--due").err == "", "the time is passed over"
 
 

@@ -70,7 +70,7 @@ ITEMS = "steps:\n  - {id: each, call: nothing, map: '${{ inputs.count }}'}\n"
         pytest.param(
             CHANGING.replace("change", "put"), 51, id="chain of idempotent steps, in memory"
         ),
-        pytest.param(LOOP, 78, id="round of a loop"),
+        pytest.param(LOOP, 81, id="round of a loop"),
         pytest.param(ITEMS, 42, id="item of a map"),
         pytest.param(CHAIN.replace("nothing", "ended"), 130, id="chain of coroutines"),
         pytest.param(

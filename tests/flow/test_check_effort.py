@@ -144,5 +144,5 @@ def test_a_counting_join_that_could_not_be_played_out_is_told_of() -> None:
 
 def test_recursion_is_bounded() -> None:
     text = "flowengine: 1\nid: f\nlimits: {depth: 100000}\nsteps: [{id: a, output: 1}]\n"
-    with pytest.raises(FlowFileError, match="at most 1,000"):
+    with pytest.raises(FlowFileError, match="at most 100"):
         compile_text(text)
