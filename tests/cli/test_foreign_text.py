@@ -242,7 +242,9 @@ def test_no_update_of_an_execution_controls_the_terminal(
         with CliSession(arguments) as session:
             record = Namespace(flow=text, version=text, forked_from=text, created_at=0, ended_at=9)
             session.engine._host.store = Namespace(
-                execution=lambda id, record=record: record, close=lambda: None
+                execution=lambda id, record=record: record,
+                location=session.engine.store.location,
+                close=lambda: None,
             )
             progress = ProgressDisplay(session)
             for update in updates(text):
