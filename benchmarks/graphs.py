@@ -7,7 +7,7 @@ import time
 
 import networkx
 
-from flowengine.kernel.graph import reachability
+from flowengine.kernel.graph import linked
 
 Graph = list[list[int]]
 
@@ -25,7 +25,7 @@ def tangled(steps: int) -> Graph:
 def components(graph: Graph) -> tuple[float, float]:
     """Return the seconds for the strongly connected components: own, and networkx's."""
     began = time.process_time()
-    own = reachability.components(graph)
+    own = linked.components(graph)
     middle = time.process_time()
     theirs = list(networkx.strongly_connected_components(_theirs(graph)))
     end = time.process_time()
@@ -36,7 +36,7 @@ def components(graph: Graph) -> tuple[float, float]:
 def reach(graph: Graph) -> tuple[float, float]:
     """Return the seconds for what each node leads to: own, and networkx's."""
     began = time.process_time()
-    own = reachability.reach(graph)
+    own = linked.reach(graph)
     middle = time.process_time()
     theirs = _reach(graph)
     end = time.process_time()

@@ -18,8 +18,7 @@ from temporalio.worker import Worker
 
 from benchmarks.temporal_by_hand import STEPS, ByHand, by_hand
 from flowengine import Engine, LoadedFlow
-from flowengine.engines.temporal.address import read_address
-from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.connection import connect, read_address
 from flowengine.engines.temporal.objects import VARIABLE, objects
 from flowengine.engines.temporal.worker import runner_of_workflows, work
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.lazy_names import exports
+from flowengine.util.lazy_names import exports
 
 __version__ = "0.1.0"
 

@@ -18,7 +18,7 @@ from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.named_tuples import NamedTuple
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     import logging

@@ -24,10 +24,10 @@ import os
 import re
 from typing import Any
 
-from flowengine.argument_checks import known_words
 from flowengine.errors import InputError, UsageError
-from flowengine.named_tuples import NamedTuple
+from flowengine.sdk.argument_checks import known_words
 from flowengine.sdk.file_names import SIGNATURES
+from flowengine.util.named_tuples import NamedTuple
 
 ROLES = ("viewer", "starter", "approver", "operator", "admin")
 _SCHEMES = ("standard", "github", "stripe", "slack", "hmac")

@@ -25,10 +25,10 @@ import re
 import stat
 from typing import TYPE_CHECKING, Any, Literal
 
-from flowengine.argument_checks import known_words
-from flowengine.configuration_folders import user_folder
 from flowengine.errors import NotFound, UsageError
-from flowengine.named_tuples import NamedTuple
+from flowengine.sdk.argument_checks import known_words
+from flowengine.util.files import user_folder
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

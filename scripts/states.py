@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flowengine.execution_environment.bookkeeping import states as environments
-from flowengine.kernel.decisions import DECISIONS
+from flowengine.kernel.event_effects import DECISIONS
 from flowengine.kernel.state import phases
 from flowengine.kernel.state.phases import GONE, States
 
@@ -107,7 +107,7 @@ def _decisions() -> str:
         [
             "## Whose a wait is\n",
             "The effect of a decision depends on the wait's owner: "
-            "[decisions.py](../../flowengine/kernel/decisions.py).\n",
+            "[event_effects.py](../../flowengine/kernel/event_effects.py).\n",
             "| owner | waiting | effect of a decision | effect of an expiry |",
             "|---|---|---|---|",
             *rows,

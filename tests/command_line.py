@@ -29,8 +29,8 @@ from unittest.mock import patch
 from flowengine.cli import main
 from flowengine.engines import flows
 from flowengine.errors import FlowFileError
-from flowengine.sdk import threads
-from flowengine.sdk.background import background
+from flowengine.sdk import user_code
+from flowengine.sdk.resources import background
 
 PROGRAM = str(Path(sys.executable).with_name("flowengine"))
 """The installed program, for tests that need a separate process."""
@@ -208,7 +208,7 @@ def _held() -> set[str]:
     """Return the resources of this process: threads, child processes, files."""
     held = {f"thread {one.name} {one.ident}" for one in threading.enumerate() if _of_call(one)}
     steps = [one for one in threading.enumerate() if one.name == "flowengine-step"]
-    held |= {f"function at work {number}" for number in range(threads._idle.qsize(), len(steps))}
+    held |= {f"function at work {number}" for number in range(user_code._idle.qsize(), len(steps))}
     for task in os.listdir("/proc/self/task"):
         try:
             with open(f"/proc/self/task/{task}/children", encoding="ascii") as children:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from flowengine.flow.compile import compile_text
-from flowengine.flow.models.not_yet import NOT_YET
+from flowengine.flow.models.base import NOT_YET
 from scripts import states
 from tests.command_line import python
 

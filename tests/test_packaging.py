@@ -19,7 +19,7 @@ import yaml
 
 import flowengine
 import flowengine.sdk
-from flowengine.built_in_kinds import BUILT_IN
+from flowengine.registry import BUILT_IN
 
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -7,9 +7,9 @@ import unicodedata
 
 import pytest
 
-from flowengine.cli.sandbox_shell.escape_filter import EscapeFilter
+from flowengine.cli.sandbox_shell import EscapeFilter
 from flowengine.cli.terminal.output import as_json
-from flowengine.page.form_texts import shown_text
+from flowengine.page.sent_forms import shown_text
 from flowengine.sdk.visible_text import DISGUISING, one_line, printable, printable_lines, visible
 
 ALL = "".join(map(chr, range(0x110000)))

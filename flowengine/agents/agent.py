@@ -13,18 +13,41 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
-from flowengine.agents.agent_tools import AgentAsTool, AgentWithTools, is_tool
+from flowengine.agents.agent_tools import AgentAsTool, AgentWithTools, environment_names, is_tool
 from flowengine.agents.first_messages import VARIABLE
-from flowengine.agents.flow_environments import environment_names
 from flowengine.agents.function_schemas import check_name, read_tool
-from flowengine.agents.turn_limit import TURNS, turn_limit
-from flowengine.argument_checks import check_keywords
 from flowengine.errors import UsageError
-from flowengine.json_values import plain
 from flowengine.sdk import ValidationError
+from flowengine.sdk.argument_checks import check_keywords
 from flowengine.sdk.exception_text import describe
+from flowengine.sdk.json_values import plain
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_functions.schema_forms import is_plain
+
+TURNS = 30
+LAST = ("fail", "answer")
+
+
+def turn_limit(spec: int | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the turn limit for a value of `max_turns`, in long form.
+
+    Args:
+        spec: A number, or `{"count": 10, "last": "answer"}`. The `last` turn fails, or makes the
+            model answer without tools.
+
+    Raises:
+        UsageError: The value has another form.
+    """
+    given = dict(spec) if isinstance(spec, Mapping) else {"count": spec}
+    limit = {"count": TURNS, "last": "fail", **given}
+    turns = limit["count"]
+    if len(limit) > 2 or type(turns) is not int or turns < 1 or limit["last"] not in LAST:
+        raise UsageError(
+            f"max_turns is {spec!r}",
+            hint="give a whole number from 1 on, or {'count': 10, 'last': 'answer'}",
+        )
+    return limit
+
 
 Termination = Literal[
     "", "resolved", "not_resolved", "max_turns", "budget", "no_progress", "tools_not_executed"
@@ -220,7 +243,7 @@ class Agent(AgentWithTools):
         """
         if self.returns is None or isinstance(self.returns, dict):
             return value
-        from flowengine.sdk.python_functions.conversion import Misfit
+        from flowengine.sdk.python_functions.live_signature import Misfit
 
         try:
             return typed_answer(self.returns, value)
@@ -237,7 +260,7 @@ def typed_answer(type: Any, value: Any) -> Any:
     Raises:
         Misfit: The type refuses it. The message lists every fault.
     """
-    from flowengine.sdk.python_functions.conversion import conversion_to
+    from flowengine.sdk.python_functions.live_signature import conversion_to
 
     convert = conversion_to(type)
     return value if convert is None else convert(value)

@@ -8,13 +8,13 @@ from typing import Any
 
 from flowengine.agents.context_window import CHARACTERS, reduced, room_for
 from flowengine.agents.model_calls import ask_model, model_needs
-from flowengine.agents.models.errors import ModelError
+from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import Message, ModelReply, ModelRequest
-from flowengine.agents.summaries import text_in
+from flowengine.agents.termination import text_in
 from flowengine.agents.turns import model_of
 from flowengine.sdk import Need, Plain, StepContext
 from flowengine.sdk.read_only import unwrapped
-from flowengine.sdk.text_ends import ends_in_characters
+from flowengine.sdk.visible_text import ends_in_characters
 
 INSTRUCTIONS = (
     "You summarize the beginning of a conversation between a user, an assistant and its tools, so "

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from flowengine.agents.models.errors import ContextWindowExceeded
-from flowengine.agents.models.known_messages import since_reply, total
-from flowengine.agents.models.port import Message, ModelRequest
-from flowengine.agents.models.usage import message_tokens, tools_tokens
+from flowengine.agents.models.conversations import since_reply, total
+from flowengine.agents.models.failures import ContextWindowExceeded
+from flowengine.agents.models.port import Message, ModelRequest, message_tokens, tools_tokens
 
 SUMMARY = 10_000
 """Maximum characters of a summary. A smaller `max_tokens` lowers it to that number."""

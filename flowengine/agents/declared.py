@@ -11,21 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from flowengine.agents.agent_spec import RETRY, AgentSpec
+from flowengine.agents.agent import TURNS
 from flowengine.agents.first_messages import VARIABLE, is_model_named
+from flowengine.agents.generated_chat import ANSWER
 from flowengine.agents.generated_checks import GIVEN, AgentCheck
 from flowengine.agents.generated_flow import FlowWriter
 from flowengine.agents.generated_reductions import REDUCTIONS, Reducer
-from flowengine.agents.generated_state import ANSWER
-from flowengine.agents.models.wire_names import clash
-from flowengine.agents.skill_tools import TOOLS as SKILL_TOOLS
-from flowengine.agents.skill_tools import offered, place_of, skill_tools
-from flowengine.agents.skills import skills_of
+from flowengine.agents.model_calls import RETRY, AgentSpec
+from flowengine.agents.models.provider_schemas import clash
+from flowengine.agents.skills import TOOLS as SKILL_TOOLS
+from flowengine.agents.skills import offered, place_of, skill_tools, skills_of
 from flowengine.agents.termination import CASE_TOOLS, REPEATS
 from flowengine.agents.tool_steps import ASK, ToolStep, declared_tool, question, tools_of_server
-from flowengine.agents.turn_limit import TURNS
 from flowengine.agents.turns import HANDOFF
-from flowengine.kernel.graph.values import digest
+from flowengine.kernel.graph.compiled import digest
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import (
     GLOB,
@@ -36,7 +35,7 @@ from flowengine.sdk.generated_flows import (
     Given,
     Loc,
 )
-from flowengine.sdk.literal_text import literal_text, plain_text
+from flowengine.sdk.visible_text import literal_text, plain_text
 
 CHOICES = ("auto", "none", "required")
 _WAYS = ("handoffs", "tool_handoffs")

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-from flowengine.agents.models.errors import ModelError
+from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import Message
 from flowengine.agents.models.registry import resolve
 from flowengine.sdk import Plain, StepError

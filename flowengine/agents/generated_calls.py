@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from flowengine.agents.agent_spec import AgentSpec
+from flowengine.agents.model_calls import AgentSpec
 from flowengine.agents.tool_steps import ToolStep, offered
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark

@@ -19,11 +19,10 @@ from flowengine.agents import (
     generated_chat,
     generated_checks,
     generated_reductions,
-    generated_state,
 )
-from flowengine.agents.agent_spec import RETRY, AgentSpec
+from flowengine.agents.generated_chat import ANSWER, NOTHING, SPENT
 from flowengine.agents.generated_checks import ANSWERED, Around
-from flowengine.agents.generated_state import ANSWER, NOTHING, SPENT
+from flowengine.agents.model_calls import RETRY, AgentSpec
 from flowengine.agents.termination import NO_END
 from flowengine.agents.tool_steps import ToolStep, wanted
 from flowengine.sdk import Plain
@@ -119,7 +118,7 @@ class FlowWriter:
                 "_instructions": {"type": "object"},
             },
             "state": {
-                **generated_state.declared(self.agents[0].name, bool(self.servers or self.person)),
+                **generated_chat.declared(self.agents[0].name, bool(self.servers or self.person)),
                 **(generated_chat.STATE if self.person is not None else {}),
             },
             "outputs": {

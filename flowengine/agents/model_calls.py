@@ -11,12 +11,13 @@ limits the reply to the tokens that budgets leave.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from flowengine.agents.kept_images import illustrated
-from flowengine.agents.models.known_messages import since_reply, total
+from flowengine.agents.generated_checks import AgentCheck
+from flowengine.agents.generated_reductions import Reducer
+from flowengine.agents.models.conversations import since_reply, total
 from flowengine.agents.models.port import (
     Listener,
     Message,
@@ -24,10 +25,13 @@ from flowengine.agents.models.port import (
     ModelFacts,
     ModelReply,
     ModelRequest,
+    message_tokens,
+    tools_tokens,
 )
 from flowengine.agents.models.provider_schemas import answer_form, arguments_form
 from flowengine.agents.models.registry import in_folder, resolve
-from flowengine.agents.models.usage import message_tokens, tools_tokens
+from flowengine.agents.tool_answers import illustrated
+from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Need, Plain, StepContext, StepError
 from flowengine.sdk.read_only import plain
 
@@ -241,3 +245,41 @@ def _json(data: Any) -> str:
 
 def _bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
+
+
+# The specification from which the flow of an agent is generated.
+#
+# It is the same whether a file or a Python object declares the agent.
+
+RETRY: Mapping[str, Plain] = {
+    "attempts": 3,
+    "delay": "5s",
+    "backoff": 2,
+    "max_delay": "10s",
+    "jitter": 0.2,
+}
+"""Default retry of a model call. The pauses are 4 to 10 seconds long."""
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """An agent."""
+
+    name: str
+    description: str
+    model: str | None
+    fallbacks: Sequence[str]
+    tools: Sequence[ToolStep]
+    handoffs: Sequence[str]
+    reaches: Sequence[str]
+    """Agents that its tools can hand off to, in addition to the `handoffs` offered to the model."""
+    max_turns: int
+    last: str
+    retry: Mapping[str, Plain]
+    settings: Mapping[str, Plain]
+    context: Reducer | None
+    checks: Sequence[AgentCheck]
+    call_limit: tuple[str, int] | None
+    """Identity of the agent within an execution, and the number of calls it can make there."""
+    constants: Mapping[str, Plain]
+    """Constants of its turns, in addition to those that the surrounding flow determines."""

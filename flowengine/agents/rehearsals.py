@@ -9,11 +9,11 @@ from typing import Any
 
 from flowengine.agents.context_reduction import ContextReduction
 from flowengine.agents.first_messages import VARIABLE, chosen, opened_with
-from flowengine.agents.models.errors import ContextWindowExceeded
+from flowengine.agents.models.failures import ContextWindowExceeded
 from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import replied
 from flowengine.agents.server_tools import scripted
-from flowengine.agents.text_calls.records import object_in
+from flowengine.agents.text_calls.marked_form import object_in
 from flowengine.agents.turns import turn_of
 from flowengine.sdk import Plain, StepContext
 from flowengine.sdk.read_only import plain

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from flowengine.agents.models.wire_names import WireNames
+from flowengine.agents.models.provider_schemas import WireNames
 from flowengine.agents.tool_steps import allowed
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.argument_schemas import without_arguments
+from flowengine.sdk.browser_tools import OfferedTool
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.offered_tools import OfferedTool
-from flowengine.validation import Validator
+from flowengine.sdk.validation import Validator
 
 UNUSABLE = (FlowEngineError, ValueError, RecursionError)
 """Errors about tool descriptions that cannot be used."""

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from flowengine.agents import generated_calls, termination
+from flowengine.agents.agent_declarations import converter
 from flowengine.agents.context_window import RequestSize, left_out, size_of
-from flowengine.agents.live_functions import converter
 from flowengine.agents.model_calls import ask_model, model_needs
-from flowengine.agents.models.errors import ContextWindowExceeded
-from flowengine.agents.models.known_messages import KnownConversations, RequestMessages
+from flowengine.agents.models.conversations import KnownConversations, RequestMessages
+from flowengine.agents.models.failures import ContextWindowExceeded
 from flowengine.agents.models.port import (
     CallFault,
     Message,
@@ -24,15 +24,15 @@ from flowengine.agents.models.port import (
     ReplyPart,
     Usage,
 )
-from flowengine.agents.skill_tools import listing
+from flowengine.agents.skills import listing
 from flowengine.agents.termination import GOING_ON, AgentEnd
-from flowengine.agents.text_calls.records import ToolOffer
+from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Need, Plain, StepContext
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.read_only import plain
 from flowengine.sdk.received import received_json
-from flowengine.validation import Validator
+from flowengine.sdk.validation import Validator
 
 HANDOFF = "transfer_to_"
 _CONVERSATIONS = KnownConversations()
@@ -399,7 +399,7 @@ class _Reading:
             except FlowEngineError as error:
                 return value, error.message
         if self.turn.convert is not None:
-            from flowengine.sdk.python_functions.conversion import Misfit
+            from flowengine.sdk.python_functions.live_signature import Misfit
 
             try:
                 self.turn.convert(value)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json, out_text
 from flowengine.errors import NotFound, UsageError
-from flowengine.flow.cases.discovery import SUFFIX
-from flowengine.flow.cases.loading import cases_beside, flow_beside, parse_cases
+from flowengine.flow.cases import SUFFIX, cases_beside, flow_beside, parse_cases
 from flowengine.flow.source.yaml_source import read, read_text
 from flowengine.testing.recording import RecordedCase, record, text_of
 

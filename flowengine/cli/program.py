@@ -19,24 +19,29 @@ from flowengine.cli.parsing.command_table import (
     STORE_OPTIONS,
     STORELESS,
     SYNONYMS,
-    CommandModule,
-    load,
-)
-from flowengine.cli.parsing.parser import (
+    Command,
     Formatter,
     Parser,
     add_common,
     help_of_family,
     help_of_program,
+    load,
     parsed,
     parser_of,
 )
 from flowengine.cli.process import ProcessEnd
-from flowengine.cli.terminal.errors import report
-from flowengine.cli.terminal.output import Colours, OutputLost, err, flush, out_text
-from flowengine.cli.terminal.result_stream import results, results_apart
+from flowengine.cli.terminal.output import (
+    Colours,
+    OutputLost,
+    err,
+    flush,
+    out_text,
+    report,
+    results,
+    results_apart,
+)
 from flowengine.errors import FlowEngineError, NotFound, UsageError
-from flowengine.path_checks import check_path
+from flowengine.util.files import check_path
 
 TALKING = {"envs shell"}
 """Commands that forward the output of a sandbox, and run no user code in this process."""
@@ -125,7 +130,7 @@ def _run(words: list[str]) -> int:
         return command.run(arguments) if not arguments.server else _run_there(command, arguments)
 
 
-def _run_there(command: CommandModule, arguments: Namespace) -> int:
+def _run_there(command: Command, arguments: Namespace) -> int:
     """Run a command against a server, whose answers are not trusted.
 
     Raises:

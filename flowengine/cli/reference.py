@@ -9,8 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from flowengine.cli.parsing.command_table import COMMANDS, load
-from flowengine.cli.parsing.parser import help_of_program, parser_of
+from flowengine.cli.parsing.command_table import COMMANDS, help_of_program, load, parser_of
 
 MARK = "<!-- From here on made by: python -m flowengine.cli.reference docs/cli.md -->"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.parsing.command_table import COMMANDS, FAMILIES, load
-from flowengine.cli.parsing.parser import Parser, add_common
+from flowengine.cli.parsing.command_table import COMMANDS, FAMILIES, Parser, add_common, load
 from flowengine.cli.terminal.output import first_line
 from flowengine.errors import FlowEngineError
 

@@ -34,9 +34,9 @@ from flowengine.client.requests import ApiRequest
 from flowengine.engines.results import StoreEvent
 from flowengine.errors import FlowEngineError, StoreError, UsageError
 from flowengine.journal.records import ENDED
-from flowengine.json_values import plain
+from flowengine.sdk.json_values import plain
 from flowengine.sdk.sizes import size_text
-from flowengine.validation import as_plain
+from flowengine.sdk.validation import as_plain
 
 if TYPE_CHECKING:
     from flowengine.flow.source.diagnostics import Diagnostic

@@ -113,6 +113,6 @@ def _text(lines: list[str]) -> str:
 
 
 def _title(text: str) -> str:
-    from flowengine.yaml_text import inline
+    from flowengine.flow.export.yaml_text import inline
 
     return inline(printable(text))

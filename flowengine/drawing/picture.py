@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from flowengine.drawing.notes import Notes
-from flowengine.drawing.words import condition, cut
+from flowengine.drawing.notes import Notes, condition, cut
 from flowengine.kernel.graph.compiled import END
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import UsageError
-from flowengine.named_tuples import NamedTuple
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set
@@ -53,7 +53,7 @@ def is_assignee(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
 
     Excluded users, and users who have delegated the wait, are not.
     """
-    from flowengine.kernel.waiting.approval_ownership import gave_away
+    from flowengine.kernel.waiting.approvals import gave_away
 
     if excluded(wait, [user], settings) is not None or user in gave_away(wait):
         return False

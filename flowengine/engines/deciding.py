@@ -6,21 +6,20 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
-from flowengine.argument_checks import check_keywords
 from flowengine.engines.actors import Actor, check_user
 from flowengine.engines.reading import StoreReader
 from flowengine.engines.results import Decision
 from flowengine.engines.running.driving import Driving
 from flowengine.errors import NotAllowed, UsageError
+from flowengine.sdk.argument_checks import check_keywords
 from flowengine.store_folder import remote_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from flowengine.engines.host import Host
+    from flowengine.engines.host import Host, ToolAuthority
     from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
     from flowengine.engines.people.tool_authority import CallAnswer, Consultant
-    from flowengine.engines.seam import ToolAuthority
     from flowengine.errors import FlowEngineError
 
 PARTS = ("form", "edit", "comment", "attach", "images", "value", "grant", "by", "resume")

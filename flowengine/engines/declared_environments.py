@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowengine.argument_checks import check_input_names
 from flowengine.errors import InputError, NotFound, UsageError
+from flowengine.sdk.argument_checks import check_input_names
 
 if TYPE_CHECKING:
     from flowengine.execution_environment import EnvironmentManager
@@ -103,9 +103,9 @@ class DeclaredEnvironments:
             FlowFileError: The declaration has errors.
             InputError: It refers to a missing input.
         """
-        from flowengine.engines.environments.specs import spec_of
+        from flowengine.engines.environments.requests import spec_of
         from flowengine.engines.executions.linked_flows import LinkedFlow
-        from flowengine.kernel.expressions.defaults import computed_inputs
+        from flowengine.kernel.expressions.names import computed_inputs
         from flowengine.kernel.graph.compiled import EvaluationError
 
         compiled = self._compiled({name: dict(args)})

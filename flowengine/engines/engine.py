@@ -16,9 +16,8 @@ from contextlib import closing
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
-from flowengine.configuration_folders import MACHINE_FOLDER, user_folder
 from flowengine.engines.flows import as_loaded
-from flowengine.engines.host import Host, open_store
+from flowengine.engines.host import Host, RandomIds, SystemClock, open_store
 from flowengine.engines.operating import Operator
 from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import (
@@ -26,20 +25,19 @@ from flowengine.engines.results import (
     ScheduledStart,
     Sent,
 )
-from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.errors import UsageError
-from flowengine.path_checks import check_path
 from flowengine.settings import current_user, load_settings
 from flowengine.store_folder import project_folder, remote_store
+from flowengine.util.files import MACHINE_FOLDER, check_path, user_folder
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from flowengine.engines.flows import LoadedFlow
+    from flowengine.engines.host import Clock, Ids, ToolAuthority
     from flowengine.engines.infos import DeployedInfo, StartInfo
-    from flowengine.engines.seam import Clock, Ids, ToolAuthority
     from flowengine.engines.starting.beginning import Starting
-    from flowengine.engines.temporal.shown import PayloadPage
+    from flowengine.engines.temporal.payloads import PayloadPage
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.building import Flow
@@ -134,7 +132,7 @@ class Engine(Operator):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        from flowengine.sdk.threads import on_thread
+        from flowengine.sdk.user_code import on_thread
 
         await self._driving.close()
         await on_thread(self._host.close_environments)  # blocks until everything is closed
@@ -498,7 +496,7 @@ class Engine(Operator):
         Returns:
             The signal as stored, with its execution.
         """
-        from flowengine.engines.messages.signals import signal
+        from flowengine.engines.messages import signal
 
         sent = signal(self._host, name, data, execution, key, id, self._who(by), flow)
         return sent._replace(result=self._driving.go_on(sent.execution, resume=resume))
@@ -516,7 +514,7 @@ class Engine(Operator):
         resume: bool = True,
     ) -> Sent:
         """Like `signal`, on the running event loop."""
-        from flowengine.engines.messages.signals import signal
+        from flowengine.engines.messages import signal
 
         sent = signal(self._host, name, data, execution, key, id, self._who(by), flow)
         return sent._replace(result=await self._driving.go_on_async(sent.execution, resume=resume))
@@ -540,7 +538,7 @@ class Engine(Operator):
             Conflict: This version was deployed with other contents. Flows without `version` may be
                 deployed again.
         """
-        from flowengine.engines.starting.deploying import deploy
+        from flowengine.engines.starting.deployed_flows import deploy
 
         return deploy(self._host, as_loaded(flow))
 
@@ -558,7 +556,7 @@ class Engine(Operator):
             Conflict: The version is the current one, and others are deployed.
             UsageError: The name is a hash.
         """
-        from flowengine.engines.starting.deploying import undeploy
+        from flowengine.engines.starting.deployed_flows import undeploy
 
         return [f"{deployed.flow}@{deployed.version}" for deployed in undeploy(self._host, name)]
 
@@ -574,7 +572,7 @@ class Engine(Operator):
             The executions that were started here, to be driven like others that are `due`, and
             those that could not be started.
         """
-        from flowengine.engines.starting.schedules import start_due
+        from flowengine.engines.starting.deployed_flows import start_due
 
         due = self.store.schedules(self._host.clock.now())
         return start_due(self._host, leave) if due else []
@@ -593,7 +591,7 @@ class Engine(Operator):
         Raises:
             NotFound: It is not deployed, or has no schedule.
         """
-        from flowengine.engines.starting.schedules import pause
+        from flowengine.engines.starting.deployed_flows import pause
 
         pause(self._host, flow)
         return self.starts(flow)
@@ -612,7 +610,7 @@ class Engine(Operator):
         Raises:
             NotFound: It is not deployed, or has no schedule.
         """
-        from flowengine.engines.starting.schedules import resume
+        from flowengine.engines.starting.deployed_flows import resume
 
         resume(self._host, flow)
         return self.starts(flow)
@@ -632,7 +630,7 @@ class Engine(Operator):
             UsageError: It has several schedules.
             InputError: The inputs are refused.
         """
-        from flowengine.engines.starting.schedules import trigger
+        from flowengine.engines.starting.deployed_flows import trigger
 
         return trigger(self._host, flow, schedule, self.user)
 
@@ -669,7 +667,7 @@ class Engine(Operator):
             InputError: The range contains more times.
         """
         from flowengine.engines.running.backfilling import backfill
-        from flowengine.engines.starting.schedules import times_between
+        from flowengine.engines.starting.deployed_flows import times_between
 
         times = times_between(self._host, flow, schedule, since, until, most)
         return await backfill(self._host, self._driving, flow, times, at_once, tell)
@@ -699,7 +697,7 @@ class Engine(Operator):
             NotFound: The flow is not deployed, or has no such schedule.
             InputError: The range contains more times.
         """
-        from flowengine.engines.starting.schedules import start_at, times_between
+        from flowengine.engines.starting.deployed_flows import start_at, times_between
 
         times = times_between(self._host, flow, schedule, since, until, most)
         return [start_at(self._host, flow, *time) for time in times]

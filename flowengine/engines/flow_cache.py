@@ -13,14 +13,13 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from flowengine.digests import digest_of, source_digest
-from flowengine.durable_files import write_whole
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compiler import compiler
 from flowengine.journal.encoding import checksum, pack, unpack
 from flowengine.journal.shapes import Sound, unpack_flow
-from flowengine.named_tuples import NamedTuple
 from flowengine.store_folder import FLOWS, fault_of, make_private, state_folder
+from flowengine.util.files import digest_of, source_digest, write_whole
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

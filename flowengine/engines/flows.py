@@ -6,11 +6,10 @@ import os
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from flowengine.digests import source_digest
 from flowengine.engines import flow_cache
 from flowengine.journal.shapes import Sound
-from flowengine.named_tuples import NamedTuple
-from flowengine.path_checks import check_path
+from flowengine.util.files import check_path, source_digest
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -269,7 +268,7 @@ def load_text(
         FlowFileError: The flow has errors, or names a file or another module. Contains all of them.
     """
     from flowengine.flow.compile import compile_text
-    from flowengine.host_reads import only_modules
+    from flowengine.sdk.python_modules import only_modules
 
     with only_modules(modules, folder=host):
         return _loaded(compile_text(text, name, folder or "/"))

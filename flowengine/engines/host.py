@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from _thread import allocate_lock
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from flowengine.engines.attempts.printed import PRINTING, Follower
 from flowengine.engines.executions.execution import Execution
@@ -28,21 +29,21 @@ from flowengine.store_folder import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from os import PathLike
 
-    from flowengine.arriving_replies import ReplyFiles
+    from flowengine.engines.arriving_replies import ReplyFiles
     from flowengine.engines.attempts.lines_at_work import LinesAtWork
     from flowengine.engines.environments.environments import EngineEnvironments
-    from flowengine.engines.seam import CallConsultant, Clock, Ids
     from flowengine.execution_environment import NotReleased
-    from flowengine.journal.ports.artifacts import ArtifactPort
-    from flowengine.journal.ports.journals import JournalPort
     from flowengine.journal.records import Loaded, Owner
-    from flowengine.journal.store import Durability, JournalStore, Store
+    from flowengine.journal.store import ArtifactPort, Durability, JournalStore, Store
+    from flowengine.journal.writing import JournalPort
     from flowengine.kernel.commands import Run
     from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.sdk import File, StepError
+    from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
+    from flowengine.sdk.user_code import Shown
     from flowengine.settings import Settings
 
 
@@ -162,7 +163,7 @@ class Host:
 
     def may_consult(self) -> bool:
         """Return whether this process reacts to a question, or may answer it."""
-        from flowengine.policy_approval import configured
+        from flowengine.execution_environment.policy_approval import configured
 
         environments = self._environments
         if self.consultant is not None:
@@ -283,7 +284,7 @@ class Host:
     def replies(self) -> ReplyFiles | None:
         """Replies that arrive, for readers in other processes. None: it has no such store."""
         if self._replies is None and (folder := folder_of(self.store)) is not None:
-            from flowengine.arriving_replies import ReplyFiles
+            from flowengine.engines.arriving_replies import ReplyFiles
 
             self._replies = ReplyFiles(folder)
         return self._replies
@@ -424,3 +425,84 @@ class KeptFiles:
             return str(self._store.fetch_artifact(sha256, self._execution))
         except NotFound as error:
             raise KeyError(sha256) from error
+
+
+# The interfaces through which the engines access the outside world.
+#
+# Time and ids are here. The store is in `flowengine.journal.store`, with a port for each
+# guarantee, and the runner of steps is in `flowengine.engines.attempts.runner`. Production and the
+# simulator each have one implementation of every interface.
+
+_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+class Clock(Protocol):
+    """Reads the time of day."""
+
+    def now(self) -> int:
+        """Return milliseconds since 1970-01-01T00:00Z. May jump, also backwards."""
+
+
+class Ids(Protocol):
+    """Creates unique ids."""
+
+    def execution(self, now: int) -> str:
+        """Return the id of a new execution, created at `now` (ms)."""
+
+    def message(self) -> str:
+        """Return the id of a new message."""
+
+
+class ToolAuthority(Protocol):
+    """Decides whether a call may be made. `flowengine.tool_environment` has one for callbacks."""
+
+    async def approve_tool(self, call_: ToolCall, /) -> EnvironmentResponse:
+        """Return the decision about a call."""
+
+
+class CallConsultant(Protocol):
+    """Consults tool authorities about calls before an approver answers."""
+
+    def has_own(self, execution: str) -> bool:
+        """Return whether an execution has its own authority, besides that of the engine."""
+
+    async def ask(
+        self,
+        execution: str,
+        wait: str,
+        record: Mapping[str, Any],
+        preview: Awaitable[Shown],
+    ) -> bool:
+        """Consult the authority about a call, and return whether it was answered.
+
+        Args:
+            execution: Full id.
+            wait: Full id of the question.
+            record: Record of the question.
+            preview: The preview that is being computed.
+        """
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    __slots__ = ()
+
+    def now(self) -> int:
+        """Return milliseconds since 1970-01-01T00:00Z."""
+        return time.time_ns() // 1_000_000
+
+
+class RandomIds:
+    """ULIDs in lower case: 26 characters, which sort by creation time."""
+
+    __slots__ = ()
+
+    def execution(self, now: int) -> str:
+        """Return 48 bits of time and 80 random bits, in Crockford's base 32."""
+        number = now << 80 | int.from_bytes(os.urandom(10), "big")
+        return "".join([_DIGITS[number >> shift & 31] for shift in range(125, -1, -5)])
+
+    def message(self) -> str:
+        """Return 128 random bits as hex digits."""
+        return os.urandom(16).hex()

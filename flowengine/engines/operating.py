@@ -8,10 +8,10 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from flowengine.argument_checks import milliseconds
 from flowengine.engines.deciding import Decider
 from flowengine.errors import Conflict, NotFound, UsageError
-from flowengine.journal.ports.directory import every_item
+from flowengine.journal.store import every_item
+from flowengine.sdk.argument_checks import milliseconds
 from flowengine.store_folder import remote_store
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Operator(Decider):
         Raises:
             Conflict: It has ended.
         """
-        from flowengine.engines.messages.signals import ask_to_cancel
+        from flowengine.engines.messages import ask_to_cancel
 
         id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
         return self._driving.go_on(id, resume=resume) or self.result(id)
@@ -66,7 +66,7 @@ class Operator(Decider):
         resume: bool = True,
     ) -> ExecutionResult:
         """Like `cancel`, on the running event loop."""
-        from flowengine.engines.messages.signals import ask_to_cancel
+        from flowengine.engines.messages import ask_to_cancel
 
         id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
         return await self._driving.go_on_async(id, resume=resume) or self.result(id)

@@ -12,18 +12,19 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flowengine.digests import source_digest
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compiler import compiler
-from flowengine.named_tuples import NamedTuple
+from flowengine.flow.expressions import CelEvaluator
+from flowengine.kernel.graph.rules import Called, Calls, Verdict, in_order, strictest
+from flowengine.util.files import source_digest
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from flowengine.engines.host_rules import HostRules
-    from flowengine.journal.ports.flows import FlowPort
+    from flowengine.journal.store import FlowPort
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.rules import Called, Verdict
+    from flowengine.kernel.graph.specs import RuleSpec
 
 NAME = "policies.yaml"
 ABSENT_SECONDS = 0.005
@@ -151,8 +152,7 @@ def _kept(store: FlowPort | None, path: str) -> HostRules | None:
     """
     if store is None:
         return None
-    from flowengine.engines.host_rules import HostRules
-    from flowengine.execution_environment.registry.signatures import is_signed
+    from flowengine.execution_environment.registry.entries import is_signed
     from flowengine.journal.encoding import unpack
 
     try:
@@ -168,9 +168,8 @@ def _kept(store: FlowPort | None, path: str) -> HostRules | None:
 
 
 def _compiled(store: FlowPort | None, path: str) -> HostRules:
-    from flowengine.engines.host_rules import HostRules
-    from flowengine.execution_environment.registry.signatures import signed
-    from flowengine.flow.compile.host_policies import compile_host_policies
+    from flowengine.execution_environment.registry.entries import signed
+    from flowengine.flow.compile.policies import compile_host_policies
     from flowengine.journal.encoding import pack
 
     digest = source_digest(path)
@@ -185,3 +184,51 @@ def _compiled(store: FlowPort | None, path: str) -> HostRules:
 
 def _key(path: str) -> str:
     return f"{os.path.abspath(path)}\n{_KIND}\n{compiler()}"
+
+
+# The rules of one policy file, compiled for evaluation on calls.
+#
+# They are plain data, so that a store can keep them. The compiler takes longer to load than most
+# commands take to run.
+
+
+class HostRules:
+    """The rules of one file.
+
+    Args:
+        name: How messages name the file.
+        compiled: As `flowengine.flow.compile.policies` returns them.
+    """
+
+    def __init__(self, name: str, compiled: Any) -> None:
+        self._name = name
+        self._rules: list[tuple[Calls, int | None]] = [
+            (Calls((str(word), str(glob)), *more), when)
+            for (word, glob), *more, when in compiled["rules"]
+        ]
+        """The calls that each rule matches, and the number of its condition."""
+        self._evaluator = CelEvaluator(compiled["expressions"], name)
+
+    def verdict(self, call: Called, names: Mapping[str, Plain]) -> Verdict | None:
+        """Return the verdict of the rules on a call. None: no rule matches.
+
+        Args:
+            call: The call.
+            names: The variables of conditions: `args`, without secrets, `calls` and `execution`.
+        """
+        return strictest(
+            [in_order(self._fitting(call))],
+            lambda number: bool(self._evaluator.evaluate(number, names)),
+        )
+
+    def _fitting(self, call: Called) -> list[RuleSpec]:
+        rules: list[RuleSpec] = []
+        for index, (calls, when) in enumerate(self._rules):
+            if call.is_of(calls):
+                word, glob = calls.verdict
+                rule_name = f"{self._name}: policies[{index}] ({word}: {glob})"
+                rule: RuleSpec = {"do": word, "rule": rule_name}  # type: ignore[typeddict-item]
+                if when is not None:
+                    rule["when"] = when
+                rules.append(rule)
+        return rules

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
     from os import PathLike
 
-    from flowengine.arriving_replies import ReplyReader
+    from flowengine.engines.arriving_replies import ReplyReader
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.folds import Folds
@@ -265,7 +265,7 @@ class StoreReader:
         id = self.find(execution)
         hash = self.store.execution(id).hash
         if step is not None:
-            from flowengine.engines.executions.replay import forms, read
+            from flowengine.engines.executions.linked_flows import forms, read
             from flowengine.engines.interventions.fork_points import form_then, past_of
 
             with _sound(id):
@@ -302,7 +302,7 @@ class StoreReader:
         Yields:
             The update, and the flow that the execution ran at that time.
         """
-        from flowengine.engines.executions.replay import read, walk
+        from flowengine.engines.executions.linked_flows import read, walk
         from flowengine.engines.executions.views import entry_view
         from flowengine.engines.results import Update
 
@@ -326,7 +326,7 @@ class StoreReader:
         Args:
             execution: Its id, or an unambiguous prefix of it.
         """
-        from flowengine.engines.executions.replay import read
+        from flowengine.engines.executions.linked_flows import read
         from flowengine.engines.inspection.tool_messages import tool_messages
 
         id = self.find(execution)
@@ -357,8 +357,8 @@ class StoreReader:
         Returns:
             The page.
         """
-        from flowengine.argument_checks import check_one_of
         from flowengine.engines.inspection.unattended import page
+        from flowengine.sdk.argument_checks import check_one_of
 
         check_one_of("status", status, STATUSES)
         wanted = ExecutionFilter(flow, status, labels or {}, since)
@@ -442,7 +442,7 @@ class StoreReader:
         Returns:
             The keys of `StartInfo`, ordered by flow. Schedules with their next time.
         """
-        from flowengine.engines.starting.schedules import started_by
+        from flowengine.engines.starting.deployed_flows import started_by
 
         return started_by(self._host, flow)
 
@@ -480,8 +480,8 @@ class StoreReader:
         Returns:
             The page.
         """
-        from flowengine.argument_checks import check_one_of
         from flowengine.engines.people.waits import page_of_waits
+        from flowengine.sdk.argument_checks import check_one_of
 
         check_one_of("status", status, ("pending", "closed", "all"))
         return page_of_waits(
@@ -580,9 +580,9 @@ class StoreReader:
         Raises:
             UsageError: The store is in Temporal.
         """
-        from flowengine.argument_checks import check_one_of
-        from flowengine.engines.inspection.all_events import all_events
+        from flowengine.engines.inspection.entries import all_events
         from flowengine.engines.results import EventFilter
+        from flowengine.sdk.argument_checks import check_one_of
 
         check_one_of("status", status, STATUSES)
         wanted = EventFilter(flow, status, labels or {}, since)
@@ -596,7 +596,7 @@ class StoreReader:
         Args:
             after: As for `all_events`.
         """
-        from flowengine.engines.inspection.all_events import feed_all
+        from flowengine.engines.inspection.entries import feed_all
 
         return feed_all(self._host, after)
 
@@ -701,7 +701,7 @@ class StoreReader:
         """
         if not self._host.traced:
             return None
-        from flowengine.telemetry.ids import trace_of
+        from flowengine.telemetry.spans import trace_of
 
         return trace_of(execution, self._host.store.execution(execution).labels)
 

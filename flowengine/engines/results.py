@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.journal.records import ENDED as ENDED  # noqa: PLC0414 - for those who see only the engine
-from flowengine.named_tuples import NamedTuple
+from flowengine.util.named_tuples import NamedTuple
 
 LISTED = ("approval", "ask", "question")
 """Kinds of waits in lists of what people have to decide. A session waits for its program."""

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.lazy_names import exports
+from flowengine.util.lazy_names import exports
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.bookkeeping.capacity import Capacity
+    from flowengine.execution_environment.bookkeeping.books import Capacity
     from flowengine.execution_environment.bookkeeping.instances import Handle
     from flowengine.execution_environment.clock import SystemTimerClock, TimerClock
     from flowengine.execution_environment.environment_manager import (
         EnvironmentManager,
         manager,
+        release_on_termination,
     )
     from flowengine.execution_environment.errors import (
         ApprovalPending,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         UnknownEnvironment,
     )
     from flowengine.execution_environment.lifecycle.scope_release import NotReleased, ReleaseReport
-    from flowengine.execution_environment.observation.events import Event
+    from flowengine.execution_environment.observation import Event
     from flowengine.execution_environment.resources.opening import TimeBounds
     from flowengine.execution_environment.specs.providers import (
         register_provider,
@@ -39,15 +40,14 @@ if TYPE_CHECKING:
         unregister_provider,
         unregister_sandbox,
     )
-    from flowengine.execution_environment.termination import release_on_termination
 
 _HOMES = {
     "ApprovalPending": ".errors",
     "TimeBounds": ".resources.opening",
-    "Capacity": ".bookkeeping.capacity",
+    "Capacity": ".bookkeeping.books",
     "TimerClock": ".clock",
     "EnvironmentManager": ".environment_manager",
-    "Event": ".observation.events",
+    "Event": ".observation",
     "Fault": ".errors",
     "Handle": ".bookkeeping.instances",
     "NotReleased": ".lifecycle.scope_release",
@@ -58,7 +58,7 @@ _HOMES = {
     "manager": ".environment_manager",
     "register_provider": ".specs.providers",
     "register_sandbox": ".specs.providers",
-    "release_on_termination": ".termination",
+    "release_on_termination": ".environment_manager",
     "unregister_provider": ".specs.providers",
     "unregister_sandbox": ".specs.providers",
 }

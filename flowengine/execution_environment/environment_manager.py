@@ -18,37 +18,38 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flowengine.errors import Conflict, Hint, StoreError
+from flowengine.errors import Conflict, Hint, StoreError, UsageError
 from flowengine.execution_environment import reaper
-from flowengine.execution_environment.bookkeeping.books import Books, Given, check_names
-from flowengine.execution_environment.bookkeeping.capacity import Capacity
-from flowengine.execution_environment.bookkeeping.instances import Handle, Instance, Record
-from flowengine.execution_environment.bookkeeping.views import describe, describe_spec
+from flowengine.execution_environment.bookkeeping.books import Books, Capacity, Given, check_names
+from flowengine.execution_environment.bookkeeping.instances import (
+    Handle,
+    Instance,
+    Record,
+    describe,
+    describe_spec,
+)
 from flowengine.execution_environment.clock import SystemTimerClock, TimerClock
-from flowengine.execution_environment.doctor import examine
 from flowengine.execution_environment.futures import settled
-from flowengine.execution_environment.lifecycle import approval
-from flowengine.execution_environment.lifecycle.acquisition import Acquisition
-from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks
-from flowengine.execution_environment.lifecycle.place_queue import PlaceQueue
+from flowengine.execution_environment.lifecycle import opening_tasks as approval
+from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks, PlaceQueue
 from flowengine.execution_environment.lifecycle.scope_release import (
+    Acquisition,
     ReleaseReport,
     ScopeRelease,
     report_of,
 )
-from flowengine.execution_environment.observation.events import Subscriber
-from flowengine.execution_environment.observation.telemetry import measure
-from flowengine.execution_environment.registry.entries import Registry
-from flowengine.execution_environment.registry.entry_views import describe_entry, one_entry
+from flowengine.execution_environment.observation import Subscriber, measure
+from flowengine.execution_environment.policy_approval import PolicyAnswer
+from flowengine.execution_environment.reaper import examine
+from flowengine.execution_environment.registry.entries import Registry, describe_entry, one_entry
 from flowengine.execution_environment.registry.workspaces import Wanted, Workspaces
 from flowengine.execution_environment.resources.opening import ManagerServices, TimeBounds
 from flowengine.execution_environment.use import EnvironmentUse
-from flowengine.policy_approval import PolicyAnswer
-from flowengine.sdk import process_end
-from flowengine.sdk.background import background, refuse_in_loop
+from flowengine.sdk import processes as process_end
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.errors import StepError
-from flowengine.sdk.process_identity import is_dead, this_process
+from flowengine.sdk.processes import is_dead, this_process
+from flowengine.sdk.resources import background, refuse_in_loop
 from flowengine.store_folder import claim, find_store, state_folder
 
 if TYPE_CHECKING:
@@ -557,7 +558,7 @@ class EnvironmentManager:
         """Probe every kind of environment in every sandbox, without opening one.
 
         Returns:
-            The abilities of this machine, as returned by `flowengine.execution_environment.doctor`.
+            The abilities of this machine, as returned by `flowengine.execution_environment.reaper`.
         """
         return self._blocking(examine(self._around), "call it in a thread without a loop")
 
@@ -674,3 +675,28 @@ def manager() -> EnvironmentManager:
         if _global is None or _global._books.pid != os.getpid() or _global._books.closed:
             _global = EnvironmentManager()
         return _global
+
+
+# Release of open environments when a signal ends the process.
+
+
+def release_on_termination() -> None:
+    """Make SIGTERM and SIGHUP end this process like an exit, so that all environments are released.
+
+    Otherwise the kernel ends the process immediately, and the next process has to clean up.
+    Programs with their own SIGTERM handler do not need this function. They close the manager, or
+    exit. A SIGHUP that is ignored or has a handler is left alone.
+
+    Raises:
+        UsageError: SIGTERM has a handler already, or this is not the main thread.
+    """
+    import signal
+    import sys
+
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError("signal handlers can only be set in the main thread")
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        raise UsageError("SIGTERM has a handler already", hint="call manager().close() in it")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup makes the process ignore SIGHUP
+            signal.signal(number, lambda number, _: sys.exit(128 + number))

@@ -1,35 +1,40 @@
-"""Cleanup of leftovers of dead processes.
-
-Leftovers are found in four ways. The registry entry records what was started. The mark in the
-environment variables of processes names their owner, even without the entry. Providers and
-sandboxes have labels. Temporary directories are no longer locked. Only leftovers that certainly
-belong to a dead process are touched: its pid is free or belongs to a process that started at
-another time, or the machine has been restarted.
-"""
+"""Cleanup of leftovers of dead processes, and diagnosis of this machine."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowEngineError
 from flowengine.execution_environment.clock import within
-from flowengine.execution_environment.observation.events import PREFIX, Event
+from flowengine.execution_environment.observation import PREFIX, Event
 from flowengine.execution_environment.registry.entries import RegistryEntry, remove_drafts
 from flowengine.execution_environment.resources.closing import end_traced
-from flowengine.execution_environment.resources.opening import owner_of
+from flowengine.execution_environment.resources.opening import choose, owner_of
 from flowengine.execution_environment.specs import providers
-from flowengine.sdk import process_tree
+from flowengine.execution_environment.specs.spec import check_spec
+from flowengine.sdk import processes as process_tree
 from flowengine.sdk.environments import VARIABLE, Leftover
-from flowengine.sdk.process_identity import is_dead
-from flowengine.sdk.scratch import sweep_scratch
-from flowengine.sdk.threads import on_thread
+from flowengine.sdk.errors import StepError
+from flowengine.sdk.processes import is_dead, sweep_scratch
+from flowengine.sdk.user_code import on_thread
 
 if TYPE_CHECKING:
     from flowengine.execution_environment.bookkeeping.books import Books
     from flowengine.execution_environment.registry.workspaces import Wanted
     from flowengine.execution_environment.resources.opening import ManagerServices
+
+
+# Cleanup of leftovers of dead processes.
+#
+# Leftovers are found in four ways. The registry entry records what was started. The mark in the
+# environment variables of processes names their owner, even without the entry. Providers and
+# sandboxes have labels. Temporary directories are no longer locked. Only leftovers that certainly
+# belong to a dead process are touched: its pid is free or belongs to a process that started at
+# another time, or the machine has been restarted.
 
 Reaped = dict[str, Any]
 
@@ -175,3 +180,47 @@ def _event(entry: RegistryEntry, now: float) -> Event:
         1,
         now,
     )
+
+
+# Diagnosis of this machine, which probes each kind in each sandbox without opening it.
+
+_WHICH = re.compile(r"^(?:environment '[^']*' \([^)]*\)(?::| cannot be provided by '[^']*':) )+")
+
+
+async def examine(around: ManagerServices) -> list[dict[str, Any]]:
+    """Probe every kind in every sandbox, concurrently.
+
+    Args:
+        around: Clock and time limits.
+
+    Returns:
+        For each kind and sandbox, `{kind, provider, available, isolation, held, missing}`: how each
+        axis is enforced, or the missing part and how to fix it.
+    """
+    pairs: list[tuple[str, str]] = []
+    for kind in providers.kinds():
+        try:
+            names = providers.sandboxes_of(providers.find_provider(kind))
+        except FlowEngineError:
+            names = [kind]  # the probe reports the error
+        pairs += [(kind, name) for name in names]
+    return list(await asyncio.gather(*(_probed(*pair, around) for pair in pairs)))
+
+
+async def _probed(kind: str, name: str, around: ManagerServices) -> dict[str, Any]:
+    result: dict[str, Any] = {"kind": kind, "provider": name, "available": False}
+    try:
+        provider = providers.find_provider(kind)
+        given: dict[str, Any] = {"kind": kind, "scope": "global", "config": dict(provider.sample)}
+        if provider.sandbox is not None:
+            given["provider"] = name
+        declared = check_spec(given)
+        choice = await choose(declared, around, None)
+    except (FlowEngineError, StepError) as error:
+        missing = _WHICH.sub("", error.message)
+        hint = getattr(error, "hint", None)
+        message = f"{missing}; {hint}" if hint else missing
+        return {**result, "isolation": None, "held": {}, "missing": message}
+    held = choice.capabilities
+    result["available"] = True
+    return {**result, "isolation": held.isolation, "held": dict(held.holds), "missing": None}

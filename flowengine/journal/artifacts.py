@@ -23,10 +23,10 @@ from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 
-from flowengine.durable_files import make_folder, sync_folder
 from flowengine.errors import InputError, NotFound, StoreError
 from flowengine.journal.records import Artifact
 from flowengine.sdk.file_names import clean_name
+from flowengine.util.files import make_folder, sync_folder
 
 _CHUNK = 1 << 20
 _ABANDONED_AFTER = 24 * 3600

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 
 from flowengine.journal.records import Owner
-from flowengine.sdk import process_identity
-from flowengine.sdk.process_identity import is_dead
+from flowengine.sdk import processes
+from flowengine.sdk.processes import is_dead
 
 __all__ = ["IsDead", "is_dead", "steady_now", "this_process"]
 
@@ -28,7 +28,7 @@ def steady_now() -> int:
 
 def this_process() -> Owner:
     """Return a new owner for an engine object of this process."""
-    process = process_identity.this_process()
+    process = processes.this_process()
     return Owner(
         id=os.urandom(8).hex(),
         pid=process.pid,

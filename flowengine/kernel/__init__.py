@@ -12,22 +12,22 @@ The packages, from the bottom up. Each imports only from those above it in this 
 |---|---|
 | `notation/` | times, ids and addresses as text |
 | `graph/` | the compiled flow |
-| `events`, `commands`, `errors`, `causes` | the vocabulary of the kernel's interface |
+| `events`, `commands`, `errors` | the vocabulary of the kernel's interface |
+| `transition` | the processing of one event: the context shared by all modules below |
 | `state/` | the state of an execution: records, their states and moves, agenda entries |
 | `view` | reading an execution: addresses, the surroundings of a step, budgets |
-| `transition` | the processing of one event: the context shared by all packages below |
 | `expressions/` | the names that expressions can read |
 | `limits/` | limits that delay a unit: locks, budgets, its place in a map while it waits |
-| `held_failures`, `flow_state/` | failures that are held back, and writes of steps to state |
+| `held_failures`, `flow_state` | failures that are held back, and writes of steps to state |
 | `waiting/` | waits for times, signals, conditions and human decisions, and their owners |
 | `tokens/` | the routing of tokens, joins, activations, and the items of a map |
-| `messages/` | signals, and the tokens that triggers create |
+| `messages` | signals, and the tokens that triggers create |
 | `ending/` | withdrawal of running work, cleanup after it, and compensation |
 | `steps/` | running steps: scopes, attempts, retries, loops, maps, and the effects of their end |
-| `flows`, `recovery/`, `moving/` | whole flows, crash recovery, retries, upgrades |
-| `decisions` | the effects of a decision about a wait |
+| `flows`, `recovery`, `moving/` | whole flows, crash recovery, retries, upgrades |
 | `usual_entries`, `usual_events` | what is processed while steps succeed |
-| `agenda`, `timers`, `event_effects` | all that is processed |
+| `agenda` | all that is processed |
+| `event_effects` | the effects of all events, of decisions about waits, and of timers |
 | `advance` | the order of processing |
 
 Most executions need a fraction of this. A package that only some flows or failures need is imported

@@ -29,12 +29,12 @@ from flowengine.kernel.usual_entries import USUAL as USUAL_ENTRIES
 from flowengine.kernel.usual_events import USUAL as USUAL_EVENTS
 
 if TYPE_CHECKING:
-    from flowengine.kernel.causes import Blame
     from flowengine.kernel.events import (
         Event,
         Upgraded,
     )
     from flowengine.kernel.state.records import Scope, State
+    from flowengine.kernel.transition import Blame
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 """Statuses of an execution that has ended."""
@@ -75,7 +75,7 @@ def advance(
         return []
     more: Any = event.get("holds")
     if more is not None:  # the event is applied again for a retry or fork
-        from flowengine.kernel.causes import added
+        from flowengine.kernel.transition import added
 
         state["hold"] = added(state.get("hold"), more)
     tx = Transition(graph if after is None else after, state, observe, event, blame)
@@ -132,7 +132,7 @@ def running(state: State) -> list[tuple[int, int]]:
 
 
 def _upgraded(tx: Transition, before: Graph, event: Upgraded) -> None:
-    from flowengine.kernel.moving.upgrading import upgrade  # few executions are upgraded
+    from flowengine.kernel.moving.move import upgrade  # few executions are upgraded
 
     upgrade(tx, before, event["mapping"])
 
@@ -169,7 +169,7 @@ def _quiet(tx: Transition) -> bool:
     if tx.changed:
         fired = tx.graph.state_triggers and _fire_triggers(tx)
         if tx.state["watching"]:
-            from flowengine.kernel.waiting.listeners import wake
+            from flowengine.kernel.waiting.waits import wake
 
             wake(tx)
         tx.changed.clear()
@@ -189,7 +189,7 @@ def _quiet(tx: Transition) -> bool:
             if scope["joins"]:
                 tx.calm[number] = True
             if scope["mapped"]:
-                from flowengine.kernel.limits.suspension import rest
+                from flowengine.kernel.limits.locks import rest
 
                 rest(tx, scope)
     if tx.calm and _settle_stuck(tx):
@@ -200,14 +200,14 @@ def _quiet(tx: Transition) -> bool:
 
 
 def _fire_triggers(tx: Transition) -> bool:
-    from flowengine.kernel.messages.triggers import on_state
+    from flowengine.kernel.messages import on_state
 
     return on_state(tx)
 
 
 def _look_again(tx: Transition) -> bool:
     """Check the watchers of changed state, until one has work."""
-    from flowengine.kernel.waiting.listeners import next_watcher
+    from flowengine.kernel.waiting.waits import next_watcher
 
     while tx.watchers:
         if _look(tx, next_watcher(tx)):
@@ -269,6 +269,6 @@ def _status(tx: Transition) -> str:
         or any(w["kind"] != "question" for w in state["waits"].values())
     ):
         return "waiting"
-    from flowengine.kernel.messages.triggers import may_free
+    from flowengine.kernel.messages import may_free
 
     return "waiting" if may_free(tx) else "stalled"

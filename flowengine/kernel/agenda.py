@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import flows, held_failures
-from flowengine.kernel.ending import cleaning, closing, compensation
+from flowengine.kernel import flows, held_failures, messages, recovery
+from flowengine.kernel.ending import cleanup, closing
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.limits.suspension import unpark
-from flowengine.kernel.messages import triggers
-from flowengine.kernel.recovery import interrupted, retrying
+from flowengine.kernel.limits.locks import unpark
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import is_over
 from flowengine.kernel.steps import (
@@ -26,7 +24,6 @@ from flowengine.kernel.steps import (
     handlers,
     loops,
     maps,
-    retries,
     scopes,
 )
 from flowengine.kernel.tokens import activations, joins, map_items
@@ -92,7 +89,7 @@ def _too_few(
     act = activations.new_activation(tx, tx.graph.node(step), arrivals)
     try:
         activations.count(tx, tx.scope_of(act), act)
-        failure = retrying.too_few(tx, act, need, came)
+        failure = recovery.too_few(tx, act, need, came)
     except StepFailure as exceeded:
         failure = exceeded
     _act_broken(tx, act, failure, entries.enough(act["id"], came))
@@ -101,7 +98,7 @@ def _too_few(
 def _trigger_broken(tx: Transition, arrival: Arrival, failure: Broken) -> None:
     """Fail a triggered step because its trigger could not be evaluated for the message."""
     if not is_over(tx.root()):
-        triggers.awake(tx, tx.root())
+        messages.awake(tx, tx.root())
         act = activations.new_activation(tx, tx.graph.node(arrival["step"]), [arrival])
         _act_broken(tx, act, failure)
 
@@ -139,15 +136,15 @@ AGENDA = {
     "needs": of_any(entries.needs)(joins.look_again),
     "trigger_broken": of_any(entries.trigger_broken)(_trigger_broken),
     # Attempts and rounds of a unit
-    "again": of_unit(entries.again)(interrupted.run_again),
-    "uncertain": of_unit(entries.uncertain)(retrying.ask_first),
-    "pause": of_unit(entries.pause)(retries.pause_before_attempt),
+    "again": of_unit(entries.again)(recovery.run_again),
+    "uncertain": of_unit(entries.uncertain)(recovery.ask_first),
+    "pause": of_unit(entries.pause)(loops.pause_before_attempt),
     "group_ended": of_any(entries.group_ended)(_group_ended),
     "attempt_failed": of_unit(entries.attempt_failed)(attempt_outcomes.attempt_failed),
     "begin_round": of_unit(entries.begin_round)(loops.begin_round),
     "test_until": of_any(entries.test_until)(_test_until),
     "pause_before_round": of_unit(entries.pause_before_round)(loops.pause_before_round),
-    "limit": of_unit(entries.limit)(retrying.limit_anew),
+    "limit": of_unit(entries.limit)(recovery.limit_anew),
     "cancel": of_unit(entries.cancel)(cancelling.cancel),
     # The end of a unit
     "unit_ended": of_unit(entries.unit_ended)(attempt_outcomes.unit_ended),
@@ -156,8 +153,8 @@ AGENDA = {
     # Activations and maps
     "begin_act": of_act(entries.begin_act)(activations.begin_act),
     "goes_on": of_act(entries.goes_on)(_goes_on),
-    "enough": of_act(entries.enough)(retrying.look_if_enough),
-    "deadline": of_act(entries.deadline)(retrying.deadline_anew),
+    "enough": of_act(entries.enough)(recovery.look_if_enough),
+    "deadline": of_act(entries.deadline)(recovery.deadline_anew),
     "fill": of_act(entries.fill)(map_items.fill),
     "add_item": of_act(entries.add_item)(map_items.add_item),
     "counted": of_act(entries.counted)(maps.counted),
@@ -170,13 +167,13 @@ AGENDA = {
     # Scopes
     "opened": of_act(entries.opened)(scopes.opened),
     "scope_failed": of_scope(entries.scope_failed)(_scope_failed),
-    "end_anew": of_any(entries.end_anew)(retrying.end_anew),
-    "duration": of_any(entries.duration)(retrying.duration_anew),
+    "end_anew": of_any(entries.end_anew)(recovery.end_anew),
+    "duration": of_any(entries.duration)(recovery.duration_anew),
     # Undoing and cleaning up
-    "undo": of_any(entries.undo)(compensation.undo_next),
+    "undo": of_any(entries.undo)(cleanup.undo_next),
     "undo_failed": of_any(entries.undo_failed)(_undo_failed),
-    "clean": of_any(entries.clean)(cleaning.clean_scope),
-    "clean_on": of_any(entries.clean_on)(cleaning.clean_next),
+    "clean": of_any(entries.clean)(cleanup.clean_scope),
+    "clean_on": of_any(entries.clean_on)(cleanup.clean_next),
     # Flows: `of` is the scope of a flow
     "flow_handled": of_any(entries.flow_handled)(flows.handled),
     "flow_cancelled": of_any(entries.flow_cancelled)(_flow_cancelled),

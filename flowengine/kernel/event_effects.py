@@ -1,36 +1,238 @@
-"""The events and their effects. `usual_events` has those of executions whose steps succeed."""
+"""The events and their effects, also of decisions, expiries and timers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flowengine.kernel import decisions, flows, timers
-from flowengine.kernel.ending import compensation, cut_attempts
-from flowengine.kernel.flow_state import variables
+from flowengine.kernel import flow_state as variables
+from flowengine.kernel import flows, held_failures
+from flowengine.kernel import messages as signals
+from flowengine.kernel import recovery as interrupted
+from flowengine.kernel import recovery as retrying
+from flowengine.kernel.ending import cleanup as compensation
+from flowengine.kernel.ending import closing
+from flowengine.kernel.ending import leftovers as cut_attempts
+from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.limits import budgets
-from flowengine.kernel.messages import signals
-from flowengine.kernel.recovery import interrupted, retrying
+from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
-from flowengine.kernel.steps import attempt_outcomes, attempts, cancelling
+from flowengine.kernel.steps import (
+    activation_outcomes,
+    attempt_outcomes,
+    attempts,
+    cancelling,
+    scopes,
+)
+from flowengine.kernel.steps import loops as retries
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.usual_events import USUAL
-from flowengine.kernel.waiting import approval_ownership, call_questions, grants, permissions
+from flowengine.kernel.view import DECIDABLE
+from flowengine.kernel.waiting import (
+    approvals,
+    budget_questions,
+    call_questions,
+    grants,
+    permissions,
+    waits,
+)
+from flowengine.kernel.waiting import approvals as approval_ownership
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import (
         Asked,
         CutOff,
+        Decided,
         Described,
         Failed,
         Lost,
         Measured,
         RetryAsked,
         StateSet,
+        TimerFired,
         Used,
         Warned,
     )
-    from flowengine.kernel.state.records import Unit
+    from flowengine.kernel.state.phases import Owner, Why
+    from flowengine.kernel.state.records import Unit, Wait
+
+
+# The effects of a decision or an expiry, by the wait's owner.
+
+_Decide: TypeAlias = "Callable[[Transition, Wait, Decided], None]"
+_Expire: TypeAlias = "Callable[[Transition, Wait], None]"
+
+
+class Row(NamedTuple):
+    """How the waits of an owner are decided, with text for the documentation."""
+
+    who: str
+    """The waiting party."""
+    decided: str
+    decide: _Decide
+    expired: str
+    expire: _Expire | None
+    """None: its waits have no such timer and stay open until they are decided."""
+
+
+def decide(tx: Transition, event: Decided) -> None:
+    """Apply a decision. A decision about a closed wait has no effect."""
+    wait = tx.state["waits"].get(event["wait"])
+    if wait is not None and wait["kind"] in DECIDABLE:
+        DECISIONS[wait["owner"]].decide(tx, wait, event)
+
+
+def expire(tx: Transition, number: int, _arg: int) -> None:
+    """Apply the expiry of an open wait, when its timer has fired."""
+    wait = tx.state["waits"][number]
+    do = DECISIONS[wait["owner"]].expire
+    assert do is not None
+    do(tx, wait)
+
+
+DECISIONS: dict[Owner, Row] = {
+    "step": Row(
+        "the unit of an `approval`, a question (`std.ask`) or a `wait`",
+        "it is a vote; with enough of them the step continues with the outcome",
+        approvals.decide_approval,
+        "the step continues with `expired`, or with the choice that `on_expire` names",
+        approvals.expire,
+    ),
+    "permission": Row(
+        "all units that need it before their attempts begin: to call a tool, or to open an "
+        "environment",
+        "it is a vote; with enough of them the attempts begin, or fail with `Rejected`; or the "
+        "call has the result that was given",
+        permissions.decide_permission,
+        "the attempts fail with `Expired`, or continue as `on_expire` says; who needs it next asks "
+        "again",
+        permissions.expire,
+    ),
+    "budget": Row(
+        "all units for whose calls a budget has nothing left",
+        "the budget is raised, and the calls begin; or they and all further ones fail",
+        budget_questions.decide_budget,
+        "it stays open",
+        None,
+    ),
+    "attempt": Row(
+        "a unit whose attempt was cut off, or that has lost its environment",
+        "the attempt runs again, has the result given, or has failed",
+        interrupted.decide_attempt,
+        "it stays open",
+        None,
+    ),
+    "cut": Row(
+        "a compensation, for an attempt that was cut off",
+        "that runs again, has acted and is undone, or has not acted",
+        cut_attempts.decide_cut_attempt,
+        "it stays open",
+        None,
+    ),
+}
+"""Owner → the effects of a decision about its waits, and of their expiry."""
+
+
+# Timers: the effects of each.
+#
+# The code that ends an activity clears its timers, so the owner of a timer that fires exists.
+
+
+def fire(tx: Transition, event: TimerFired) -> None:
+    """Perform the effect of a timer, if it has not been cleared.
+
+    Args:
+        event: The event with the timer's number.
+    """
+    timer = tx.state["timers"].pop(event["timer"], None)
+    if timer is not None:
+        if timer["why"] in OF_WAITS:
+            tx.state["waits"][timer["ref"]]["timers"].remove(event["timer"])
+        TIMERS[timer["why"]](tx, timer["ref"], timer["arg"])
+
+
+def _timeout(tx: Transition, number: int, _arg: int) -> None:
+    unit = tx.state["units"][number]
+    unit.pop("timer", None)
+    if unit["phase"] == "wait":
+        waits.end_wait(tx, tx.state["waits"][unit["wait"]], "expired", None, "timeout")
+        return
+    failure = StepFailure("Timeout", f"{tx.address(unit)} did not end within its timeout")
+    if unit["phase"] == "scope":
+        if _goes_on(tx, unit, failure):
+            return
+        closing.close_scope(tx, tx.state["scopes"][unit["scope"]])
+    attempt_outcomes.attempt_failed(tx, unit, failure)
+
+
+def _goes_on(tx: Transition, unit: Unit, failure: StepFailure) -> bool:
+    """Return whether a group or subflow is held unchanged, so that it can be given more time."""
+    if not held_failures.is_held(tx, "unit", unit["id"]):
+        return False
+    if retries.tries_again(tx, unit, as_error(failure, tx.address(unit), unit["tries"])):
+        return False
+    unit["then"] = list(entries.limit(unit["id"]))
+    return True
+
+
+def _deadline(tx: Transition, number: int, _arg: int) -> None:
+    act = tx.state["acts"][number]
+    units = [tx.state["units"][n] for n in act["units"]]
+    last = units[0].get("last") if len(units) == 1 else None
+    act.pop("deadline", None)
+    if held_failures.hold_act(tx, act, entries.deadline(number)):
+        return
+    closing.close_units(tx, act)
+    failure = StepFailure(
+        "Deadline", f"{tx.step_address(act)} did not end within its deadline", {"last": last}
+    )
+    activation_outcomes.activation_failed(tx, act, as_error(failure, tx.step_address(act)))
+
+
+def _pause(tx: Transition, number: int, arg: int) -> None:
+    unit = tx.state["units"][number]
+    unit.pop("timer", None)
+    move(unit, "ready")
+    tx.agenda.append((entries.begin_round if arg else entries.attempt)(number))
+
+
+def _duration(tx: Transition, number: int, _arg: int) -> None:
+    limit = tx.flow_of(tx.state["scopes"][number].get("frame", 0)).limits["duration"]
+    failure = StepFailure("LimitExceeded", f"ran longer than {limit} (limits.duration)")
+    if held_failures.hold_scope(tx, tx.state["scopes"][number], entries.duration(number)):
+        return
+    if tx.blame is not None:
+        tx.blame.note(("scope", number))
+    tx.agenda.append(entries.scope_failed(number, as_error(failure, "")))
+
+
+def _idle(tx: Transition, number: int, _arg: int) -> None:
+    scope = tx.state["scopes"][number]
+    del scope["idle"]
+    closing.empty_scope(tx, scope)
+    scopes.succeed_scope(tx, scope)
+
+
+OF_WAITS = frozenset({"wait", "expire", "remind", "escalate"})
+"""Timers whose `ref` is a wait."""
+
+TIMERS: dict[Why, Callable[[Transition, int, int], None]] = {
+    "timeout": _timeout,
+    "deadline": _deadline,
+    "pause": _pause,
+    "duration": _duration,
+    "wall_time": budget_questions.time_used_up,
+    "idle": _idle,
+    "wait": lambda tx, number, index: waits.occur(tx, tx.state["waits"][number], index, None),
+    "expire": expire,
+    "remind": lambda tx, number, _: approvals.remind(tx, tx.state["waits"][number]),
+    "escalate": lambda tx, number, index: approvals.escalate(tx, tx.state["waits"][number], index),
+}
+"""Reason for a timer → its effect when it fires. `phases.TIMERS` describes the effects."""
+
+
+# The events and their effects. `usual_events` has those of executions whose steps succeed.
 
 
 def _failed(tx: Transition, unit: Unit, event: Failed) -> None:
@@ -76,7 +278,7 @@ ATTEMPTS: dict[str, Callable[[Transition, Unit, Any], None]] = {
     "used": _used,
     "cut": _cut,
 }
-"""Event type → its effect on the unit that runs the attempt. See also `cut_attempts`."""
+"""Event type → its effect on the unit that runs the attempt. See also `leftovers`."""
 
 
 def _attempt(tx: Transition, event: Any) -> None:
@@ -117,8 +319,8 @@ EVENTS: dict[str, Callable[[Transition, Any], None]] = {
     **USUAL,
     **dict.fromkeys(ATTEMPTS, _attempt),
     "described": _described,
-    "timer": timers.fire,
-    "decided": decisions.decide,
+    "timer": fire,
+    "decided": decide,
     **dict.fromkeys(approval_ownership.EVENTS, approval_ownership.hand),
     "revoked": grants.revoke,
     "message": signals.arrived,

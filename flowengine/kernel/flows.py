@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.kernel import flow_state
 from flowengine.kernel.commands import Claim, End
 from flowengine.kernel.ending.closing import (
     close_activation,
@@ -21,8 +22,7 @@ from flowengine.kernel.ending.closing import (
 from flowengine.kernel.errors import StepFailure, as_error, caused
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate, of_scope
-from flowengine.kernel.flow_state import variables
-from flowengine.kernel.flow_state.causality import learn
+from flowengine.kernel.flow_state import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state import entries, moves
@@ -47,7 +47,7 @@ def begin_execution(tx: Transition, event: Started) -> None:
     flow = tx.graph.flows[0]
     state["inputs"] = event["inputs"]
     state["execution"] = event["execution"]
-    state["vars"] = variables.initial(flow)
+    state["vars"] = flow_state.initial(flow)
     if "triggered" in tx.graph.flow:
         state["triggered"] = 0
     if flow.budget is not None or event.get("budget") is not None:
@@ -100,7 +100,7 @@ def lock_granted(tx: Transition, event: Granted) -> None:
     if moves.unqueue(scope):
         start(tx, scope, first_line(tx))
         if not moves.is_queued(scope):
-            from flowengine.kernel.messages.triggers import take_kept
+            from flowengine.kernel.messages import take_kept
 
             take_kept(tx)
 
@@ -139,7 +139,7 @@ def fail_scope(tx: Transition, scope: Scope, error: ErrorData) -> None:
     if spec.get("compensate"):
         todo, cut = scope["done"], scope["cut"]
         scope["done"], scope["cut"] = [], []
-        from flowengine.kernel.ending.compensation import compensate_in
+        from flowengine.kernel.ending.cleanup import compensate_in
 
         compensate_in(tx, scope, todo, cut, error, then)
     else:
@@ -173,7 +173,7 @@ def handled(tx: Transition, index: int, error: ErrorData, of: int = 0) -> None:
     if scope is None:
         return
     of = scope["id"]
-    from flowengine.kernel.ending.cleaning import clean_first
+    from flowengine.kernel.ending.cleanup import clean_first
 
     if clean_first(tx, "scope", scope, entries.flow_handled(index, error, of), error):
         return
@@ -183,8 +183,8 @@ def handled(tx: Transition, index: int, error: ErrorData, of: int = 0) -> None:
     names = of_scope(tx, scope, past, {"error": error})
     do = spec.get("do", "raise")
     try:
-        variables.write_for_flow(tx, names, spec.get("set", []), scope)
-        from flowengine.kernel.messages.signals import emit
+        flow_state.write_for_flow(tx, names, spec.get("set", []), scope)
+        from flowengine.kernel.messages import emit
 
         emit(tx, names, spec.get("emit", []), str(of if scope["unit"] else 0))
         if do == "next":
@@ -209,7 +209,7 @@ def handled(tx: Transition, index: int, error: ErrorData, of: int = 0) -> None:
 
 def _rescue(tx: Transition, scope: Scope, step: int, past: int) -> None:
     """Send a token back into the flow, which is possible once."""
-    from flowengine.kernel.messages.triggers import take_kept
+    from flowengine.kernel.messages import take_kept
 
     moves.lead_back(scope)
     arrival = routing.unsent(scope["id"], step, past, [])
@@ -312,7 +312,7 @@ def end(
 
         scope.setdefault("finals", []).append({**final_of(tx, scope), "error": error})
     if "finals" in scope:
-        from flowengine.kernel.ending.cleaning import clean_first
+        from flowengine.kernel.ending.cleanup import clean_first
 
         then = entries.main_flow_end(status, error, outputs)
         if clean_first(tx, "scope", scope, then, error):
@@ -342,7 +342,7 @@ def _end_subflow(
         outputs = outputs[result]
     then = entries.ended(unit["id"], outputs, outcome)
     if "finals" in unit:
-        from flowengine.kernel.ending.cleaning import clean_first
+        from flowengine.kernel.ending.cleanup import clean_first
 
         if clean_first(tx, "unit", unit, then):
             return
@@ -361,7 +361,7 @@ def close(tx: Transition, status: str, error: ErrorData | None, outputs: Any = N
     for timer in list(state["timers"]):
         tx.clear_timer(timer)
     for number in state["cuts"]:
-        from flowengine.kernel.ending.cut_attempts import stop_settling
+        from flowengine.kernel.ending.leftovers import stop_settling
 
         stop_settling(tx, number)
     if tx.idle_questions:

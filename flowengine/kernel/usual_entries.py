@@ -13,7 +13,7 @@ from flowengine.kernel.state import entries
 from flowengine.kernel.steps import activation_outcomes, attempt_outcomes, attempts, scopes
 from flowengine.kernel.tokens import activations
 from flowengine.kernel.transition import Transition
-from flowengine.named_tuples import NamedTuple
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.entries import Entry

@@ -36,13 +36,13 @@ def _succeeded(tx: Transition, event: Succeeded) -> None:
 
 def _late(tx: Transition, unit: Unit | None, event: Succeeded) -> None:
     """Apply the result of an attempt that counts as interrupted, or is over."""
-    from flowengine.kernel.ending.cut_attempts import apply_result
-    from flowengine.kernel.recovery import interrupted
+    from flowengine.kernel import recovery
+    from flowengine.kernel.ending.leftovers import apply_result
 
-    if unit is None or not interrupted.is_asked(tx, unit, event):
+    if unit is None or not recovery.is_asked(tx, unit, event):
         apply_result(tx, event)
         return
-    interrupted.answer(tx, unit)
+    recovery.answer(tx, unit)
     attempt_outcomes.attempt_ended(tx, unit, event["value"], "ok")
 
 

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.lazy_names import exports
+from flowengine.util.lazy_names import exports
 
 if TYPE_CHECKING:
     from flowengine.metachain.agent_events import StreamPart
-    from flowengine.metachain.autoagent import MetaChain, get_chat_completion, handle_tool_calls
-    from flowengine.metachain.chain import Runner
+    from flowengine.metachain.chain import MetaChain, Runner, get_chat_completion, handle_tool_calls
     from flowengine.metachain.responses import AgentRunFailed
 
 _HOMES = {
     "AgentRunFailed": ".responses",
     "Runner": ".chain",
     "StreamPart": ".agent_events",
-    **dict.fromkeys(("MetaChain", "get_chat_completion", "handle_tool_calls"), ".autoagent"),
+    **dict.fromkeys(("MetaChain", "get_chat_completion", "handle_tool_calls"), ".chain"),
 }
 
 __all__ = [

@@ -1,30 +1,45 @@
-"""`Runner`, with the methods that run agents."""
+"""`Runner`, with the methods that run agents, and the interface of AutoAgent: `MetaChain`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+import asyncio
+import threading
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, nullcontext
+from dataclasses import replace
 from functools import update_wrapper
 from inspect import signature
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from flowengine.agents.agent import Agent, Response
+from flowengine.agents.agent import TURNS, Agent, Response
 from flowengine.agents.loggers import LoggerManager
-from flowengine.agents.turn_limit import TURNS
-from flowengine.argument_checks import check_keywords
+from flowengine.engines.inspection.updates import UpdateBacklog
 from flowengine.errors import UsageError
-from flowengine.metachain import flows
-from flowengine.metachain.options import ResumeOptions, RunOptions
+from flowengine.metachain import responses as flows
+from flowengine.metachain.agent_events import StreamPart
 from flowengine.metachain.sessions import SessionWork
-from flowengine.metachain.work import Work
-from flowengine.sdk.background import refuse_in_loop
+from flowengine.metachain.work import ResumeOptions, RunOptions, Work
+from flowengine.sdk.argument_checks import check_keywords
+from flowengine.sdk.resources import refuse_in_loop
+from flowengine.secrets import mask_known
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.metachain.agent_events import StreamPart
+    from flowengine.engines.results import Update
+    from flowengine.metachain.agent_events import AgentEvents
 
+
+# `Runner`, with the methods that run agents.
 
 _Args = ParamSpec("_Args")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -78,7 +93,6 @@ def _streamed(
     async def call(
         self: Runner, /, *args: _Args.args, **options: _Args.kwargs
     ) -> AsyncGenerator[StreamPart, None]:
-        from flowengine.metachain.streaming import stream_async
 
         work = prepare(self, *args, **options)
         async with (
@@ -105,7 +119,6 @@ def _iterated(
     def call(
         self: Runner, /, *args: _Args.args, **options: _Args.kwargs
     ) -> Generator[StreamPart, None, None]:
-        from flowengine.metachain.streaming import iterated_on_thread
 
         refuse_in_loop(None, f"use 'async for part in {name}_async(…)'")
         return iterated_on_thread(stream(self, *args, **options))
@@ -272,3 +285,192 @@ class Runner:
                 hint="give one that lasts: Runner(Engine(…)); then decide, and call resume()",
             )
         return response
+
+
+# The interface of AutoAgent: `MetaChain`, and its two helper functions.
+
+
+class MetaChain(Runner):
+    """A `Runner` under the name used by AutoAgent."""
+
+    def get_chat_completion(
+        self,
+        agent: Agent,
+        history: list[dict[str, Any]],
+        context_variables: dict[str, Any] | None = None,
+        *,
+        model: str | None = None,
+    ) -> dict[str, Any]:
+        """Call the model of an agent once, with instructions and tools, without running calls.
+
+        Args:
+            agent: The agent.
+            history: The conversation so far.
+            context_variables: Variables for instructions that are a function.
+            model: Overrides the model of the agent.
+
+        Returns:
+            The assistant message.
+        """
+        response = self.run(
+            agent, history, context_variables, max_turns=1, execute_tools=False, model=model
+        )
+        return next(message for message in response.messages if message["role"] == "assistant")
+
+    def handle_tool_calls(
+        self,
+        tool_calls: Sequence[Any],
+        functions: Sequence[Any],
+        context_variables: dict[str, Any] | None = None,
+    ) -> Response:
+        """Run tool calls of a model as a run does.
+
+        Args:
+            tool_calls: The calls, each as `{"id", "function": {"name", "arguments"}}` or an object
+                with such attributes. The arguments are JSON text.
+            functions: The tools.
+            context_variables: Variables for tools that take them.
+
+        Returns:
+            A message for each call, the agent that was handed off to, and the context.
+        """
+        from flowengine.agents.models.registry import using
+        from flowengine.agents.models.scripted import ScriptedModel
+
+        if not tool_calls:
+            return Response(context_variables=dict(context_variables or {}))
+        agent = Agent(name="calls", model="scripted/calls", tools=list(functions))
+        script: list[Any] = [
+            {"calls": [_scripted(tool_call) for tool_call in tool_calls]},
+            {"text": "done"},
+        ]
+        with using(ScriptedModel(script)):
+            response = self.run(agent, [], context_variables, max_turns=2)
+        response.messages = [
+            message for message in response.messages if message["role"] != "assistant"
+        ]
+        response.agent = None if response.agent is agent else response.agent
+        return response
+
+
+def _scripted(call: Any) -> dict[str, Any]:
+    """Return the scripted form of a call that a model made elsewhere."""
+    function = _of(call, "function")
+    arguments = _of(function, "arguments")
+    return {
+        "id": _of(call, "id") or "",
+        "name": _of(function, "name"),
+        "arguments": "{}" if arguments is None else arguments,
+    }
+
+
+def _of(thing: Any, name: str) -> Any:
+    return thing.get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)
+
+
+def get_chat_completion(*args: Any, **keywords: Any) -> dict[str, Any]:
+    """Call the model of an agent once, as `MetaChain.get_chat_completion` does."""
+    return MetaChain().get_chat_completion(*args, **keywords)
+
+
+def handle_tool_calls(*args: Any, **keywords: Any) -> Response:
+    """Run tool calls of a model, as `MetaChain.handle_tool_calls` does."""
+    return MetaChain().handle_tool_calls(*args, **keywords)
+
+
+# Streaming of a run: the parts of each reply as they arrive, then the response.
+#
+# Leaving the iteration stops the run. If its engine stores it, it can be resumed.
+
+_Result = TypeVar("_Result")
+
+_READ = frozenset({"part", "missed", "step", "wait"})
+_LOGGED_ONLY = frozenset({"reply", "retry", "failure", "tool_end", "ended"})
+
+
+async def stream_async(engine: Engine, work: Work) -> AsyncGenerator[StreamPart, None]:
+    """Run agents, and yield the parts for `Runner.stream_async`.
+
+    Args:
+        engine: The engine that runs them.
+        work: The run.
+    """
+    loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+    backlog = UpdateBacklog(lambda: loop.call_soon_threadsafe(arrived.set))
+    events = work.events(engine)
+
+    def put(update: Update) -> None:
+        if update.execution == work.id and update.kind in _READ:
+            backlog.put(update)
+
+    end = engine.subscribe(put, output=True)
+    run = asyncio.ensure_future(work.run(engine))
+    run.add_done_callback(lambda _: arrived.set())
+    try:
+        while not run.done():
+            await arrived.wait()
+            arrived.clear()
+            for part in _arrived(backlog, events):
+                yield part
+        end(None)
+        for part in _arrived(backlog, events):
+            yield part
+    finally:
+        run.cancel()
+        await asyncio.wait([run])
+        end(None)
+        backlog.close()
+    response = run.result()
+    agent = response.agent.name if response.agent else ""
+    yield StreamPart("response", agent, response=response, execution=response.execution)
+
+
+def _arrived(backlog: UpdateBacklog, events: AgentEvents) -> Iterator[StreamPart]:
+    """Yield the parts that have arrived, without secrets."""
+    while (update := backlog.take()) is not None:
+        for part in events.of(update):
+            if part.kind in _LOGGED_ONLY or (part.kind == "tool_call" and not part.call):
+                continue
+            fields = ("arguments", "result", "value", "error", "to", "wait")
+            shown = {name: getattr(part, name) for name in fields if getattr(part, name)}
+            yield replace(part, **mask_known(shown)) if shown else part
+
+
+def iterated_on_thread(
+    parts: AsyncGenerator[StreamPart, None],
+) -> Generator[StreamPart, None, None]:
+    """Yield the parts of a run whose event loop is on a thread, and which continues between them.
+
+    Args:
+        parts: The parts.
+    """
+    loop, taking = asyncio.new_event_loop(), asyncio.Lock()
+
+    def drive() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.get_loop().run_forever()
+
+    async def take() -> StreamPart | None:
+        async with taking:
+            return await anext(parts, None)
+
+    async def close() -> None:
+        async with taking:
+            await parts.aclose()
+
+    def wait(work: Coroutine[Any, Any, _Result]) -> _Result:
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    thread = threading.Thread(target=drive, name="flowengine-stream", daemon=True)
+    thread.start()
+    try:
+        while (part := wait(take())) is not None:
+            yield part
+    finally:
+        wait(close())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from flowengine.engines.starting.beginning import exists
 from flowengine.errors import Conflict, UsageError
-from flowengine.metachain.flows import STEP
-from flowengine.metachain.responses import conversations, next_message
+from flowengine.metachain.responses import STEP, conversations, next_message
 from flowengine.metachain.work import SESSION, Work
 
 if TYPE_CHECKING:
     from flowengine.agents.loggers import LoggerManager
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import ExecutionResult
-    from flowengine.metachain.flows import AgentsFlow
-    from flowengine.metachain.options import RunOptions
+    from flowengine.metachain.responses import AgentsFlow
+    from flowengine.metachain.work import RunOptions
 
 _LONGEST = 60
 _PAUSE = 0.05

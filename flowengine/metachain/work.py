@@ -1,33 +1,190 @@
-"""One run of agents: its inputs for an engine, and the interpretation of its result."""
+"""One run of agents: its options, its inputs for an engine, its log, and its result."""
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
 
-from flowengine.agents.kept_images import with_kept
-from flowengine.agents.live_functions import LIVE
-from flowengine.agents.loggers import LogEvent
-from flowengine.engines.seam import RandomIds
+from flowengine.agents.agent_declarations import LIVE
+from flowengine.agents.loggers import LEVELS, Kind, LogEvent, LoggerManager
+from flowengine.agents.tool_answers import with_kept
+from flowengine.engines.host import RandomIds
 from flowengine.errors import UsageError
-from flowengine.metachain import flows
+from flowengine.metachain import responses as flows
 from flowengine.metachain.agent_events import AgentEvents
-from flowengine.metachain.options import RunOptions, check_inputs
-from flowengine.metachain.reporting import Reporter, termination
 from flowengine.metachain.responses import conversations, response
 from flowengine.sdk.python_functions.schema_forms import is_plain
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Agent, Response
-    from flowengine.agents.loggers import LoggerManager
     from flowengine.engines.engine import Engine
-    from flowengine.engines.results import ExecutionResult
+    from flowengine.engines.results import ExecutionResult, Update
     from flowengine.engines.starting.beginning import Starting
+    from flowengine.metachain.agent_events import StreamPart
 
+
+# Arguments of the methods that run agents, and the validation of their inputs.
+
+
+class ResumeOptions(TypedDict, total=False):
+    """Arguments of every method that resumes a run."""
+
+    agents: Sequence[Agent]
+    """Further agents that the agent can hand off to, besides those used by its functions."""
+    runtime_resources: Mapping[str, Any] | None
+    """Objects for its functions, by parameter names that the agents list in `environments`. They
+    are never stored."""
+
+
+class RunOptions(ResumeOptions, total=False):
+    """Arguments of every method that starts a run."""
+
+    model: str | None
+    """Overrides the model of every agent."""
+    id: str | None
+    """Id of the execution. A second run with the same id continues the first."""
+    session: str
+    """Name of a conversation that each run with this name continues, in a single execution. A run
+    starts with the user's next message. Without an engine, the store of the directory keeps it."""
+    budget: Mapping[str, Any]
+    """Limits on all calls together, as `budget` of a flow: `{"tokens": 50_000, "cost_usd": 1}`. In
+    a session, they apply to all runs together."""
+    policies: Sequence[Mapping[str, Any]]
+    """Rules about calls, as `policies` of a flow: `[{"deny": "pay", "agent": "Clerk"}]`."""
+    labels: Mapping[str, str]
+    """Labels of the execution, for searches."""
+
+
+def check_inputs(messages: Any, context_variables: Any) -> None:
+    """Check the inputs of a run before any model is called or environment opened.
+
+    Args:
+        messages: The conversation so far.
+        context_variables: Variables by name.
+
+    Raises:
+        UsageError: The message names the invalid input.
+    """
+    if not isinstance(context_variables, dict) or not all(
+        isinstance(key, str) for key in context_variables
+    ):
+        raise UsageError("context_variables is not a dict with names", hint="give {'name': value}")
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise UsageError(
+            "messages is not a list of dicts",
+            hint="give [{'role': 'user', 'content': '…'}]",
+        )
+    open_calls: set[str] = set()
+    for place, message in enumerate(messages):
+        role = message.get("role")
+        if role == "system":
+            raise UsageError(
+                f"messages[{place}] is a system message",
+                hint="the instructions of the agent are sent as such: Agent(instructions=…)",
+            )
+        if role not in {"user", "assistant", "tool"}:
+            raise UsageError(
+                f"messages[{place}] has the role {role!r}",
+                hint="say 'user', 'assistant' or 'tool'",
+            )
+        open_calls |= {str(item.get("id")) for item in message.get("tool_calls") or ()}
+        if role == "tool" and str(message.get("tool_call_id")) not in open_calls:
+            raise UsageError(
+                f"messages[{place}] answers the call {message.get('tool_call_id')!r}, which no "
+                "message before it makes",
+                hint="put the assistant's message with the call before it",
+            )
+
+
+# Log events about agents, derived from the updates of an engine.
+
+
+class Reporter:
+    """Reports the actions of one execution's agents to a logger.
+
+    Args:
+        logger: Receives the events.
+        events: Derives them from the updates of the engine.
+        ends: Whether to report the end of each agent's work, too.
+    """
+
+    def __init__(self, logger: LoggerManager, events: AgentEvents, *, ends: bool = False) -> None:
+        self._logger = logger
+        self._events = events
+        self._ends = ends
+        self._changed: dict[str, dict[str, str]] = {}
+        """Address of the calls of a reply → key of the context → address of the call that set it.
+        """
+
+    def __call__(self, update: Update) -> None:
+        """Process an update of the engine."""
+        for event in self._events.of(update):
+            for kind, text, data, level in self._logged(event):
+                self._logger.log(
+                    LogEvent(
+                        kind, text, event.agent, self._events.execution, event.step, data,
+                        LEVELS[level],
+                    )
+                )  # fmt: skip
+
+    def _logged(self, event: StreamPart) -> Iterator[tuple[Kind, str, dict[str, Any], str]]:
+        """Yield kind, text, data and level of the log events for an agent event."""
+        if event.kind == "handoff":
+            yield "agent_handoff", f"hands over to {event.to}", {"to": event.to}, "INFO"
+        elif event.kind == "retry":
+            data: dict[str, Any] = {"attempt": event.attempt, "error": event.error}
+            yield "retry", f"attempt {event.attempt} failed: {event.error}", data, "WARNING"
+        elif event.kind == "failure":
+            yield "note", event.error, {"error": event.error}, "ERROR"
+        elif event.kind == "reply" and event.output is not None:
+            yield "llm_call", *_model_call(event.output), "INFO"
+        elif event.kind in ("tool_call", "tool_end"):
+            data = {"tool": event.tool, "arguments": {**(event.arguments or {})}}
+            data["status"] = event.status
+            yield "tool_call", f"tool {event.tool} {event.status}", data, "INFO"
+            if event.status == "succeeded" and event.output is not None:
+                yield from self._clashes(event.step, event.output.get("context") or {})
+        elif event.kind == "ended" and self._ends:
+            yield "termination", *termination(event.status, event.error), "INFO"
+
+    def _clashes(
+        self, step: str, context: Mapping[str, Any]
+    ) -> Iterator[tuple[Kind, str, dict[str, Any], str]]:
+        """Yield the keys of the context that were set by two calls of one reply."""
+        before = self._changed.setdefault(step.rpartition("[")[0], {})
+        for key in context:
+            if key in before:
+                text = f"context variable {key!r} was set by two calls of one reply"
+                yield "context_clash", text, {"key": key, "calls": [before[key], step]}, "INFO"
+            before[key] = step
+
+
+def _model_call(output: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the text and the data of a model call, from the output of its turn."""
+    usage, model = output.get("usage") or {}, str(output["model"])
+    data, who = {"model": model, **usage}, model
+    if instead := output.get("instead_of"):
+        data["instead_of"] = str(instead)
+        who = f"{model} instead of {instead}"
+    return f"{who}: {usage.get('input_tokens', 0)} + {usage.get('output_tokens', 0)} tokens", data
+
+
+def termination(outcome: str, reason: str) -> tuple[str, dict[str, Any]]:
+    """Return the text and the data of the end of a run.
+
+    Args:
+        outcome: As in `Response.termination`.
+        reason: Why it did not end as `resolved`.
+    """
+    text = f"ended: {outcome}, {reason}" if reason else f"ended: {outcome}"
+    return text, {"termination": outcome, "reason": reason}
+
+
+# One run of agents: its inputs for an engine, and the interpretation of its result.
 
 SESSION = "session"
 """The label that contains the name of a session."""

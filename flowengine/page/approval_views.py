@@ -9,10 +9,10 @@ from urllib.parse import parse_qsl, quote, urlencode
 from pydantic import ValidationError
 
 from flowengine.errors import FlowEngineError, InputError, NotAllowed
-from flowengine.page.fields import MORE
-from flowengine.page.files import with_file_names
+from flowengine.flow.export.yaml_text import inline
+from flowengine.page.fields import MORE, with_file_names
 from flowengine.page.forms import entered, fields_of, files_with, value_at
-from flowengine.page.readable import LONGEST_TEXT
+from flowengine.page.timeline import LONGEST_TEXT
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.sdk.file_names import files_in
 from flowengine.sdk.visible_text import shortened
@@ -21,7 +21,6 @@ from flowengine.server.calls import ApiCall
 from flowengine.server.models import DecisionBody, DelegateBody, WaitsQuery
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
-from flowengine.yaml_text import inline
 
 _PARTICIPLES = {"approve": "approved", "reject": "rejected", "answer": "answered"}
 _MOST_OTHERS = 20

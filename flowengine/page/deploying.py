@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from flowengine.errors import FlowEngineError, FlowFileError, InputError
-from flowengine.page.form_texts import as_sent
+from flowengine.page.sent_forms import as_sent
 from flowengine.page.view import PageView, checked
 from flowengine.sdk.file_names import clean_name
 from flowengine.sdk.received import received_text

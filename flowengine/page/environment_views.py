@@ -7,9 +7,9 @@ from typing import Any
 
 from flowengine.errors import Conflict, FlowEngineError, NotFound
 from flowengine.kernel.notation.times import parse_time
-from flowengine.page.readable import duration
+from flowengine.page.timeline import duration
 from flowengine.page.view import PageView, checked
-from flowengine.server import environments
+from flowengine.server import administration
 from flowengine.server.calls import ApiCall
 from flowengine.server.models import OwnedQuery, ReleaseBody
 from flowengine.server.problems import status_of
@@ -24,7 +24,7 @@ def release(call: ApiCall, given: dict[str, str]) -> PageView:
     """End an environment, and show the others."""
     body = checked(ReleaseBody, {"force": given.get("force") == "true"})
     try:
-        ended = environments.release_environment(call._replace(body=body))
+        ended = administration.release_environment(call._replace(body=body))
         if ended.get("error"):
             raise FlowEngineError(f"it could not be ended: {ended['error']}")
     except FlowEngineError as error:
@@ -34,9 +34,9 @@ def release(call: ApiCall, given: dict[str, str]) -> PageView:
 
 def look(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show what an environment shows at the moment."""
-    shown: dict[str, Any] = {"environment": environments.show_environment(call)}
+    shown: dict[str, Any] = {"environment": administration.show_environment(call)}
     try:
-        screen = environments.look_into_environment(call)
+        screen = administration.look_into_environment(call)
     except Conflict as error:  # it cannot be looked into
         shown |= {"error": error, "hint": error.hint_for("page")}
         return PageView("screen.html", shown, status_of(error))
@@ -45,7 +45,7 @@ def look(call: ApiCall, given: dict[str, str]) -> PageView:
 
 def _listed(call: ApiCall, execution: str | None, error: FlowEngineError | None) -> PageView:
     query = checked(OwnedQuery, {"execution": execution or None})
-    items = environments.list_environments(call._replace(query=query))["items"]
+    items = administration.list_environments(call._replace(query=query))["items"]
     now = int(time.time() * 1000)
     return PageView(
         "environments.html",

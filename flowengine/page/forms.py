@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flowengine.engines.typed_text import editable_schema, edited_field
 from flowengine.flow.expressions.types import resolve
 from flowengine.page.fields import (
+    FILES,
     MISSING,
     FormField,
     FormFields,
     entered_value,
+    files_of,
     fits_in_a_form,
     leaves,
     texts_of,
 )
-from flowengine.page.files import FILES, files_of
-from flowengine.page.form_texts import as_sent, restored
-from flowengine.page.readable import LONGEST_TEXT
+from flowengine.page.sent_forms import as_sent, restored
+from flowengine.page.timeline import LONGEST_TEXT
 from flowengine.server.sent_values import FORMAT
-from flowengine.typed_text import editable_schema, edited_field
 
 GIVES_RESULT = ("respond", "result")
 """The choices that supply the result of a call, or of an interrupted attempt."""

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
+from markupsafe import Markup
+
+from flowengine.page.view import PageView, new_id
 from flowengine.sdk.sizes import size_text
-from flowengine.sdk.threads import on_thread
+from flowengine.sdk.user_code import on_thread
+from flowengine.sdk.visible_text import DISGUISING
 from flowengine.server.application import LARGEST_BODY
+from flowengine.server.calls import ApiCall
 from flowengine.server.problems import RequestRefused
 
 if TYPE_CHECKING:
@@ -219,3 +230,150 @@ def _check_size(size: int) -> None:
             f"the fields of the form have more than {size_text(LARGEST_BODY)}",
             headers={"connection": "close"},
         )
+
+
+# Forms that are sent twice, as by a double click, act once: the second answer is the first one.
+
+COMMAND = "command"
+"""Field with the id of a form, a new one each time the form is shown."""
+_FORM_TOKEN = "form_token"
+_LONGEST = 100
+
+
+class KeptAnswer(NamedTuple):
+    """What is kept of the answer to a form."""
+
+    redirect: str | None
+    template: str
+    context: dict[str, object]
+
+
+def form_fields(form_token: str) -> Markup:
+    """Return the hidden fields of a form: the token of its session, and the id of its command."""
+    field = Markup('<input type="hidden" name="{}" value="{}">')
+    return field.format(_FORM_TOKEN, form_token) + field.format(COMMAND, new_id())
+
+
+def once(
+    call: ApiCall,
+    path: str,
+    given: dict[str, str],
+    act: Callable[[ApiCall, dict[str, str]], PageView],
+) -> PageView:
+    """Return the answer to a form. One that was sent before is answered from what is kept.
+
+    A form that is refused, or changed before it is sent again, is a new command.
+
+    Args:
+        call: The request.
+        path: The path that it was sent to.
+        given: The fields of the form.
+        act: Does what the form asks for. Its call has a seed, the same each time.
+    """
+    command = given.pop(COMMAND, "")[:_LONGEST]
+    if not command:
+        return act(call, given)
+    content = f"{path}\n{urlencode(sorted(given.items()))}".encode()
+    digest = hashlib.sha256(content).digest()
+    user, records = call.principal.user, call.records
+    key = f"page {command} {digest.hex()}"  # no key of the API has a space
+    kept = records.begin_answer(user, key, digest, int(time.time() * 1000))
+    if kept.status is not None:
+        answer = KeptAnswer(*json.loads(kept.body or b"[]"))
+        return PageView(answer.template, dict(answer.context), redirect=answer.redirect)
+    try:
+        view = act(call._replace(seed=kept.seed), given)
+    except BaseException:
+        records.drop_answer(user, key)
+        raise
+    if view.redirect is None and not view.is_kept:
+        records.drop_answer(user, key)
+    else:
+        context = view.context if view.is_kept else {}
+        body = json.dumps(KeptAnswer(view.redirect, view.template, context))
+        records.end_answer(user, key, view.status, body.encode())
+    return view
+
+
+# Texts in the fields of forms: shown with nothing hidden, and read back with nothing lost.
+#
+# A field shows a character that hides or disguises text as a mark, such as `⟦U+200F⟧`. A browser
+# replaces all line endings. What comes back is therefore compared with what was shown: a text that
+# was not changed stays as it was, and the rest of a changed text keeps its characters and line
+# endings.
+
+_HIDDEN = re.compile(f"\r\n|⟦(?=U\\+)|{DISGUISING.pattern}")
+MARK = re.compile("⟦U\\+([0-9A-F]{4,6})⟧")
+_ENDING = re.compile("\r\n|\n")
+_MOST_COMPARED = 1_000_000
+"""Maximum product of the numbers of lines that are compared with each other."""
+
+
+def shown_text(text: str) -> str:
+    """Return a text as a field shows it. Lines end with a line feed."""
+    return _HIDDEN.sub(lambda match: "\n" if match[0] == "\r\n" else _mark(match[0]), text)
+
+
+def as_sent(text: str) -> str:
+    """Return a text as a form sends it back, apart from its line endings.
+
+    Browsers replace each line ending by another, and cannot send a NUL (HTML, 4.10.22).
+    """
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def restored(original: str, sent: str) -> str:
+    """Return the text that a user means who was shown a text and has sent another one.
+
+    Args:
+        original: The text, of which `shown_text` was shown.
+        sent: What was sent, see `as_sent`.
+    """
+    shown = shown_text(original)
+    if sent == shown:
+        return original
+    characters = {_mark(match[0]): match[0] for match in _HIDDEN.finditer(original)}
+    lines = sent.split("\n")
+    endings = _endings(shown.split("\n"), _ENDING.findall(original), lines)
+    known = [MARK.sub(lambda match: characters.get(match[0], match[0]), line) for line in lines]
+    return "".join(map("".join, zip(known, [*endings, ""], strict=True)))
+
+
+def _mark(character: str) -> str:
+    return f"⟦U+{ord(character):04X}⟧" if len(character) == 1 else "\n"
+
+
+def _endings(before: list[str], endings: list[str], after: list[str]) -> list[str]:
+    """Return the ending of each line but the last. An unchanged line keeps its own.
+
+    Args:
+        before: The lines as shown.
+        endings: Their endings, without that of the last line.
+        after: The lines as sent.
+    """
+    counts = Counter(endings)
+    usual = counts.most_common(1)[0][0] if counts else "\n"
+    found = [usual] * len(after)
+    if len(counts) > 1:
+        for mine, other, size in _same(before, after):
+            own = endings[mine : mine + size]
+            found[other : other + len(own)] = own
+    return found[: len(after) - 1]
+
+
+def _same(before: list[str], after: list[str]) -> list[tuple[int, int, int]]:
+    """Return the blocks of lines that stand for each other: their places, and their length."""
+    most = min(len(before), len(after))
+    head = next((n for n in range(most) if before[n] != after[n]), most)
+    most -= head
+    tail = next((n for n in range(most) if before[-1 - n] != after[-1 - n]), most)
+    inside, changed = before[head : len(before) - tail], after[head : len(after) - tail]
+    blocks = [(0, 0, head), (len(before) - tail, len(after) - tail, tail)]
+    if len(inside) * len(changed) > _MOST_COMPARED:
+        return blocks
+    for what, first, last, start, end in SequenceMatcher(
+        None, inside, changed, autojunk=False
+    ).get_opcodes():
+        if what in ("equal", "replace"):
+            blocks.append((head + first, head + start, min(last - first, end - start)))
+    return blocks

@@ -28,23 +28,21 @@ from flowengine.page import (
     execution_list,
     execution_views,
     flow_views,
-    operations,
 )
-from flowengine.page.files import files_of, kept_files
-from flowengine.page.readable import FILTERS, between, is_past
-from flowengine.page.repeated_forms import form_fields, once
-from flowengine.page.sent_forms import Form, SentFile, read_form
+from flowengine.page.fields import files_of, kept_files
+from flowengine.page.sent_forms import Form, SentFile, form_fields, once, read_form
+from flowengine.page.timeline import FILTERS, between, is_past
 from flowengine.page.view import PageView
-from flowengine.sdk.threads import on_thread
-from flowengine.server.acts import Act
+from flowengine.sdk.user_code import on_thread
 from flowengine.server.application import address_of
 from flowengine.server.calls import FLOWS
-from flowengine.server.flow_checks import LONG_WAIT
+from flowengine.server.flows import LONG_WAIT
+from flowengine.server.hooks import Act
 from flowengine.server.identity import OIDC, SESSION_COOKIE, cookie_name
 from flowengine.server.problems import RequestRefused, problem_of, status_of
 from flowengine.server.rights import Principal, Right
+from flowengine.server.sent_values import TakesFiles
 from flowengine.server.sign_in import COOKIE, SECONDS
-from flowengine.server.uploads import TakesFiles
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -101,16 +99,16 @@ PAGES = (
     ),
     PageRoute("GET", "/executions/{execution}/events", Right.CONTENT, execution_views.show_events),
     PageRoute("GET", "/executions/{execution}/compare", Right.CONTENT, execution_views.show_diff),
-    PageRoute("POST", "/executions/{execution}/retry", Right.OPERATE, operations.retry),
-    PageRoute("GET", "/executions/{execution}/fork", Right.OPERATE, operations.show_fork),
+    PageRoute("POST", "/executions/{execution}/retry", Right.OPERATE, bulk.retry),
+    PageRoute("GET", "/executions/{execution}/fork", Right.OPERATE, bulk.show_fork),
     PageRoute(
         "POST",
         "/executions/{execution}/fork",
         Right.OPERATE,
-        operations.fork,
-        operations.refuse_fork,
+        bulk.fork,
+        bulk.refuse_fork,
     ),
-    PageRoute("POST", "/executions/{execution}/cancel", Right.OPERATE, operations.cancel),
+    PageRoute("POST", "/executions/{execution}/cancel", Right.OPERATE, bulk.cancel),
     PageRoute("GET", "/bulk/executions", Right.OPERATE, bulk.plan_executions),
     PageRoute("POST", "/bulk/executions", Right.OPERATE, bulk.change_executions),
     PageRoute("GET", "/bulk/approvals", Right.DECIDE, bulk.plan_approvals),

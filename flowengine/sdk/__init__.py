@@ -21,14 +21,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flowengine.lazy_names import exports
+from flowengine.util.lazy_names import exports
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.python_modules import ModuleSource
     from flowengine.sdk.context import (
         Artifacts,
         Command,
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
         Given,
         Mark,
     )
+    from flowengine.sdk.python_modules import ModuleSource
     from flowengine.sdk.step_kind import (
         AsText,
         CallSignature,
@@ -206,7 +206,7 @@ def module_source(function: str, folder: str | None) -> ModuleSource:
     Returns:
         Its text, if it can be read, and whether this process has imported the module.
     """
-    from flowengine import python_modules
+    from flowengine.sdk import python_modules
 
     return python_modules.module_source(function, folder)
 
@@ -227,7 +227,7 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
     Raises:
         ToolError: The module or function does not exist.
     """
-    from flowengine import python_modules
+    from flowengine.sdk import python_modules
 
     try:
         return python_modules.import_function(function, folder)
@@ -242,7 +242,7 @@ def import_module_of(function: str, folder: str | None) -> ModuleType:
 
     Tests replace functions in it, so a function that was imported earlier may be out of date.
     """
-    from flowengine import python_modules
+    from flowengine.sdk import python_modules
 
     return python_modules.import_module_of(function, folder)
 

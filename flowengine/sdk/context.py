@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.named_tuples import NamedTuple
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     import logging

@@ -31,14 +31,17 @@ from typing import (
 )
 
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.background import Background, background
-from flowengine.sdk.capabilities import AXES, ISOLATIONS, Axis, Capabilities, Isolation, Program
-from flowengine.sdk.process_identity import ProcessIdentity
-from flowengine.sdk.process_tree import VARIABLE
-from flowengine.sdk.resources import Resource, awaitable, blocking
+from flowengine.sdk.processes import VARIABLE, ProcessIdentity
+from flowengine.sdk.resources import Background, Resource, awaitable, background, blocking
 from flowengine.sdk.sandboxes import (
+    AXES,
+    ISOLATIONS,
+    Axis,
+    Capabilities,
     Changes,
+    Isolation,
     Leftover,
+    Program,
     Request,
     Sandbox,
     Scope,

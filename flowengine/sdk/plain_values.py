@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from flowengine.equality import in_order
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.errors import ValidationError
+from flowengine.sdk.json_values import in_order
 from flowengine.sdk.received import DEEPEST
 
 _DEEPER = f"it is nested more than {DEEPEST} levels deep, or contains itself"

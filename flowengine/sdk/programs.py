@@ -12,20 +12,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.lazy_names import exports
+from flowengine.util.lazy_names import exports
 
 if TYPE_CHECKING:
     from flowengine_envs.kinds.configurations import Programs
     from flowengine_envs.kinds.results import CommandResult
-    from flowengine_envs.kinds.steps import StepFiles
     from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
+    from flowengine_envs.kinds.workspace import StepFiles
 
 __all__ = ["CommandResult", "Programs", "StepFiles", "Supervised", "SupervisedProvider"]
 
 _HOMES = {
     "CommandResult": "flowengine_envs.kinds.results",
     "Programs": "flowengine_envs.kinds.configurations",
-    "StepFiles": "flowengine_envs.kinds.steps",
+    "StepFiles": "flowengine_envs.kinds.workspace",
     "Supervised": "flowengine_envs.kinds.supervised",
     "SupervisedProvider": "flowengine_envs.kinds.supervised",
 }

@@ -9,19 +9,94 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.capabilities import Capabilities, Program
 from flowengine.sdk.errors import PathEscape
-from flowengine.sdk.process_identity import ProcessIdentity
+from flowengine.sdk.processes import ProcessIdentity
 
 if TYPE_CHECKING:
     import logging
+    from asyncio import StreamReader, StreamWriter
 
     from pydantic import BaseModel
 
     from flowengine.sdk.models import ResourceLimits
+
+Isolation = Literal["none", "process", "namespace", "container"]
+"""How strongly programs are isolated from the machine, weakest first."""
+ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
+"""All values of `Isolation`, from the weakest to the strongest."""
+
+Axis = Literal[
+    "filesystem",
+    "network",
+    "user",
+    "syscalls",
+    "variables",
+    "cpus",
+    "memory",
+    "processes",
+    "disk",
+    "time",
+    "total_time",
+    "output",
+]
+"""Aspects that a sandbox can enforce: a program's view of files, network, users and environment
+variables, the system calls that it can make, and the limits."""
+AXES: tuple[Axis, ...] = get_args(Axis)
+"""All values of `Axis`."""
+
+
+class Capabilities(NamedTuple):
+    """Aspects that are enforced on this machine, with their mechanisms.
+
+    Aspects not listed are not enforced.
+    """
+
+    isolation: Isolation = "none"
+    holds: Mapping[Axis, str] = {}
+    """Axis → mechanism: `{"memory": "cgroup v2", "network": "own network namespace"}`."""
+
+    defaults: Mapping[Axis, float] = {}
+    """Limit → default, if there is one."""
+
+    def also(
+        self, holds: Mapping[Axis, str], defaults: Mapping[Axis, float] | None = None
+    ) -> Capabilities:
+        """Return these combined with those of another, which takes precedence."""
+        held = {**self.holds, **holds}
+        return Capabilities(self.isolation, held, {**self.defaults, **(defaults or {})})
+
+    def without(self, axis: Axis) -> Capabilities:
+        """Return these capabilities without an axis that is not enforced."""
+        return self._replace(holds={name: by for name, by in self.holds.items() if name != axis})
+
+
+class Program(Protocol):
+    """A process inside a sandbox, with its streams. `asyncio.subprocess.Process` is one."""
+
+    stdin: StreamWriter | None
+    stdout: StreamReader | None
+    stderr: StreamReader | None
+
+    @property
+    def pid(self) -> int:
+        """Process id on the host: of the program, or of the client that represents it."""
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, or the negative number of the signal that ended the process.
+
+        None while it runs.
+        """
+
+    async def wait(self) -> int:
+        """Wait until it has ended, and return the exit code."""
+
+    def kill(self) -> None:
+        """End it (SIGKILL)."""
+
 
 Scope = Literal["action_call", "region", "execution", "session", "agent", "request", "global"]
 """How widely an environment is shared."""

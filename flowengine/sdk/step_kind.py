@@ -19,8 +19,8 @@ from flowengine.kernel.graph.compiled import Plain
 if TYPE_CHECKING:
     from flowengine.sdk.context import StepContext
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
-    from flowengine.sdk.previews import PreviewContext
     from flowengine.sdk.rehearsals import Rehearsal
+    from flowengine.sdk.user_code import PreviewContext
 
 Effect = Literal["pure", "idempotent", "once"]
 """How a call may be repeated: freely, with the same idempotency key, or never."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from flowengine.sdk.engine_files import own_names
+from flowengine.sdk.confined_files import own_names
 from flowengine.sdk.path_walk import LeadsOut, NotRegular, open_file, walked
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,4 +1,4 @@
-"""The routes of the server itself: its users, tokens and audit record."""
+"""The routes of the server itself: users, tokens, the audit record, environments and grants."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 from flowengine.errors import InputError, NotAllowed
 from flowengine.kernel.notation.times import format_time
-from flowengine.server.calls import ApiCall
+from flowengine.server.calls import ApiCall, flow_of_execution, flow_of_owner
 from flowengine.server.records import token_view
+from flowengine.server.redaction import environment_without_content, grant_without_content
 from flowengine.server.rights import Access, Right
+
+# The routes of the server itself: its users, tokens and audit record.
 
 
 def health(call: ApiCall | None) -> Any:
@@ -73,3 +76,92 @@ def list_audit(call: ApiCall) -> Any:
     items = call.records.audited(call.query.before, limit)
     following = items[-1]["number"] if len(items) == limit else None
     return {"items": [{**item, "at": format_time(item["at"])} for item in items], "next": following}
+
+
+# The routes of a codec server, for Temporal's own page and command line.
+#
+# See https://docs.temporal.io/production-deployment/data-encryption: payloads are sent with POST
+# to `/decode` and `/encode`, and the header `X-Namespace` names their namespace.
+
+
+def decode(call: ApiCall) -> Any:
+    """Return payloads as JSON. No payload names the flow to which it belongs."""
+    _check(call, Right.CONTENT)
+    return {"payloads": call.engine.decode_payloads(_given(call), call.namespace)}
+
+
+def encode(call: ApiCall) -> Any:
+    """Return payloads as workers send them. They can be sent to executions of any flow."""
+    _check(call, Right.OPERATE)
+    return {"payloads": call.engine.encode_payloads(_given(call), call.namespace)}
+
+
+def _given(call: ApiCall) -> list[dict[str, Any]]:
+    return [payload.model_dump() for payload in call.body.payloads]
+
+
+def _check(call: ApiCall, right: Right) -> None:
+    """Check that the user has a right on all flows.
+
+    Raises:
+        NotAllowed: The user lacks it.
+    """
+    if not call.may(right, ""):  # only the pattern `*` matches this
+        raise NotAllowed(
+            f"{call.principal.user} lacks the right '{right.value}' on all flows",
+            hint="rights come from 'access' in the host's settings.yaml and the token's scope",
+        )
+
+
+# The routes of environments and grants, which outlive the steps that opened or used them.
+
+
+def list_environments(call: ApiCall) -> Any:
+    """List environments that are open, were left open, or are missing."""
+    execution = call.query.execution
+    if execution is not None:
+        execution = flow_of_execution(call.engine, call.principal, execution).id
+    items = []
+    for open_environment in call.engine.open_environments(execution):
+        flow = flow_of_owner(call.engine, open_environment["execution"])
+        if call.may(Right.OPERATE, flow):
+            items.append(_shown(call, open_environment, flow))
+    return {"items": items}
+
+
+def show_environment(call: ApiCall) -> Any:
+    """Show an environment that a process has open or has left open."""
+    return _shown(call, call.engine.open_environment(call.path["environment"]), call.flow)
+
+
+def look_into_environment(call: ApiCall) -> Any:
+    """Ask the process that has an environment open for its screen."""
+    return call.engine.look_into_environment(call.path["environment"])
+
+
+def release_environment(call: ApiCall) -> Any:
+    """End an environment that was left open."""
+    name, force = call.path["environment"], call.body.force
+    return _shown(call, call.engine.release_environment(name, force=force), call.flow)
+
+
+def list_grants(call: ApiCall) -> Any:
+    """List the grants of an execution and its flow, or those of all flows."""
+    execution = call.query.execution
+    if execution is None:
+        grants = call.engine.grants()
+        return {"items": [item for item in grants if call.may(Right.CONTENT, item["flow"])]}
+    id, flow = flow_of_execution(call.engine, call.principal, execution)
+    call.need(Right.CONTENT, flow)
+    return {"items": call.engine.grants(id)}
+
+
+def revoke_grant(call: ApiCall) -> Any:
+    """Revoke a grant: the next call needs an approval again."""
+    grant = call.engine.revoke(call.path["grant"])
+    return grant if call.may(Right.CONTENT, call.flow) else grant_without_content(grant)
+
+
+def _shown(call: ApiCall, environment: dict[str, Any], flow: str) -> Any:
+    may = call.may(Right.CONTENT, flow)
+    return environment if may else environment_without_content(environment)

@@ -24,30 +24,27 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as PathRoute
 
-from flowengine.arriving_replies import WANTED_SECONDS
+from flowengine.engines.arriving_replies import WANTED_SECONDS
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageError
-from flowengine.json_values import read_json
-from flowengine.sdk.threads import on_thread
-from flowengine.server.acts import Act, recorded
+from flowengine.sdk.json_values import read_json
+from flowengine.sdk.user_code import on_thread
 from flowengine.server.calls import FLOWS, ApiCall, engine_for
-from flowengine.server.changes import StoreChanges
-from flowengine.server.guard import Hosts, RequestGuard
-from flowengine.server.hooks import Delivery, signed_delivery
+from flowengine.server.guard import PER_MINUTE, Hosts, Rates, RequestGuard
+from flowengine.server.hooks import Act, Delivery, recorded, signed_delivery
 from flowengine.server.identity import SESSION_COOKIE, Identity, cookie_name
 from flowengine.server.openapi import document
 from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, as_json, problem_response, status_of
-from flowengine.server.rates import PER_MINUTE, Rates
 from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import ROUTES, UPLOADS, Need, Route, find_route
-from flowengine.server.streams import EventStreams
-from flowengine.server.uploads import TakesFiles, check_may_upload, received
+from flowengine.server.sent_values import TakesFiles, check_may_upload, received
+from flowengine.server.streams import EventStreams, StoreChanges
 from flowengine.server_settings import UploadRules
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from flowengine.arriving_replies import ReplyReader
+    from flowengine.engines.arriving_replies import ReplyReader
     from flowengine.engines.engine import Engine
     from flowengine.server.records import ServerRecords
 
@@ -204,7 +201,7 @@ class Application:
     ) -> AsyncIterator[Act]:
         """Record a change of a user before it takes effect, and afterwards how it ended.
 
-        See `flowengine.server.acts.recorded`.
+        See `flowengine.server.hooks.recorded`.
         """
         made = recorded(self.records, method, path, sender.user, sender.token, address)
         act = await on_thread(made.__enter__)

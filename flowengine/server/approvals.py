@@ -16,8 +16,7 @@ from flowengine.server.calls import (
 )
 from flowengine.server.problems import problem_of, status_of
 from flowengine.server.rights import Right
-from flowengine.server.sent_values import sent_edits, sent_values, uploads_of
-from flowengine.server.uploads import attached
+from flowengine.server.sent_values import attached, sent_edits, sent_values, uploads_of
 
 
 def list_approvals(call: ApiCall) -> Any:

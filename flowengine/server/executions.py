@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.kernel.notation.ids import DERIVED
+from flowengine.kernel.notation.addresses import DERIVED
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import (
     ApiCall,

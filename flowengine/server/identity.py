@@ -8,8 +8,7 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from flowengine.server.host_secrets import host_secret
-from flowengine.server.oidc import OidcProvider
+from flowengine.server.oidc import OidcProvider, host_secret
 from flowengine.server.problems import RequestRefused
 from flowengine.server.records import SignedIn, SignedInSession
 from flowengine.server.rights import LOCAL, USER_NAME, Principal, access_of

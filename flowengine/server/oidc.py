@@ -7,6 +7,7 @@ RFC 7517). They are read again after an hour, and once a minute at most if a tok
 from __future__ import annotations
 
 import json
+import logging
 import math
 from hmac import compare_digest
 from threading import Lock
@@ -14,6 +15,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from flowengine.sdk import SecretMissing
+from flowengine.secrets import resolve
 from flowengine.server.problems import RequestRefused
 from flowengine.server.rights import USER_NAME
 
@@ -227,3 +230,34 @@ def answer_of(url: str, fields: Mapping[str, str] | None, headers: Mapping[str, 
     if len(content) > _LARGEST:
         raise ValueError("the answer is too large")
     return json.loads(content)
+
+
+# Secrets that the host's settings name: of the proxy, of the OpenID client, of hooks.
+
+_log = logging.getLogger("flowengine.server")
+
+
+def host_secret(
+    whose: str, source: Mapping[str, str], read: Callable[[str], bytes] = str.encode
+) -> bytes:
+    """Return a secret, without white space around it.
+
+    Args:
+        whose: Whose it is, for messages: `the proxy`.
+        source: `{"env": VARIABLE}` or `{"file": PATH}`.
+        read: Returns the bytes that its text stands for. A `ValueError` says why there are none.
+
+    Raises:
+        RequestRefused: It is missing or blank, or its text stands for nothing.
+    """
+    try:
+        secret = read(resolve(f"of {whose}", source).strip())
+        why = "it is blank"
+    except SecretMissing as error:
+        secret, why = b"", error.message
+    except ValueError as error:
+        secret, why = b"", str(error)
+    if not secret:
+        _log.error("the secret of %s cannot be used: %s", whose, why)
+        raise RequestRefused(503, f"the secret of {whose} is not available on the server")
+    return secret

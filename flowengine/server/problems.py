@@ -19,8 +19,8 @@ from flowengine.errors import (
     Surface,
     UsageError,
 )
-from flowengine.json_values import plain
 from flowengine.kernel.notation.times import format_time
+from flowengine.sdk.json_values import plain
 
 MEDIA_TYPE = "application/problem+json"
 _STATUSES: dict[type[FlowEngineError], int] = {

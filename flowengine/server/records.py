@@ -19,12 +19,11 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from flowengine.durable_files import make_folder, write_whole
 from flowengine.errors import Conflict, Hint, InputError, NotFound, StoreError
-from flowengine.kept_files import HELD_SECONDS
 from flowengine.sdk.sizes import size_text
 from flowengine.server.rights import Access
 from flowengine.store_folder import claim, make_private, remote_store, state_folder
+from flowengine.util.files import HELD_SECONDS, make_folder, write_whole
 
 _FILE = "server.db"
 _TOKEN_FILE = "token"

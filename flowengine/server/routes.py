@@ -19,18 +19,15 @@ from flowengine.engines.infos import (
 from flowengine.server import (
     administration,
     approvals,
-    environments,
     events,
     executions,
-    flow_checks,
     flows,
     hooks,
     models,
-    payloads,
     responses,
     signals,
-    uploads,
 )
+from flowengine.server import sent_values as uploads
 from flowengine.server.calls import FLOWS
 from flowengine.server.rights import Right
 
@@ -83,11 +80,11 @@ ROUTES = (
     ),
     Route(
         "POST", "/v1/flows", Right.ADMINISTER, flows.deploy, responses.DeployedFlow,
-        models.FlowTextBody, status=201, check_patience=flow_checks.LONG_WAIT,
+        models.FlowTextBody, status=201, check_patience=flows.LONG_WAIT,
     ),
     Route(
         "POST", "/v1/flows/check", Right.SEE, flows.check_flow, responses.CheckedFlow,
-        models.FlowTextBody, check_patience=flow_checks.SHORT_WAIT,
+        models.FlowTextBody, check_patience=flows.SHORT_WAIT,
     ),
     Route("GET", "/v1/flows/{flow}", Right.SEE, flows.show_flow, responses.FlowItem),
     Route(
@@ -216,35 +213,35 @@ ROUTES = (
         models.DelegateBody,
     ),
     Route(
-        "GET", "/v1/environments", Right.OPERATE, environments.list_environments,
+        "GET", "/v1/environments", Right.OPERATE, administration.list_environments,
         responses.Environments, query=models.OwnedQuery,
     ),
     Route(
-        "GET", "/v1/environments/{environment}", Right.OPERATE, environments.show_environment,
+        "GET", "/v1/environments/{environment}", Right.OPERATE, administration.show_environment,
         responses.Environment,
     ),
     Route(
         "POST", "/v1/environments/{environment}/look", Right.CONTENT,
-        environments.look_into_environment, ScreenInfo, models.EmptyBody, is_anew=True,
+        administration.look_into_environment, ScreenInfo, models.EmptyBody, is_anew=True,
     ),
     Route(
         "POST", "/v1/environments/{environment}/release", Right.OPERATE,
-        environments.release_environment, responses.Environment, models.ReleaseBody,
+        administration.release_environment, responses.Environment, models.ReleaseBody,
     ),
     Route(
-        "GET", "/v1/grants", Right.CONTENT, environments.list_grants, responses.Grants,
+        "GET", "/v1/grants", Right.CONTENT, administration.list_grants, responses.Grants,
         query=models.OwnedQuery,
     ),
     Route(
-        "POST", "/v1/grants/{grant}/revoke", Right.DECIDE, environments.revoke_grant, GrantInfo,
+        "POST", "/v1/grants/{grant}/revoke", Right.DECIDE, administration.revoke_grant, GrantInfo,
         models.EmptyBody,
     ),
     Route(
-        "POST", "/v1/temporal/decode", Right.CONTENT, payloads.decode, responses.Payloads,
+        "POST", "/v1/temporal/decode", Right.CONTENT, administration.decode, responses.Payloads,
         models.PayloadsBody, is_open=True,
     ),
     Route(
-        "POST", "/v1/temporal/encode", Right.OPERATE, payloads.encode, responses.Payloads,
+        "POST", "/v1/temporal/encode", Right.OPERATE, administration.encode, responses.Payloads,
         models.PayloadsBody, is_open=True,
     ),
     Route("GET", "/v1/tokens", Right.ADMINISTER, administration.list_tokens, responses.Tokens),

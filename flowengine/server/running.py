@@ -15,9 +15,8 @@ import uvicorn
 
 from flowengine.errors import UsageError
 from flowengine.server.application import LARGEST_BODY, Application
-from flowengine.server.guard import Hosts
+from flowengine.server.guard import PER_MINUTE, Hosts
 from flowengine.server.protocol import Connections, LimitedProtocol, ProtocolLimits
-from flowengine.server.rates import PER_MINUTE
 from flowengine.server.records import ServerRecords, server_folder
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from flowengine.server.host_secrets import host_secret
-from flowengine.server.oidc import TokenUser, answer_of
+from flowengine.server.oidc import TokenUser, answer_of, host_secret
 from flowengine.server.problems import RequestRefused
 
 if TYPE_CHECKING:

@@ -11,22 +11,139 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.engines.results import ENDED, ExecutionResult, Update
 from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.kernel.notation.ids import separate_id
-from flowengine.server.agent_parts import AgentParts, agent_parts
+from flowengine.kernel.notation.addresses import separate_id
+from flowengine.kernel.view import DECIDABLE
+from flowengine.metachain.agent_events import AgentEvents, StreamPart
 from flowengine.server.routes import find_route
-from flowengine.server.settling import EXECUTION
 from flowengine.server.streams import LISTEN_SECONDS
 
 if TYPE_CHECKING:
-    from flowengine.metachain.agent_events import StreamPart
+    from flowengine.engines.engine import Engine
+    from flowengine.kernel.commands import Observation
     from flowengine.server.application import Application
     from flowengine.server.calls import ApiCall
     from flowengine.server.rights import Principal
+
+
+class AgentParts(NamedTuple):
+    """The work of agents so far."""
+
+    result: ExecutionResult
+    """The execution, not later than its parts."""
+    parts: list[StreamPart]
+    questions: list[StreamPart]
+    """The open waits that a person decides, each with the call of a tool that it is about."""
+
+
+def current_observations(engine: Engine, execution: str) -> Iterator[tuple[Observation, Any]]:
+    """Yield the observations of an execution that are about its flow as it is now.
+
+    Those from before an upgrade are left out: their numbers mean other steps.
+
+    Args:
+        engine: Contains the execution.
+        execution: Its full id.
+    """
+    steps = engine.flow_of(execution).compiled["steps"]
+    for update, flow in engine.past_updates(execution):
+        seen = update.step
+        if seen is None or seen.step >= len(steps):
+            continue
+        if (spec := flow["steps"][seen.step]) == steps[seen.step]:
+            yield seen, spec
+
+
+def agent_parts(engine: Engine, execution: str) -> AgentParts:
+    """Return what the agents of an execution did.
+
+    Args:
+        engine: Contains the execution.
+        execution: Its full id.
+    """
+    result = engine.result(execution)
+    events = AgentEvents(engine.flow_of(execution).compiled, execution)
+    parts = [
+        part
+        for seen, _ in current_observations(engine, execution)
+        for part in events.of(Update(execution, "step", {}, seen))
+    ]
+    questions = [
+        part for wait in result.waits for part in events.of(Update(execution, "wait", wait))
+    ]
+    return AgentParts(result, parts, questions)
+
+
+# Waiting until an execution has ended or needs a person, for protocols with one answer a call.
+
+EXECUTION = "/v1/executions/{execution}"
+_HELD = ("stalled", "quarantined")
+_FIRST_LOOK = 0.01
+_LAST_LOOK = 0.5
+"""Seconds between two looks at an execution, while others change the store all the time."""
+
+Tell = Callable[[str], Awaitable[None]]
+"""Reports the status of the execution: when it has changed, and every `TELL_SECONDS`."""
+TELL_SECONDS = 10.0
+
+
+async def settled(
+    application: Application,
+    principal: Principal,
+    execution: str,
+    until: float,
+    tell: Tell,
+    decided: Collection[str] = (),
+) -> Mapping[str, Any]:
+    """Return an execution once it has ended or waits for a person, or as it is at a time.
+
+    Args:
+        application: The server.
+        principal: The user, who may see the execution.
+        execution: Its full id.
+        until: The time, by the monotonic clock, in seconds.
+        tell: Reports progress.
+        decided: Ids of waits that were just decided, which another process has yet to notice.
+
+    Returns:
+        As `GET /v1/executions/{execution}?brief=true`.
+    """
+    status_of, changes = find_route("GET", EXECUTION), application.changes
+    ids = {"execution": execution}
+    pause, reported, reported_at = _FIRST_LOOK, "", 0.0
+    while True:
+        number = changes.number
+        status = await application.view(status_of, principal, ids, _status)
+        now = time.monotonic()
+        if status != reported or now - reported_at >= TELL_SECONDS:
+            reported, reported_at = status, now
+            await tell(status)
+        is_last = now >= until or status in ENDED or status in _HELD or application.is_closing
+        if is_last or status == "waiting":
+            view: Mapping[str, Any] = await application.ask(
+                principal, "GET", EXECUTION, ids=ids, query={"brief": True}
+            )
+            if is_last or open_questions(view, decided):
+                return view
+        await changes.after(number, min(until, now + TELL_SECONDS))
+        await asyncio.sleep(min(pause, max(0.0, until - time.monotonic())))
+        pause = min(2 * pause, _LAST_LOOK)
+
+
+def open_questions(view: Mapping[str, Any], decided: Collection[str] = ()) -> list[Any]:
+    """Return the open waits of an execution that a person decides."""
+    waits = view.get("waits") or ()
+    return [wait for wait in waits if wait["kind"] in DECIDABLE and wait["id"] not in decided]
+
+
+def _status(call: ApiCall) -> str:
+    return call.engine.summary(call.path["execution"])["status"]
+
 
 _EVENTS = f"{EXECUTION}/events"
 _EXECUTIONS = "/v1/executions"

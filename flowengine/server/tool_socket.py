@@ -24,9 +24,9 @@ from flowengine.server.application import address_of
 from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, status_of
 from flowengine.server.routes import find_route
-from flowengine.server.settling import EXECUTION
 from flowengine.server.streams import LONGEST_SECONDS, SEND_SECONDS
-from flowengine.tool_environment.feed import text_of
+from flowengine.server.talks import EXECUTION
+from flowengine.tool_environment.clients import text_of
 from flowengine.tool_environment.journal import TASK
 
 if TYPE_CHECKING:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.lazy_names import exports
+from flowengine.util.lazy_names import exports
 
 if TYPE_CHECKING:
     from flowengine.telemetry.export import export_traces
     from flowengine.telemetry.metrics import export_metrics
-    from flowengine.telemetry.recorded import recorded_spans
-    from flowengine.telemetry.spans import Span
+    from flowengine.telemetry.spans import Span, recorded_spans
 
 __all__ = ["Span", "export_metrics", "export_traces", "recorded_spans"]
 
@@ -23,7 +22,7 @@ _HOMES = {
     "Span": ".spans",
     "export_metrics": ".metrics",
     "export_traces": ".export",
-    "recorded_spans": ".recorded",
+    "recorded_spans": ".spans",
 }
 
 __getattr__, __dir__ = exports(__name__, __all__, _HOMES)

@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import UsageError
-from flowengine.telemetry.conventions import CAPTURE_CONTENT, ENDPOINTS
-from flowengine.telemetry.spans import ExecutionTracer, Span
+from flowengine.telemetry.spans import CAPTURE_CONTENT, ENDPOINTS, ExecutionTracer, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
     from flowengine.kernel.graph.specs import StepSpec
-    from flowengine.telemetry.source import Traced
+    from flowengine.telemetry.spans import Traced
 
 
 def export_if_wanted(engine: Traced) -> Callable[[], None]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.notation.times import parse_time
-from flowengine.telemetry import conventions as names
+from flowengine.telemetry import spans as names
 from flowengine.telemetry.export import LiveSpans
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
     from opentelemetry.sdk.metrics.export import MetricReader
 
-    from flowengine.telemetry.source import MeasuredEngine
-    from flowengine.telemetry.spans import Span
+    from flowengine.telemetry.spans import MeasuredEngine, Span
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 EXPORTER = "OTEL_METRICS_EXPORTER"

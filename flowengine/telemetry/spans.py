@@ -1,23 +1,113 @@
-"""Spans of an execution, made from the observations of its steps."""
+"""Spans of executions, made from the observations of their steps (OpenTelemetry)."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import re
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from flowengine.kernel.notation.times import parse_time
-from flowengine.telemetry import conventions as names
-from flowengine.telemetry.ids import LABEL, TRACEPARENT, own_ids, span_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.commands import Observation
-    from flowengine.kernel.graph.specs import StepSpec
-    from flowengine.telemetry.source import Happened
+    from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
+
+
+# Names of span attributes.
+#
+# Those that begin with `gen_ai` are of the semantic conventions for generative AI (OpenTelemetry,
+# repository semantic-conventions-genai, November 2026). They are written down here because the
+# constants in the Python package are deprecated. The conventions have no names for costs, waits,
+# approvals and environments: these begin with `flowengine`.
+
+OPERATION = "gen_ai.operation.name"
+WORKFLOW = "gen_ai.workflow.name"
+AGENT = "gen_ai.agent.name"
+CONVERSATION = "gen_ai.conversation.id"
+PROVIDER = "gen_ai.provider.name"
+REQUEST_MODEL = "gen_ai.request.model"
+RESPONSE_MODEL = "gen_ai.response.model"
+TOOL = "gen_ai.tool.name"
+TOOL_CALL = "gen_ai.tool.call.id"
+TOKENS = {
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+    "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
+}
+"""Key of the usage of a model call → attribute."""
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
+TOOL_RESULT = "gen_ai.tool.call.result"
+
+COST = "flowengine.cost_usd"
+EXECUTION = "flowengine.execution.id"
+VERSION = "flowengine.flow.version"
+STATUS = "flowengine.status"
+ADDRESS = "flowengine.step.address"
+KIND = "flowengine.step.kind"
+OUTCOME = "flowengine.step.outcome"
+ATTEMPT = "flowengine.attempt"
+ENVIRONMENT = "flowengine.environment.name"
+ENVIRONMENT_KIND = "flowengine.environment.kind"
+ENVIRONMENT_SCOPE = "flowengine.environment.scope"
+ENVIRONMENT_PROVIDER = "flowengine.environment.provider"
+INPUT = "flowengine.input"
+OUTPUT = "flowengine.output"
+
+ERROR = "error.type"
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""Environment variable that includes messages, arguments and results in spans."""
+
+
+# Ids of traces and spans. They follow from the execution, the address of a step and its start.
+
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}")
+"""Header of W3C Trace Context: the ids of the trace and of the parent span."""
+LABEL = "traceparent"
+"""Label of an execution that continues the trace of its caller."""
+
+
+def trace_of(execution: str, labels: Mapping[str, str]) -> str:
+    """Return the trace of an execution: 32 hexadecimal digits."""
+    given = TRACEPARENT.fullmatch(labels.get(LABEL, ""))
+    return own_ids(execution)[0] if given is None else given[1]
+
+
+def own_ids(execution: str) -> tuple[str, str]:
+    """Return the trace and the span of an execution that continues no other trace."""
+    return _digest(f"trace {execution}")[:32], _digest(f"execution {execution}")[:16]
+
+
+def attempt_span(execution: str, address: str, at: int) -> str:
+    """Return the span of an attempt that began at a time (ms)."""
+    return span_of("attempt", execution, address, at)
+
+
+def span_of(what: str, execution: str, address: str, at: int) -> str:
+    """Return the id of a span: 16 hexadecimal digits.
+
+    Args:
+        what: `step`, `attempt`, `wait` or `environment NAME`.
+        execution: Full id.
+        address: Address of the step.
+        at: When it began (ms).
+    """
+    return _digest(f"{what} {execution} {address} {at}")[:16]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# Spans of an execution, made from the observations of its steps.
 
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 WAITING = frozenset({"waiting", "uncertain"})
@@ -140,13 +230,13 @@ class ExecutionTracer:
         origin = (record.forked_from or "").partition(" ")[0]  # ID at STEP
         links = (own_ids(other) for other in (record.parent, origin) if other)
         attributes: dict[str, Value] = {
-            names.OPERATION: "invoke_workflow",
-            names.WORKFLOW: record.flow,
-            names.EXECUTION: record.id,
-            names.STATUS: record.status,
+            OPERATION: "invoke_workflow",
+            WORKFLOW: record.flow,
+            EXECUTION: record.id,
+            STATUS: record.status,
         }
         if record.version not in (None, "", "0"):
-            attributes[names.VERSION] = str(record.version)
+            attributes[VERSION] = str(record.version)
         return Span(
             self.trace,
             self.root,
@@ -177,18 +267,18 @@ class ExecutionTracer:
     def _step(self, seen: Observation, step: _Open) -> Span:
         spec = step.spec
         attributes: dict[str, Value] = {
-            names.ADDRESS: seen.address,
-            names.KIND: spec.get("kind", spec["action"]),
-            names.STATUS: seen.status,
+            ADDRESS: seen.address,
+            KIND: spec.get("kind", spec["action"]),
+            STATUS: seen.status,
         }
         if seen.outcome not in (None, "ok"):
-            attributes[names.OUTCOME] = str(seen.outcome)
+            attributes[OUTCOME] = str(seen.outcome)
         name = seen.address.rpartition("/")[2]
         if spec.get("kind") == "agent":
             name = f"invoke_agent {step.agent}".rstrip()
-            attributes |= {names.OPERATION: "invoke_agent", names.CONVERSATION: self.record.id}
+            attributes |= {OPERATION: "invoke_agent", CONVERSATION: self.record.id}
             if step.agent:
-                attributes[names.AGENT] = step.agent
+                attributes[AGENT] = step.agent
         failed = seen.status in ("failed", "cancelled")
         return self._span(step.span, step.parent, name, step.start, seen, attributes, failed=failed)
 
@@ -196,15 +286,15 @@ class ExecutionTracer:
         assert step.attempt is not None
         number, start, given = step.attempt
         step.attempt = None
-        attributes: dict[str, Value] = {names.ADDRESS: seen.address, names.ATTEMPT: number}
+        attributes: dict[str, Value] = {ADDRESS: seen.address, ATTEMPT: number}
         name, client = "attempt", False
         if step.spec.get("kind") == "agent_turn":
             name, client = self._model_call(seen, step.spec, attributes), True
         elif "caller" in step.spec:
             name = self._tool_call(seen, step.spec, given, attributes)
         elif self._content:
-            attributes[names.INPUT] = _text(given)
-            attributes[names.OUTPUT] = _text(seen.output)
+            attributes[INPUT] = _text(given)
+            attributes[OUTPUT] = _text(seen.output)
         id = self._id("attempt", seen.address, start)
         span = self._span(id, step.span, name, start, seen, attributes, failed=True)
         return span._replace(kind="client") if client else span
@@ -213,32 +303,32 @@ class ExecutionTracer:
         output = seen.output if isinstance(seen.output, dict) else {}
         model = str(output.get("model", ""))
         attributes |= {
-            names.OPERATION: "chat",
-            names.AGENT: spec["id"],
-            names.CONVERSATION: self.record.id,
+            OPERATION: "chat",
+            AGENT: spec["id"],
+            CONVERSATION: self.record.id,
         }
         if model:
-            attributes[names.PROVIDER] = model.partition("/")[0]
-            attributes[names.REQUEST_MODEL] = model.partition("/")[2] or model
+            attributes[PROVIDER] = model.partition("/")[0]
+            attributes[REQUEST_MODEL] = model.partition("/")[2] or model
         attributes |= _usage(output.get("usage") or {})
         if self._content and output:
-            attributes[names.OUTPUT_MESSAGES] = _text([output.get("message")])
+            attributes[OUTPUT_MESSAGES] = _text([output.get("message")])
         return f"chat {model}".rstrip()
 
     def _tool_call(
         self, seen: Observation, spec: StepSpec, given: Any, attributes: dict[str, Value]
     ) -> str:
         attributes |= {
-            names.OPERATION: "execute_tool",
-            names.TOOL: spec["id"],
-            names.AGENT: spec["caller"],
+            OPERATION: "execute_tool",
+            TOOL: spec["id"],
+            AGENT: spec["caller"],
         }
         output = seen.output if isinstance(seen.output, dict) else {}
         for message in output.get("messages", ())[:1]:
-            attributes[names.TOOL_CALL] = str(message.get("tool_call_id", ""))
+            attributes[TOOL_CALL] = str(message.get("tool_call_id", ""))
         if self._content:
-            attributes[names.TOOL_ARGUMENTS] = _text(given)
-            attributes[names.TOOL_RESULT] = _text(seen.output)
+            attributes[TOOL_ARGUMENTS] = _text(given)
+            attributes[TOOL_RESULT] = _text(seen.output)
         return f"execute_tool {spec['id']}"
 
     def _environment(self, address: str, opening: Mapping[str, str]) -> Span:
@@ -253,13 +343,13 @@ class ExecutionTracer:
         if step is not None and step.attempt is not None and step.attempt[1] <= start:
             parent = self._id("attempt", address, step.attempt[1])
         attributes: dict[str, Value] = {
-            names.ENVIRONMENT: opening["name"],
-            names.ENVIRONMENT_KIND: opening["kind"],
-            names.ENVIRONMENT_SCOPE: opening["scope"],
-            names.ENVIRONMENT_PROVIDER: opening["provider"],
+            ENVIRONMENT: opening["name"],
+            ENVIRONMENT_KIND: opening["kind"],
+            ENVIRONMENT_SCOPE: opening["scope"],
+            ENVIRONMENT_PROVIDER: opening["provider"],
         }
         if address:
-            attributes[names.ADDRESS] = address
+            attributes[ADDRESS] = address
         id = self._id(f"environment {opening['name']}", address, start)
         name = f"environment {opening['name']}"
         return Span(
@@ -277,7 +367,7 @@ class ExecutionTracer:
         assert step.wait is not None
         start, step.wait = step.wait, None
         id = self._id("wait", seen.address, start)
-        attributes: dict[str, Value] = {names.ADDRESS: seen.address}
+        attributes: dict[str, Value] = {ADDRESS: seen.address}
         return self._span(id, step.span, "wait", start, seen, attributes, failed=False)
 
     def _span(
@@ -293,7 +383,7 @@ class ExecutionTracer:
     ) -> Span:
         error = None
         if failed and seen.error is not None:
-            error = attributes[names.ERROR] = str(seen.error.get("type", "Error"))
+            error = attributes[ERROR] = str(seen.error.get("type", "Error"))
             if self._content:
                 attributes["exception.message"] = str(seen.error.get("message", ""))
         return Span(self.trace, id, parent, name, "internal", start, seen.at, attributes, error)
@@ -304,12 +394,126 @@ class ExecutionTracer:
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Value]:
     attributes: dict[str, Value] = {
-        attribute: int(usage[key]) for key, attribute in names.TOKENS.items() if key in usage
+        attribute: int(usage[key]) for key, attribute in TOKENS.items() if key in usage
     }
     if usage.get("cost_usd") is not None:
-        attributes[names.COST] = float(usage["cost_usd"])
+        attributes[COST] = float(usage["cost_usd"])
     return attributes
 
 
 def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=repr)
+
+
+# The spans of an execution, read from its journal.
+
+
+def recorded_spans(
+    engine: ExecutionSource, execution: str, *, content: bool = False
+) -> Iterator[Span]:
+    """Yield the spans of an execution that have ended, the innermost first.
+
+    Args:
+        engine: An engine over the store.
+        execution: Id of the execution, or an unambiguous prefix of it.
+        content: Whether spans include messages, arguments, results and error messages.
+
+    Yields:
+        The spans. That of the execution comes last, if it has ended.
+
+    Raises:
+        NotFound: The store has no such execution.
+    """
+    record = engine.store.execution(engine.find(execution))
+    tracer = ExecutionTracer(record, content=content)
+    for update, flow in engine.past_updates(record.id):
+        yield from tracer.take(update, flow["steps"])
+    if record.ended_at is not None:
+        yield tracer.end(record)
+
+
+# The source of traces: the part of an engine's public interface that this package uses.
+
+
+class Directory(Protocol):
+    """The executions of a store."""
+
+    def execution(self, id: str) -> ExecutionRecord:
+        """Return an execution by its full id."""
+
+
+class Happened(Protocol):
+    """An update of an execution."""
+
+    @property
+    def kind(self) -> str:
+        """`event` or `step`, or another kind, which has no spans."""
+
+    @property
+    def data(self) -> Any:
+        """Of an event: the entry of the journal."""
+
+    @property
+    def step(self) -> Observation | None:
+        """A change of an activation."""
+
+
+class TracedFlow(Protocol):
+    """A flow that an execution runs."""
+
+    @property
+    def compiled(self) -> CompiledFlow:
+        """The steps, among others."""
+
+
+class ExecutionSource(Protocol):
+    """A store with executions. `flowengine.Engine` is one."""
+
+    @property
+    def store(self) -> Directory:
+        """The executions."""
+
+    def find(self, beginning: str) -> str:
+        """Return the id of the only execution whose id has this prefix."""
+
+    def flow_of(self, execution: str) -> TracedFlow:
+        """Return the flow that an execution runs now."""
+
+    def past_updates(
+        self, execution: str, *, until: int | None = None
+    ) -> Iterator[tuple[Happened, CompiledFlow]]:
+        """Replay an execution. See `Engine.past_updates`."""
+
+
+class Traced(ExecutionSource, Protocol):
+    """An engine that drives executions."""
+
+    def subscribe(self, callback: Callable[[Any], None]) -> Callable[[], object]:
+        """Call a function with every update. See `Engine.subscribe`."""
+
+    def carry_traces(self, on: bool, /) -> None:
+        """Let tools continue the traces of executions, or not."""
+
+
+class WaitList(Protocol):
+    """A page of waits."""
+
+    @property
+    def items(self) -> Sequence[Any]:
+        """The waits."""
+
+
+class MeasuredEngine(Traced, Protocol):
+    """An engine whose store is measured."""
+
+    def waited(self) -> list[float]:
+        """Return for how many seconds each execution has been able to continue."""
+
+    def open_executions(self) -> dict[str, int]:
+        """Return how many executions have each open status."""
+
+    def quarantined(self) -> int:
+        """Return how many executions no worker takes."""
+
+    def waits(self, *, kinds: Iterable[str], limit: int) -> WaitList:
+        """Return the oldest open waits."""

@@ -34,7 +34,7 @@ from flowengine.execution_environment import (
 )
 from flowengine.execution_environment.specs.providers import check_provider
 from flowengine.sdk.environments import VARIABLE, Provider, background
-from flowengine.sdk.process_tree import marked
+from flowengine.sdk.processes import marked
 
 BOUND = 60.0
 """Seconds after which an expected event counts as missing."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.equality import same
-from flowengine.flow.cases.loading import as_data
+from flowengine.flow.cases import as_data
 from flowengine.kernel.notation.addresses import around, is_part, steps_in, without_repetition
 from flowengine.kernel.view import DECIDABLE
+from flowengine.sdk.json_values import same
 from flowengine.sdk.untrusted import all_unmarked
-from flowengine.testing.differences import differences, shown, ways_apart
+from flowengine.testing.scripts import differences, shown, ways_apart
 
 if TYPE_CHECKING:
     from flowengine.flow.models import Loc

@@ -16,29 +16,27 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.actors import Actor
 from flowengine.engines.attempts.failures import failure_of
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, measured, succeeded
-from flowengine.engines.executions.replay import is_held_at, unit_at
+from flowengine.engines.executions.linked_flows import is_held_at, unit_at
 from flowengine.engines.flows import LoadedFlow
-from flowengine.engines.host import Host
-from flowengine.engines.messages.signals import send_signal
+from flowengine.engines.host import Host, RandomIds
+from flowengine.engines.messages import send_signal
 from flowengine.engines.people.approvals import NOT_GIVEN, decide
 from flowengine.engines.people.approvals import GivenAnswer as Given
 from flowengine.engines.running.driver import Driver
-from flowengine.engines.seam import RandomIds
 from flowengine.engines.starting.beginning import Starting, begin
 from flowengine.errors import FlowEngineError, Hint, InputError
-from flowengine.flow.cases.loading import as_data
+from flowengine.flow.cases import as_data
 from flowengine.flow.models.cases import Reply
 from flowengine.journal.encoding import pack
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.kernel import running
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk import StepError
+from flowengine.sdk.validation import shared
 from flowengine.settings import Settings
-from flowengine.testing.rehearsing import adapted, rehearsal_of
-from flowengine.testing.scripts import CaseFailed, Scripts, without_secrets
-from flowengine.validation import shared
+from flowengine.testing.scripts import CaseFailed, Scripts, adapted, rehearsal_of, without_secrets
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution

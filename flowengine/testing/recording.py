@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.executions.replay import forms, line, read
+from flowengine.engines.executions.linked_flows import forms, line, read
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.inspection.history import steps_of
 from flowengine.errors import Conflict, InputError
-from flowengine.flow.cases.loading import parse_cases
-from flowengine.flow.export.expanded_yaml import to_yaml
+from flowengine.flow.cases import parse_cases
+from flowengine.flow.export.definition import to_yaml
 from flowengine.kernel import ENDED, Graph, advance, new_state
 from flowengine.kernel.commands import Observation, Run, SetTimer, Stop
 from flowengine.kernel.graph.compiled import OPENING
@@ -26,11 +26,15 @@ from flowengine.sdk import StepError
 from flowengine.sdk.rehearsals import Rehearsal
 from flowengine.sdk.untrusted import all_unmarked, unmarked
 from flowengine.secrets import Secrets
-from flowengine.testing.differences import differences
 from flowengine.testing.expectations import path_of, problems
 from flowengine.testing.player import Player
-from flowengine.testing.rehearsing import rehearsal_of, unadapted
-from flowengine.testing.scripts import RequestHistory, given_to
+from flowengine.testing.scripts import (
+    RequestHistory,
+    differences,
+    given_to,
+    rehearsal_of,
+    unadapted,
+)
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine

@@ -1,17 +1,22 @@
-"""The scripts of a test case: the results of calls, and the decisions on waits.
-
-Each script is used up in order. Entries that remain at the end were never needed.
-"""
+"""The scripts of a test case: results of calls and decisions on waits, and how values differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
-from flowengine.flow.cases.loading import as_data
+from flowengine import registry
+from flowengine.agents.tool_answers import value_of
+from flowengine.flow.cases import as_data
 from flowengine.flow.models.cases import Answer, Reply
 from flowengine.kernel.graph.compiled import OPENING, Plain, SecretText
 from flowengine.kernel.notation.addresses import without_repetition
+from flowengine.sdk.json_values import same
+from flowengine.sdk.read_only import ReadOnlyDict
 from flowengine.sdk.untrusted import all_unmarked
 
 if TYPE_CHECKING:
@@ -19,7 +24,13 @@ if TYPE_CHECKING:
     from flowengine.flow.models.cases import Case, CaseDecision
     from flowengine.kernel.commands import Run
     from flowengine.kernel.graph.specs import CompiledFlow
+    from flowengine.sdk import StepContext
     from flowengine.sdk.rehearsals import Rehearsal
+
+
+# The scripts of a test case: the results of calls, and the decisions on waits.
+#
+# Each script is used up in order. Entries that remain at the end were never needed.
 
 
 class CaseFailed(Exception):
@@ -231,7 +242,144 @@ def without_secrets(value: Plain) -> Plain:
 
 
 def _others(what: str, address: str, wanted: Plain, asked: Plain) -> str:
-    from flowengine.testing.differences import differences
 
     lines = "\n".join(differences(wanted, asked))
     return f"'{address}' {what} than the case expects:\n{lines}"
+
+
+# Attempts whose outputs are computed from replies in the case, and their parts of an engine.
+
+
+def rehearsal_of(flow: CompiledFlow, run: Run, folder: str) -> Rehearsal | None:
+    """Return the rehearsal of an attempt. None: the case contains its output.
+
+    Args:
+        flow: The flow.
+        run: The kernel's command.
+        folder: Directory for relative paths.
+
+    Raises:
+        StepError: The attempt fails before it needs a reply.
+    """
+    step = flow["steps"][run.step]
+    if not registry.has_kind(step["kind"]):
+        return None
+    given = without_secrets(run.input)
+    input = cast("dict[str, Plain]", given) if isinstance(given, dict) else {}
+    kind = registry.kind(step["kind"])
+    return kind.rehearse(_context(run, folder), step.get("task", {}), input)
+
+
+def adapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
+    """Return the result of a call, in the form of its step's output.
+
+    Args:
+        flow: The flow.
+        run: The kernel's command.
+        value: The value in the case: the result, or the converted output.
+    """
+    step = flow["steps"][run.step]
+    adapter = step.get("adapter")
+    if adapter is None or (isinstance(value, dict) and "envelope" in value):
+        return value
+    given = without_secrets(run.input)
+    input = cast("dict[str, Plain]", given) if isinstance(given, dict) else {}
+    called = (step["kind"], step.get("task", {}), input)
+    return registry.adapted(adapter, _context(run, "."), called, value)
+
+
+def unadapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
+    """Return the result of a call that leads to a step's output, for a case.
+
+    Args:
+        flow: The flow.
+        run: The kernel's command.
+        value: The output, whose text for the model has a mark that is new each time.
+    """
+    step = flow["steps"][run.step]
+    if "adapter" not in step or not isinstance(value, dict) or "envelope" not in value:
+        return value
+    result = value_of(value)
+    same = all_unmarked(adapted(flow, run, result)) == all_unmarked(value)
+    return result if same else value
+
+
+def _context(run: Run, folder: str) -> StepContext:
+    execution = SimpleNamespace(id="case", workdir=folder, artifacts=_Digests())
+    context = SimpleNamespace(
+        execution=execution,
+        address=run.address,
+        attempt=run.attempt,
+        state=ReadOnlyDict(run.state or {}),
+        fallback=run.fallback,
+        followed=False,
+        approval=run.approved,
+        mask=lambda value: value,  # secrets have no values in a case
+    )
+    return cast("StepContext", context)
+
+
+class _Digests:
+    """Computes the digests of files without keeping them."""
+
+    def put(self, source: bytes, name: str) -> dict[str, Any]:
+        digest = sha256(source).hexdigest()
+        return {"path": name, "name": name, "size": len(source), "sha256": digest}
+
+
+# Differences between two values, part by part, in readable form.
+
+MOST = 20
+"""Lines that are shown."""
+LONGEST = 200
+
+
+def differences(expected: Any, actual: Any) -> list[str]:
+    """Return a line for each part in which two values differ.
+
+    Args:
+        expected: The expected value.
+        actual: The actual value.
+
+    Returns:
+        Lines such as `amount: expected 1, found 2`. If there are many, only the first ones.
+    """
+    lines = list(_parts(expected, actual, ""))
+    more = len(lines) - MOST
+    return [*lines[:MOST], f"… and {more} more"] if more > 0 else lines
+
+
+def ways_apart(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
+    """Return two paths side by side as one list: `-` was expected, `+` is there instead."""
+    lines = []
+    matcher = SequenceMatcher(None, expected, actual, autojunk=False)
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind == "equal":
+            lines += [f"  {line}" for line in expected[a:b]]
+        else:
+            lines += [f"- {line}" for line in expected[a:b]] + [f"+ {one}" for one in actual[c:d]]
+    return lines
+
+
+def shown(value: Any) -> str:
+    """Return a value on one line, cut if it is long."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _parts(expected: Any, actual: Any, path: str) -> Iterator[str]:
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for key in [*expected, *(key for key in actual if key not in expected)]:
+            inner = f"{path}.{key}" if path else key
+            if key not in actual:
+                yield f"{inner}: expected {shown(expected[key])}, it is missing"
+            elif key not in expected:
+                yield f"{inner}: not expected, found {shown(actual[key])}"
+            else:
+                yield from _parts(expected[key], actual[key], inner)
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
+            yield from _parts(one, other, f"{path}[{index}]")
+    elif not same(expected, actual):
+        place = f"{path}: " if path else ""
+        yield f"{place}expected {shown(expected)}, found {shown(actual)}"

@@ -94,7 +94,8 @@ class Happening(NamedTuple):
 
 
 Outside = Callable[["Simulator"], list[Happening]]
-"""The possible actions of users and other systems at a moment. See `flowengine.testing.outside`."""
+"""The possible actions of users and other systems at a moment. See "
+"`flowengine.testing.explorer`."""
 
 
 class Simulator:
@@ -233,7 +234,7 @@ class Simulator:
 
         Args:
             flow: The other form, against which `moving.obstacles` finds nothing.
-            mapping: What is called otherwise in it, see `flowengine.kernel.moving.pairing`.
+            mapping: What is called otherwise in it, see `flowengine.kernel.moving.counterparts`.
 
         Returns:
             The commands that follow.
@@ -464,7 +465,7 @@ class Simulator:
 
     def replayed(self) -> State:
         """Return the state that the journal gives when it is applied from the start."""
-        from flowengine.engines.executions.replay import line, replayed
+        from flowengine.engines.executions.linked_flows import line, replayed
 
         return replayed(self._flows, "0", line(unpacked(self.journal), len(self.journal)))[1]
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.lazy_names import exports
+from flowengine.util.lazy_names import exports
 
 if TYPE_CHECKING:
     from flowengine.sdk.tool_calls import (
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
         ToolResult,
         check_environment,
     )
-    from flowengine.tool_environment.agent_functions import through
-    from flowengine.tool_environment.authority import CallbackAuthority
-    from flowengine.tool_environment.clients import Link, MemoryClient
+    from flowengine.tool_environment.agent_functions import Client, through, tool_message
+    from flowengine.tool_environment.clients import Link, MemoryClient, WebSocketClient
     from flowengine.tool_environment.context import Aborted, AbortSignal, ToolContext
     from flowengine.tool_environment.errors import (
         CallError,
@@ -48,23 +47,19 @@ if TYPE_CHECKING:
         ToolEnvironmentClosed,
         ToolEnvironmentError,
     )
-    from flowengine.tool_environment.local_environment import LocalEnvironment
-    from flowengine.tool_environment.mcp_tools import mcp_tools
-    from flowengine.tool_environment.parts import CallBounds
+    from flowengine.tool_environment.local_environment import LocalEnvironment, execute_command
+    from flowengine.tool_environment.observers import CallbackAuthority
     from flowengine.tool_environment.registry import (
+        CallBounds,
         InstanceRegistry,
         ToolRegistry,
         tool_registry,
     )
-    from flowengine.tool_environment.shell_command import execute_command
-    from flowengine.tool_environment.task_client import Client
-    from flowengine.tool_environment.tool_messages import tool_message
-    from flowengine.tool_environment.tools import Tool, create_tool_instance, tool
-    from flowengine.tool_environment.websocket_client import WebSocketClient
+    from flowengine.tool_environment.tools import Tool, create_tool_instance, mcp_tools, tool
 
 _HOMES = {
     "through": ".agent_functions",
-    "CallbackAuthority": ".authority",
+    "CallbackAuthority": ".observers",
     **dict.fromkeys(("Link", "MemoryClient"), ".clients"),
     **dict.fromkeys(("AbortSignal", "Aborted", "ToolContext"), ".context"),
     **dict.fromkeys(
@@ -78,15 +73,15 @@ _HOMES = {
         ),
         ".errors",
     ),
-    "CallBounds": ".parts",
+    "CallBounds": ".registry",
     "LocalEnvironment": ".local_environment",
-    "mcp_tools": ".mcp_tools",
+    "mcp_tools": ".tools",
     **dict.fromkeys(("InstanceRegistry", "ToolRegistry", "tool_registry"), ".registry"),
-    "execute_command": ".shell_command",
-    "Client": ".task_client",
-    "tool_message": ".tool_messages",
+    "execute_command": ".local_environment",
+    "Client": ".agent_functions",
+    "tool_message": ".agent_functions",
     **dict.fromkeys(("Tool", "create_tool_instance", "tool"), ".tools"),
-    "WebSocketClient": ".websocket_client",
+    "WebSocketClient": ".clients",
 }
 
 __all__ = [

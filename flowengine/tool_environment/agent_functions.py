@@ -1,22 +1,133 @@
-"""Tools of an environment as Python functions for agents.
-
-An agent calls them like any other functions. Each call becomes a `ToolCall`, which the environment
-approves and runs. The model receives its response.
-"""
+"""Tools of an environment for agents: as Python functions, and their results as messages."""
 
 from __future__ import annotations
 
 import inspect
+import json
+import os
 from base64 import b64encode
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from flowengine.sdk import StepContext
+from flowengine.agents.models import Listener, Model, ModelReply, ModelRequest, resolve, using
+from flowengine.errors import UsageError
+from flowengine.sdk import StepContext, StepError
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
-from flowengine.sdk.tool_calls import Environment, ToolCall, check_environment
-from flowengine.tool_environment.tool_messages import answer_of
+from flowengine.sdk.tool_calls import (
+    Environment,
+    EnvironmentResponse,
+    ToolCall,
+    ToolResult,
+    check_environment,
+)
+from flowengine.sdk.untrusted import marked, marked_failure
+from flowengine.tool_environment.local_environment import SHELL, LocalEnvironment, execute_command
+from flowengine.tool_environment.observers import check_callback
 from flowengine.tool_environment.tools import ToolDefinition, define
+
+if TYPE_CHECKING:
+    from flowengine.agents import Response
+    from flowengine.execution_environment import EnvironmentManager
+
+
+# The result of a call as a message for the model, including images.
+
+_NOT_RUN = {
+    "rejected": "The call was rejected. Nothing was done.",
+    "expired": "Nobody decided about the call in time. Nothing was done.",
+    "invalid": "The call is invalid and was not run.",
+}
+
+
+def tool_message(call: ToolCall, response: EnvironmentResponse) -> dict[str, Any]:
+    """Return the message that answers a call, in the format of chat completions.
+
+    The text describes the outcome. With images, the content is a list of parts.
+
+    Args:
+        call: The call.
+        response: The response to the call.
+    """
+    text, images = answer_of(response)
+    content: Any = text
+    if images:
+        content = [{"type": "text", "text": text}] if text else []
+        content += [{"type": "image_url", "image_url": {"url": url}} for url in images]
+    return {
+        "role": "tool",
+        "tool_call_id": call.tool_call_id,
+        "name": call.tool_name,
+        "content": content,
+    }
+
+
+def answer_of(response: EnvironmentResponse) -> tuple[str, list[str]]:
+    """Return the text and the URLs of the images with which a model learns of an outcome."""
+    result = response.tool_result
+    if result is None:
+        return f"Error: {response.error.message}" if response.error is not None else "", []
+    texts = [_what_happened(result), *_additions(result)]
+    images = [*result.images, *result.feedback_images]
+    return "\n\n".join(filter(None, texts)), [image.url for image in images]
+
+
+def _what_happened(result: ToolResult) -> str:
+    content, writer = _text(result.content), result.written_by
+    if content and writer is not None:
+        content = marked(content, writer)
+    if result.success:
+        return content
+    if result.status in _NOT_RUN:
+        message = _NOT_RUN[result.status]
+        why = result.message or ""
+        return f"{message} {why}" if result.status == "invalid" else message
+    if result.status == "aborted" and result.ran == "no":
+        return "The call was aborted before it began. Nothing was done."
+    why = result.message or ""
+    message = {
+        "error": f"Error: {why}" if writer is None else marked_failure(why, writer),
+        "aborted": "The call was aborted while it ran; it may have acted in part.",
+        "timed_out": "The call ran into its time limit and was stopped; it may have acted in part.",
+        "uncertain": "The process ended during the call: it is unknown whether it acted.",
+    }[result.status]
+    return f"{message}\n\nWhat it had produced:\n{content}" if content else message
+
+
+def _additions(result: ToolResult) -> list[str]:
+    texts = []
+    if result.args is not None:
+        args = json.dumps(result.args, ensure_ascii=False, default=str)
+        texts.append(f"The arguments were changed before it ran: {args}")
+    if result.feedback:
+        texts.append(f"Comment of the person who decided: {result.feedback}")
+    texts += [
+        f"Kept as a file of {file['size']} bytes: {file['name']}" for file in result.artifacts
+    ]
+    texts += [
+        f"{observed.observer_name}: {_text(observed.observer_result)}"
+        for observed in result.observer_results.values()
+        if observed.in_conversation and observed.error is None
+    ]
+    return texts
+
+
+def _text(content: Any) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return json.dumps(content, ensure_ascii=False, default=str)
+
+
+# Tools of an environment as Python functions for agents.
+#
+# An agent calls them like any other functions. Each call becomes a `ToolCall`, which the
+# environment approves and runs. The model receives its response.
 
 STEP = "step_of_call"
 """Name of the parameter that receives the step of the call."""
@@ -87,3 +198,146 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return b64encode(value).decode()
     return to_plain(value)
+
+
+# `Client`, which runs one task of an agent with tools for a directory.
+
+_INSIDE = "/workspace/project"
+"""Its path in the sandbox."""
+
+
+class Client:
+    """Runs tasks with tools in a working directory.
+
+    Args:
+        cwd: The directory. `execute_command` runs there, in a sandbox without access to others.
+        manager: Opens the sandbox. Default: the manager of the process.
+    """
+
+    def __init__(
+        self, cwd: str | PathLike[str] = ".", *, manager: EnvironmentManager | None = None
+    ) -> None:
+        from flowengine.execution_environment import manager as of_process
+
+        self.cwd = Path(cwd).absolute()
+        self._manager = manager or of_process()
+
+    async def execute_task(
+        self,
+        *,
+        model: str | Model | Mapping[str, str],
+        task: str,
+        tools: Iterable[Any] = (execute_command,),
+        on_tool_approval: Any = None,
+        instructions: str = "You are a helpful agent.",
+        api_key: str | None = None,
+        max_turns: int = 30,
+    ) -> Response:
+        """Run a task until the model has answered.
+
+        Args:
+            model: `provider/model`, a `Model`, or `{"id": "provider/model", "apiKey": key}`.
+            task: The task.
+            tools: The tools of the agent. Default: `execute_command`.
+            on_tool_approval: Called with tool name, call id and arguments before each call. It
+                returns an `ApprovalResponse`, a mapping with its fields, or a boolean, and can be a
+                coroutine function. None: calls are approved automatically.
+            instructions: Instructions for the model.
+            api_key: Key of the model's provider. It does not appear in journals, events or
+                messages.
+            max_turns: Maximum model calls.
+
+        Returns:
+            The answer of the agent, and how its work ended.
+
+        Raises:
+            UsageError: The working directory does not exist, or the agent cannot be run.
+        """
+        from flowengine.agents import Agent
+        from flowengine.metachain import Runner
+
+        if isinstance(model, Mapping):
+            model, api_key = _read(model, api_key)
+        if not self.cwd.is_dir():
+            raise UsageError(f"the working directory {self.cwd} does not exist")
+        async with self._environment() as environment:
+            if on_tool_approval is not None:
+                check_callback(on_tool_approval, 3, "on_tool_approval")
+                environment.register_tool_approval_callback(
+                    lambda call: on_tool_approval(call.tool_name, call.tool_call_id, call.args)
+                )
+            given = list(tools)
+            for each in given:
+                await environment.register_tool(each)
+            name = model if isinstance(model, str) else "task/model"
+            agent = Agent(
+                name="task",
+                model=name,
+                instructions=instructions,
+                functions=through(environment, given),
+            )
+            called: AbstractContextManager[Any] = nullcontext()
+            if not isinstance(model, str) or api_key is not None:
+                found = resolve(model) if isinstance(model, str) else model
+                called = using(_WithKey(found, api_key))
+            with called:
+                messages = [{"role": "user", "content": task}]
+                return await Runner().run_async(agent, messages, max_turns=max_turns)
+
+    def _environment(self) -> LocalEnvironment:
+        task = os.urandom(8).hex()
+        folder = {"kind": "files", "config": {"path": str(self.cwd), "mode": "rw"}}
+        folder |= {"owner_id": task, "scope": "execution"}
+        shell = {
+            "kind": "bash",
+            "mounts": {_INSIDE: self._manager.declare(folder)["id"]},
+            "policy": {"root": _INSIDE, "confine": "cwd"},
+        }
+        return LocalEnvironment(
+            manager=self._manager, execution_id=task, environments={SHELL: shell}
+        )
+
+
+def _read(model: Mapping[str, str], api_key: str | None) -> tuple[str, str | None]:
+    """Return the name and the key of a model from a mapping with both.
+
+    Raises:
+        UsageError: The mapping has other keys, or the key is given twice.
+    """
+    names = [*model]
+    unknown = [name for name in names if name not in ("id", "apiKey", "api_key")]
+    id, keys = model.get("id"), [model[name] for name in ("apiKey", "api_key") if name in model]
+    if not isinstance(id, str) or unknown or len(keys) > 1:
+        raise UsageError(
+            f"model is a mapping with the keys {names}",
+            hint="give {'id': 'provider/model', 'apiKey': key}, or the name and api_key=",
+        )
+    if keys and api_key is not None:
+        raise UsageError("the key of the model is given twice", hint="leave out api_key")
+    return id, keys[0] if keys else api_key
+
+
+class _WithKey:
+    """A model called with a key that is not visible to others.
+
+    Args:
+        model: The model.
+        key: The key, if needed.
+    """
+
+    def __init__(self, model: Model, key: str | None) -> None:
+        self._model = model
+        self._key = key
+        self.facts = model.facts
+
+    async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
+        """Call the model once."""
+        if self._key is None:
+            return await self._model.complete(request, listen)
+        try:
+            with_key = replace(request, settings={**request.settings, "api_key": self._key})
+            return await self._model.complete(with_key, listen)
+        except StepError as error:  # providers may quote a wrong key
+            error.message = error.message.replace(self._key, "***")
+            error.args = (error.message,)
+            raise

@@ -12,11 +12,11 @@ from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
-from flowengine.sdk.coroutines import lasting
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
-from flowengine.tool_environment.feed import Feed
+from flowengine.sdk.user_code import lasting
+from flowengine.tool_environment.clients import Feed
+from flowengine.tool_environment.context import Turns
 from flowengine.tool_environment.parameters import ArrivingCall
-from flowengine.tool_environment.turns import Turns
 
 if TYPE_CHECKING:
     from flowengine.tool_environment.tools import Tool, ToolDefinition

@@ -1,20 +1,24 @@
-"""The context of a running tool: its abort signal, its state and its reports."""
+"""The context of a running tool: its abort signal, its state, its turn among concurrent calls."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import UserDict, deque
-from collections.abc import Callable, Mapping
+from collections import Counter, UserDict, deque
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk import Plain, Processes, StepContext, StepError
-from flowengine.sdk.background import refuse_in_loop
 from flowengine.sdk.plain_values import to_plain
+from flowengine.sdk.resources import refuse_in_loop
 from flowengine.tool_environment.errors import StateError
+
+# The context of a running tool: its abort signal, its state and its reports.
 
 REPORTS = 32
 """Maximum unpublished reports. The oldest are dropped first."""
@@ -234,3 +238,89 @@ class ToolContext:
         if room > 0:
             self._size += len(text)
             self._produced.append(text[:room])
+
+
+# Turns of concurrent calls: shared and exclusive, limited in number, first come, first served.
+
+
+@dataclass(eq=False)
+class QueuedCall:
+    """A call that waits for its turn, or has it."""
+
+    tool: str
+    exclusive: bool
+    limit: int | None
+    """Maximum concurrent calls of this tool."""
+    granted: Future[None] = field(default_factory=Future)
+
+
+class Turns:
+    """Grants turns to calls of one environment, on any loop and thread.
+
+    A call whose tool does not support parallel execution runs alone. Turns are granted in order,
+    with one exception: a call that only waits for the
+    limit of its tool does not delay other tools.
+
+    Args:
+        limit: Maximum concurrent calls.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._waiting: list[QueuedCall] = []
+        self._running: set[QueuedCall] = set()
+        self._of_tool: Counter[str] = Counter()
+
+    @contextmanager
+    def queue(
+        self, tool: str = "", *, exclusive: bool = True, limit: int | None = None
+    ) -> Iterator[Future[None]]:
+        """Queue up for a turn, which ends with the block.
+
+        Args:
+            tool: Name of the tool.
+            exclusive: Whether no other call may run concurrently.
+            limit: Maximum concurrent calls of this tool.
+
+        Yields:
+            A future that is done when it is the caller's turn.
+        """
+        queued = QueuedCall(tool, exclusive, limit)
+        with self._lock:
+            self._waiting.append(queued)
+            self._grant()
+        try:
+            yield queued.granted
+        finally:
+            with self._lock:
+                if queued in self._running:
+                    self._running.remove(queued)
+                    self._of_tool[queued.tool] -= 1
+                else:
+                    self._waiting.remove(queued)
+                self._grant()
+
+    def _grant(self) -> None:
+        kept: list[QueuedCall] = []
+        for at, queued in enumerate(self._waiting):
+            if not self._fits(queued):
+                kept += self._waiting[at:]
+                break
+            if self._is_full(queued):
+                kept.append(queued)
+                continue
+            self._running.add(queued)
+            self._of_tool[queued.tool] += 1
+            if queued.granted.set_running_or_notify_cancel():
+                queued.granted.set_result(None)
+        self._waiting = kept
+
+    def _fits(self, queued: QueuedCall) -> bool:
+        if queued.exclusive:
+            return not self._running
+        alone = any(running.exclusive for running in self._running)
+        return not alone and len(self._running) < self._limit
+
+    def _is_full(self, queued: QueuedCall) -> bool:
+        return queued.limit is not None and self._of_tool[queued.tool] >= queued.limit

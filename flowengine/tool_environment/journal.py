@@ -19,9 +19,9 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from flowengine.agents.live_functions import LIVE
+from flowengine.agents.agent_declarations import LIVE
 from flowengine.errors import Conflict, NotFound
-from flowengine.journal.ports.directory import every_item
+from flowengine.journal.store import every_item
 from flowengine.sdk.tool_calls import ApprovalResponse, Image
 from flowengine.tool_environment.call import AdmittedCall, digest_of
 from flowengine.tool_environment.tools import overrides
@@ -291,7 +291,7 @@ def flow_of(
     from flowengine.engines.flows import load
     from flowengine.flow.building.flow import Flow
     from flowengine.flow.models.types import in_generated
-    from flowengine.sdk.literal_text import literal_text
+    from flowengine.sdk.visible_text import literal_text
 
     inputs = {"call": str, "tool": str, "args": dict, "digest": str, "version": str}
     flow = Flow("tool_call", inputs=inputs, secrets=json.loads(secrets))

@@ -7,37 +7,153 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
+from flowengine.sdk import StepError
 from flowengine.sdk.exception_text import describe
+from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
     BaseEnvironment,
     EnvironmentResponse,
     ToolCall,
+    ToolResult,
 )
 from flowengine.sdk.user_code import contained
+from flowengine.sdk.validation_messages import faults
 from flowengine.secrets import Secrets
-from flowengine.tool_environment.admission import admit, refusal, take, validated
-from flowengine.tool_environment.authority import Callback, CallbackAuthority, check_callback
-from flowengine.tool_environment.call import AdmittedCall
-from flowengine.tool_environment.clients import ClientTask
-from flowengine.tool_environment.errors import (
-    CallError,
-    RegistrationError,
-    ToolEnvironmentClosed,
-)
-from flowengine.tool_environment.feed import Feed, Message
+from flowengine.tool_environment.call import AdmittedCall, digest_of
+from flowengine.tool_environment.clients import ClientTask, Feed, Message
+from flowengine.tool_environment.context import ToolContext, Turns
+from flowengine.tool_environment.errors import CallError, RegistrationError, ToolEnvironmentClosed
 from flowengine.tool_environment.journal import CallJournal
-from flowengine.tool_environment.observers import Observers, check_observer
-from flowengine.tool_environment.parts import CallBounds, EnvironmentParts
+from flowengine.tool_environment.observers import (
+    Callback,
+    CallbackAuthority,
+    Observers,
+    check_callback,
+    check_observer,
+)
 from flowengine.tool_environment.pipeline import CallPipeline
 from flowengine.tool_environment.questions import AutoApprove, Questions
-from flowengine.tool_environment.registry import InstanceRegistry, ToolRegistry, tool_registry
-from flowengine.tool_environment.resources import Resources
-from flowengine.tool_environment.turns import Turns
+from flowengine.tool_environment.registry import (
+    CallBounds,
+    EnvironmentParts,
+    InstanceRegistry,
+    Resources,
+    ToolRegistry,
+    tool_registry,
+)
+from flowengine.tool_environment.results import response_of
+from flowengine.tool_environment.tools import tool
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.execution_environment import EnvironmentManager
+
+
+async def admit(parts: EnvironmentParts, given: Any) -> AdmittedCall:
+    """Return a new or known call of an environment.
+
+    Args:
+        parts: The environment's parts.
+        given: The call, or the id of a known one.
+
+    Raises:
+        CallError: The call cannot be made.
+    """
+    if isinstance(given, str):
+        if given not in parts.calls:
+            raise CallError("unknown_call", f"there is no call '{given}'")
+        return parts.calls[given]
+    made = validated(given)
+    return _known(parts, made) or await take(parts, made)
+
+
+def _known(parts: EnvironmentParts, made: ToolCall) -> AdmittedCall | None:
+    """Return the known call with this id, or None.
+
+    Raises:
+        CallError: It is a different one.
+    """
+    call = parts.calls.get(made.tool_call_id)
+    if call is None:
+        kept = parts.journal.find(made.tool_call_id)[1]  # of an earlier process
+        same = (made.tool_name, digest_of(made.args)) if kept else None
+        if kept is None or (kept["tool"], kept["digest"]) == same:
+            return None
+    elif call.tool == made.tool_name:
+        if call.is_loading:
+            # Without arguments, it stands for those that have arrived.
+            call.update(made.args or None, is_final=True)
+            return call
+        if digest_of(call.args) == digest_of(made.args) or call.replace(made.args):
+            return call
+    raise CallError("duplicate_call", f"another call has the id '{made.tool_call_id}' already")
+
+
+async def take(parts: EnvironmentParts, made: ToolCall) -> AdmittedCall:
+    """Register a call, with a new instance of its tool.
+
+    Args:
+        parts: The environment's parts.
+        made: The call.
+
+    Raises:
+        CallError: There is no such tool.
+    """
+    definition = await parts.registry.find(made.tool_name)
+    if definition is None:
+        names = parts.registry.names()
+        near = did_you_mean(made.tool_name, names)
+        hint = "" if near is None else f"; {near}"
+        known = f" Known tools: {', '.join(names)}." if names else ""
+        raise CallError("unknown_tool", f"there is no tool '{made.tool_name}'{hint}{known}")
+    call = AdmittedCall(made, parts.feed, parts.lock)
+    call.definition = definition
+    call.instance = parts.registry.clone_tool(made.tool_name)
+    with parts.lock:  # another thread may have registered the same call
+        is_first = call.id not in parts.calls
+        if is_first:
+            parts.remember(call)
+    if not is_first:
+        return _known(parts, made) or await take(parts, made)
+    call.move("call_registered", call=call.view())
+    return call
+
+
+def validated(call: Any) -> ToolCall:
+    """Return a validated copy of a call.
+
+    Raises:
+        CallError: The message lists everything that is wrong.
+    """
+    if isinstance(call, ToolCall):
+        call = call.model_dump()
+    if not isinstance(call, Mapping):
+        raise CallError("invalid", f"a call is a map, not {type(call).__name__}")
+    try:
+        return ToolCall.model_validate(dict(call))
+    except ValidationError as error:
+        raise CallError("invalid", faults(error)) from None
+
+
+def refusal(given: Any, error: CallError) -> EnvironmentResponse:
+    """Return the response to a call that cannot be made.
+
+    Args:
+        given: The call or its id.
+        error: The reason.
+    """
+    fields = dict(given) if isinstance(given, Mapping | ToolCall) else {"tool_call_id": given}
+    call, tool = (str(fields.get(name) or "") for name in ("tool_call_id", "tool_name"))
+    return response_of(
+        ToolResult(
+            tool_call_id=call, tool_name=tool, success=False, status="invalid", ran="no",
+            message=error.message,
+        ),
+        error.code,
+    )  # fmt: skip
 
 
 class LocalEnvironment(BaseEnvironment):
@@ -88,7 +204,7 @@ class LocalEnvironment(BaseEnvironment):
         self.keeps_calls = bool(execution_id) and engine is not None
         known = Secrets(secrets or {})
         self.feed = Feed(known.mask)
-        known_tools = _built_in() if registry is None else registry
+        known_tools = tool_registry if registry is None else registry
         self.registry: InstanceRegistry = known_tools.create_instance_registry(self)
         self.observers = Observers()
         self._parts = EnvironmentParts(
@@ -391,8 +507,8 @@ class LocalEnvironment(BaseEnvironment):
         loop = asyncio.get_running_loop()
         while here := {task for task in parts.background if task.get_loop() is loop}:
             await asyncio.wait(here)
-        for tool, error in (await self.registry.dispose_all(parts.bounds.dispose)).items():
-            parts.warn("dispose", f"dispose of tool '{tool}': {error}")
+        for name, error in (await self.registry.dispose_all(parts.bounds.dispose)).items():
+            parts.warn("dispose", f"dispose of tool '{name}': {error}")
         closing = await contained(parts.resources.close())
         if closing.error is not None:
             parts.warn("resources", describe(closing.error))
@@ -436,8 +552,54 @@ class LocalEnvironment(BaseEnvironment):
         return self._following is not None and self._following.decides
 
 
-def _built_in() -> ToolRegistry:
-    """Return the global registry, including the built-in tools."""
-    import flowengine.tool_environment.shell_command  # noqa: F401 - the import registers its tool
+# `execute_command`, the built-in tool that runs a command in a managed shell environment.
 
-    return tool_registry
+SHELL = "shell"
+"""Name of its environment, which is of the kind `shell` or `bash`."""
+
+
+@tool(resources={SHELL: None})
+async def execute_command(command: str, ctx: ToolContext) -> dict[str, Any]:
+    """Run a command in the shell and return its exit code and output.
+
+    When the call must stop, the command ends with all its child processes.
+
+    Args:
+        command: The shell command.
+        ctx: The context of the call.
+
+    Returns:
+        `exit_code`, `stdout` and `stderr`. A terminal has both streams in `stdout`.
+
+    Raises:
+        StepError: The environment cannot run commands.
+    """
+    shell = ctx.resources[SHELL]
+    run = getattr(shell, "async_run_in_turn", None) or getattr(shell, "async_run", None)
+    if run is None:
+        raise StepError(f"the environment '{SHELL}' runs no commands: take the kind shell or bash")
+
+    def wrote(_: str, text: str) -> None:
+        ctx.write(text)
+        ctx.report(text)
+
+    running = asyncio.ensure_future(run(command, on_output=wrote))
+    aborted = asyncio.ensure_future(ctx.signal.async_wait())
+    try:
+        await asyncio.wait([running, aborted], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        aborted.cancel()
+        if not running.done():  # cancellation ends the command with its child processes
+            running.cancel()
+            await asyncio.wait([running])
+    result = running.result()
+    if hasattr(result, "stdout"):
+        return {
+            "exit_code": result.exit_code,
+            "stdout": result.stdout,
+            "stderr": result.stderr,
+        }
+    return {"exit_code": result.exit_code, "stdout": result.output, "stderr": ""}
+
+
+tool_registry.register_tool(execute_command)

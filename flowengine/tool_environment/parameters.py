@@ -9,8 +9,8 @@ from typing import Any, Literal
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk.tool_calls import ToolCall
 from flowengine.sdk.user_code import bounded, call
+from flowengine.tool_environment.clients import Feed
 from flowengine.tool_environment.errors import CallError
-from flowengine.tool_environment.feed import Feed
 from flowengine.tool_environment.tools import Tool, overrides
 
 PER_SECOND = 19

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk import StepContext
 from flowengine.sdk.exception_text import describe
-from flowengine.sdk.previews import Shown, call_preview, computed
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolResult
-from flowengine.sdk.user_code import bounded
+from flowengine.sdk.user_code import Shown, bounded, call_preview, computed
 from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.execution import execute, not_begun
 from flowengine.tool_environment.journal import Function, approval_of
@@ -21,13 +20,12 @@ from flowengine.tool_environment.observers import observe
 from flowengine.tool_environment.questions import unmasked
 from flowengine.tool_environment.registry import disposed
 from flowengine.tool_environment.results import response_of, result_of
-from flowengine.tool_environment.signatures import ArgumentFault
-from flowengine.tool_environment.tools import overrides
+from flowengine.tool_environment.tools import ArgumentFault, overrides
 
 if TYPE_CHECKING:
     from flowengine.engines.results import ExecutionResult
-    from flowengine.tool_environment.parts import EnvironmentParts
     from flowengine.tool_environment.questions import Questions
+    from flowengine.tool_environment.registry import EnvironmentParts
 
 _Result = TypeVar("_Result")
 

@@ -8,24 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.errors import InputError
-from flowengine.sdk.coroutines import lasting
 from flowengine.sdk.exception_text import describe
-from flowengine.sdk.previews import Shown
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
-from flowengine.tool_environment.authority import (
-    AUTO,
-    CallbackAuthority,
-    no,
-    read_decision,
-)
+from flowengine.sdk.user_code import Shown, lasting
 from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.errors import DecisionError
-from flowengine.tool_environment.signatures import ArgumentFault
-from flowengine.tool_environment.tools import Tool
+from flowengine.tool_environment.observers import AUTO, CallbackAuthority, no, read_decision
+from flowengine.tool_environment.tools import ArgumentFault, Tool
 
 if TYPE_CHECKING:
     from flowengine.errors import FlowEngineError
-    from flowengine.tool_environment.parts import EnvironmentParts
+    from flowengine.tool_environment.registry import EnvironmentParts
 
 
 AutoApprove = Literal["nothing", "asking", "everything"]

@@ -1,17 +1,33 @@
-"""Registries of tools: one for definitions, and one for the live tools of an environment."""
+"""Registries of tools, and what the calls of one environment share."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections import OrderedDict
+from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.sdk.coroutines import lasting
+from flowengine.sdk import StepError
 from flowengine.sdk.exception_text import describe
-from flowengine.sdk.user_code import bounded, call
+from flowengine.sdk.tool_calls import ToolCall
+from flowengine.sdk.user_code import bounded, call, lasting
+from flowengine.secrets import Secrets
+from flowengine.tool_environment.call import AdmittedCall
+from flowengine.tool_environment.clients import Feed
+from flowengine.tool_environment.context import ToolState, Turns
 from flowengine.tool_environment.errors import RegistrationError
+from flowengine.tool_environment.journal import CallJournal
+from flowengine.tool_environment.observers import Observers
 from flowengine.tool_environment.tools import Tool, ToolDefinition, define, overrides
+
+if TYPE_CHECKING:
+    from flowengine.execution_environment import EnvironmentManager, Handle
+
+
+# Registries of tools: one for definitions, and one for the live tools of an environment.
 
 
 class ToolRegistry:
@@ -239,3 +255,177 @@ async def disposed(instance: Any) -> None:
 
 tool_registry = ToolRegistry()
 """The default registry of environments."""
+
+
+# The managed environments that tools declare, opened before a call and released by their scope.
+
+FOR_A_CALL = "action_call"
+
+
+class Resources:
+    """Opens the environments that tools declare.
+
+    Args:
+        specs: Name → spec, as declared by the tool environment.
+        owner: Owner of environments whose spec declares none.
+        manager: Opens them. Default: the manager of the process.
+    """
+
+    def __init__(
+        self,
+        specs: Mapping[str, Mapping[str, Any]],
+        owner: str,
+        manager: EnvironmentManager | None = None,
+    ) -> None:
+        self._specs = dict(specs)
+        self._owner = owner
+        self._manager = manager
+        self._held: dict[str, Handle] = {}
+
+    def _manages(self) -> EnvironmentManager:
+        if self._manager is None:
+            from flowengine.execution_environment import manager
+
+            self._manager = manager()
+        return self._manager
+
+    def spec(self, name: str, own: Mapping[str, Any] | None, tool: str) -> dict[str, Any]:
+        """Return the spec of a resource.
+
+        Args:
+            name: Name of the resource.
+            own: The tool's own declaration, if any.
+            tool: Name of the tool, for messages.
+
+        Raises:
+            StepError: It is not declared anywhere.
+        """
+        declared = own or self._specs.get(name)
+        if declared is None:
+            raise StepError(
+                f"tool '{tool}' needs the environment '{name}', and there is no spec for it: pass "
+                f"environments={{'{name}': {{'kind': …}}}}",
+                type="MissingEnvironment",
+            )
+        scope = declared.get("scope", "execution")
+        return {"owner_id": self._owner, **declared, "scope": scope}
+
+    async def ensure(
+        self, declared: Mapping[str, Mapping[str, Any] | None], tool: str, holder: str
+    ) -> tuple[dict[str, Any], list[Handle]]:
+        """Open the resources of a tool.
+
+        Args:
+            declared: Name → spec, or None for the spec of the tool environment.
+            tool: Its name.
+            holder: Id of the call.
+
+        Returns:
+            The resources by name, and the handles to release after the call.
+        """
+        specs = {name: self.spec(name, own, tool) for name, own in declared.items()}
+        resources: dict[str, Any] = {}
+        after: list[Handle] = []
+        manager = self._manages()
+        try:
+            for name, spec in specs.items():
+                handle = await manager.async_ensure(spec, holder=holder)
+                after.append(handle)
+                resources[name] = handle.resource
+        except BaseException:
+            await self.release(after)
+            raise
+        for handle, spec in zip(list(after), specs.values(), strict=True):
+            if spec["scope"] != FOR_A_CALL and handle.spec_id not in self._held:
+                self._held[handle.spec_id] = handle  # until the environment is disposed of
+                after.remove(handle)
+        return resources, after
+
+    async def release(self, handles: list[Handle]) -> None:
+        """Release handles, the last one first."""
+        for handle in reversed(handles):
+            await self._manages().async_release(handle)
+
+    async def close(self) -> None:
+        """Release the resources that outlive a single call."""
+        held, self._held = list(self._held.values()), {}
+        await self.release(held)
+
+
+# Objects shared by all calls of one environment.
+
+REMEMBERED = 10_000
+"""Maximum ended calls whose results are kept in memory."""
+
+
+@dataclass(frozen=True)
+class CallBounds:
+    """Time limits in seconds, and the limit on concurrent calls."""
+
+    grace: float = 2.0
+    """Time that a tool has to stop by itself, and again after it is cancelled."""
+    observer: float = 5.0
+    dispose: float = 1.0
+    question: float | None = None
+    """Time that a question stays open. None: unlimited."""
+    running: int = 16
+    """Maximum concurrent calls."""
+
+
+@dataclass
+class EnvironmentParts:
+    """The parts of an environment."""
+
+    execution_id: str
+    bounds: CallBounds
+    secrets: Secrets
+    feed: Feed
+    registry: InstanceRegistry
+    observers: Observers
+    resources: Resources
+    turns: Turns
+    journal: CallJournal
+    callbacks: dict[str, Any] = field(default_factory=dict)
+    """The functions called at the `start` and the `end` of each call that runs."""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    calls: OrderedDict[str, AdmittedCall] = field(default_factory=OrderedDict)
+    background: set[asyncio.Task[Any]] = field(default_factory=set)
+    states: dict[str, ToolState] = field(default_factory=dict)
+
+    def mask(self, value: Any) -> Any:
+        """Return plain data with the values of secrets replaced."""
+        return self.secrets.mask(value)
+
+    def shown(self, call: AdmittedCall) -> ToolCall:
+        """Return a call in its current state, with secrets masked."""
+        view = call.view()
+        return view.model_copy(update={"args": self.mask(view.args)})
+
+    def warn(self, code: str, message: str, **fields: Any) -> None:
+        """Publish a warning."""
+        self.feed.publish("warning", code=code, message=message, **fields)
+
+    def state_of(self, tool: str) -> ToolState:
+        """Return the state that a tool keeps from call to call."""
+        with self.lock:
+            state = self.states.get(tool)
+            if state is None:
+                kept = self.journal.state_of(tool)
+                state = self.states[tool] = ToolState(tool, kept["values"], kept["number"])
+            return state
+
+    def remember(self, call: AdmittedCall) -> None:
+        """Store a call, and discard the oldest one if it has ended."""
+        with self.lock:
+            self.calls[call.id] = call
+            if len(self.calls) > REMEMBERED:
+                oldest = next(iter(self.calls.values()))
+                if oldest.response.done():
+                    del self.calls[oldest.id]
+
+    def keep_running(self, work: Any) -> asyncio.Task[Any]:
+        """Run something in the background, until `dispose` waits for it."""
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self.background.add(task)
+        task.add_done_callback(self.background.discard)
+        return task

@@ -11,7 +11,6 @@ from typing import Any
 from flowengine.sdk import Artifacts, StepError, ToolError
 from flowengine.sdk.exception_text import describe, message_of
 from flowengine.sdk.plain_values import to_plain
-from flowengine.sdk.text_ends import cut_text, ends_in_bytes, ends_in_characters, without_middle
 from flowengine.sdk.tool_calls import (
     EnvironmentResponse,
     Image,
@@ -21,6 +20,7 @@ from flowengine.sdk.tool_calls import (
     ToolResult,
     media_type,
 )
+from flowengine.sdk.visible_text import cut_text, ends_in_bytes, ends_in_characters, without_middle
 from flowengine.tool_environment.call import AdmittedCall
 
 LARGEST = 100_000

@@ -1,4 +1,4 @@
-"""Tools, as a decorated function or a class with `execute`, and their definitions."""
+"""Tools: a decorated function, a class with `execute`, or a tool of an MCP server."""
 
 from __future__ import annotations
 
@@ -6,22 +6,107 @@ import copy
 import hashlib
 import inspect
 import json
+import logging
 import marshal
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_args, overload
 
 from flowengine.agents.agent_tools import AgentAsTool, tool_options
-from flowengine.argument_checks import check_keywords
-from flowengine.sdk import Effect, ToolError
+from flowengine.agents.server_tools import UNUSABLE, description_of, fault_of, parameters_of
+from flowengine.errors import InputError, UsageError
+from flowengine.sdk import Effect, StepError, ToolError
+from flowengine.sdk.argument_checks import check_keywords
+from flowengine.sdk.browser_tools import OfferedTool
 from flowengine.sdk.exception_text import describe
+from flowengine.sdk.models import largest_result
 from flowengine.sdk.python_functions.docstrings import parse
-from flowengine.sdk.python_functions.live_signature import name_of
-from flowengine.sdk.tool_limits import largest_result
+from flowengine.sdk.python_functions.live_signature import (
+    conversion,
+    given_parameters,
+    name_of,
+    read_function,
+    resolved_hints,
+)
+from flowengine.sdk.tool_calls import Image
+from flowengine.sdk.validation import as_plain, shared
+from flowengine.tool_environment.context import ToolContext
 from flowengine.tool_environment.errors import RegistrationError
-from flowengine.tool_environment.signatures import ToolSignature, read
+
+# Signatures of tool functions: the schema for models, and the conversion of arguments.
+
+CONTEXT = "ctx"
+"""Name of a parameter that receives the context, as does one annotated with `ToolContext`."""
+
+
+class ArgumentFault(Exception):
+    """Arguments do not fit. The message lists every fault."""
+
+
+class ToolSignature(NamedTuple):
+    """The signature of a function."""
+
+    schema: dict[str, Any]
+    """JSON Schema of the arguments, which are an object."""
+    description: str
+    """The description from its docstring."""
+    convert: Callable[[Mapping[str, Any]], dict[str, Any]]
+    """Returns checked and converted arguments, or raises `ArgumentFault`."""
+    context: str | None
+    """The parameter that receives the context."""
+
+
+def read(
+    function: Callable[..., Any], name: str, declared: Mapping[str, Any] | None = None
+) -> ToolSignature:
+    """Read the signature of a function.
+
+    Args:
+        function: The function.
+        name: Name of the tool, for messages.
+        declared: The schema that the tool declares itself. Default: derived from the type hints.
+
+    Returns:
+        The signature.
+
+    Raises:
+        RegistrationError: Its arguments cannot be passed by name, or have no JSON Schema.
+    """
+    try:
+        context = _context_of(function)
+        around = () if context is None else (context,)
+        signature = read_function(function, environments=around)
+        typed = conversion(function, skip=around) if declared is None else None
+        schema = dict(signature.args or {"type": "object"}) if declared is None else dict(declared)
+        validator = shared(schema)
+    except (UsageError, InputError) as error:
+        raise RegistrationError(f"tool '{name}': {error.message}", hint=error.hint) from None
+
+    def convert(args: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            plain = as_plain(dict(args), "arguments")
+            checked: dict[str, Any] = validator.check(plain, "the arguments do not fit")
+            return checked if typed is None else typed(checked)
+        except (InputError, StepError) as error:
+            raise ArgumentFault(error.message) from None
+
+    return ToolSignature(schema, signature.description, convert, context)
+
+
+def _context_of(function: Callable[..., Any]) -> str | None:
+    hints = resolved_hints(function)
+    for parameter in given_parameters(function):
+        hint = hints.get(parameter.name, inspect.Parameter.empty)
+        if hint is ToolContext:
+            return parameter.name
+        if parameter.name == CONTEXT and hint is inspect.Parameter.empty:
+            return parameter.name
+    return None
+
+
+# Tools, as a decorated function or a class with `execute`, and their definitions.
 
 Approval = Literal["ask", "none", "required"]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -363,3 +448,66 @@ def _check_isolated(source: Any, signature: ToolSignature, name: str) -> None:
 
 def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+# MCP tools as tools of an environment, with the same approval, observers and abort.
+
+
+class McpTool(Tool):
+    """One tool of a server. Its description is limited as for agents in flows.
+
+    Args:
+        server: Name of the managed environment with the session.
+        listed: The tool as listed by the server.
+
+    Raises:
+        RegistrationError: The schema of its arguments cannot be used.
+    """
+
+    def __init__(self, server: str, listed: Mapping[str, Any]) -> None:
+        self.server = server
+        self.tool = str(listed["name"])
+        self.name = f"{server}.{self.tool}"
+        self.description = description_of(str(listed.get("description") or ""))
+        try:
+            self.parameters = parameters_of(listed.get("inputSchema") or {})
+        except UNUSABLE as error:
+            raise RegistrationError(
+                f"the tool {self.name!a:.100} of a server cannot be used: {fault_of(error)}"
+            ) from None
+        self.digest = OfferedTool.of(listed).digest
+        self.resources = {server: None}
+        self.written_by = self.name
+
+    async def execute(self, ctx: ToolContext, **args: Any) -> Any:
+        """Call the tool on its server, unless it has changed since it was listed."""
+        session = ctx.resources[self.server]
+        answer = await session.async_call_tool(self.tool, args, digest=self.digest)
+        if answer.is_error:
+            raise ToolError(answer.text or "the tool failed and does not say why")
+        for part in answer.content:
+            if part.get("type") == "image":
+                return Image(media_type=part["mimeType"], data=part["data"])
+        return answer.structured if answer.structured is not None else answer.text
+
+
+def mcp_tools(server: str, listed: Iterable[Mapping[str, Any]]) -> list[McpTool]:
+    """Return the tools of an MCP server, to be registered in an environment.
+
+    If the server has changed the description or schema of a tool since, the tool is no longer
+    called. Create tools from the new list, and register those.
+
+    Args:
+        server: Name of the managed environment of the kind `mcp`, as declared by the environment.
+        listed: The result of the session's `list_tools()`.
+
+    Returns:
+        A tool for each usable entry, named `server.tool`. Others are left out, with a warning.
+    """
+    tools: list[McpTool] = []
+    for entry in listed:
+        try:
+            tools.append(McpTool(server, entry))
+        except RegistrationError as error:
+            logging.getLogger("flowengine.tools").warning("%s; it is left out", error)
+    return tools

@@ -115,14 +115,14 @@ class Agent(StepKind):
     @classmethod
     def tell(cls, output: Plain) -> str | None:
         """Return a summary of a turn's reply and calls, or of a call's result."""
-        from flowengine.agents.summaries import summary
+        from flowengine.agents.termination import summary
 
         return summary(output)
 
     @classmethod
     def tell_failure(cls, kind: str, output: Plain) -> str | None:
         """Return the exit code of failed code or of a failed command, with its last line."""
-        from flowengine.agents.summaries import failure
+        from flowengine.agents.termination import failure
 
         return failure(kind, output)
 
@@ -171,7 +171,7 @@ class Offer(StepKind):
     ) -> Plain:
         """Return the prepared models, tools and messages."""
         from flowengine.agents.first_messages import opened
-        from flowengine.agents.kept_images import with_kept
+        from flowengine.agents.tool_answers import with_kept
 
         served: dict[str, Plain] = {}
         left_out: dict[str, str] = {}
@@ -279,13 +279,13 @@ class AgentSkill(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Return the text of a file, or the path that the files were copied to."""
-        from flowengine.agents import skill_tools, skills
+        from flowengine.agents import skills
 
         name = input["args"]["name"]
         files = task["skills"][name]
         if task["does"] == "read":
-            return skill_tools.read_skill(files, name, input["args"].get("path", skills.SKILL))
-        return await skill_tools.copy_skill(files, name, context.resources[skill_tools.ENVIRONMENT])
+            return skills.read_skill(files, name, input["args"].get("path", skills.SKILL))
+        return await skills.copy_skill(files, name, context.resources[skills.ENVIRONMENT])
 
 
 class Turn(StepKind):
@@ -315,7 +315,7 @@ class Turn(StepKind):
     @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
         """Return the state that a turn sees."""
-        from flowengine.agents.generated_state import STATE
+        from flowengine.agents.generated_chat import DERIVED as STATE
 
         return STATE
 
@@ -361,7 +361,7 @@ async def _with_instructions(
     if written is None:
         return input
     from flowengine.agents.agent import instructions_of
-    from flowengine.agents.live_functions import function_of
+    from flowengine.agents.agent_declarations import function_of
     from flowengine_nodes.python import context_variables
 
     name, variables = agent.get("called", agent["name"]), context_variables(context)

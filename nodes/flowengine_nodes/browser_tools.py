@@ -6,7 +6,7 @@ from typing import Any
 
 from flowengine.sdk import NeedsApproval, Plain, StepContext, Tool, ToolError, browser_tools
 from flowengine.sdk.browser_tools import BROWSER
-from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
+from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
 
 
 async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Common part of `run` steps and `shell` tools: a command in an environment."""
+"""`run` and `shell`: a command in an environment, as a step and as a tool."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from flowengine.sdk import (
     StepContext,
     StepError,
     StepKind,
+    Synonym,
     Timeout,
 )
+
+# Common part of `run` steps and `shell` tools: a command in an environment.
 
 ACCEPT: dict[str, Plain] = {
     "description": "Exit codes that count as success, or `any`. Others raise `ExitCode`.",
@@ -130,7 +133,7 @@ class CommandKind(StepKind):
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
         """Return the outcome and the output of the command."""
-        from flowengine_nodes.tool_texts import command_text
+        from flowengine_nodes.mcp import command_text
 
         return command_text(output)
 
@@ -154,3 +157,103 @@ def _message(result: Mapping[str, Any]) -> str:
     output = (result["stderr"].strip() or result["stdout"].strip()).splitlines()
     last = f": {output[-1][:300]}" if output else ""
     return f"exit code {result['exit_code']}{last}"
+
+
+# `shell`: a command as a tool, with arguments from a caller.
+
+
+class Shell(CommandKind):
+    """Runs a program with arguments, never a text interpreted by a shell."""
+
+    places = ("tool",)
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of the configuration of `shell`."""
+        return {
+            "type": "object",
+            "x-main": "argv",
+            "properties": {
+                "argv": {
+                    "description": "Program and arguments.",
+                    "type": "array",
+                    "minItems": 1,
+                    "examples": [["wc", "-l", "${{ args.file }}"]],
+                },
+                "env": ENV,
+                "in": {
+                    "description": "The environment that it runs in. Default: `defaults.in` or "
+                    "`host`.",
+                    "anyOf": [
+                        {"type": "string"},
+                        {"type": "object", "minProperties": 1, "maxProperties": 1},
+                    ],
+                    "examples": ["box"],
+                },
+                "accept": ACCEPT,
+            },
+            "required": ["argv"],
+            "additionalProperties": False,
+        }
+
+
+# `run`: a script or command in an environment.
+
+
+class Run(CommandKind):
+    """Runs the author's script, or a command with its arguments."""
+
+    places = ("step",)
+    constants = ("script", "accept", "files")
+    synonyms = (
+        Synonym(
+            "command cmd bash shell sh code", "write 'script: …', or 'argv: [program, …]'", "script"
+        ),
+        Synonym("args arguments", "write 'argv: [program, …]'", "argv"),
+        Synonym("environment vars", "write 'env: {NAME: value}'", "env"),
+        Synonym("working_directory working-directory workdir dir", "write 'cwd: FOLDER'", "cwd"),
+    )
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of the configuration of `run`."""
+        return {
+            "type": "object",
+            "x-main": "script",
+            "properties": {
+                "script": {
+                    "type": "string",
+                    "description": "Text for the environment's interpreter. It contains "
+                    "no expressions. Use `env` to pass values.",
+                    "examples": ["make test"],
+                },
+                "argv": {
+                    "description": "Program and arguments, instead of `script`, without "
+                    "an interpreter.",
+                    "type": "array",
+                    "minItems": 1,
+                    "examples": [["git", "clone", "${{ inputs.url }}"]],
+                },
+                "env": ENV,
+                "stdin": {
+                    "description": "Text, or a value that is passed as JSON.",
+                    "examples": ["${{ steps.report.output }}"],
+                },
+                "files": {
+                    "type": "object",
+                    "description": "Name → path or glob of files that are kept when it ends.",
+                    "additionalProperties": {"type": "string", "minLength": 1},
+                    "default": {},
+                    "examples": [{"report": "report.csv"}],
+                },
+                "accept": ACCEPT,
+                "cwd": {
+                    "type": "string",
+                    "description": "Directory. On `host`, relative to the working "
+                    "directory, and by default a fresh temporary one.",
+                    "examples": ["."],
+                },
+            },
+            "oneOf": [{"required": ["script"]}, {"required": ["argv"]}],
+            "additionalProperties": False,
+        }

@@ -13,8 +13,8 @@ from flowengine.sdk import (
     ToolError,
     ValidationError,
 )
+from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
 from flowengine_nodes.file_tools import FILES, folder_of, kept_file, read_kept
-from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
 
 LARGEST = 64 * 1024 * 1024
 DOCUMENTS = "documents"
@@ -124,7 +124,7 @@ def _data(document: Any) -> dict[str, Plain]:
 async def _describe_all(context: StepContext, resource: Any, document: Any, question: str) -> None:
     """Describe the pictures of a document, if a model is configured for that."""
     if document.pictures:
-        from flowengine.agents.models.images import describe_document
+        from flowengine.agents.models.registry import describe_document
 
         await describe_document(_eyes(context, resource), document, question)
 
@@ -134,7 +134,7 @@ async def _described(context: StepContext, resource: Any, view: Any, question: s
     document = view.visit.document
     if not document.pictures:
         return str(view.text)
-    from flowengine.agents.models.images import described
+    from flowengine.agents.models.registry import described
 
     text, _ = await described(_eyes(context, resource), document, view.text, question)
     return text

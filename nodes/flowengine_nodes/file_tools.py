@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from flowengine.sdk import Plain, Refused, StepContext, Tool, ToolError
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.sizes import size_text
-from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
+from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
 
 if TYPE_CHECKING:
-    from flowengine.sdk.previews import PreviewContext
+    from flowengine.sdk.user_code import PreviewContext
 
 LARGEST = 16 * 1024 * 1024
 """Maximum size of a file that is read as text into the execution, in bytes."""

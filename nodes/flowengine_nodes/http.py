@@ -37,8 +37,7 @@ from flowengine_nodes.http_bodies import (
 )
 
 if TYPE_CHECKING:
-    from flowengine.sdk.web.redirects import WebRequest
-    from flowengine.sdk.web.responses import ResponseHead
+    from flowengine.sdk.web.responses import ResponseHead, WebRequest
     from flowengine.sdk.web.urls import Url
 
 LARGEST_TEXT = 8 * 1024 * 1024
@@ -224,7 +223,7 @@ class Http(StepKind):
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
         """Return status, relevant headers and body."""
-        from flowengine_nodes.tool_texts import http_text
+        from flowengine_nodes.mcp import http_text
 
         return http_text(output)
 
@@ -249,7 +248,7 @@ def _request(
     Raises:
         ValidationError: It is not a valid request.
     """
-    from flowengine.sdk.web.redirects import WebRequest, check_headers
+    from flowengine.sdk.web.responses import WebRequest, check_headers
     from flowengine_nodes.http_requests import as_text, request_body
 
     method = (input.get("method") or "GET").upper()
@@ -342,8 +341,7 @@ async def _answer(
 
     from flowengine.sdk.web.client import HttpClient
     from flowengine.sdk.web.connections import Network
-    from flowengine.sdk.web.redirects import followed
-    from flowengine.sdk.web.responses import TooLarge
+    from flowengine.sdk.web.responses import TooLarge, followed
     from flowengine.sdk.web.rules import Rules
 
     silence = None if context.timed else READ_SECONDS
@@ -391,7 +389,7 @@ def _kept(file: IO[bytes], url: Url, context: StepContext) -> Plain:
     import shutil
     from urllib.parse import unquote
 
-    from flowengine.sdk.scratch import scratch_folder
+    from flowengine.sdk.processes import scratch_folder
 
     path = unquote(url.target.partition("?")[0])
     name = path.rstrip("/").rpartition("/")[2] or "body"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowengine.sdk import Plain, StepContext, Tool
-from flowengine_nodes.tool_schemas import TEXT, WHOLE, record
+from flowengine_nodes.code_tools import TEXT, WHOLE, record
 
 PLACE = "web"
 """The name under which it finds its environment."""
@@ -64,7 +64,7 @@ def _answer_text(method: str, url: str, answer: Any, body: Plain) -> str:
     from http import HTTPStatus
 
     from flowengine.sdk.untrusted import marked
-    from flowengine_nodes.tool_texts import headers_and_body
+    from flowengine_nodes.mcp import headers_and_body
 
     try:
         phrase = f" {HTTPStatus(answer.status).phrase}"

@@ -86,7 +86,7 @@ class Function(NamedTuple):
 
 def context_variables(context: StepContext) -> dict[str, Any]:
     """Return the context variables of an agent's call: plain data, and live objects by name."""
-    from flowengine.agents.live_functions import LIVE
+    from flowengine.agents.agent_declarations import LIVE
     from flowengine.sdk.read_only import plain
 
     kept = plain(context.state.get("context", {}))
@@ -137,7 +137,7 @@ class Python(StepKind):
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
         """Return the arguments and result of the function, read from its source."""
-        from flowengine.sdk.python_functions.signature_sources import signature_of
+        from flowengine.sdk.python_functions.live_signature import signature_of
 
         derived = signature_of(configuration["function"], folder)
         task = {"folder": folder, "quick": derived.quick}
@@ -261,7 +261,7 @@ def look_at(call: Callable[..., Any]) -> Function:
     takes = ("context_variables",) if hasattr(call, "__environments__") else ()
     result, write, unkept = _result_hint(inner), None, None
     if result is not Any:
-        from flowengine.sdk.declared_results import unkept_class, writing
+        from flowengine.sdk.declared_forms import unkept_class, writing
 
         write, unkept = writing(result), unkept_class(result)
     code = getattr(inner, "__code__", None)
@@ -293,7 +293,7 @@ def _conversion(
             raise NotObvious
         each = obvious_conversions(getattr(inner, "__annotations__", {}), skip)
     except NotObvious:
-        from flowengine.sdk.python_functions.conversion import conversion
+        from flowengine.sdk.python_functions.live_signature import conversion
 
         return conversion(call, skip)
     if not each:

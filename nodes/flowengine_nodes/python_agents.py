@@ -12,8 +12,8 @@ from flowengine_nodes.python import Python, look_at
 
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
-    from flowengine.sdk.previews import PreviewContext
     from flowengine.sdk.step_kind import KindPlace
+    from flowengine.sdk.user_code import PreviewContext
 
 
 class PythonAgents(Agent):
@@ -28,7 +28,7 @@ class PythonAgents(Agent):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of the configuration from `flowengine.metachain.flows`."""
+        """Return the JSON Schema of the configuration from `flowengine.metachain.responses`."""
         properties: dict[str, Plain] = {
             **super().configuration()["properties"],
             "name": {"type": "string"},
@@ -110,8 +110,8 @@ class AgentFunction(Python):
         self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
     ) -> str | None:
         """Return the result of the function's own preview."""
-        from flowengine.agents.live_functions import function_of
-        from flowengine.sdk.previews import call_preview
+        from flowengine.agents.agent_declarations import function_of
+        from flowengine.sdk.user_code import call_preview
 
         return call_preview(function_of(context, task["function"]["preview"]), args)  # type: ignore[no-any-return]
 
@@ -133,7 +133,7 @@ class AgentFunction(Python):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Call the function and return its result."""
-        from flowengine.agents.live_functions import function_of
+        from flowengine.agents.agent_declarations import function_of
 
         named = task["function"]
         if "live" in named:

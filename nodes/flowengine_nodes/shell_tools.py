@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import Plain, StepContext, Tool, ToolError, ValidationError
 from flowengine.sdk.network_hints import network_hint
-from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
+from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
 
 if TYPE_CHECKING:
     from flowengine.sdk import Effect

@@ -14,12 +14,12 @@ from flowengine_nodes import (
     http_tool,
     shell_tools,
 )
+from flowengine_nodes.code_tools import TEXT, record
 from flowengine_nodes.file_tools import LARGEST
-from flowengine_nodes.tool_schemas import TEXT, record
 
 if TYPE_CHECKING:
-    from flowengine.sdk.previews import PreviewContext
     from flowengine.sdk.step_kind import Effect, KindPlace
+    from flowengine.sdk.user_code import PreviewContext
 
 
 class Std(StepKind):
@@ -143,7 +143,7 @@ class Std(StepKind):
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
         """Return the text form of a file, a command's output or a document."""
-        from flowengine_nodes.tool_texts import tool_text
+        from flowengine_nodes.mcp import tool_text
 
         return tool_text(task["tool"], input, output, room)
 

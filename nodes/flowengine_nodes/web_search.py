@@ -20,7 +20,7 @@ from flowengine.sdk import (
     Synonym,
     ToolError,
 )
-from flowengine_nodes.tool_schemas import TEXT, listed, record
+from flowengine_nodes.code_tools import TEXT, listed, record
 
 PROVIDERS = (
     *("agentcore", "apiserpent", "bing_grounding", "brave", "dataforseo", "duckduckgo", "exa_ai"),
@@ -157,7 +157,7 @@ class WebSearch(StepKind):
         """
         from flowengine.agents.models.failures import as_ours
         from flowengine.agents.models.library import library
-        from flowengine.sdk.background import background
+        from flowengine.sdk.resources import background
 
         provider, settings = str(task["provider"]), input.get("configuration", {})
         asked = _request(provider, {**input["args"], **input.get("bind", {})}, settings)
@@ -176,7 +176,7 @@ class WebSearch(StepKind):
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
         """Return the pages as a list."""
-        from flowengine_nodes.tool_texts import search_text
+        from flowengine_nodes.mcp import search_text
 
         return search_text(output)
 
@@ -204,7 +204,7 @@ async def _asked(litellm: Any, asked: Mapping[str, Any], *, timed: bool) -> Any:
 
 def _as_of_a_tool(failure: StepError) -> StepError:
     """Return a failure reported as a model provider's as one of a search service."""
-    from flowengine.agents.models.errors import ModelError
+    from flowengine.agents.models.failures import ModelError
 
     if not isinstance(failure, ModelError):
         return failure

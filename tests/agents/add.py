@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowengine.agents.text_calls.records import ToolOffer
+from flowengine.agents.text_calls.marked_form import ToolOffer
 
 ADD = ToolOffer(
     "add",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents.models.errors import ModelError
+from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import ModelFacts
 from flowengine.agents.models.registry import register, unregister
 from flowengine.journal.sqlite.store import SqliteStore

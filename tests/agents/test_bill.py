@@ -16,7 +16,7 @@ import pytest
 
 import flowengine
 from flowengine.agents.first_messages import opened_with
-from flowengine.agents.models.errors import ModelError
+from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import Listener, ModelFacts, ModelReply, ModelRequest, Usage
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
@@ -27,7 +27,7 @@ from flowengine.kernel.view import DOLLAR, as_said
 from flowengine.sdk import StepError
 from flowengine.sdk.read_only import ReadOnlyDict
 from flowengine.testing import Fails, Measures, Simulator
-from flowengine.testing.rehearsing import adapted
+from flowengine.testing.scripts import adapted
 from tests.agents.flows import HEAD, NAME, TOOLS, flow
 
 FACTS = ModelFacts(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine.agents.generated_chat import FAILED, HELLO
-from flowengine.agents.models.errors import ModelError
+from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.registry import register, unregister
 from tests.agents.flows import Case, call, flow, told
 

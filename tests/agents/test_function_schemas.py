@@ -20,7 +20,7 @@ from flowengine.errors import UsageError
 from flowengine.sdk.python_functions.live_signature import read_function
 from flowengine.sdk.python_functions.signature import derive
 from flowengine.sdk.resources import Resource
-from flowengine.validation import shared
+from flowengine.sdk.validation import shared
 from tests.agents import functions
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from flowengine.agents.models import ModelFacts, ModelReply, ModelRequest, regis
 from flowengine.agents.models.port import Listener
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
 from flowengine.cli import main
-from flowengine.engines.attempts import loading_ahead
+from flowengine.engines.attempts import runner
 from flowengine.engines.running import driving
 from flowengine.registry import kind_class
 
@@ -123,7 +123,7 @@ def test_nothing_is_loaded_before_the_last_call_of_a_reply_is_approved(
     with Engine("store") as engine:
         id = engine.run("f.yaml").execution
     calls: list[object] = []
-    monkeypatch.setattr(loading_ahead, "load_ahead", lambda *call: calls.append(call))
+    monkeypatch.setattr(runner, "load_ahead", lambda *call: calls.append(call))
     loads = []
 
     for _ in range(2):
@@ -162,7 +162,7 @@ def test_who_only_looks_loads_nothing(
     with Engine(".flowengine") as engine:
         id = engine.run(folder / "f.yaml").execution
     calls: list[object] = []
-    monkeypatch.setattr(loading_ahead, "load_ahead", lambda *call: calls.append(call))
+    monkeypatch.setattr(runner, "load_ahead", lambda *call: calls.append(call))
 
     assert main(command.replace("ID", id).split()) == 0
 
@@ -171,7 +171,7 @@ def test_who_only_looks_loads_nothing(
 
 def test_a_module_that_is_just_being_imported_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules may be partially imported by the loading thread when the engine looks for them."""
-    for name in ("asyncio", "flowengine.python_modules"):
+    for name in ("asyncio", "flowengine.sdk.python_modules"):
         half = ModuleType(name)
         half.__spec__ = ModuleSpec(name, None)
         half.__spec__._initializing = True  # type: ignore[attr-defined]

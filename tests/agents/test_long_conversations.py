@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from flowengine import Engine
 from flowengine.agents.context_window import left_out, reduced, size_of
-from flowengine.agents.models.errors import ContextWindowExceeded
-from flowengine.agents.models.known_messages import KnownConversations, RequestMessages, total
-from flowengine.agents.models.port import Message, ModelFacts, ModelRequest
+from flowengine.agents.models.conversations import KnownConversations, RequestMessages, total
+from flowengine.agents.models.failures import ContextWindowExceeded
+from flowengine.agents.models.port import Message, ModelFacts, ModelRequest, message_tokens
 from flowengine.agents.models.registry import register, unregister
-from flowengine.agents.models.usage import message_tokens
 from flowengine.sdk.untrusted import unmarked
 from tests.agents.crashes import crashed, gone_on
 from tests.agents.flows import NAME, Case, call, flow, told

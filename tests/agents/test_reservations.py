@@ -13,7 +13,7 @@ from flowengine.agents.models.library import load
 from flowengine.agents.models.model_facts import cost_of, facts_of
 from flowengine.agents.models.port import ModelFacts, ModelRequest, Usage
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.agents.text_calls.records import ToolOffer
+from flowengine.agents.text_calls.marked_form import ToolOffer
 
 SYSTEM: dict[str, Any] = {"role": "system", "content": "You add."}
 HELLO: dict[str, Any] = {"role": "user", "content": "Grüß Gott! " * 20}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from flowengine.engines.executions import execution as executions
-from flowengine.engines.executions import replay
-from flowengine.engines.executions.step_index import NAME as INDEX
+from flowengine.engines.executions import linked_flows
+from flowengine.engines.executions.subjects import NAME as INDEX
 from flowengine.engines.inspection import history
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import pack
@@ -41,13 +41,13 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 def applied(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Record the events applied in order to show something."""
     events: list[Any] = []
-    apply = replay.apply
+    apply = linked_flows.apply
 
     def noted(flows: Any, graph: Any, state: Any, event: Any, *more: Any) -> Any:
         events.append(event)
         return apply(flows, graph, state, event, *more)
 
-    monkeypatch.setattr(replay, "apply", noted)
+    monkeypatch.setattr(linked_flows, "apply", noted)
     return events
 
 

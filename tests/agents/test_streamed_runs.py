@@ -307,7 +307,7 @@ def test_a_loop_that_is_slow_misses_parts_and_gets_the_whole_response(
     ended = threading.Event()
     logger = LoggerManager("OFF")
     logger.sinks.append(lambda event: ended.set() if event.event == "termination" else None)
-    monkeypatch.setattr("flowengine.engines.inspection.backlog.TEXT", 20_000)
+    monkeypatch.setattr("flowengine.engines.inspection.updates.TEXT", 20_000)
     long = "so " * 40_000
 
     called = {"name": "add", "arguments": {"a": 1, "b": 2}, "id": "c"}
@@ -524,7 +524,7 @@ RETURNED: list[tuple[str, Any, Any]] = [
 
 
 def test_parts_have_the_value_that_a_tool_returned(tmp_path: Path) -> None:
-    from flowengine.server.ag_ui.events import ReplyEvents
+    from flowengine.server.ag_ui import ReplyEvents
 
     def tools() -> Iterator[Any]:
         for name, returned, _ in RETURNED:

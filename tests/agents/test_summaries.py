@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flowengine import registry
-from flowengine.agents.summaries import summary
+from flowengine.agents.termination import summary
 from flowengine.drawing.mermaid import mermaid
 from flowengine.drawing.picture import draw
 from flowengine.flow.compile import compile_text

@@ -9,7 +9,7 @@ import pytest
 
 from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
-from flowengine.agents.text_calls.records import InvalidCall, TextCall, ToolOffer, Untyped
+from flowengine.agents.text_calls.marked_form import InvalidCall, TextCall, ToolOffer, Untyped
 from tests.agents.add import ADD
 
 WIDE = ToolOffer(

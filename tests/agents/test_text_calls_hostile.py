@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import ValidationError
 
-from flowengine.agents.text_calls.example_values import example_of
-from flowengine.agents.text_calls.marked_form import marked
+from flowengine.agents.text_calls.marked_form import Ended, marked
 from flowengine.agents.text_calls.reading import MAX_CALLS, MAX_FAULTS, read_reply
-from flowengine.agents.text_calls.records import Ended
+from flowengine.agents.text_calls.requests import example_of
 from flowengine.agents.text_calls.unread import unread_call
-from flowengine.validation import Validator
+from flowengine.sdk.validation import Validator
 from tests.agents.add import ADD
 from tests.sliced_examples import sliced
 

@@ -6,9 +6,8 @@ import pytest
 
 from flowengine.agents.models.port import FunctionCalling, ModelReply
 from flowengine.agents.models.replies import SentReply, read_sent
-from flowengine.agents.text_calls.marked_form import marked
+from flowengine.agents.text_calls.marked_form import ToolOffer, marked
 from flowengine.agents.text_calls.reading import read_reply
-from flowengine.agents.text_calls.records import ToolOffer
 from tests.agents.add import ADD
 from tests.agents.models.asking import request
 

@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents.text_calls.marked_form import MarkedForm, mark_of, marked
+from flowengine.agents.text_calls.marked_form import (
+    MarkedForm,
+    ParsedReply,
+    TextCall,
+    ToolOffer,
+    mark_of,
+    marked,
+)
 from flowengine.agents.text_calls.reading import read_reply
-from flowengine.agents.text_calls.records import ParsedReply, TextCall, ToolOffer
 from tests.agents.add import ADD
 
 CODE = ToolOffer(

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents.text_calls.marked_form import marked
+from flowengine.agents.text_calls.marked_form import TextCall, ToolOffer, marked
 from flowengine.agents.text_calls.reading import read_reply
-from flowengine.agents.text_calls.records import TextCall, ToolOffer
 from flowengine.agents.text_calls.requests import faults_told, instructions, request_messages
 from tests.agents.add import ADD
 

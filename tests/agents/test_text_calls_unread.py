@@ -15,7 +15,7 @@ import pytest
 
 from flowengine.agents.models.port import FunctionCalling
 from flowengine.agents.models.replies import SentReply, read_sent
-from flowengine.agents.text_calls.records import ToolOffer
+from flowengine.agents.text_calls.marked_form import ToolOffer
 from tests.agents.add import ADD
 from tests.agents.models.asking import request
 

@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
 from flowengine.agents.text_calls.arguments import bind
-from flowengine.agents.text_calls.marked_form import marked
+from flowengine.agents.text_calls.marked_form import (
+    InvalidCall,
+    TextCall,
+    ToolOffer,
+    Untyped,
+    marked,
+)
 from flowengine.agents.text_calls.reading import read_reply
-from flowengine.agents.text_calls.records import InvalidCall, TextCall, ToolOffer, Untyped
 from flowengine.agents.text_calls.requests import instructions
 from tests.agents.models.asking import request
 from tests.sliced_examples import sliced

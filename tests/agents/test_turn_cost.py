@@ -13,7 +13,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.agents.models import ModelFacts, ModelReply, ModelRequest, register, unregister
-from flowengine.agents.models.known_messages import RequestMessages
+from flowengine.agents.models.conversations import RequestMessages
 from flowengine.agents.models.port import Listener, Usage
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
 from flowengine.engines.executions import execution

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.folder_removal import remove_tree
-from flowengine.sdk.scratch import PREFIX, scratch_folder, sweep_scratch
+from flowengine.sdk.processes import PREFIX, scratch_folder, sweep_scratch
+from flowengine.util.files import remove_tree
 from tests.deep_folders import make_deep
 
 HOLD = """
 import sys
-from flowengine.sdk.scratch import make_scratch
+from flowengine.sdk.processes import make_scratch
 print(make_scratch(), flush=True)
 sys.stdin.read()
 """

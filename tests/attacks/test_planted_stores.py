@@ -16,9 +16,9 @@ import pytest
 from flowengine import Engine
 from flowengine.errors import StoreError
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.execution_environment.registry.signatures import is_signed
+from flowengine.execution_environment.registry.entries import is_signed
 from flowengine.sdk import EnvironmentUnavailable
-from flowengine.sdk.process_identity import this_process
+from flowengine.sdk.processes import this_process
 from flowengine.store_folder import claim, environments_of, find_store, known
 from tests.command_line import PROGRAM, flowengine
 
@@ -252,7 +252,7 @@ def test_where_nothing_can_be_kept_only_a_named_store_is_used(
 ) -> None:
     (project / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(project / "file" / "state"))
-    monkeypatch.setattr("flowengine.execution_environment.registry.signatures._keys", {})
+    monkeypatch.setattr("flowengine.execution_environment.registry.entries._keys", {})
 
     refused = flowengine("run", "flow.yaml")
 

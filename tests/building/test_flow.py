@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine, ExecutionResult, Flow, FlowFileError, UsageError, cel, check, load
-from flowengine.flow.building.step_keywords import Words
+from flowengine.flow.building.steps import Words
 from flowengine.flow.compile import compile_text
 from flowengine.flow.models import Step
 from tests.building import work

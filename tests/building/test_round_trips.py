@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flowengine import Flow, FlowFileError
 from flowengine.flow.compile import compile_file, compile_text
-from flowengine.flow.export.expanded_yaml import expanded, to_yaml
+from flowengine.flow.export.definition import expanded, to_yaml
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.source.diagnostics import Diagnostics
 from flowengine.flow.source.yaml_source import read_text

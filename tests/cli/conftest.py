@@ -102,13 +102,13 @@ def flowengine(
     if getattr(request, "param", "store") == "store":
         yield CommandLine(tmp_path)
         return
-    from flowengine.cli import served_engine
+    from flowengine.cli import session
     from tests.cli.beside_server import BesideServer
 
     # The server is in this process, and its files stay open between two commands.
     monkeypatch.setattr(command_line, "nothing_left", nullcontext)
     served = BesideServer(tmp_path)
-    monkeypatch.setattr(served_engine, "connect", served.connect)
+    monkeypatch.setattr(session, "connect", served.connect)
     with closing(served):
         yield served
     assert served.sent, "no command was sent to the server"

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.cli.driving.arriving import ReplyPrinter
-from flowengine.cli.driving.chat import ChatDisplay
+from flowengine.cli.driving.chat import ChatDisplay, ReplyPrinter
 from flowengine.engines.results import Update
 from tests.agents.models.wire import Answer, Wire, serving, streamed
 from tests.cli.conftest import CommandLine

@@ -19,7 +19,7 @@ from flowengine.execution_environment import (
     unregister_provider,
 )
 from flowengine.sdk.environments import VARIABLE, Screen
-from flowengine.sdk.process_tree import marked
+from flowengine.sdk.processes import marked
 from flowengine_envs.kinds.files import Files, Folder
 from tests.cli.conftest import CommandLine, also_served
 from tests.execution_environment.painted import PNG, SPEC, Painted, holding

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.sdk.environments import VARIABLE
-from flowengine.sdk.process_tree import marked
+from flowengine.sdk.processes import marked
 from tests import command_line
 from tests.cli.conftest import CommandLine
 from tests.cli.test_terminal import Terminal

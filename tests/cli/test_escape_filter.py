@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from flowengine.cli.sandbox_shell.escape_filter import EscapeFilter
+from flowengine.cli.sandbox_shell import EscapeFilter
 from tests.sliced_examples import sliced
 
 HARMFUL = {

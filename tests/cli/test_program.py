@@ -17,11 +17,10 @@ from typing import NamedTuple as TypingNamedTuple
 
 import pytest
 
-from flowengine.cli.parsing.command_table import COMMANDS, load
-from flowengine.cli.parsing.parser import add_common, parser_of
+from flowengine.cli.parsing.command_table import COMMANDS, add_common, load, parser_of
 from flowengine.cli.reference import MARK, reference
 from flowengine.cli.tab_completion import choices, steps, whole_parser
-from flowengine.named_tuples import NamedTuple as OwnNamedTuple
+from flowengine.util.named_tuples import NamedTuple as OwnNamedTuple
 from tests.cli.conftest import CommandLine
 from tests.command_line import PROGRAM
 
@@ -267,11 +266,11 @@ def test_named_tuples_of_a_start_do_not_resolve_their_annotations(
     found = [
         name
         for name in modules(tmp_path, "run", hello.name)
-        if name.startswith("flowengine.") and name != "flowengine.named_tuples"
+        if name.startswith("flowengine.") and name != "flowengine.util.named_tuples"
         if re.search(r"^from typing import .*\bNamedTuple\b", source_of(name), re.MULTILINE)
     ]
 
-    assert found == [], "import NamedTuple from flowengine.named_tuples"
+    assert found == [], "import NamedTuple from flowengine.util.named_tuples"
 
 
 def test_named_tuples_behave_as_those_of_typing() -> None:

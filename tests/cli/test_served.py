@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flowengine import Client, Engine
-from flowengine.cli import served_engine
+from flowengine.cli import session
 from flowengine.cli.parsing.command_table import (
     COMMANDS,
     SERVED,
@@ -111,7 +111,7 @@ def served(
     api = Api(tmp_path, (REFUND, FAILING, PAID), engine)
     token = api.token("user:ana")
     monkeypatch.setattr(
-        served_engine, "connect", lambda url: Client(url, token, transport=Documented(api))
+        session, "connect", lambda url: Client(url, token, transport=Documented(api))
     )
     yield Served(api, flowengine)
     api.close()
@@ -230,7 +230,7 @@ def test_open_executions_are_upgraded_and_an_earlier_version_is_deployed_again(
 def test_a_list_can_have_more_than_a_page_of_the_server(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_engine, "_LARGEST_PAGE", 2)
+    monkeypatch.setattr(session, "_LARGEST_PAGE", 2)
     for _ in range(5):
         served.start("refund", "-i", "amount=80")
     for words in (["list"], ["approvals", "list"]):
@@ -400,9 +400,7 @@ def test_an_approver_without_content_decides_and_sees_the_question(
     failed = served.start("failing")
     token = served.api.token("user:ana", "approver")
     transport = Documented(served.api)
-    monkeypatch.setattr(
-        served_engine, "connect", lambda url: Client(url, token, transport=transport)
-    )
+    monkeypatch.setattr(session, "connect", lambda url: Client(url, token, transport=transport))
     [wait] = served("--json", "approvals", "list").json()
     for words in (["approvals", "list"], ["show", id], ["why", id]):
         assert "Refund 90 EUR?" in served(*words).out, words

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from flowengine import Client, Engine
-from flowengine.cli import served_engine
+from flowengine.cli import session
 from flowengine.client import client as client_module
 from tests import command_line
 from tests.cli.conftest import REFUND, CommandLine
@@ -93,7 +93,7 @@ def test_junk_in_an_answer_is_an_error_and_never_reaches_the_terminal(
     for seed in (part, part + 10):
         liar = Liar(api, seed)
         monkeypatch.setattr(
-            served_engine, "connect", lambda url, one=liar: Client(url, LOCAL, transport=one)
+            session, "connect", lambda url, one=liar: Client(url, LOCAL, transport=one)
         )
         for json_too in ([], ["--json"]) if seed < 5 else ([],):
             done = command_line.flowengine(
@@ -109,7 +109,7 @@ def test_a_message_of_the_server_controls_no_terminal(
 ) -> None:
     problem = {"code": "NotFound", "detail": HOSTILE, "hint": HOSTILE, "cli_hint": HOSTILE}
     answer = httpx2.MockTransport(lambda _: httpx2.Response(404, json=problem))
-    monkeypatch.setattr(served_engine, "connect", lambda url: Client(url, "fe_x", transport=answer))
+    monkeypatch.setattr(session, "connect", lambda url: Client(url, "fe_x", transport=answer))
     for words in (["show", "x"], ["--json", "show", "x"]):
         done = flowengine(*words, code=9, env={"FLOWENGINE_SERVER": URL})
         assert (done.out + done.err).replace("\n", "").isprintable(), done
@@ -130,9 +130,7 @@ def test_a_server_that_goes_away_while_it_is_followed_is_named(
     monkeypatch.setattr(command_line, "nothing_left", nullcontext)
     monkeypatch.setattr(client_module, "_PAUSES", ())
     monkeypatch.setattr(client_module, "_FOLLOW_SECONDS", 0)
-    monkeypatch.setattr(
-        served_engine, "connect", lambda url: Client(url, LOCAL, transport=Leaving(api))
-    )
+    monkeypatch.setattr(session, "connect", lambda url: Client(url, LOCAL, transport=Leaving(api)))
     done = flowengine("events", "it", "--follow", code=10, env={"FLOWENGINE_SERVER": URL})
     assert "started" in done.out
     assert done.err == (
@@ -148,7 +146,7 @@ def test_what_could_not_be_understood_is_in_the_log(
 ) -> None:
     monkeypatch.setattr(command_line, "nothing_left", nullcontext)
     monkeypatch.setattr(
-        served_engine, "connect", lambda url: Client(url, LOCAL, transport=Transport(api))
+        session, "connect", lambda url: Client(url, LOCAL, transport=Transport(api))
     )
     monkeypatch.setattr(Client, "why", lambda *_: [{}])
     with caplog.at_level("DEBUG", "flowengine.client"):

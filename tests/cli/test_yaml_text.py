@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowengine.flow.export.yaml_text import entry, inline
 from flowengine.flow.source.yaml_source import read_text
-from flowengine.yaml_text import entry, inline
 from tests.sliced_examples import sliced
 
 AMBIGUOUS = """

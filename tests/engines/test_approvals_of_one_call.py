@@ -10,7 +10,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.sdk.tool_calls import ApprovalResponse, ToolCall
-from flowengine.tool_environment.authority import CallbackAuthority
+from flowengine.tool_environment.observers import CallbackAuthority
 
 FLOW = """
 flowengine: 1

@@ -13,7 +13,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.errors import Conflict, InputError
-from flowengine.policy_approval import (
+from flowengine.execution_environment.policy_approval import (
     Question,
     configure_policy_approval,
     register_handler,

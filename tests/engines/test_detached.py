@@ -11,7 +11,7 @@ import pytest
 
 from flowengine import Engine, load
 from flowengine.cli.program import main
-from flowengine.engines.running import detached
+from flowengine.engines.running import recovery
 from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 FLOW = """\
@@ -153,7 +153,7 @@ def test_it_is_begun_once_however_often_the_process_dies(
         raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(detached, "succeeded", die)
+        patch.setattr(recovery, "succeeded", die)
         for _ in range(3):
             engine = Engine("store")
             with pytest.raises(Died):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.journal.ports.history import HistoryPort
+from flowengine.journal.reading import HistoryPort
 
 WORKS = """
 from pathlib import Path

@@ -430,7 +430,7 @@ outputs: {b: "${{ steps.b.output }}", c: "${{ steps.c.output }}"}
         ("keep", "", "toy.Thing"),
         ("keep", 'output: {v: "${{ result }}"}', "toy.Thing"),
         ("keep", 'output: "it is ${{ result.it }}"', "toy.Thing"),
-        ("keep_handle", "", "opened.Opened"),
+        ("keep_handle", "", "environments.Opened"),
     ],
     ids=["returned", "stored", "interpolated", "what it hangs on"],
 )

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.engines.attempts.evidence import TAIL, evidence_of, tail
-from flowengine.engines.attempts.failures import failure_of
+from flowengine.engines.attempts.failures import TAIL, evidence_of, failure_of, tail
 from flowengine.sdk import ExitCode, StepError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine, Update
-from flowengine.engines.inspection.backlog import OUTPUT, PARTS, Post, UpdateBacklog
+from flowengine.engines.inspection.updates import OUTPUT, PARTS, Post, UpdateBacklog
 
 FLOW = """\
 flowengine: 1
@@ -112,7 +112,7 @@ def test_parts_are_never_stored(tmp_path: Path) -> None:
 
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flowengine.engines.inspection.backlog.TEXT", ROOM)
+    monkeypatch.setattr("flowengine.engines.inspection.updates.TEXT", ROOM)
 
 
 @pytest.mark.usefixtures("little_room")

@@ -11,7 +11,7 @@ import pytest
 
 import flowengine
 from flowengine import Engine
-from flowengine.garbage import CollectedLater
+from flowengine.util.garbage import CollectedLater
 
 MODULE = """\
 import gc

@@ -9,7 +9,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.engines.inspection import glance
-from flowengine.journal.ports.history import HistoryPort
+from flowengine.journal.reading import HistoryPort
 
 WORKS = """
 def work(n):

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.executions import replay
-from flowengine.engines.executions.replay import read
+from flowengine.engines.executions import linked_flows
+from flowengine.engines.executions.linked_flows import read
 from flowengine.engines.folds import FoldRow, Folds
 from flowengine.engines.inspection import marks
 from flowengine.engines.inspection.replayed import Replayed
 from flowengine.errors import StoreError
-from flowengine.journal.ports.history import HistoryPort
+from flowengine.journal.reading import HistoryPort
 from flowengine.kernel.notation.times import parse_time
 from flowengine.page.timeline import Bar, timeline
 
@@ -392,7 +392,7 @@ def test_of_what_is_kept_no_event_is_read_and_only_those_between_are_applied(
         engine.show(id)
         length = len(list(engine.events(id)))
         applied, rows = list[str](), list[object]()
-        apply, events = replay.apply, type(engine.store).events
+        apply, events = linked_flows.apply, type(engine.store).events
 
         def counted(flows: Any, graph: Any, state: Any, event: Any, observe: Any = None) -> Any:
             applied.append(event["type"])
@@ -403,7 +403,7 @@ def test_of_what_is_kept_no_event_is_read_and_only_those_between_are_applied(
             rows.extend(found)
             return found
 
-        monkeypatch.setattr(replay, "apply", counted)
+        monkeypatch.setattr(linked_flows, "apply", counted)
         monkeypatch.setattr(type(engine.store), "events", read_from)
 
         def cost(until: int) -> int:

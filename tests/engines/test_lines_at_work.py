@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.attempts.lines_at_work import LARGEST, LinesAtWork
-from flowengine.engines.attempts.log_lines import LONGEST, LogLines
+from flowengine.engines.attempts.lines_at_work import LARGEST, LONGEST, LinesAtWork, LogLines
 from tests.command_line import compile_flow
 
 MODULE = """\

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.seam import SystemClock
+from flowengine.engines.host import SystemClock
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import parse_time
 from tests.engines import child, world
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.executions import replay
+from flowengine.engines.executions import linked_flows
 from flowengine.engines.inspection import glance, marks, replayed
 from flowengine.engines.inspection.marks import FILE, Marks
 from flowengine.errors import StoreError
@@ -108,7 +108,7 @@ def recorded(made: Recorded, folder: Path) -> Recorded:
 def costs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[int, int]]:
     """Return what returns how many events were read and applied since the last call."""
     rows, applied = list[object](), list[object]()
-    apply, events = replay.apply, SqliteStore.events
+    apply, events = linked_flows.apply, SqliteStore.events
 
     def counted(flows: Any, graph: Any, state: Any, event: Any, observe: Any = None) -> Any:
         applied.append(event["type"])
@@ -119,7 +119,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[int, int]]:
         rows.extend(found)
         return found
 
-    monkeypatch.setattr(replay, "apply", counted)
+    monkeypatch.setattr(linked_flows, "apply", counted)
     monkeypatch.setattr(SqliteStore, "events", read_from)
 
     def found() -> tuple[int, int]:

@@ -17,8 +17,8 @@ import pytest
 from flowengine import Engine, load
 from flowengine.errors import FlowFileError
 from flowengine.sdk.environments import VARIABLE
-from flowengine.sdk.process_tree import marked
-from flowengine.telemetry.ids import trace_of
+from flowengine.sdk.processes import marked
+from flowengine.telemetry.spans import trace_of
 from flowengine_envs.sandboxes.processes import has
 from tests.received import RECEIVED
 from tests.stored_data import stored_in

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.environments.moved_workspaces import FolderWorkspaces
+from flowengine.engines.environments.requests import FolderWorkspaces
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.execution_environment.registry.archives import MOST_BYTES

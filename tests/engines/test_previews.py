@@ -12,7 +12,7 @@ import pytest
 
 from flowengine import Engine, load
 from flowengine.errors import FlowFileError
-from flowengine.sdk import previews
+from flowengine.sdk import user_code
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from tests.command_line import compile_flow
 from tests.stored_data import stored_in
@@ -178,7 +178,7 @@ def test_what_it_says_controls_no_terminal_and_stays_inside_its_frame() -> None:
 
 def test_one_that_hangs_delays_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     """An approval arrives while the preview hangs: the call runs before the preview times out."""
-    monkeypatch.setattr(previews, "SECONDS", 3600.0)
+    monkeypatch.setattr(user_code, "SECONDS", 3600.0)
     begun = threading.Event()
     with Engine("store") as engine:
         engine.subscribe(lambda update: begun.set() if update.kind == "wait" else None)
@@ -200,7 +200,7 @@ def test_one_that_hangs_delays_no_decision(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_one_that_hangs_is_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(previews, "SECONDS", 0.1)
+    monkeypatch.setattr(user_code, "SECONDS", 0.1)
     assert asked("hangs")["note"] == "no preview: it took longer than 0.1 s"
 
 

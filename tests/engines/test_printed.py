@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from flowengine.engines.attempts.evidence import TAIL
+from flowengine.engines.attempts.failures import TAIL
 from flowengine.engines.attempts.printed import KEPT, LONGEST, Printed
 
 SECRET = "hunter2hunter2"

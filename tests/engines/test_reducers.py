@@ -11,8 +11,7 @@ import pytest
 
 from flowengine.engines.attempts.outcome import succeeded
 from flowengine.engines.engine import Engine
-from flowengine.engines.executions.linked_flows import LinkedFlows
-from flowengine.engines.executions.replay import read, walk
+from flowengine.engines.executions.linked_flows import LinkedFlows, read, walk
 from flowengine.engines.flows import load
 from flowengine.engines.running.recovery import recover
 from flowengine.journal.encoding import pack, unpack

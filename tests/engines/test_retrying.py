@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.executions import replay
+from flowengine.engines.executions import linked_flows
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel.advance import advance
 from tests.engines import world
@@ -689,7 +689,7 @@ steps:
         applied.append(event["type"])
         return advance(graph, state, event, *more, **named)
 
-    monkeypatch.setattr(replay, "advance", counted)
+    monkeypatch.setattr(linked_flows, "advance", counted)
     forked = engine.fork("it", from_step="no")
     assert forked.status == "failed"
     # Each replay begins with this event.

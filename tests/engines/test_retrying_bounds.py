@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.executions.replay import read, state_at
+from flowengine.engines.executions.linked_flows import read, state_at
 from flowengine.engines.results import ExecutionResult
 from tests.engines import world
 from tests.engines.test_reducers import forget_modules

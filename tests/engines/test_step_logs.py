@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.attempts.log_lines import LONGEST, MOST_BYTES, MOST_LINES, LogLines
+from flowengine.engines.attempts.lines_at_work import LONGEST, MOST_BYTES, MOST_LINES, LogLines
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_event
-from flowengine.step_log import StepLog
+from flowengine.sdk.step_log import StepLog
 
 MODULE = """\
 import os

@@ -28,10 +28,9 @@ from temporalio.worker._workflow import _WorkflowWorker
 from flowengine import Agent, Engine, ExecutionResult, Runner, Update
 from flowengine.engines.executions.linked_flows import LinkedFlows
 from flowengine.engines.flows import load
-from flowengine.engines.seam import SystemClock
+from flowengine.engines.host import SystemClock
 from flowengine.engines.temporal import driving, past
-from flowengine.engines.temporal.address import read_address
-from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.connection import connect, read_address
 from flowengine.engines.temporal.keys import VARIABLE as KEYS
 from flowengine.engines.temporal.objects import VARIABLE, objects
 from flowengine.engines.temporal.requests import QUEUE, WORKFLOW, plain
@@ -39,16 +38,16 @@ from flowengine.engines.temporal.shared import Shared
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import check_started, check_supported
 from flowengine.errors import Conflict, FlowFileError, NotFound, StoreError, UsageError
-from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.ports.moving import ExecutionCopy
-from flowengine.journal.records import ENDED, FlowGrant, WaitFilter
-from flowengine.kernel import advance, new_state
-from flowengine.kernel.commands import Run
-from flowengine.policy_approval import (
+from flowengine.execution_environment.policy_approval import (
     configure_policy_approval,
     register_handler,
     unregister_handler,
 )
+from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.records import ENDED, FlowGrant, WaitFilter
+from flowengine.journal.store import ExecutionCopy
+from flowengine.kernel import advance, new_state
+from flowengine.kernel.commands import Run
 from flowengine.sdk import import_function
 from tests.alive import alive
 from tests.command_line import flowengine

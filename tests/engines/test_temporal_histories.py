@@ -22,8 +22,7 @@ import pytest
 import flowengine
 from flowengine import Engine
 from flowengine.engines.temporal import workflow
-from flowengine.engines.temporal.address import read_address
-from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.connection import connect, read_address
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
 from flowengine.engines.temporal.requests import WATCH
 from flowengine.errors import StoreError

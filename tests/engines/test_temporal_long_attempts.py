@@ -17,8 +17,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
 from flowengine import Engine
-from flowengine.engines.temporal.address import read_address
-from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.connection import connect, read_address
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
 from flowengine.engines.temporal.objects import VARIABLE as OBJECTS
 from flowengine.engines.temporal.past import _replayed

@@ -19,13 +19,11 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.temporal import local_copies
-from flowengine.engines.temporal.address import read_address
-from flowengine.engines.temporal.connection import connect
-from flowengine.engines.temporal.inputs import Inputs
+from flowengine.engines.temporal import objects as local_copies
+from flowengine.engines.temporal.connection import connect, read_address
 from flowengine.engines.temporal.keys import Keys
-from flowengine.engines.temporal.local_copies import LocalCopies
-from flowengine.engines.temporal.objects import VARIABLE, Objects, objects
+from flowengine.engines.temporal.objects import VARIABLE, LocalCopies, Objects, objects
+from flowengine.engines.temporal.outgoing import Inputs
 from flowengine.engines.temporal.past import replayed
 from flowengine.engines.temporal.payloads import PART, Codec, PackingConverter
 from flowengine.errors import NotFound, StoreError

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.temporal.address import read_address
-from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.connection import connect, read_address
 from flowengine.engines.temporal.objects import VARIABLE, Objects
-from flowengine.engines.temporal.shown import LARGEST_SHOWN, MOST_SHOWN
+from flowengine.engines.temporal.payloads import LARGEST_SHOWN, MOST_SHOWN
 from flowengine.server.protocol import ProtocolLimits
 from tests.engines.temporal_server import PROGRAM
 from tests.server.api import LOCAL, OWNER, Api

@@ -10,8 +10,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine import Engine
-from flowengine.engines.temporal.address import read_address
-from flowengine.engines.temporal.connection import TemporalConnection
+from flowengine.engines.temporal.connection import TemporalConnection, read_address
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.journal.records import Scheduled
 from tests.engines import racers, world

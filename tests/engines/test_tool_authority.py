@@ -12,7 +12,7 @@ from flowengine import Engine
 from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict
 from flowengine.sdk.tool_calls import ToolCall
-from flowengine.tool_environment.authority import CallbackAuthority
+from flowengine.tool_environment.observers import CallbackAuthority
 
 FLOW = """
 flowengine: 1

@@ -27,9 +27,9 @@ from flowengine_envs.kinds.docker.provider import DockerProvider
 from flowengine_envs.kinds.python import Python
 from flowengine_envs.kinds.shell.provider import ShellProvider
 from flowengine_envs.sandboxes.docker import accounts, building, image
-from flowengine_envs.sandboxes.docker.configuration import Container
+from flowengine_envs.sandboxes.docker.accounts import group, user
+from flowengine_envs.sandboxes.docker.building import Container
 from flowengine_envs.sandboxes.docker.daemon import connect
-from flowengine_envs.sandboxes.docker.ownership import group, user
 from flowengine_envs.sandboxes.docker.sandbox import Docker
 from tests.envs.containers import skip_without_docker
 from tests.envs.enough import enough

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.folder_removal import remove_tree
 from flowengine.sdk.environments import Sandbox
+from flowengine.util.files import remove_tree
 from flowengine_envs.kinds.bash import BashProvider
 from flowengine_envs.kinds.python import Python
 from flowengine_envs.kinds.shell.provider import ShellProvider

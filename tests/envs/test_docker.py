@@ -32,7 +32,7 @@ from flowengine_envs.kinds.bash import Bash, BashProvider
 from flowengine_envs.kinds.docker.provider import DockerProvider
 from flowengine_envs.kinds.python import Python
 from flowengine_envs.sandboxes.docker import image
-from flowengine_envs.sandboxes.docker.configuration import Container
+from flowengine_envs.sandboxes.docker.building import Container
 from flowengine_envs.sandboxes.docker.daemon import connect
 from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.docker_host import host

@@ -15,7 +15,7 @@ import yaml
 from flowengine import Engine
 from flowengine.engines.results import ExecutionResult
 from flowengine.execution_environment import EnvironmentManager, Handle
-from flowengine.execution_environment.observation.events import Event
+from flowengine.execution_environment.observation import Event
 from flowengine_envs.sandboxes.processes import has
 from tests.alive import alive
 from tests.envs.containers import skip_without_docker

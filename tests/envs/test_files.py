@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.folder_removal import remove_tree
 from flowengine.sdk import (
     EnvironmentStartFailed,
     EnvironmentUnavailable,
@@ -24,6 +23,7 @@ from flowengine.sdk import (
     Refused,
     ToolError,
 )
+from flowengine.util.files import remove_tree
 from flowengine_envs.kinds.files import Folder, FolderChanges
 from tests.deep_folders import make_deep
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowengine_envs.kinds.shell.mirror import Mirror
+from flowengine_envs.kinds.shell.viewer import Mirror
 from flowengine_envs.link.channel import OnAnswer
 
 TURNS = 10

@@ -20,7 +20,7 @@ from flowengine.sdk.environments import background
 from flowengine_envs.kinds.bash import Bash, BashProvider
 from flowengine_envs.kinds.node import NodeProvider
 from flowengine_envs.kinds.python import Python
-from flowengine_envs.sandboxes import cgroups, landlock, namespace, processes
+from flowengine_envs.sandboxes import cgroups, namespace, processes, syscalls
 from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.alive import alive
@@ -138,7 +138,7 @@ for _ in range(2):
 """
 
 
-@pytest.mark.skipif(not landlock.keeps_sockets_apart(), reason="Linux is older than 6.12")
+@pytest.mark.skipif(not syscalls.keeps_sockets_apart(), reason="Linux is older than 6.12")
 def test_no_server_outside_sees_a_peer_on_an_abstract_socket(tmp_path: Path) -> None:
     name = uuid.uuid4().hex
     with abstract_server(name):
@@ -154,7 +154,7 @@ def test_no_server_outside_sees_a_peer_on_an_abstract_socket(tmp_path: Path) -> 
 def test_where_abstract_sockets_are_not_kept_apart_root_is_refused_and_others_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(landlock, "keeps_sockets_apart", lambda: False)
+    monkeypatch.setattr(syscalls, "keeps_sockets_apart", lambda: False)
     asked = {"policy": {"network": "any"}}
     if os.getuid() == 0:
         with pytest.raises(EnvironmentUnavailable, match=r"root to servers .*provider: docker"):

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from flowengine.sdk.environments import VARIABLE, background
-from flowengine.sdk.process_tree import marked, processes
+from flowengine.sdk.processes import marked, processes
 from flowengine_envs.kinds.bash import BashProvider
 from flowengine_envs.mcp.provider import Mcp
 from flowengine_envs.sandboxes import namespace
 from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
-from flowengine_envs.sandboxes.started import start
+from flowengine_envs.sandboxes.processes import start
 from tests.envs.opening import request_for
 from tests.execution_environment.toy import until
 

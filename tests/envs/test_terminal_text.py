@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine_envs.inside.terminal.transcript import Transcript, TranscriptFiles
+from flowengine_envs.inside.terminal.command import Transcript, TranscriptFiles
 from flowengine_envs.link.terminal_text import clean, masked
 
 

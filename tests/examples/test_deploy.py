@@ -9,9 +9,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import cast
 
-from flowengine.cli.commands import worker
-from flowengine.cli.parsing.command_table import CommandModule
-from flowengine.cli.parsing.parser import parser_of
+from flowengine.cli.commands.serving import Worker
+from flowengine.cli.parsing.command_table import Command, parser_of
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
 UNIT = (DEPLOY / "flowengine-worker@.service").read_text()
@@ -21,7 +20,7 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 def parsed(words: list[str]) -> Namespace:
     """Read the command line of a worker."""
     assert words[0] == "worker"
-    return parser_of("worker", cast("CommandModule", worker)).parse_args(words[1:])
+    return parser_of("worker", cast("Command", Worker)).parse_args(words[1:])
 
 
 def setting(name: str) -> str:

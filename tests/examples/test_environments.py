@@ -13,7 +13,7 @@ import pytest
 from flowengine import Engine
 from flowengine.execution_environment.registry.entries import Registry
 from flowengine.sdk.environments import VARIABLE
-from flowengine.sdk.process_tree import marked
+from flowengine.sdk.processes import marked
 from flowengine_envs.browser import installation
 from tests.envs.containers import skip_without_docker
 from tests.examples.conftest import EXAMPLES, Shell

@@ -17,7 +17,7 @@ from flowengine.execution_environment import (
     release_on_termination,
 )
 from flowengine.sdk.environments import VARIABLE, Leftover, Provider, Request, Spec
-from flowengine.sdk.process_tree import Family
+from flowengine.sdk.processes import Family
 
 
 class Box:

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from flowengine import policy_approval
 from flowengine.errors import Conflict, UsageError
-from flowengine.execution_environment import ApprovalPending, EnvironmentManager
-from flowengine.policy_approval import Question
+from flowengine.execution_environment import ApprovalPending, EnvironmentManager, policy_approval
+from flowengine.execution_environment.policy_approval import Question
 from flowengine.sdk import Refused, Rejected
 from tests.execution_environment.toy import SPEC, Heard, Toy
 
@@ -260,8 +259,8 @@ def test_an_answer_may_come_later_and_the_first_one_stands(
 
 PROGRAM = """
 import sys
-from flowengine import policy_approval
-from flowengine.policy_approval import Question, input_timeout_fail
+from flowengine.execution_environment import policy_approval
+from flowengine.execution_environment.policy_approval import Question, input_timeout_fail
 policy_approval._seconds = float(sys.argv[1])
 policy = {"network": "any"}
 question = Question("q", "toy", "session", "s", "box", "toy", policy, "why \\x1b[2J not")

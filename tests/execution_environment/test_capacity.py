@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.execution_environment import Capacity, EnvironmentManager
-from flowengine.execution_environment.bookkeeping.capacity import CapacityTurn, PlaceClaim, Places
+from flowengine.execution_environment.bookkeeping.books import CapacityTurn, PlaceClaim, Places
 from flowengine.sdk import EnvironmentBusy, EnvironmentClosed
 from tests.execution_environment.toy import SPEC, FakeClock, Heard, Toy, until
 from tests.sliced_examples import sliced

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flowengine.execution_environment import EnvironmentManager, SpecInvalid
-from flowengine.execution_environment.observation.events import Event
+from flowengine.execution_environment.observation import Event
 from flowengine.sdk import EnvironmentFailure
 from flowengine.sdk.environments import Request
 from tests.execution_environment.toy import SPEC, Heard, Thing, Toy

@@ -26,11 +26,10 @@ from flowengine.execution_environment import (
     register_provider,
     unregister_provider,
 )
-from flowengine.execution_environment.registry.entries import Registry
-from flowengine.execution_environment.registry.signatures import signed
+from flowengine.execution_environment.registry.entries import Registry, signed
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE
-from flowengine.sdk.process_tree import marked
+from flowengine.sdk.processes import marked
 from tests.execution_environment.crash import Boxes
 from tests.execution_environment.toy import SPEC, Heard, Toy, until
 
@@ -254,7 +253,7 @@ def on_another_host(data: dict[str, Any]) -> None:
 
 
 def of_this_process(data: dict[str, Any]) -> None:
-    from flowengine.sdk.process_identity import this_process
+    from flowengine.sdk.processes import this_process
 
     data["owner"] = list(this_process())
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from flowengine.execution_environment.observation.events import Event
+from flowengine.execution_environment.observation import Event
 from flowengine.sdk.environments import (
     Capabilities,
     Provider,

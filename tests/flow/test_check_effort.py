@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.errors import FlowFileError
-from flowengine.flow.check.effort import LEAST_PAIRS, PAIRS, Effort
+from flowengine.flow.check.concurrent_tokens import LEAST_PAIRS, PAIRS, Effort
 from flowengine.flow.compile import compile_text
 
 HEAD = "flowengine: 1\nid: big\nsteps:\n"

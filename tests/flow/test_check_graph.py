@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.flow.check import effort
+from flowengine.flow.check import concurrent_tokens
 from flowengine.flow.check.graph import check_graph
 from tests.flow.graphs import ACTIVE, ALL, counting, flow_of
 
@@ -266,7 +266,7 @@ def test_what_is_too_large_to_be_checked_is_refused_and_not_taken_as_fine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two long paths full of branches have more pairs of positions than the limit."""
-    monkeypatch.setattr(effort, "PAIRS", 10_000)
+    monkeypatch.setattr(concurrent_tokens, "PAIRS", 10_000)
     drawn: dict[str, Any] = {"s": (("all", ["l0", "r0"]), None)}
     for side in "lr":
         for number in range(100):

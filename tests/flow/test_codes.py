@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.cli.commands.explain import explanations
+from flowengine.cli.commands.check import explanations
 from tests.command_line import flowengine
 
 ROOT = Path(__file__).parents[2]

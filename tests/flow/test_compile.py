@@ -17,7 +17,7 @@ from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.specs import StepSpec
-from flowengine.kernel.notation.ids import idempotency_key
+from flowengine.kernel.notation.addresses import idempotency_key
 from flowengine.testing.simulator import Fails, Simulator
 from tests.flow import examples
 

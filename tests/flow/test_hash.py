@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowengine.flow.compile import compile_file, compile_text
-from flowengine.flow.export.expanded_yaml import to_yaml
+from flowengine.flow.export.definition import to_yaml
 from flowengine.flow.source.yaml_source import read
 from flowengine.flow.structural_hash import structural_hash
 

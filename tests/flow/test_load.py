@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from flowengine.flow.export.expanded_yaml import expanded
+from flowengine.flow.export.definition import expanded
 from flowengine.flow.loading import kind_configurations
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowModel, Part
-from flowengine.flow.models.not_yet import NOT_YET
+from flowengine.flow.models.base import NOT_YET
 from flowengine.flow.source.diagnostics import Diagnostics, render
 from flowengine.flow.source.yaml_source import read_text
 
@@ -303,7 +303,7 @@ def test_removing_a_word_from_the_table_is_all_that_building_it_asks_of_the_load
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The models already describe future features: locks, signals from steps, `finally`, ..."""
-    monkeypatch.setattr("flowengine.flow.models.not_yet.NOT_YET", {})
+    monkeypatch.setattr("flowengine.flow.models.base.NOT_YET", {})
     model = good(
         f"{HEAD}signals: {{go: {{}}, more: {{}}}}\nsteps:\n"
         "  - {id: a, lock: printer, emit: go, next: end}\n"

@@ -8,7 +8,7 @@ from flowengine.errors import FlowFileError
 from flowengine.flow.compile import Compiled, compile_text
 from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import Graph
-from flowengine.kernel.notation.percentages import share
+from flowengine.kernel.notation.times import share
 from flowengine.testing.simulator import Fails, Simulator
 
 GOOD = {"0%": 0, "10%": 20, "0.5%": 1, "1.4%": 2, "99.999%": 199, "100%": 200, "100.0%": 200}

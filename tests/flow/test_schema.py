@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 
-from flowengine.flow.export.expanded_yaml import expanded, to_yaml
+from flowengine.flow.export.definition import expanded, to_yaml
 from flowengine.flow.export.file_schema import case_schema, flow_schema, schema_for
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.source.diagnostics import Diagnostics, render

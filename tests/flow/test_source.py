@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flowengine.errors import NotFound
-from flowengine.flow.export.expanded_yaml import to_yaml
+from flowengine.flow.export.definition import to_yaml
 from flowengine.flow.source.diagnostics import Position
 from flowengine.flow.source.yaml_source import MAX_BYTES, Source, read, read_bytes, read_text
 from tests.sliced_examples import sliced

@@ -20,8 +20,8 @@ from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.notation.times import TooLong, format_time, parse_duration, parse_time
 from flowengine.sdk.models import Duration
 from flowengine.sdk.python_functions.live_types import schema_of
-from flowengine.tool_environment.signatures import read
-from flowengine.validation import validate
+from flowengine.sdk.validation import validate
+from flowengine.tool_environment.tools import read
 from tests.command_line import flowengine
 
 TIMES = {

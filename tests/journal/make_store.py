@@ -11,7 +11,7 @@ from pathlib import Path
 from flowengine.journal.records import Append, ClosedWait, ExecutionHead, NewExecution, Owner, Vote
 from flowengine.journal.sqlite import schema
 from flowengine.journal.sqlite.store import SqliteStore
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
 
 ENDED = "01k8xq3z00000000000000000a"
 WAITING = "01k8xq7m00000000000000000b"

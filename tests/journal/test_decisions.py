@@ -11,7 +11,7 @@ import pytest
 
 from flowengine.journal.records import Append, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
 
 Start = Callable[..., "subprocess.Popen[str]"]
 COUNT = 1000

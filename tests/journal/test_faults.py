@@ -23,7 +23,7 @@ from flowengine.journal.records import Append, ExecutionHead, ListPart, NewExecu
 from flowengine.journal.sqlite import database, schema
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import JournalStore
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
 
 Start = Callable[..., "subprocess.Popen[str]"]
 COUNT = 60

@@ -12,7 +12,7 @@ from flowengine.errors import StoreError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Append, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
 
 TEXT = "".join(str(number) for number in range(1000))
 WAIT = wait_id("e", 1)

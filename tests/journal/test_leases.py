@@ -16,8 +16,8 @@ from flowengine.errors import Conflict
 from flowengine.journal.lease_holders import is_dead, steady_now, this_process
 from flowengine.journal.records import Append, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
-from flowengine.sdk import process_identity
-from flowengine.sdk.process_tree import processes
+from flowengine.sdk import processes as process_identity
+from flowengine.sdk.processes import processes
 
 Start = Callable[..., "subprocess.Popen[str]"]
 

@@ -38,7 +38,7 @@ from flowengine.journal.records import (
 )
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import JournalStore
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
 
 ids = st.sampled_from(["e1", "e2", "e3"])
 owners = st.sampled_from(["ana", "ben"])

@@ -54,7 +54,7 @@ def record_patterns(folder: Path) -> None:
 
 def _record(path: Path, seed: int) -> dict[str, Any]:
     from flowengine.flow.compile import compile_file
-    from flowengine.testing.outside import anything
+    from flowengine.testing.explorer import anything
     from flowengine.testing.simulator import Simulator
 
     flow = compile_file(path).flow

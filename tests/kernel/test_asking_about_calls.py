@@ -8,11 +8,9 @@ import pytest
 
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import OpenWait, Run
-from flowengine.kernel.graph.compiled import SecretText
-from flowengine.kernel.graph.values import digest
-from flowengine.testing.explorer import explore
+from flowengine.kernel.graph.compiled import SecretText, digest
+from flowengine.testing.explorer import deciding, explore
 from flowengine.testing.invariants import check_over
-from flowengine.testing.outside import deciding
 from flowengine.testing.simulator import Fails, Simulator
 from tests.testing.graphs import calls, graph, needs, output_of, step, v, x
 

@@ -8,9 +8,8 @@ import pytest
 
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import ClearTimer, CloseWait, Run
-from flowengine.testing.explorer import explore
+from flowengine.testing.explorer import deciding, explore
 from flowengine.testing.invariants import check_over
-from flowengine.testing.outside import deciding
 from flowengine.testing.simulator import Asks, Fails, Simulator
 from tests.testing.graphs import calls, graph, output_of, step, v, x
 

@@ -6,7 +6,7 @@ import networkx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.kernel.graph.reachability import components, reach
+from flowengine.kernel.graph.linked import components, reach
 from tests.sliced_examples import sliced
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast, get_args
 
-from flowengine.kernel.decisions import DECISIONS
+from flowengine.kernel.event_effects import DECISIONS
 from flowengine.kernel.events import Event
 from flowengine.kernel.state.phases import Owner
 from flowengine.kernel.waiting.waits import LET_GO

@@ -29,8 +29,8 @@ from flowengine.flow.compile import Compiled, compile_text
 from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
-from flowengine.python_modules import import_function
-from flowengine.sdk import threads
+from flowengine.sdk import user_code
+from flowengine.sdk.python_modules import import_function
 from flowengine.testing.explorer import choosers
 from flowengine.testing.simulator import Fails, Simulator, unpacked
 from tests.flow.verdicts import compiled_if_accepted
@@ -246,14 +246,14 @@ class Stage:
         self._graphs: dict[int, Graph] = {}
         import_function("tools:use", str(folder))(self.world)
         self.engine = Engine(None, clock=self.clock, workdir=folder, ttl=1e6, user="user:ben")
-        self._on_thread = threads.on_thread
-        threads.on_thread = self._counted
+        self._on_thread = user_code.on_thread
+        user_code.on_thread = self._counted
 
     def close(self) -> None:
         """Stop everything that still runs."""
         self.do(self.engine.__aexit__())
         self.loop.close()
-        threads.on_thread = self._on_thread
+        user_code.on_thread = self._on_thread
 
     async def _counted(
         self, function: Callable[[], T], outlast: Callable[[], float] | None = None

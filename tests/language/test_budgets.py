@@ -10,9 +10,8 @@ from flowengine.kernel import ENDED
 from flowengine.kernel.commands import CloseWait, OpenWait
 from flowengine.kernel.moving.obstacles import obstacles
 from flowengine.kernel.view import begun, budget_of, worked
-from flowengine.testing.explorer import explore
+from flowengine.testing.explorer import deciding, explore
 from flowengine.testing.invariants import check_over
-from flowengine.testing.outside import deciding
 from flowengine.testing.simulator import Fails, OneOf, Simulator, unpacked
 from tests.language.stage import Call, Stage
 

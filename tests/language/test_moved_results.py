@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from flowengine.engines.interventions.movability import move_obstacles, with_tried_proposals
+from flowengine.engines.interventions.upgrading import move_obstacles, with_tried_proposals
 from flowengine.kernel import ENDED, Graph
 from flowengine.testing.simulator import Simulator, unpacked
 from tests.language.stage import Stage

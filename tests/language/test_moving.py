@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.engines.interventions.movability import move_obstacles
+from flowengine.engines.interventions.upgrading import move_obstacles
 from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.moving.obstacles import Obstacle
 from flowengine.testing.simulator import Simulator, unpacked

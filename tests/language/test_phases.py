@@ -8,11 +8,11 @@ import pytest
 
 from flowengine.kernel import advance
 from flowengine.kernel.commands import ClearTimer, CloseWait
+from flowengine.kernel.event_effects import TIMERS
 from flowengine.kernel.events import Event
 from flowengine.kernel.state import moves, phases
 from flowengine.kernel.state.phases import GONE, States
 from flowengine.kernel.state.records import Cut, JoinState, Scope, Unit, Wait
-from flowengine.kernel.timers import TIMERS
 from flowengine.testing import Simulator
 from flowengine.testing.simulator import Fails, unpacked
 from tests.kernel.watched_moves import ALLOWED, watched_moves

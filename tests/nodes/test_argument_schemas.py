@@ -13,7 +13,7 @@ from flowengine.sdk.argument_schemas import (
     required_arguments,
     without_arguments,
 )
-from flowengine.validation import shared
+from flowengine.sdk.validation import shared
 
 CITY = {"properties": {"city": {}, "key": {}}, "required": ["city", "key"]}
 PLACE = {"properties": {"lat": {"type": "number"}}, "required": ["lat"]}

@@ -520,7 +520,7 @@ def test_a_kind_is_imported_only_where_a_flow_uses_it(site: Path, folder: Path) 
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
 
-    assert done.stdout.strip() == "['flowengine_nodes.commands', 'flowengine_nodes.run']"
+    assert done.stdout.strip() == "['flowengine_nodes.commands']"
 
     path.write_text("flowengine: 1\nid: f\nsteps: [{id: a, acme: u}]\n")
     with pytest.raises(FlowFileError, match="'acme' cannot be imported: SystemError: nobody"):

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, computed_field
 
 from flowengine.engines.attempts.serialization import keep
-from flowengine.json_values import plain
-from flowengine.sdk.declared_results import writing
-from flowengine.sdk.python_functions.conversion import conversion_to
+from flowengine.sdk.declared_forms import writing
+from flowengine.sdk.json_values import plain
+from flowengine.sdk.python_functions.live_signature import conversion_to
 from flowengine.sdk.python_functions.live_types import LiveTypes
-from flowengine.validation import Validator
+from flowengine.sdk.validation import Validator
 
 
 class Color(enum.Enum):

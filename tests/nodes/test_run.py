@@ -20,8 +20,7 @@ from flowengine.engines.attempts.processes import KEPT, ProcessRunner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk import Command
-from flowengine.sdk.process_identity import as_text, this_process
-from flowengine.sdk.process_tree import MARK, end_marked, mark_of
+from flowengine.sdk.processes import MARK, as_text, end_marked, mark_of, this_process
 from flowengine_nodes import commands
 from tests.alive import alive
 from tests.execution_environment.toy import until

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from flowengine import masking
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk import SecretMissing, ValidationError
+from flowengine.sdk.step_log import StepLog
 from flowengine.secrets import Secrets, has_secret, resolve
-from flowengine.step_log import StepLog
 from tests.sliced_examples import sliced
 
 VALUE = 'p€ss/w0rd+ "x"'

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents.text_calls.example_values import example_of
+from flowengine.agents.text_calls.requests import example_of
 from flowengine.sdk.python_functions.live_signature import read_function
 from flowengine.sdk.python_functions.signature import derive
-from flowengine.validation import shared
+from flowengine.sdk.validation import shared
 
 LIMITS = """
 from enum import Enum

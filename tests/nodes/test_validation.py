@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.errors import InputError
-from flowengine.validation import SchemaError, Validator, validate
+from flowengine.sdk.validation import SchemaError, Validator, validate
 from tests.sliced_examples import sliced
 
 PERSON = {

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from flowengine.engines.executions import replay
+from flowengine.engines.executions import linked_flows
 from flowengine.engines.executions.linked_flows import LinkedFlows
 from flowengine.journal.encoding import pack
 from flowengine.journal.sqlite.store import SqliteStore
@@ -90,12 +90,15 @@ def digests(folder: Path) -> dict[str, list[str]]:
     ids = ids_of(folder)
     with closing(SqliteStore(folder / STORE / "flowengine.db", "none")) as store:
         flows = LinkedFlows(store)
-        return {id: _digests(flows, store.execution(id).hash, replay.read(store, id)) for id in ids}
+        return {
+            id: _digests(flows, store.execution(id).hash, linked_flows.read(store, id))
+            for id in ids
+        }
 
 
 def _digests(flows: LinkedFlows, hash: str, events: list[Any]) -> list[str]:
     found, states = [], sha256()
-    for number, moment in enumerate(replay.walk(flows, hash, events), 1):
+    for number, moment in enumerate(linked_flows.walk(flows, hash, events), 1):
         states.update(pack(moment.state))
         if number % EVERY == 0 or number == len(events):
             found.append(states.hexdigest()[:16])

@@ -23,7 +23,7 @@ from unittest.mock import patch
 from flowengine import Engine, FlowFileError
 from flowengine.engines.flows import LoadedFlow
 from flowengine.errors import FlowEngineError
-from flowengine.flow.cases.loading import load_cases, parse_cases
+from flowengine.flow.cases import load_cases, parse_cases
 from flowengine.flow.compile import Compiled, compile_file
 from flowengine.flow.models.cases import Answer, Case, CaseDecision
 from flowengine.journal.sqlite.store import SqliteStore

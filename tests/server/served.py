@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flowengine.page.site import Site
-from flowengine.server.ag_ui.http import ag_ui_routes
+from flowengine.server.ag_ui import ag_ui_routes
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.mcp.http import mcp_routes

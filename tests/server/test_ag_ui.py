@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.metachain.agent_events import StreamPart
-from flowengine.server.ag_ui import runs
-from flowengine.server.ag_ui.events import ReplyEvents
+from flowengine.server import ag_ui
+from flowengine.server.ag_ui import ReplyEvents
 from tests.agents.flows import HEAD, NAME, TOOLS, call, flow
 from tests.server.api import HOST, LOCAL, Api
 from tests.server.mcp import drive
@@ -161,7 +161,7 @@ def test_what_is_not_a_run_is_refused(api: Api) -> None:
 def test_a_run_that_takes_long_ends_and_the_next_one_continues(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "LONGEST_SECONDS", 0.0)
+    monkeypatch.setattr(ag_ui, "LONGEST_SECONDS", 0.0)
     assert run(api, "What is 1 + 2?")[-1].code == "Late"
 
 

@@ -20,7 +20,7 @@ from flowengine import AsyncClient, Client, Engine
 from flowengine.agents.models.port import Listener, ModelReply, ModelRequest, ReplyPart
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.arriving_replies import LARGEST_REPLY, WANTED_SECONDS, ReplyFiles
+from flowengine.engines.arriving_replies import LARGEST_REPLY, WANTED_SECONDS, ReplyFiles
 from flowengine.errors import NotAllowed
 from flowengine.server.protocol import ProtocolLimits
 from tests.agents.flows import HEAD, NAME, TOOLS, flow
@@ -223,7 +223,7 @@ def test_a_reply_whose_process_died_has_an_end_and_new_readers_do_not_see_it(
 def in_another_process(store: Path) -> Iterator[None]:
     """Write the beginning of a reply in a process, which is killed at the end."""
     code = (
-        "import sys, time; from flowengine.arriving_replies import ReplyFiles; "
+        "import sys, time; from flowengine.engines.arriving_replies import ReplyFiles; "
         "it = ReplyFiles(sys.argv[1]).writer('one', 'ask'); "
         "it.take({'agent': 'first', 'part': 'start'}); "
         "it.take({'agent': 'first', 'part': 'text', 'text': 'I th'}); "

@@ -17,11 +17,11 @@ import pytest
 
 from flowengine import Engine
 from flowengine.cli.commands.chat import CHAT
-from flowengine.kernel.notation.ids import separate_id
+from flowengine.kernel.notation.addresses import separate_id
 from flowengine.metachain.work import SESSION
 from flowengine.server.executions import ENGINE_LABELS, OPERATOR_LABELS
 from flowengine.server.talks import Talk
-from flowengine.telemetry.ids import LABEL
+from flowengine.telemetry.spans import LABEL
 from flowengine.tool_environment.journal import TASK, TOOL, CallJournal
 from tests.engines.world import Clock
 from tests.server.api import EXPENSE, LOCAL, OWNER, Api

@@ -12,7 +12,7 @@ import pytest
 
 from flowengine import Client, Engine, FlowFileError, NotAllowed
 from flowengine.engines.flows import load_text
-from flowengine.server import flow_checks
+from flowengine.server import flows
 from tests.server.api import LOCAL, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_client import URL
@@ -80,7 +80,7 @@ def nested(depth: int) -> str:
 def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow_checks, "SECONDS", 4)
+    monkeypatch.setattr(flows, "SECONDS", 4)
     vera, ben = api.token("user:vera"), api.token("user:ben")
     with ThreadPoolExecutor() as threads:
         slow = threads.submit(

@@ -12,8 +12,7 @@ import pytest
 from flowengine.flow.models.types import ID
 from flowengine.server.mcp import calls, tools
 from flowengine.server.mcp.calls import CallProgress, read_progress
-from flowengine.server.mcp.questions import LONGEST, question_of
-from flowengine.server.mcp.tools import STATUS
+from flowengine.server.mcp.tools import LONGEST, STATUS, question_of
 from tests.server.api import EXPENSE, OWNER, PARCEL, Api
 from tests.server.mcp import MODES, Mcp
 

@@ -203,7 +203,7 @@ def test_a_killed_program_leaves_its_question_open(
 @pytest.mark.endurance
 def test_only_mcp_loads_its_sdk() -> None:
     program = (
-        "import sys, flowengine.server.mcp.http, flowengine.cli.commands.mcp;"
+        "import sys, flowengine.server.mcp.http, flowengine.cli.commands.serving;"
         "sys.exit('mcp' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

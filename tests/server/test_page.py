@@ -14,12 +14,12 @@ import pytest
 from starlette.datastructures import URL
 
 from flowengine.engines.inspection import glance
-from flowengine.journal.ports.history import HistoryPort
+from flowengine.journal.reading import HistoryPort
 from flowengine.page.approval_views import closed_as
-from flowengine.page.readable import as_text, beginning, duration
 from flowengine.page.site import PAGES, PageRoute
-from flowengine.server.acts import recorded
+from flowengine.page.timeline import as_text, beginning, duration
 from flowengine.server.guard import Hosts
+from flowengine.server.hooks import recorded
 from flowengine.server.identity import Identity, cookie_name
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES

@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.kernel.notation.times import format_time
 from flowengine.page import flow_views
-from flowengine.page.charts import HEIGHT, WIDTH, charts
+from flowengine.page.flow_views import HEIGHT, WIDTH, charts
 from tests.server.api import EXPENSE, Api
 from tests.server.test_page import HOSTILE, Browser
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.page.form_texts import as_sent, restored, shown_text
 from flowengine.page.forms import changes_in, inputs_of
+from flowengine.page.sent_forms import as_sent, restored, shown_text
 from flowengine.sdk.visible_text import DISGUISING
 
 LINES = st.lists(

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from flowengine.errors import UsageError
+from flowengine.server.guard import Rates
 from flowengine.server.problems import RequestRefused
-from flowengine.server.rates import Rates
 from flowengine.settings import load_settings
 from tests.server.api import Api
 from tests.server.conftest import SETTINGS

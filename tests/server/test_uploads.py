@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from flowengine import AsyncClient, Client, InputError, NotAllowed, NotFound, UsageError
-from flowengine.server import records, uploads
+from flowengine.server import records, sent_values
 from tests.server.api import HOST, LOCAL, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_client import URL
@@ -174,6 +174,6 @@ def test_what_a_dead_server_had_received_is_removed(
     send(api, otto, PDF, "a.pdf")
     left = Path(api.records.folder, "incoming", "left")
     left.write_bytes(PDF)
-    monkeypatch.setattr(uploads, "_ABANDONED_SECONDS", -1)
+    monkeypatch.setattr(sent_values, "_ABANDONED_SECONDS", -1)
     send(api, otto, PDF, "a.pdf")
     assert not left.exists()

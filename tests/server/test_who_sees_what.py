@@ -13,7 +13,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.page.site import PAGES, Site
-from flowengine.server.ag_ui.http import ag_ui_routes
+from flowengine.server.ag_ui import ag_ui_routes
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.openai_chat import openai_routes

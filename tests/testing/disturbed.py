@@ -9,8 +9,8 @@ from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.specs import CompiledFlow
+from flowengine.testing.explorer import anything
 from flowengine.testing.invariants import check_over, is_stuck, it_does_not_stall
-from flowengine.testing.outside import anything
 from flowengine.testing.simulator import Fails, Simulator
 
 REPLY = {"status": 200, "headers": {}, "body": None}

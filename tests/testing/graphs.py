@@ -10,10 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from flowengine.flow.compile.last_readers import last_readers
+from flowengine.flow.compile.link import last_readers
 from flowengine.kernel import Graph
-from flowengine.kernel.graph.compiled import END, END_ALL, FORMAT, OPENING, START, TRIGGER, Plain
-from flowengine.kernel.graph.evaluator import ReadableNames
+from flowengine.kernel.graph.compiled import (
+    END,
+    END_ALL,
+    FORMAT,
+    OPENING,
+    START,
+    TRIGGER,
+    Plain,
+    ReadableNames,
+)
 from flowengine.kernel.graph.specs import CompiledFlow
 
 Expression = Callable[[ReadableNames], Plain]

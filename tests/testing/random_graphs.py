@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flowengine.kernel import Graph
-from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.graph.evaluator import ReadableNames
+from flowengine.kernel.graph.compiled import EvaluationError, ReadableNames
 from tests.testing.graphs import Described, X, calls, graph, needs, output_of, step, v, x
 
 NAMES = ["item", "index", "key"]

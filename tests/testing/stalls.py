@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.kernel import Graph
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.testing.explorer import choosers
+from flowengine.testing.explorer import anything, choosers
 from flowengine.testing.invariants import is_stuck
-from flowengine.testing.outside import anything
 from flowengine.testing.simulator import Fails, OneOf, Simulator
 
 if TYPE_CHECKING:
-    from flowengine.kernel.graph.evaluator import ReadableNames
+    from flowengine.kernel.graph.compiled import ReadableNames
     from flowengine.kernel.graph.specs import CompiledFlow
 
 CONDITIONS = frozenset({"when", "until", "before", "match"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flowengine.engines.flows import load
-from flowengine.testing.coverage import Coverage
+from flowengine.testing.suite import Coverage
 
 FLOW = """
 flowengine: 1

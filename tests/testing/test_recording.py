@@ -12,7 +12,7 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.flows import load
 from flowengine.errors import Conflict, NotFound
-from flowengine.testing.outside import deciding
+from flowengine.testing.explorer import deciding
 from flowengine.testing.recording import RecordedCase, record, recorded, text_of
 from flowengine.testing.simulator import Fails, Simulator
 from flowengine.testing.suite import run_file

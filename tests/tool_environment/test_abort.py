@@ -16,7 +16,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.sdk.process_tree import processes
+from flowengine.sdk.processes import processes
 from flowengine.tool_environment import (
     CallError,
     DecisionError,
@@ -25,7 +25,7 @@ from flowengine.tool_environment import (
     tool,
     tool_message,
 )
-from flowengine.tool_environment.parts import CallBounds
+from flowengine.tool_environment.registry import CallBounds
 from tests.tool_environment.world import (
     HANG,
     Asked,

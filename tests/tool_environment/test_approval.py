@@ -22,7 +22,7 @@ from flowengine.tool_environment import (
     tool,
     tool_message,
 )
-from flowengine.tool_environment.parts import CallBounds
+from flowengine.tool_environment.registry import CallBounds
 from tests.tool_environment.world import (
     Asked,
     Counting,

@@ -17,10 +17,10 @@ from flowengine.tool_environment import (
     RegistrationError,
     ToolContext,
     WebSocketClient,
-    feed,
     tool,
 )
-from flowengine.tool_environment.feed import Feed
+from flowengine.tool_environment import clients as feed
+from flowengine.tool_environment.clients import Feed
 from tests.tool_environment.world import Asked, Calls, Counting, Seen, call, echo, made, until
 
 

@@ -20,7 +20,7 @@ from flowengine.tool_environment import (
     ToolEnvironmentClosed,
     tool,
 )
-from flowengine.tool_environment.parts import CallBounds
+from flowengine.tool_environment.registry import CallBounds
 from tests.tool_environment.world import (
     Asked,
     Counting,

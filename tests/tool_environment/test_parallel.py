@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine.tool_environment import ToolContext, tool
-from flowengine.tool_environment.parts import CallBounds
+from flowengine.tool_environment.registry import CallBounds
 from tests.tool_environment.world import call, made, until
 
 

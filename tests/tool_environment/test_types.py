@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from flowengine.errors import UsageError
-from flowengine.sdk.process_tree import processes
+from flowengine.sdk.processes import processes
 from flowengine.tool_environment import (
     ApprovalResponse,
     BaseEnvironment,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
+from flowengine.engines.host import SystemClock
 from flowengine.engines.results import ExecutionResult, ScheduledStart
-from flowengine.engines.seam import SystemClock
 from flowengine.errors import Conflict, InputError, LeaseLost
 from flowengine.flow.schedules import NoSchedule
 from flowengine.journal.memory.store import MemoryStore

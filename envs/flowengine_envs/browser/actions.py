@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine.sdk.visible_text import one_line
 from flowengine_envs.browser import faults
-from flowengine_envs.browser.addresses import checked_url, is_file
-from flowengine_envs.browser.approvals import PlannedAction
+from flowengine_envs.browser.approvals import PlannedAction, read_uploads
 from flowengine_envs.browser.elements import find, usable
-from flowengine_envs.browser.loading import Acting, load
-from flowengine_envs.browser.reasons import ActionFailed, reason_of
-from flowengine_envs.browser.scrolling import scroll_inside, scroll_window
-from flowengine_envs.browser.uploads import read_uploads
+from flowengine_envs.browser.loading import Acting, load, scroll_inside, scroll_window
+from flowengine_envs.browser.requests import ActionFailed, checked_url, is_file, reason_of
 
 if TYPE_CHECKING:
     from playwright.async_api import FilePayload, Locator

@@ -9,26 +9,210 @@ predicted, such as a script that submits a form, are stopped when they happen: r
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, quote_plus, urlsplit
+from weakref import WeakKeyDictionary
 
-from flowengine.sdk.web.hosts import BadHost, spelled
+from flowengine.sdk import StepError
+from flowengine.sdk.confined_files import Below
+from flowengine.sdk.sizes import size_text
 from flowengine.sdk.web.rules import Rules
+from flowengine.sdk.web.urls import BadHost, spelled
 from flowengine_envs.browser import faults
-from flowengine_envs.browser.addresses import shown_url
-from flowengine_envs.browser.passwords import Passwords
-from flowengine_envs.browser.reasons import ActionFailed
-from flowengine_envs.browser.touched import ENTER, PASSWORDS, Touched, touched
+from flowengine_envs.browser.requests import ActionFailed, shown_url
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Locator, Page, Route
+    from playwright.async_api import BrowserContext, Frame, Locator, Page, Request, Route
 
-    from flowengine_envs.browser.uploads import FileUpload
+ENTER = re.compile(r"(?:^|\+)(?:Enter|NumpadEnter|Space| )$")
+"""Keys that submit the form in which they are pressed, or press a button."""
+PASSWORDS = (
+    "input[type=password i], input[autocomplete~=current-password i], "
+    "input[autocomplete~=new-password i]"
+)
+_LOOK = """(element, passwords) => {
+  const short = text => String(text || "").replace(/\\s+/g, " ").trim().slice(0, 200);
+  const near = "button, input, select, textarea, a[href], area[href], label, [role=button]";
+  let at = element.closest(near) || element;
+  if (at.tagName === "LABEL" && at.control) at = at.control;
+  const type = at.tagName === "BUTTON" ? at.type : at.tagName === "INPUT" ? at.type : "";
+  const form = at.form || null;
+  const fields = [...at.ownerDocument.querySelectorAll(passwords)];
+  const root = at.getRootNode();
+  if (root !== at.ownerDocument) fields.push(...root.querySelectorAll(passwords));
+  const own = form ? fields.filter(each => each.form === form) : [];
+  const text = short(at.getAttribute("aria-label") || at.innerText || at.value || at.name || at.id);
+  return {
+    tag: at.tagName.toLowerCase(), type: String(type || ""),
+    text: fields.includes(at) || type === "password" ? short(at.name || at.id) : text,
+    link: at.tagName === "A" || at.tagName === "AREA" ? String(at.href) : "",
+    page: String(at.ownerDocument.location.href),
+    form: Boolean(form),
+    action: form ? String(at.hasAttribute("formaction") ? at.formAction
+      : (form.getAttribute("action") ? new URL(form.getAttribute("action"), at.baseURI).href
+        : at.ownerDocument.location.href)) : "",
+    own: own.length > 0,
+    filled: fields.some(each => each.value !== ""),
+    pressed: at.tagName === "INPUT" ? ["submit", "image", "button", "reset"].includes(type)
+      : at.tagName === "A" || at.tagName === "AREA" ? !/^https?:/.test(at.href)
+      : !["SELECT", "TEXTAREA"].includes(at.tagName),
+  };
+}"""
+
+
+class Touched(NamedTuple):
+    """An element, and the possible effects of a click on it or Enter in it."""
+
+    shown: str
+    """Its description for approvers."""
+    link: str
+    """Target address, if it is a link."""
+    page: str
+    """Address of its frame."""
+    sends_to: str
+    """Target address of its form. Empty: it has none."""
+    sends: bool
+    """Whether a click on it submits its form."""
+    pressed: bool
+    """Whether scripts decide the effect of a click: it is not a web link or a field for values."""
+    own: bool
+    """Whether its form contains a password field."""
+    filled: bool
+    """Whether a password field on its page has a value."""
+
+    def submits(self, action: str) -> bool:
+        """Return whether an action on it submits its form, according to the page."""
+        return bool(self.sends_to) and (self.sends if action == "click" else action != "upload")
+
+    def sends_password(self, action: str) -> bool:
+        """Return whether an action on it may send a password."""
+        if action == "upload":
+            return False
+        if self.submits(action):
+            return self.own or self.filled
+        return self.filled and (self.pressed or action != "click")
+
+
+async def touched(page: Page, element: Locator | None, seconds: float) -> Touched | None:
+    """Return the element that an action would touch.
+
+    Args:
+        page: The page.
+        element: The named element. None: the one that has the focus.
+        seconds: How long the page may take to respond.
+
+    Returns:
+        The element. None: no element has the focus.
+
+    Raises:
+        ActionFailed: The page does not respond.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            focused = element if element is not None else await _focused(page)
+            if focused is None:
+                return None
+            fields = await focused.evaluate(_LOOK, PASSWORDS)
+    except TimeoutError:
+        raise ActionFailed("timeout: the page does not say what would be done to it") from None
+    return _read(fields if isinstance(fields, dict) else {})
+
+
+async def _focused(page: Page) -> Locator | None:
+    for frame in page.frames:
+        focused = frame.locator(":focus")
+        if await focused.count() and await focused.first.evaluate("at => at.tagName") != "IFRAME":
+            return focused.first
+    return None
+
+
+def _read(fields: dict[str, Any]) -> Touched:
+    """Return a page's answer, which is untrusted."""
+    text = {key: str(fields.get(key) or "")[:2000] for key in ("tag", "type", "text", "link")}
+    kind = f" type={text['type']}" if text["type"] and text["tag"] == "input" else ""
+    shown = f"<{text['tag'][:40]}{kind[:40]}> {text['text'][:200]}".strip()
+    sends = text["type"] in {"submit", "image"}
+    return Touched(
+        shown=shown,
+        link=text["link"],
+        page=str(fields.get("page") or "")[:2000],
+        sends_to=str(fields.get("action") or "")[:2000] if fields.get("form") else "",
+        sends=sends,
+        pressed=bool(fields.get("pressed")),
+        own=bool(fields.get("own")),
+        filled=bool(fields.get("filled")),
+    )
+
+
+# The passwords in fields of pages, and the requests that may contain one.
+#
+# Fields are read before and after each action, because a page that is about to submit a form can
+# no longer be queried.
+
+_LOOKING = 2.0
+"""Seconds within which a page must return its passwords."""
+_MOST = 10
+"""Maximum number of fields checked in a frame."""
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Passwords:
+    """The passwords in the tabs of one profile."""
+
+    def __init__(self) -> None:
+        self._held: WeakKeyDictionary[Page, list[str]] = WeakKeyDictionary()
+
+    async def look(self, page: Page, *more: str) -> None:
+        """Read the password fields of a page, including frames.
+
+        Args:
+            page: The page.
+            more: Values about to be entered.
+        """
+        try:
+            async with asyncio.timeout(_LOOKING):
+                values = [each for frame in page.frames for each in await _values(frame)]
+        except (TimeoutError, faults.Error):
+            values = ["\0"]  # A frame that does not respond may contain one.
+        self._held[page] = [*values, *filter(None, more)]
+
+    def may_leave_by(self, request: Request) -> bool:
+        """Return whether a request may contain a password from a page.
+
+        A request that writes may contain any password of its page, or of any page if it navigates.
+        Of other requests, only navigations with a query are checked, by searching their address.
+        """
+        navigates = request.is_navigation_request()
+        writes = request.method not in _READS
+        if not writes and not (navigates and "?" in request.url):
+            return False
+        # A form may be submitted from one tab or frame into another one.
+        pages = [*self._held] if navigates else [request.frame.page]
+        values = [value for page in pages for value in self._held.get(page, ())]
+        return bool(values) if writes else any(_is_in(each, request.url) for each in values)
+
+
+async def _values(frame: Frame) -> list[str]:
+    fields = frame.locator(PASSWORDS)
+    # Playwright reads them where scripts of the page cannot answer instead.
+    values = [
+        await fields.nth(at).input_value(timeout=_LOOKING * 1000)
+        for at in range(min(await fields.count(), _MOST))
+    ]
+    return [each for each in values if each]
+
+
+def _is_in(value: str, url: str) -> bool:
+    return any(form in url for form in (value, quote(value, safe=""), quote_plus(value)))
+
 
 PASSWORD, UPLOAD, NEW_HOST = "password", "upload", "new_host"
 NOT_APPROVED = "is a new host that was not approved (policy: ask: new_host)"
@@ -240,3 +424,56 @@ def _digest(target: dict[str, Any]) -> str:
 def _origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+# Files of the workspace that are uploaded to pages.
+
+LARGEST = 50 * 1024 * 1024
+"""Maximum bytes of all files of an upload."""
+
+
+class FileUpload(NamedTuple):
+    """A file that was read."""
+
+    path: str
+    data: bytes
+
+    @property
+    def name(self) -> str:
+        """The name sent to the page."""
+        return PurePosixPath(self.path).name
+
+    @property
+    def described(self) -> dict[str, str | int]:
+        """The description for approvers."""
+        from hashlib import sha256
+
+        digest = sha256(self.data).hexdigest()
+        return {"path": self.path, "size": len(self.data), "sha256": digest}
+
+
+async def read_uploads(workspace: Path, paths: Iterable[object]) -> list[FileUpload]:
+    """Read files of the workspace.
+
+    Args:
+        workspace: The directory.
+        paths: Paths relative to it.
+
+    Raises:
+        ActionFailed: A file is missing or outside the workspace, or the files are too large.
+    """
+    below, files, total = (
+        Below(workspace, "uploads come from the workspace", name="the workspace"),
+        [],
+        0,
+    )
+    for path in map(str, paths):
+        try:
+            data = await asyncio.to_thread(below.read, path, LARGEST)
+        except StepError as error:
+            raise ActionFailed(error.message) from None
+        total += len(data)
+        if total > LARGEST:
+            raise ActionFailed(f"the files have more than {size_text(LARGEST)}")
+        files.append(FileUpload(path, data))
+    return files

@@ -23,7 +23,7 @@ from flowengine.sdk.sizes import size_text
 from flowengine_envs.browser import faults, installation
 from flowengine_envs.browser.long_messages import Shortened
 from flowengine_envs.browser.playwright_client import playwright, replace_ended
-from flowengine_envs.kinds.one_program import start_program
+from flowengine_envs.kinds.supervised import start_program
 
 LARGEST_MESSAGE = 64 * 1024 * 1024
 """Maximum bytes of a message from the sandbox. In a longer one, long texts are truncated."""

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Request, Sandbox, Tracer
-from flowengine.sdk.scratch import make_scratch, remove_scratch
+from flowengine.sdk.processes import make_scratch, remove_scratch
 from flowengine.sdk.visible_text import one_line
 from flowengine_envs.browser import faults, installation
 from flowengine_envs.browser.markdown import Converter
-from flowengine_envs.kinds.traces import Traces
+from flowengine_envs.kinds.supervised import Traces
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.browser import faults
-from flowengine_envs.browser.reasons import BUSY, LONGEST, ActionFailed, reason_of
+from flowengine_envs.browser.requests import BUSY, LONGEST, ActionFailed, reason_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator

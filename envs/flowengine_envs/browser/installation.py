@@ -8,7 +8,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from flowengine_envs.documents import libraries
+from flowengine_envs.documents import conversion
 
 INSTALL = (
     "on Debian or Ubuntu: apt-get install chromium; elsewhere: python -m playwright install "
@@ -72,7 +72,7 @@ def folders(named: str | None) -> tuple[str, ...]:
     places += [str(played)] if played is not None else []
     shown = (sys.prefix, sys.base_prefix, "/usr")
     new = [place for place in places if not _below(place, shown)]
-    return (*libraries.folders(), *new)
+    return (*conversion.folders(), *new)
 
 
 def _below(place: str, folders: tuple[str, ...]) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from flowengine.sdk.environments import Program, Sandbox
 from flowengine_envs.browser.markdown_worker import LARGEST_ANSWER, START
-from flowengine_envs.documents import libraries
+from flowengine_envs.documents import conversion
 from flowengine_envs.documents.document import MIB
 from flowengine_envs.link.parts import async_read, part
 
@@ -101,7 +101,7 @@ class Converter:
     async def _running(self) -> Program:
         if self._program is None or self._program.returncode is not None:
             await self.close()
-            options = {"search_path": libraries.search_path(), "memory": MEMORY}
+            options = {"search_path": conversion.search_path(), "memory": MEMORY}
             argv = [self._interpreter, "-I", "-c", START, json.dumps(options)]
             self._program = await self._sandbox.start(argv, env={"LANG": "C.UTF-8"})
             self._log = asyncio.ensure_future(_drain(self._program.stderr))

@@ -3,24 +3,118 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import re
+from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine_envs.browser import faults
-from flowengine_envs.browser.addresses import shown_url
-from flowengine_envs.browser.challenges import is_challenge
 from flowengine_envs.browser.loading import cause
 from flowengine_envs.browser.markdown import Markdown
-from flowengine_envs.browser.observation import WebObservation
-from flowengine_envs.browser.observation_text import first_lines
-from flowengine_envs.browser.page_text import PageText
-from flowengine_envs.browser.page_tree import PageTree, read_tree
-from flowengine_envs.browser.reasons import reason_of
+from flowengine_envs.browser.observation import WebObservation, first_lines
+from flowengine_envs.browser.requests import reason_of, shown_url
+from flowengine_envs.browser.session import PageText
 
 if TYPE_CHECKING:
+    from playwright.async_api import Frame, Page
+
     from flowengine_envs.browser.configuration import BrowserConfig
     from flowengine_envs.browser.session import BrowserSession, TabState
+
+_TITLES = re.compile(
+    r"just a moment|attention required|are you (a )?(human|robot)|access denied"
+    r"|security check|verify(ing)? (that )?you are (a )?human|captcha",
+    re.IGNORECASE,
+)
+_TEXTS = re.compile(
+    r"verify(ing)? (that )?you are (a )?human|unusual traffic from your|complete the captcha"
+    r"|checking (if the site connection is secure|your browser before)"
+    r"|prove (that )?you are (a )?human|i('m| am) not a robot",
+    re.IGNORECASE,
+)
+_FRAMES = re.compile(
+    r"challenges\.cloudflare\.com|google\.com/recaptcha|recaptcha\.net|hcaptcha\.com"
+    r"|arkoselabs\.com|funcaptcha|captcha-delivery\.com|geo\.captcha",
+    re.IGNORECASE,
+)
+_SHORT = 3000
+"""Characters. In a longer text, these words usually belong to its topic."""
+
+
+def is_challenge(title: str, text: str, frames: Iterable[str]) -> bool:
+    """Return whether a page looks like a bot check.
+
+    Args:
+        title: Its title.
+        text: Its text.
+        frames: Addresses of the frames in it.
+    """
+    if len(text) > _SHORT:
+        return False
+    if any(_FRAMES.search(frame) for frame in frames):
+        return True
+    return bool(_TITLES.search(title) or _TEXTS.search(text))
+
+
+# The accessibility tree of a page and of its frames.
+
+_SOON = 2.0
+"""Seconds within which a frame with idle scripts responds. The tree does not wait longer."""
+_MOST_FRAMES = 50
+
+
+class PageTree(NamedTuple):
+    """Roles, names and states, with references."""
+
+    text: str
+    left_out: int = 0
+    """Number of frames left out because they do not respond."""
+
+
+async def read_tree(page: Page, seconds: float) -> PageTree:
+    """Return the tree of a page.
+
+    Args:
+        page: The page, which responds.
+        seconds: How long it may take.
+
+    Returns:
+        The tree.
+
+    Raises:
+        Error: The page was closed, or takes longer.
+    """
+    frames = page.frames[1 : _MOST_FRAMES + 1]
+    if not frames:
+        return PageTree(await _snapshot(page, seconds))
+    try:
+        return await _with_frames(page, frames, min(_SOON, seconds))
+    except faults.TimeoutError:  # The page itself takes longer.
+        return await _with_frames(page, frames, seconds - _SOON)
+
+
+async def _with_frames(page: Page, frames: Sequence[Frame], seconds: float) -> PageTree:
+    """Return the tree without frames that do not respond in this time.
+
+    All frames are queried at once, so stuck frames cost this time only once.
+    """
+    answers = asyncio.gather(*(_answers(frame) for frame in frames))
+    text, answered = await asyncio.gather(_snapshot(page, seconds), answers)
+    return PageTree(text, answered.count(False))
+
+
+async def _snapshot(page: Page, seconds: float) -> str:
+    return await page.aria_snapshot(mode="ai", timeout=seconds * 1000)
+
+
+async def _answers(frame: Frame) -> bool:
+    with suppress(faults.Error, TimeoutError):
+        async with asyncio.timeout(_SOON):
+            await frame.evaluate("0")
+            return True
+    return frame.is_detached()
+
 
 MOST = 45.0
 """Seconds for all parts of an observation, if the page responds."""

@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING, Any
 from flowengine.sdk import EnvironmentFailure, EnvironmentLost, EnvironmentUnavailable
 from flowengine.sdk.environments import Request, Screen
 from flowengine_envs.browser.actions import ACTIONS, do
-from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.approvals import ApprovalGuard, Unapproved
-from flowengine_envs.browser.changes import is_same_page
-from flowengine_envs.browser.finding import elements, search_text
 from flowengine_envs.browser.loading import Acting, Navigation
-from flowengine_envs.browser.observation import WebObservation
-from flowengine_envs.browser.observation_text import is_cut, log_shown, observation_text
+from flowengine_envs.browser.observation import (
+    WebObservation,
+    elements,
+    is_cut,
+    is_same_page,
+    log_shown,
+    observation_text,
+    search_text,
+)
 from flowengine_envs.browser.observing import complete, observe
-from flowengine_envs.browser.reasons import BUSY, ActionFailed
+from flowengine_envs.browser.requests import BUSY, ActionFailed, shown_url
 from flowengine_envs.browser.sharing import open_session
 from flowengine_envs.browser.verbs import Verbs
 from flowengine_envs.sandboxes.mounts import named_folder

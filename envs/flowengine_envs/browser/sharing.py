@@ -15,8 +15,7 @@ from flowengine.sdk.environments import Request
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.approvals import NEW_HOST, ApprovalGuard
 from flowengine_envs.browser.chromium import Chromium, Profile, not_started
-from flowengine_envs.browser.downloads import Downloads
-from flowengine_envs.browser.files import WorkspaceFiles
+from flowengine_envs.browser.requests import Downloads, WorkspaceFiles
 from flowengine_envs.browser.session import BrowserSession
 
 _INSIDE_EXECUTION = frozenset({"action_call", "region", "execution"})

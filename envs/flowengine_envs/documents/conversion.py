@@ -13,15 +13,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import flowengine
+import flowengine_envs
 from flowengine.sdk import LimitExceeded, StepError, ValidationError
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
 from flowengine.sdk.sizes import size_text
 from flowengine_envs.documents import document as documents
-from flowengine_envs.documents import libraries
 from flowengine_envs.documents.converters import modules
 from flowengine_envs.documents.document import MIB, ConversionLimits, Document, LimitReached
 from flowengine_envs.documents.formats import SUFFIXES
@@ -33,6 +35,45 @@ from flowengine_envs.link.channel import Channel
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+_OWN = [Path(str(package.__file__)).parent for package in (flowengine_envs, flowengine)]
+_NEEDED = (
+    *("PIL", "charset_normalizer", "docx", "lxml", "olefile", "openpyxl", "pptx", "pypdf"),
+    "pypdfium2",
+)
+
+
+def missing() -> list[str]:
+    """Return the libraries that are not installed."""
+    return [name for name in _NEEDED if find_spec(name) is None]
+
+
+@cache
+def folders() -> tuple[str, ...]:
+    """Return the directories with the converters and their libraries, except for the system's."""
+    return _not_shown([*map(str, _OWN), *_libraries()])
+
+
+@cache
+def search_path() -> list[str]:
+    """Return the module search path for a Python process that has none by default."""
+    return [*dict.fromkeys(str(package.parent) for package in _OWN), *_not_shown(_libraries())]
+
+
+def _libraries() -> list[str]:
+    specs = map(find_spec, _NEEDED)
+    return [str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin]
+
+
+def _not_shown(places: list[str]) -> tuple[str, ...]:
+    """Return the directories outside of Python's own, which every sandbox shows."""
+    shown = (sys.prefix, sys.base_prefix)
+    return tuple(
+        place
+        for place in dict.fromkeys(places)
+        if not any(Path(place).is_relative_to(folder) for folder in shown)
+    )
+
 
 MEMORY = 1024 * MIB
 """Bytes that a conversion may use, if the spec sets no limit."""
@@ -167,7 +208,7 @@ class Conversion(Supervised):
             "seconds": stretch.seconds,
         }
         kills = self.sandbox.memory_kills()
-        python, known = self.interpreter or sys.executable, json.dumps(libraries.search_path())
+        python, known = self.interpreter or sys.executable, json.dumps(search_path())
         try:
             result, answer = await self._program(
                 [python, "-I", "-c", START, known, f"{self._server}"],

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import Any
 
-from flowengine_envs.documents import charts, diagrams, html, mail, rtf
+from flowengine_envs.documents import charts, html, mail, rtf
 from flowengine_envs.documents.archives import parse_xml, readable, title_of
 from flowengine_envs.documents.comments import WordComments, leave_out
 from flowengine_envs.documents.document import ConversionLimits, Damaged, Table, Unreadable
@@ -23,9 +23,8 @@ from flowengine_envs.documents.markdown import (
     target,
 )
 from flowengine_envs.documents.text import decode, lines
-from flowengine_envs.documents.word_fields import Fields, link_of
 from flowengine_envs.documents.word_formulas import MATH, latex
-from flowengine_envs.documents.word_styles import Numbering, Styles, is_on
+from flowengine_envs.documents.word_styles import Fields, Numbering, Styles, is_on, link_of
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
@@ -305,7 +304,7 @@ class Word:
         self._boxes += boxes
         for path in drawing.iter(f"{_VML}textpath"):
             yield TextSpan(path.get("string", ""))
-        self._diagrams += diagrams.texts(drawing, self._part)
+        self._diagrams += charts.texts(drawing, self._part)
         for chart in drawing.iter(f"{_CHART}chart"):
             relation = self._part.rels.get(chart.get(f"{_RELATION}id", ""))
             if relation is not None and not relation.is_external:

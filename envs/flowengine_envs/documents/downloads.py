@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flowengine.sdk import Timeout
-from flowengine.sdk.web import redirects
+from flowengine.sdk.web import responses
 from flowengine.sdk.web.client import HttpClient
-from flowengine.sdk.web.redirects import WebRequest
-from flowengine.sdk.web.responses import BadAnswer, ConnectionInterrupted, ResponseHead
+from flowengine.sdk.web.responses import BadAnswer, ConnectionInterrupted, ResponseHead, WebRequest
 from flowengine.sdk.web.urls import Url, UrlRefused
 from flowengine_envs.network.file_names import offered
 
@@ -118,14 +117,14 @@ class Downloader:
                 while not isinstance(
                     downloaded := await self._tried(chain, to, headers or {}), DownloadedFile
                 ):
-                    redirects.follow(chain, downloaded)
+                    responses.follow(chain, downloaded)
                 return downloaded
         except BaseException as error:
             with suppress(FileNotFoundError):
                 os.unlink(to)
             if isinstance(error, TimeoutError):
                 waited = str(error) or f"it was not downloaded in {self._limits.seconds:g} s"
-                raise Timeout(f"{redirects.shown(chain)}: {waited}") from None
+                raise Timeout(f"{responses.shown(chain)}: {waited}") from None
             raise
 
     async def _tried(
@@ -142,7 +141,7 @@ class Downloader:
                 raise
             except (OSError, BadAnswer) as error:
                 if last or not isinstance(error, ConnectionInterrupted):
-                    raise redirects.failed(chain, error) from None
+                    raise responses.failed(chain, error) from None
                 wait = 0.0
             await self._pause(min(max(wait, _PAUSES[number]), _LONGEST_PAUSE))
         raise AssertionError
@@ -153,7 +152,7 @@ class Downloader:
         """Send one request. Return its result, and the pause after which to repeat it, if any."""
         request = WebRequest(_ACCEPTED, headers, lambda _: self._limits.bytes)
         try:
-            async with redirects.requested(self._client, chain, request) as (head, body):
+            async with responses.requested(self._client, chain, request) as (head, body):
                 if isinstance(body, Url):
                     return body, None
                 size, digest = 0, hashlib.sha256()
@@ -164,9 +163,9 @@ class Downloader:
                         size += len(piece)
             refresh = _refresh(to, head) if head.status == HTTPStatus.OK else ""
             if refresh:
-                return redirects.next_url(chain[-1], refresh), None
+                return responses.next_url(chain[-1], refresh), None
         except UrlRefused as error:
-            raise redirects.refused(chain, error) from None
+            raise responses.refused(chain, error) from None
         downloaded = _download(chain, head, size, digest.hexdigest())
         return downloaded, _retry_after(head) if head.status in _PASSING else None
 

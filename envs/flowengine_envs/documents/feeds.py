@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 
 from flowengine_envs.documents import html
 from flowengine_envs.documents.document import Damaged
-from flowengine_envs.documents.flat_html import paragraphs
+from flowengine_envs.documents.html_parts import paragraphs
 from flowengine_envs.documents.markdown import TextSpan, Writer, inline, plain, target
 
 _CONTENT = "{http://purl.org/rss/1.0/modules/content/}encoded"

@@ -13,11 +13,14 @@ from typing import Any
 from urllib.parse import urljoin
 
 from flowengine_envs.documents.document import Damaged
-from flowengine_envs.documents.flat_html import paragraphs
-from flowengine_envs.documents.html_forms import FormFields
-from flowengine_envs.documents.html_lists import HtmlList
-from flowengine_envs.documents.html_main import put_first
-from flowengine_envs.documents.html_tables import TableText, spans_of
+from flowengine_envs.documents.html_parts import (
+    FormFields,
+    HtmlList,
+    TableText,
+    paragraphs,
+    put_first,
+    spans_of,
+)
 from flowengine_envs.documents.markdown import (
     TextSpan,
     Writer,

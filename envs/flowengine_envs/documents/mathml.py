@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from flowengine_envs.documents.latex import (
+from flowengine_envs.documents.word_formulas import (
     ACCENTS,
     BRACKETS,
     FUNCTIONS,

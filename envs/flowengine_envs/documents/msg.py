@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterator
 
 from flowengine_envs.documents import html, rtf
-from flowengine_envs.documents.compound_files import CompoundFile
 from flowengine_envs.documents.document import ConversionLimits, Damaged, LimitReached
+from flowengine_envs.documents.formats import CompoundFile
 from flowengine_envs.documents.mail import write_attachment, write_head, write_text
 from flowengine_envs.documents.markdown import Writer
 from flowengine_envs.documents.rtf_tokens import encoding_of_page

@@ -15,8 +15,7 @@ from flowengine_envs.documents.archives import open_archive, parse_xml, read_ent
 from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged, PasswordRequired
 from flowengine_envs.documents.markdown import TextSpan, Writer, inline, target
-from flowengine_envs.documents.sheet_marks import mark_columns, mark_row
-from flowengine_envs.documents.sheet_values import text_of
+from flowengine_envs.documents.sheets import mark_columns, mark_row, text_of
 
 _NAMES = "urn:oasis:names:tc:opendocument:xmlns"
 _TABLE, _TEXT = f"{{{_NAMES}:table:1.0}}", f"{{{_NAMES}:text:1.0}}"

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from flowengine_envs.documents import charts, diagrams
+from flowengine_envs.documents import charts
 from flowengine_envs.documents.archives import parse_xml, readable, title_of
 from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged, Unreadable
@@ -186,7 +186,7 @@ def _shape(shape: Any, out: Writer, depth: int = 0) -> None:
         charts.write(shape.chart._chartSpace, out)
     elif shape.has_text_frame and any(_spans_of(shape)):
         _text(shape, out)
-    elif texts := [*diagrams.texts(shape._element, shape.part)]:
+    elif texts := [*charts.texts(shape._element, shape.part)]:
         for text in texts:
             out.item(0, text)
     else:

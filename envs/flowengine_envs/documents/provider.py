@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
+import ast
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Request, Spec
+from flowengine.sdk.sizes import size_text
 from flowengine.sdk.web.rules import Rules
-from flowengine_envs.documents import libraries
-from flowengine_envs.documents.added import sources
-from flowengine_envs.documents.conversion import MEMORY
+from flowengine_envs.documents import conversion as libraries
+from flowengine_envs.documents.conversion import MEMORY, folders
 from flowengine_envs.documents.reader import Documents
+from flowengine_envs.kinds.configurations import OwnPrograms
 from flowengine_envs.kinds.supervised import SupervisedProvider
 from flowengine_envs.link.call_limits import TIMEOUT
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+_LARGEST = 64 * 1024
+"""Maximum size of all sources together, because they are passed with each file."""
+
+
+def sources(spec: Spec) -> list[dict[str, str]]:
+    """Return the sources of the converters that a spec names.
+
+    Args:
+        spec: The requested environment.
+
+    Raises:
+        EnvironmentUnavailable: A file or function does not exist, or the sources are too large.
+    """
+    contents = []
+    for named in spec.config.converters:
+        module, _, function = named.partition(":")
+        path = Path(spec.folder, *module.split(".")).with_suffix(".py")
+        try:
+            text = path.read_text(encoding="utf-8")
+            body = ast.parse(text).body
+        except (OSError, ValueError, SyntaxError) as error:
+            raise EnvironmentUnavailable(
+                f"{spec}: the converter '{named}' cannot be read from {path}: {error}"
+            ) from None
+        if not any(isinstance(each, ast.FunctionDef) and each.name == function for each in body):
+            raise EnvironmentUnavailable(f"{spec}: {path} has no function '{function}'")
+        contents.append({"name": named, "function": function, "source": text})
+    if sum(len(each["source"].encode()) for each in contents) > _LARGEST:
+        raise EnvironmentUnavailable(f"{spec}: its converters have more than {size_text(_LARGEST)}")
+    return contents
 
 
 class DocumentsProvider(SupervisedProvider[Documents]):
@@ -27,8 +63,6 @@ class DocumentsProvider(SupervisedProvider[Documents]):
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`."""
-        from flowengine_envs.documents.configuration import DocumentsConfig
-
         return DocumentsConfig
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
@@ -60,3 +94,42 @@ class DocumentsProvider(SupervisedProvider[Documents]):
         closed = policy.model_copy(update={"network": None, "deny_network": None})
         inside = request._replace(policy=closed, spec=request.spec._replace(policy=closed))
         return await self.open(inside, partial(Documents, rules=rules, added=sources(request.spec)))
+
+
+# The model of `config:` of the kind `documents`.
+#
+# Loads pydantic: import it inside `config_model`.
+
+
+class DocumentsConfig(OwnPrograms):
+    """`config:` of the kind `documents`: the limits for one file, and where downloads go."""
+
+    bytes: Annotated[int, Field(gt=0)] = 64 * 1024 * 1024
+    """Size of the file."""
+    unpacked: Annotated[int, Field(gt=0)] = 256 * 1024 * 1024
+    """Maximum unpacked size of an archive, or of a stream of a PDF."""
+    entries: Annotated[int, Field(gt=0)] = 10_000
+    """Files in an archive."""
+    pages: Annotated[int, Field(gt=0)] = 5_000
+    """Pages, slides, sheets or chapters. Further ones are left out."""
+    cells: Annotated[int, Field(gt=0)] = 200_000
+    """Cells of all tables. Further ones are left out."""
+    characters: Annotated[int, Field(gt=0)] = 2_000_000
+    """Length of the Markdown. The rest is left out."""
+    pixels: Annotated[int, Field(gt=0)] = 200_000_000
+    """Width times height of an image."""
+    pictures: Annotated[int, Field(gt=0)] = 20
+    """Pages of a scan that are sent to `vision_model`. Further ones are only noted."""
+    converters: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")], ...] = ()
+    """Functions that are tried before the built-in converters, in order: `module:function`."""
+    comments: bool = False
+    """Whether comments in office documents and PDFs are included."""
+    vision_model: Annotated[str, Field(pattern=r"^[^/]+/.+$")] | None = None
+    """`provider/model` that describes images. Without one, they are not described."""
+    downloads: Annotated[str, Field(pattern=r"^[^/]+$")] = "downloads"
+    """Directory of the workspace for downloaded files."""
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Directories that are visible to the sandbox besides those of the interpreter."""
+        return folders()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flowengine.sdk import EnvironmentFailure, EnvironmentLost, LimitExceeded, NotAFile
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
-from flowengine.sdk.scratch import scratch_folder
+from flowengine.sdk.processes import scratch_folder
 from flowengine.sdk.web.client import HttpClient
 from flowengine.sdk.web.connections import Network
 from flowengine.sdk.web.responses import TooLarge
@@ -28,11 +28,16 @@ from flowengine_envs.documents.conversion import (
     exceeded,
 )
 from flowengine_envs.documents.document import Document
-from flowengine_envs.documents.opened import OpenedDocument
-from flowengine_envs.documents.page_text import Page
 from flowengine_envs.documents.pages import CHARACTERS as LONGEST_PAGE
-from flowengine_envs.documents.pages import Pages
-from flowengine_envs.documents.visits import Visit, destination, listing, looks_like_host
+from flowengine_envs.documents.pages import (
+    OpenedDocument,
+    Page,
+    Pages,
+    Visit,
+    destination,
+    listing,
+    looks_like_host,
+)
 from flowengine_envs.link.call_limits import TIMEOUT
 from flowengine_envs.link.channel import Channel
 from flowengine_envs.network.file_names import unused

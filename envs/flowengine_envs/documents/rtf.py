@@ -13,20 +13,21 @@ from flowengine_envs.documents import html
 from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import TextSpan, Writer, hidden_note
-from flowengine_envs.documents.rtf_paragraphs import RtfParagraph, joined
-from flowengine_envs.documents.rtf_tables import RtfTable
 from flowengine_envs.documents.rtf_tokens import (
     CLOSE,
     LATIN,
     OPEN,
     SYMBOL,
     TEXT,
+    RtfParagraph,
+    RtfTable,
     Token,
     encoding_of_charset,
     encoding_of_page,
+    joined,
     tokens,
 )
-from flowengine_envs.documents.word_fields import link_of
+from flowengine_envs.documents.word_styles import link_of
 
 _SIGNS = {
     **{b"tab": "\t", b"line": "\n", b"lbr": "\n", b"emdash": "\u2014", b"endash": "\u2013"},

@@ -3,24 +3,174 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from flowengine_envs.documents import xls_records as records
-from flowengine_envs.documents.compound_files import CompoundFile
 from flowengine_envs.documents.document import Damaged, PasswordRequired
+from flowengine_envs.documents.formats import CompoundFile
 from flowengine_envs.documents.markdown import Writer
 from flowengine_envs.documents.rtf_tokens import encoding_of_page
-from flowengine_envs.documents.sheet_dates import ERRORS, NumberFormats, built_in
-from flowengine_envs.documents.sheet_rows import SheetRows
-from flowengine_envs.documents.sheet_values import text_of
+from flowengine_envs.documents.sheets import (
+    ERRORS,
+    NumberFormats,
+    SheetLink,
+    SheetRows,
+    built_in,
+    text_of,
+)
+
+BOF, EOF, CONTINUE, FILE_PASS = 0x0809, 0x000A, 0x003C, 0x002F
+BOUND_SHEET, CODE_PAGE, DATE_MODE, FORMAT, XF, SST = 0x0085, 0x0042, 0x0022, 0x041E, 0x00E0, 0x00FC
+ROW, COLUMNS, LINK, STRING = 0x0208, 0x007D, 0x01B8, 0x0207
+LABEL_SST, LABEL, RICH_LABEL = 0x00FD, 0x0204, 0x00D6
+NUMBER, RK, MULTIPLE_RK, FORMULA, BOOLEAN = 0x0203, 0x027E, 0x00BD, 0x0006, 0x0205
+_HEAD = struct.Struct("<HH")
+_URL = bytes.fromhex("e0c9ea79f9bace118c8200aa004ba90b")
+_FILE = bytes.fromhex("0303000000000000c000000000000046")
+_MOST_STRINGS = 10_000_000
+
+
+def records(stream: bytes, at: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Yield the type and the content of each record."""
+    while at + 4 <= len(stream):
+        kind, length = _HEAD.unpack_from(stream, at)
+        yield kind, stream[at + 4 : at + 4 + length]
+        at += 4 + length
+
+
+def short_string(data: bytes, at: int, encoding: str) -> str:
+    """Return a string with its length in one byte, in an encoding or as in Excel 97."""
+    return _string(data, at + 1, data[at] if at < len(data) else 0, encoding)
+
+
+def string(data: bytes, at: int, encoding: str) -> str:
+    """Return a string with its length in two bytes, in an encoding or as in Excel 97."""
+    return _string(data, at + 2, int.from_bytes(data[at : at + 2], "little"), encoding)
+
+
+def _string(data: bytes, at: int, count: int, encoding: str) -> str:
+    if encoding:
+        return data[at : at + count].decode(encoding, "replace")
+    flags, at = (data[at] if at < len(data) else 0), at + 1
+    at += 2 * bool(flags & 0x08) + 4 * bool(flags & 0x04)
+    if flags & 0x01:
+        return data[at : at + 2 * count].decode("utf-16-le", "replace")
+    return data[at : at + count].decode("latin-1")
+
+
+class SharedStrings:
+    """Reads the strings that cells share, which extend over several records.
+
+    Args:
+        pieces: The contents of these records.
+    """
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = pieces
+        self._piece = 0
+        self._at = 8
+
+    def read(self) -> list[str]:
+        """Return all strings, up to the first one that is cut off."""
+        count = int.from_bytes(self._pieces[0][4:8], "little")
+        strings: list[str] = []
+        try:
+            while len(strings) < min(count, _MOST_STRINGS):
+                strings.append(self._string())
+        except IndexError:
+            pass
+        return strings
+
+    def _string(self) -> str:
+        count = int.from_bytes(self._take(2), "little")
+        flags = self._take(1)[0]
+        runs = int.from_bytes(self._take(2), "little") if flags & 0x08 else 0
+        added = int.from_bytes(self._take(4), "little") if flags & 0x04 else 0
+        text = ""
+        while count:
+            width = 2 if flags & 0x01 else 1
+            left = (len(self._pieces[self._piece]) - self._at) // width
+            part = self._take(min(count, left) * width)
+            text += part.decode("utf-16-le" if width == 2 else "latin-1", "replace")
+            count -= len(part) // width
+            if count:  # continued in the next record, which begins with its own flags
+                self._piece, self._at = self._piece + 1, 1
+                flags = self._pieces[self._piece][0]
+        self._skip(4 * runs + added)
+        return text
+
+    def _take(self, count: int) -> bytes:
+        """Return bytes that are in one record."""
+        while count and self._at >= len(self._pieces[self._piece]):
+            self._piece, self._at = self._piece + 1, 0
+        taken = self._pieces[self._piece][self._at : self._at + count]
+        if len(taken) < count:
+            raise IndexError
+        self._at += count
+        return taken
+
+    def _skip(self, count: int) -> None:
+        while count:
+            here = min(count, len(self._pieces[self._piece]) - self._at)
+            self._at, count = self._at + here, count - here
+            if count:
+                self._piece, self._at = self._piece + 1, 0
+
+
+def rk(data: bytes, at: int) -> float:
+    """Return a number in the short form of cells."""
+    word = int.from_bytes(data[at : at + 4], "little", signed=True)
+    value: float
+    if word & 2:
+        value = word >> 2
+    else:
+        (value,) = struct.unpack("<d", bytes(4) + (word & ~3 & 0xFFFFFFFF).to_bytes(4, "little"))
+    return value / 100 if word & 1 else value
+
+
+def link(data: bytes) -> SheetLink:
+    """Return a link.
+
+    Raises:
+        Damaged: It is invalid.
+    """
+    if len(data) < 32:
+        raise Damaged("a link of the workbook is cut off")
+    top, bottom, left, right = struct.unpack_from("<4H", data)
+    flags, at = int.from_bytes(data[28:32], "little"), 32
+    for flag in (0x10, 0x80):  # a text, a frame
+        if flags & flag:
+            at += 4 + 2 * int.from_bytes(data[at : at + 4], "little")
+    address = ""
+    if flags & 0x100:
+        address, at = _counted(data, at, 2)
+    elif flags & 0x01:
+        kind, at = data[at : at + 16], at + 16
+        if kind == _URL:
+            address, at = _counted(data, at, 1)
+        elif kind == _FILE:
+            length = int.from_bytes(data[at + 2 : at + 6], "little")
+            address = data[at + 6 : at + 6 + length].partition(b"\0")[0].decode("latin-1")
+            return SheetLink(top, bottom, left, right, address)
+    if flags & 0x08:
+        place, at = _counted(data, at, 2)
+        address = f"{address}#{place}"
+    return SheetLink(top, bottom, left, right, address)
+
+
+def _counted(data: bytes, at: int, width: int) -> tuple[str, int]:
+    """Return a string with its length in four bytes, and where it ends."""
+    end = at + 4 + width * int.from_bytes(data[at : at + 4], "little")
+    return data[at + 4 : end].decode("utf-16-le", "replace").partition("\0")[0], end
+
 
 _STREAMS = ("Workbook", "Book")
 _EXCEL_97 = 0x0600
 _WORKSHEET = 0
 _OF_CELLS = frozenset(
     {
-        *(records.LABEL_SST, records.LABEL, records.RICH_LABEL, records.NUMBER, records.RK),
-        *(records.FORMULA, records.BOOLEAN),
+        *(LABEL_SST, LABEL, RICH_LABEL, NUMBER, RK),
+        *(FORMULA, BOOLEAN),
     }
 )
 
@@ -69,13 +219,13 @@ class _Book:
         self._begins_1904 = False
         shared: list[bytes] = []
         version, is_shared = 0, False
-        for kind, content in records.records(stream):
-            is_shared = kind == records.SST or (is_shared and kind == records.CONTINUE)
+        for kind, content in records(stream):
+            is_shared = kind == SST or (is_shared and kind == CONTINUE)
             if is_shared:
                 shared.append(content)
-            elif kind == records.EOF:
+            elif kind == EOF:
                 break
-            elif kind == records.BOF and not version:
+            elif kind == BOF and not version:
                 version = int.from_bytes(content[:2], "little")
                 self.encoding = "" if version >= _EXCEL_97 else "cp1252"
             else:
@@ -83,24 +233,24 @@ class _Book:
         if not version:
             raise Damaged("the workbook has no beginning")
         if shared:
-            self.strings = records.SharedStrings(shared).read()
+            self.strings = SharedStrings(shared).read()
         self.numbers = NumberFormats(self._begins_1904)
 
     def _take(self, kind: int, content: bytes) -> None:
-        if kind == records.FILE_PASS:
+        if kind == FILE_PASS:
             raise PasswordRequired("it is an encrypted workbook, which cannot be opened here")
         number = int.from_bytes(content[:2], "little")
-        if kind == records.CODE_PAGE and self.encoding:
+        if kind == CODE_PAGE and self.encoding:
             self.encoding = encoding_of_page(number)
-        elif kind == records.DATE_MODE:
+        elif kind == DATE_MODE:
             self._begins_1904 = number == 1
-        elif kind == records.XF:
+        elif kind == XF:
             self.styles.append(int.from_bytes(content[2:4], "little"))
-        elif kind == records.FORMAT:
-            read = records.short_string if self.encoding else records.string
+        elif kind == FORMAT:
+            read = short_string if self.encoding else string
             self._formats[number] = read(content, 2, self.encoding)
-        elif kind == records.BOUND_SHEET and len(content) >= 8:
-            name = records.short_string(content, 6, self.encoding).replace("\0", "")
+        elif kind == BOUND_SHEET and len(content) >= 8:
+            name = short_string(content, 6, self.encoding).replace("\0", "")
             start = int.from_bytes(content[:4], "little")
             self.sheets.append(_Sheet(name, start, content[4] & 3 != 0, content[5]))
 
@@ -122,10 +272,10 @@ class _Cells:
     def read(self, start: int, most: int) -> None:
         """Read the sheet that begins at a place, up to a number of cells."""
         depth = 0
-        for kind, content in records.records(self._book.stream, start):
-            if kind == records.BOF:
+        for kind, content in records(self._book.stream, start):
+            if kind == BOF:
                 depth += 1
-            elif kind == records.EOF:
+            elif kind == EOF:
                 depth -= 1
                 if depth <= 0:
                     return
@@ -138,42 +288,42 @@ class _Cells:
             row, column, style = struct.unpack_from("<3H", content)
             self.rows.put(row, column, self._text(kind, content, row, column, style))
             return 1
-        if kind == records.MULTIPLE_RK:
+        if kind == MULTIPLE_RK:
             row, column = struct.unpack_from("<2H", content)
             count = (len(content) - 6) // 6
             for at in range(count):
                 style = int.from_bytes(content[4 + 6 * at : 6 + 6 * at], "little")
-                number = records.rk(content, 6 + 6 * at)
+                number = rk(content, 6 + 6 * at)
                 self.rows.put(row, column + at, self._shown(number, style))
             return count
-        if kind == records.STRING and self._awaited is not None:
-            self.rows.put(*self._awaited, records.string(content, 0, self._book.encoding))
+        if kind == STRING and self._awaited is not None:
+            self.rows.put(*self._awaited, string(content, 0, self._book.encoding))
             self._awaited = None
-        elif kind == records.ROW and len(content) >= 14:
+        elif kind == ROW and len(content) >= 14:
             row, height, options = (content[at] | content[at + 1] << 8 for at in (0, 6, 12))
             if options & 0x20 or not height & 0x7FFF:
                 self.rows.hidden_rows.add(row)
-        elif kind == records.COLUMNS and len(content) >= 10:
+        elif kind == COLUMNS and len(content) >= 10:
             first, last, width, _, options = struct.unpack_from("<5H", content)
             if options & 1 or not width:
                 self.rows.hidden_columns.append(range(first, min(last, 0xFF) + 1))
-        elif kind == records.LINK:
-            self.rows.link(records.link(content))
+        elif kind == LINK:
+            self.rows.link(link(content))
         return 0
 
     def _text(self, kind: int, content: bytes, row: int, column: int, style: int) -> str:
         book = self._book
-        if kind == records.LABEL_SST:
+        if kind == LABEL_SST:
             at = int.from_bytes(content[6:10], "little")
             return book.strings[at] if at < len(book.strings) else ""
-        if kind in {records.LABEL, records.RICH_LABEL}:
-            return records.string(content, 6, book.encoding)
-        if kind == records.RK:
-            return self._shown(records.rk(content, 6), style)
-        if kind == records.BOOLEAN:
+        if kind in {LABEL, RICH_LABEL}:
+            return string(content, 6, book.encoding)
+        if kind == RK:
+            return self._shown(rk(content, 6), style)
+        if kind == BOOLEAN:
             return ERRORS.get(content[6], "") if content[7] else text_of(bool(content[6]))
         result = content[6:14]
-        if kind == records.FORMULA and result[6:] == b"\xff\xff":
+        if kind == FORMULA and result[6:] == b"\xff\xff":
             self._awaited = (row, column) if result[0] == 0 else None
             other = {1: text_of(bool(result[2])), 2: ERRORS.get(result[2], "")}
             return other.get(result[0], "")

@@ -12,10 +12,15 @@ from collections.abc import Iterator
 from flowengine_envs.documents.archives import open_archive, read_entry, relationships
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer
-from flowengine_envs.documents.sheet_dates import ERRORS, NumberFormats, built_in
-from flowengine_envs.documents.sheet_rows import SheetLink, SheetRows
-from flowengine_envs.documents.sheet_values import text_of
-from flowengine_envs.documents.xls_records import rk
+from flowengine_envs.documents.sheets import (
+    ERRORS,
+    NumberFormats,
+    SheetLink,
+    SheetRows,
+    built_in,
+    text_of,
+)
+from flowengine_envs.documents.xls import rk
 
 _BOOK = "xl/workbook.bin"
 _SHEET, _PROPERTIES, _LINK = 0x9C, 0x99, 0x1EE

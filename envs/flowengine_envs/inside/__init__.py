@@ -7,21 +7,18 @@ Modules used by both sides are in `link` and `workspaces`.
 | module | contents |
 |---|---|
 | `server` | requests and answers |
-| `loop` | single-threaded event loop for descriptors and timers |
+| `loop` | single-threaded event loop for descriptors, timers and new files |
 | `programs` | starts a program so that all its descendants can be ended |
 | `keepers` | the processes below which programs run |
-| `children` | reaps ended children |
 | `fork_servers` | programs that stay loaded and fork a process for each run |
 | `killing` | ends process trees |
 | `system` | Linux system calls that Python does not provide |
-| `output` | captures output: beginning, end, count, and all of it in a file |
-| `commands` | runs one program to its end |
+| `commands` | runs one program to its end, and captures its output |
 | `file_requests` | requests for files |
-| `quota`, `mapped_files`, `preallocation` | the disk quota |
+| `quota` | the disk quota |
 | `forwarding` | forwards connections to the allowed places |
 | `worker` | the supervisor's side of the process that runs Python code |
 | `python_worker` | that process |
 | `terminal` | a persistent shell on a terminal, a package with its own table |
 | `first_process` | replaces the supervisor in a sandbox for one program |
-| `inotify` | reports files created in a directory |
 """

@@ -2,19 +2,85 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from typing import NamedTuple, Optional
 
-from flowengine_envs.inside import keepers, left_memory
-from flowengine_envs.inside.children import end_strangers
+from flowengine_envs.inside import keepers, killing, system
 from flowengine_envs.inside.keepers import Keeper, Launch
 from flowengine_envs.inside.killed_first import KilledFirst, Reserve
 from flowengine_envs.inside.killing import kill_below, signal_below
 from flowengine_envs.inside.loop import EventLoop, ScheduledCall
 from flowengine_envs.inside.system import Entrances
+
+_REMOVE = 0
+"""IPC_RMID. The kernel removes shared memory when the last process that has it ends."""
+_KINDS = {"shm": ("shmid", ("cpid", "lpid")), "msg": ("msqid", ("lspid", "lrpid"))}
+"""Name → column with the id, columns with processes."""
+
+
+def free() -> None:
+    """Free it if all processes belong to this sandbox. Elsewhere it may be another program's."""
+    if not killing.has_own_processes():
+        return
+    library = ctypes.CDLL(None)
+    for kind, (id, processes) in _KINDS.items():
+        with suppress(OSError), open(f"/proc/sysvipc/{kind}") as file:
+            names = file.readline().split()
+            for line in file:
+                row = dict(zip(names, map(int, line.split())))  # noqa: B905 - Python 3.9
+                if not any(system.process(row[name]) for name in processes):
+                    getattr(library, f"{kind}ctl")(row[id], _REMOVE, None)
+
+
+# The supervisor's own children: keepers and others, and strangers left by a killed keeper.
+
+
+class Children:
+    """Reaps children as they end, and kills strangers.
+
+    Args:
+        own: Returns the processes that are not strangers.
+        ended: Called with each child that has ended.
+    """
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        own: Callable[[], Container[int]],
+        ended: Callable[[int], None],
+    ) -> None:
+        self._own = own
+        self._ended = ended
+        self._source, sink = os.pipe()
+        for fd in (self._source, sink):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        loop.reading(self._source, self._reap)
+
+    def _reap(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._source, 4096)
+        orphaned = False
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    break
+                orphaned = orphaned or status != 0
+                self._ended(pid)
+        if orphaned:
+            end_strangers(self._own())
+
+
+def end_strangers(own: Container[int]) -> None:
+    """Kill the other children of this process, because their keeper was killed."""
+    kill_below(os.getpid(), without=own)
+
 
 _SPARE = 2
 """Number of idle keepers that are kept."""
@@ -225,7 +291,7 @@ class SupervisedProgram:
 
     def _tell(self, ended: ProgramEnd) -> None:
         if signal.SIGKILL in {ended.signal, (ended.exit_code or 0) - 128}:  # or a child was killed
-            left_memory.free()
+            free()
         self._ended(ended)
 
 

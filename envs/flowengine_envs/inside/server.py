@@ -28,30 +28,69 @@ with it everything here.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
 import os
 import signal
+import struct
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Optional, Union
 
-from flowengine_envs.inside import killing, preallocation, system
-from flowengine_envs.inside.children import Children
-from flowengine_envs.inside.commands import CommandTask, RunningCommand, Say
+from flowengine_envs.inside import killing, system
+from flowengine_envs.inside.commands import CommandTask, OutputLimits, RunningCommand, Say
 from flowengine_envs.inside.file_requests import FileRequests
 from flowengine_envs.inside.forwarding import Forwarding
 from flowengine_envs.inside.killed_first import KilledFirst
 from flowengine_envs.inside.loop import EventLoop, Outbox
-from flowengine_envs.inside.output import OutputLimits
-from flowengine_envs.inside.programs import ProgramStarter
+from flowengine_envs.inside.programs import Children, ProgramStarter
 from flowengine_envs.inside.quota import Quota
 from flowengine_envs.inside.terminal.command import Busy, Gone, NoCommand
 from flowengine_envs.inside.terminal.requests import TerminalRequests
 from flowengine_envs.inside.worker import Job, PythonWorker, WorkerPlan
 from flowengine_envs.link import frames, parts
 from flowengine_envs.workspaces.files import PathRefused, Workspace
+
+_FALLOCATE = {"x86_64": (0xC000003E, 285), "aarch64": (0xC00000B7, 47)}
+"""Machine → the kernel's constant for it, and the number of the call."""
+_GIVES_BACK = 0x02 | 0x08
+"""Flags of `fallocate` that free space: make a hole, or remove a range."""
+_GET_NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 39, 22, 2
+_LOAD, _EQUAL, _HAS_BITS, _RETURN = 0x20, 0x15, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _SECOND_ARGUMENT = 0, 4, 24
+_ALLOW, _ERROR = 0x7FFF0000, 0x00050000
+
+
+def deny() -> None:
+    """Deny it to this process and its child processes, if the kernel supports that.
+
+    The kernel requires `no_new_privs`, which is not set outside a sandbox.
+    """
+    machine = os.uname().machine
+    if machine not in _FALLOCATE:
+        return
+    architecture, number = _FALLOCATE[machine]
+    # Each test has the numbers of steps to skip if it is met and if it is not.
+    steps = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 0, 5, architecture),
+        (_LOAD, 0, 0, _NUMBER),
+        (_EQUAL, 0, 3, number),
+        (_LOAD, 0, 0, _SECOND_ARGUMENT),
+        (_HAS_BITS, 1, 0, _GIVES_BACK),
+        (_RETURN, 0, 0, _ERROR | errno.EOPNOTSUPP),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
+    program = struct.pack("@HP", len(steps), ctypes.addressof(code))
+    with suppress(AttributeError):  # a C library without prctl
+        prctl = ctypes.CDLL(None).prctl
+        if prctl(_GET_NO_NEW_PRIVILEGES, 0, 0, 0, 0) == 1:
+            prctl(_SET_SECCOMP, ctypes.c_ulong(_FILTER), ctypes.c_char_p(program), 0, 0)
+
 
 _READ = 1 << 18
 _LARGEST_CODE = 16 * 1024 * 1024
@@ -257,7 +296,7 @@ class SupervisorServer:
         self._files.places = [self._workspace, home]
         self._output = header["output"]
         self._quota.hold([self._workspace, home], header["quota"])
-        preallocation.deny()
+        deny()
         Forwarding(self._loop, header["forwards"])
         mounts = {path: _identity(path) for path in header["mounts"] if os.path.exists(path)}
         self._done(id, python=list(sys.version_info[:3]), pid=os.getpid(), mounts=mounts)

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple, Optional
 
 from flowengine.sdk.sizes import size_text
 from flowengine_envs.inside import system
-from flowengine_envs.inside.commands import STREAMS, Say
+from flowengine_envs.inside.commands import STREAMS, Capture, OutputLimits, Say
 from flowengine_envs.inside.keepers import Launch
 from flowengine_envs.inside.loop import Call, EventLoop, Outbox, ScheduledCall
-from flowengine_envs.inside.output import Capture, OutputLimits
 from flowengine_envs.inside.programs import ProgramEnd, ProgramStarter
 from flowengine_envs.link import bootstrap, code_answers
 from flowengine_envs.link.parts import Parts, TooLong, part

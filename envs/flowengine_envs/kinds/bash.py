@@ -16,8 +16,8 @@ from flowengine.sdk import (
 from flowengine.sdk.command_rules import check
 from flowengine.sdk.environments import Capabilities, Request, Sandbox, Spec, awaitable, blocking
 from flowengine_envs.kinds.results import CommandResult, OnOutput
-from flowengine_envs.kinds.steps import StepFiles, add_outputs, place_for_value, step_value
 from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
+from flowengine_envs.kinds.workspace import StepFiles, add_outputs, place_for_value, step_value
 from flowengine_envs.link.call_limits import asked
 from flowengine_envs.link.channel import Channel
 

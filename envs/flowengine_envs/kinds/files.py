@@ -29,7 +29,7 @@ from flowengine.sdk.environments import (
     awaitable,
     blocking,
 )
-from flowengine.sdk.scratch import remove_tree
+from flowengine.sdk.processes import remove_tree
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.trees import are_equal, copy_tree, tree
 from flowengine_envs.sandboxes.mounts import named_folder

@@ -29,9 +29,16 @@ from flowengine.sdk import (
     ToolError,
     ValidationError,
 )
-from flowengine.sdk.scratch import scratch_folder
-from flowengine_envs.kinds.steps import StepFiles, place_for_value, step_value
-from flowengine_envs.kinds.workspace import WorkspaceEntry, as_entries, copy_out, read_bytes
+from flowengine.sdk.processes import scratch_folder
+from flowengine_envs.kinds.workspace import (
+    StepFiles,
+    WorkspaceEntry,
+    as_entries,
+    copy_out,
+    place_for_value,
+    read_bytes,
+    step_value,
+)
 from flowengine_envs.workspaces.files import Workspace
 from flowengine_envs.workspaces.outside_files import OutsideFiles
 

@@ -25,11 +25,10 @@ from flowengine.sdk.environments import (
     blocking,
 )
 from flowengine.sdk.sizes import size_text
-from flowengine.sdk.web import redirects
+from flowengine.sdk.web import responses
 from flowengine.sdk.web.client import HttpClient
 from flowengine.sdk.web.connections import Network
-from flowengine.sdk.web.redirects import WebRequest
-from flowengine.sdk.web.responses import BadAnswer, TooLarge
+from flowengine.sdk.web.responses import BadAnswer, TooLarge, WebRequest
 from flowengine.sdk.web.rules import Rules
 from flowengine.sdk.web.urls import Url, UrlRefused, read_url
 
@@ -112,7 +111,7 @@ class WebClient(Resource):
                     chain, WebRequest(_SENT, sent, lambda _: self._largest, method, body)
                 )
         except UrlRefused as error:
-            raise redirects.refused(chain, error) from None
+            raise responses.refused(chain, error) from None
         except TooLarge as error:
             data = {"limit": "output", "value": error.limit}
             size = size_text(error.limit)
@@ -122,13 +121,13 @@ class WebClient(Resource):
             waited = str(error) or f"no answer in {self._seconds:g} s"
             raise Timeout(f"{chain[-1]}: {waited}") from None
         except (OSError, BadAnswer) as error:
-            raise redirects.failed(chain, error) from None
+            raise responses.failed(chain, error) from None
 
     send = blocking(_send)
     async_send = awaitable(_send)
 
     async def _response(self, chain: list[Url], request: WebRequest) -> HttpResponse:
-        async with redirects.followed(self._client, chain, request) as (head, pieces):
+        async with responses.followed(self._client, chain, request) as (head, pieces):
             body = b"" if request.method == "HEAD" else b"".join([piece async for piece in pieces])
             return HttpResponse(head.status, head.headers, str(chain[-1]), body)
 
@@ -136,7 +135,7 @@ class WebClient(Resource):
 def _checked(headers: Mapping[str, Any]) -> Mapping[str, str]:
     """Check the headers of a caller. The client selects the encodings that it can decompress."""
     try:
-        redirects.check_headers(headers)
+        responses.check_headers(headers)
     except ValueError as error:
         raise ValidationError(str(error)) from None
     for name in headers:

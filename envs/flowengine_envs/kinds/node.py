@@ -19,8 +19,8 @@ from flowengine_envs.kinds.results import (
     last_line,
     limit_met,
 )
-from flowengine_envs.kinds.steps import StepFiles, code_of, step_result
 from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
+from flowengine_envs.kinds.workspace import StepFiles, code_of, step_result
 from flowengine_envs.link import code_answers, plain
 from flowengine_envs.link.call_limits import asked
 from flowengine_envs.sandboxes.processes import has

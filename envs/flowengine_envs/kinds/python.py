@@ -18,8 +18,8 @@ from flowengine_envs.kinds.results import (
     last_line,
     limit_met,
 )
-from flowengine_envs.kinds.steps import StepFiles, code_of, step_result
 from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
+from flowengine_envs.kinds.workspace import StepFiles, code_of, step_result
 from flowengine_envs.link import plain
 from flowengine_envs.link.call_limits import GRACE, Counted, asked
 from flowengine_envs.link.channel import Channel

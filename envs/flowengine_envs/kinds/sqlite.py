@@ -29,7 +29,7 @@ from flowengine.sdk import (
     StepError,
     ValidationError,
 )
-from flowengine.sdk.engine_files import is_own_file
+from flowengine.sdk.confined_files import is_own_file
 from flowengine.sdk.environments import (
     Capabilities,
     Provider,

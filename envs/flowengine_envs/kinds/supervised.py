@@ -6,6 +6,7 @@ A kind adds the meaning of a call. Where the sandbox runs makes no difference to
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +19,15 @@ from flowengine.sdk import (
     EnvironmentUnavailable,
     LimitExceeded,
 )
-from flowengine.sdk.environments import Capabilities, Provider, Request, Sandbox, Spec
+from flowengine.sdk.environments import (
+    Capabilities,
+    Program,
+    Provider,
+    Request,
+    Sandbox,
+    Spec,
+    Tracer,
+)
 from flowengine.sdk.sizes import size_text
 from flowengine_envs.kinds.results import (
     CommandResult,
@@ -28,8 +37,10 @@ from flowengine_envs.kinds.results import (
     names_refused_size,
 )
 from flowengine_envs.kinds.workspace import InWorkspace
+from flowengine_envs.link import bootstrap
 from flowengine_envs.link.call_limits import DISK, GRACE, OUTPUT, Counted
 from flowengine_envs.link.channel import COMMAND, Channel
+from flowengine_envs.link.parts import part
 from flowengine_envs.sandboxes.installations import installation
 from flowengine_envs.sandboxes.mounts import check_mounted, identities
 from flowengine_envs.workspaces.own_folder import OWN, make_own
@@ -387,3 +398,83 @@ def _command_result(
         stdout_file=captured["stdout"].get("file"),
         stderr_file=captured["stderr"].get("file"),
     )
+
+
+# A sandbox that runs one program, whose standard streams are connected to the engine.
+
+
+async def start_program(
+    sandbox: Sandbox,
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None = None,
+    limits: Mapping[str, int],
+    quota: int | None = None,
+    mounts: Mapping[str, Any] | None = None,
+) -> Program:
+    """Start a program below a first process that forwards its connections out of the sandbox.
+
+    Args:
+        sandbox: An open sandbox, which ends remaining processes when it closes.
+        argv: Program and arguments, run without a shell.
+        env: Its variables. They pass through its standard input, so that no command line shows
+            them.
+        cwd: Its working directory in the sandbox. Default: the workspace.
+        limits: Limits for each process, by resource name.
+        quota: Bytes that workspace and home directory may use together. None: unlimited.
+        mounts: Path in the sandbox → device and inode number that its directory must have.
+
+    Returns:
+        The program.
+    """
+    options = {
+        "argv": [*argv],
+        "env": {**env, **sandbox.variables},
+        "cwd": cwd or sandbox.workdir,
+        "limits": dict(limits),
+        "forwards": [*sandbox.forwards],
+        "folders": [sandbox.workdir, sandbox.home],
+        "quota": quota,
+        "mounts": dict(mounts or {}),
+        "unreadable": sandbox.capabilities().isolation != "none",
+    }
+    program = await sandbox.start(COMMAND, env={"LANG": "C.UTF-8"})
+    assert program.stdin is not None
+    program.stdin.write(bootstrap.first_process() + part(json.dumps(options).encode()))
+    return program
+
+
+# Resources that several sandboxes of one environment, or one sandbox of several, may leave.
+
+
+class Traces:
+    """Records facts in every environment that uses a resource, combined over several sandboxes.
+
+    Args:
+        first: Tracer of the first environment.
+    """
+
+    def __init__(self, first: Tracer) -> None:
+        self._facts: dict[str, list[Any]] = {}
+        self._tracers = [first]
+
+    def __call__(self, **facts: Any) -> None:
+        """Add facts. Each becomes a list of all values recorded under its name."""
+        for name, value in facts.items():
+            known = self._facts.setdefault(name, [])
+            values = value if isinstance(value, list) else [value]
+            known += [each for each in values if each not in known]
+        for tracer in self._tracers:
+            tracer(**{name: self._facts[name] for name in facts})
+
+    def add(self, tracer: Tracer) -> None:
+        """Record everything for one more environment."""
+        if tracer not in self._tracers:
+            tracer(**self._facts)
+            self._tracers.append(tracer)
+
+    def remove(self, tracer: Tracer) -> None:
+        """Stop recording for an environment."""
+        if tracer in self._tracers:
+            self._tracers.remove(tracer)

@@ -24,8 +24,8 @@ from flowengine.sdk import (
     ToolError,
     ValidationError,
 )
-from flowengine.sdk.coroutines import uncut
 from flowengine.sdk.environments import Program
+from flowengine.sdk.user_code import uncut
 from flowengine_envs.link import bootstrap, frames
 
 COMMAND = ["python3", "-I", "-S", "-c", bootstrap.SCRIPT, "0"]

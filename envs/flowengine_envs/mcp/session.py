@@ -24,9 +24,9 @@ from flowengine.sdk import (
     Timeout,
     ToolError,
 )
+from flowengine.sdk.browser_tools import OfferedTool
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
 from flowengine.sdk.network_hints import network_hint, reachable
-from flowengine.sdk.offered_tools import OfferedTool
 from flowengine.sdk.sizes import size_text
 from flowengine_envs.mcp.messages import (
     BROKEN,

@@ -5,5 +5,4 @@
 | `egress` | outgoing connections of sandboxes without a network |
 | `proxy` | an HTTP proxy on a Unix socket, for programs without another network |
 | `file_names` | safe names for downloaded files |
-| `accepted` | the open connections of a server |
 """

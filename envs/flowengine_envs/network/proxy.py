@@ -19,22 +19,47 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from flowengine.sdk import printable
-from flowengine.sdk.web.connections import (
-    CONNECTING,
-    READ,
-    Network,
-    Stream,
-)
+from flowengine.sdk.web.connections import CONNECTING, READ, Network, Stream
 from flowengine.sdk.web.responses import failure_reason
 from flowengine.sdk.web.urls import UrlRefused
-from flowengine_envs.network.accepted import Accepted
+
+
+class Accepted:
+    """The tasks that handle connections, until each has ended or all are ended."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @contextmanager
+    def connection(self) -> Iterator[None]:
+        """Handle one connection in the current task."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            # Cancelled by `close`. Otherwise the streams of Python 3.11 log a cancelled task as an
+            # error.
+            with suppress(asyncio.CancelledError):
+                yield
+        finally:
+            self._tasks.discard(task)
+
+    async def close(self) -> None:
+        """End all connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
 
 NAME = "flowengine"
 """Its name in the header `Proxy-Status` (RFC 9209) of responses that it creates itself."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE, Axis, Capabilities, Program, Request, Spec
-from flowengine.sdk.scratch import make_scratch, remove_scratch
+from flowengine.sdk.processes import make_scratch, remove_scratch
 from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.processes import PATH, ProcessSandbox, defaults, has, held_by_group
 

@@ -15,13 +15,52 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowengine.sdk import EnvironmentUnavailable, Refused, StepError, printable
-from flowengine.sdk.confined_files import Below
-from flowengine.sdk.engine_files import configuration_near, is_own_path, own_folder_above
+from flowengine.sdk.confined_files import (
+    Below,
+    configuration_near,
+    holds_store,
+    is_own_path,
+    own_folder_above,
+    own_names,
+)
 from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.sandboxes.docker_host import DEFAULT_HOST, host
-from flowengine_envs.sandboxes.hidden_stores import is_store, stores
-from flowengine_envs.workspaces.obeyed_files import obeyed
+from flowengine_envs.workspaces.obeyed_files import obeyed, searched
 from flowengine_envs.workspaces.own_folder import OWN
+
+
+def is_store(folder: Path) -> bool:
+    """Return whether a directory is a store or belongs to one."""
+    return is_own_path(str(folder)) or holds_store(os.listdir(folder))
+
+
+def stores(root: Path) -> list[tuple[str, bool]]:
+    """Return the parts of stores below a directory, and whether each is a directory.
+
+    Args:
+        root: The directory. Only a part of it is searched, see `obeyed_files.searched`.
+
+    Returns:
+        Relative paths, parents before children. For a store with its own name, the directory that
+        contains it.
+    """
+    hidden: dict[str, bool] = {}
+    for folder, entries in searched(root):
+        if any(folder == each or folder.startswith(f"{each}/") for each in hidden):
+            continue
+        names = [name for name, _ in entries]
+        if folder and holds_store(names):
+            hidden[folder] = True
+            continue
+        try:
+            own = own_names(str(root / folder), names)
+        except OSError:  # removed concurrently
+            continue
+        for name, is_folder in entries:
+            if name in own:
+                hidden[f"{folder}/{name}" if folder else name] = is_folder
+    return list(hidden.items())
+
 
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys")
 """Directories that are never mounted, together with everything in them."""

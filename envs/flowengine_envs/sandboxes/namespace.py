@@ -20,12 +20,12 @@ from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Spec
 from flowengine_envs.link.call_limits import MEMORY, PROCESSES
 from flowengine_envs.network.egress import INSIDE, AllowedDestination, Egress, destinations
-from flowengine_envs.sandboxes import kernel_resources, landlock, started, syscalls
+from flowengine_envs.sandboxes import kernel_resources, processes, syscalls
 from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.installations import installation
 from flowengine_envs.sandboxes.mounts import Mount, check_all, mounts, warn_of_new
-from flowengine_envs.sandboxes.own_network import OwnNetwork
 from flowengine_envs.sandboxes.processes import PATH, ProcessSandbox, defaults, has, held_by_group
+from flowengine_envs.sandboxes.syscalls import OwnNetwork
 
 USER = 1000
 SCRATCH = 256 * 1024 * 1024
@@ -100,7 +100,7 @@ class Namespace(OwnNetwork, ProcessSandbox):
     async def probe(cls, spec: Spec) -> None:
         """Start an empty sandbox, or raise an error with the cause and its remedy."""
         reached = destinations(spec)
-        if spec.policy.network == "any" and not landlock.keeps_sockets_apart() and not os.getuid():
+        if spec.policy.network == "any" and not syscalls.keeps_sockets_apart() and not os.getuid():
             raise EnvironmentUnavailable(
                 f"{spec}: policy.network: any would make programs root to servers of this machine "
                 "that listen on abstract sockets, since root runs this and Linux is older than "
@@ -132,7 +132,7 @@ class Namespace(OwnNetwork, ProcessSandbox):
         """Create the control group, and start listening for outgoing connections."""
         check_all(self.request)
         self._mounts = await asyncio.to_thread(mounts, self.request)
-        if self.request.policy.network == "any" and not landlock.keeps_sockets_apart():
+        if self.request.policy.network == "any" and not syscalls.keeps_sockets_apart():
             self.request.log.warning(
                 "policy.network: any: programs can connect to abstract sockets of this machine, "
                 "as its user; Linux 6.12 keeps them apart"
@@ -288,7 +288,7 @@ def _prepared(bwrap: str, *, ports: bool, shared: bool = False, ready: int = -1)
     options += ["--unshare-net", "--cap-add", "CAP_NET_ADMIN"] if ports else []
     python = shutil.which("python3", path=PATH) or "python3"
     settings = kernel_resources.arguments(_OPEN_PORTS if ports else {}, ready)
-    before = landlock.SCRIPT if shared and landlock.keeps_sockets_apart() else ""
+    before = syscalls.SCRIPT if shared and syscalls.keeps_sockets_apart() else ""
     script = [python, "-ISc", before + kernel_resources.SCRIPT, *settings]
     return [bwrap, *options, "--dev-bind", "/", "/", "--", *script, bwrap]
 
@@ -405,7 +405,7 @@ async def _trial(bwrap: str, reached: Sequence[AllowedDestination]) -> str | Non
 
 async def _tried(argv: Sequence[str]) -> str | None:
     """Start an empty sandbox. Return the error, or None if it started."""
-    program = await started.start(
+    program = await processes.start(
         *argv,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,

@@ -1,25 +1,35 @@
-"""System call filter (seccomp) for programs in a namespace.
-
-Namespaces isolate files, processes and networks, but some interfaces bypass them. Keyrings belong
-to the user in any namespace, and many kernel interfaces that ordinary programs never need have had
-severe vulnerabilities. The filter therefore allows a list of the calls that ordinary programs need,
-similar to that of containers, and denies everything else, including calls added by later kernels.
-
-A denied call fails with `EPERM`. A call newer than the list, or with another calling convention (32
-bits), fails with `ENOSYS`, so that programs fall back to an older one. The only socket families are
-local, internet and the routing table.
-"""
+"""Isolation by the kernel: system calls, abstract sockets, and separate networks."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import platform
 import struct
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowengine.sdk.environments import Sandbox
+
+if TYPE_CHECKING:
+    from flowengine_envs.network.egress import Egress
+
+
+# System call filter (seccomp) for programs in a namespace.
+#
+# Namespaces isolate files, processes and networks, but some interfaces bypass them. Keyrings
+# belong to the user in any namespace, and many kernel interfaces that ordinary programs never need
+# have had severe vulnerabilities. The filter therefore allows a list of the calls that ordinary
+# programs need, similar to that of containers, and denies everything else, including calls added
+# by later kernels.
+#
+# A denied call fails with `EPERM`. A call newer than the list, or with another calling convention
+# (32 bits), fails with `ENOSYS`, so that programs fall back to an older one. The only socket
+# families are local, internet and the routing table.
 
 _ALLOWED = Path(__file__).with_name("allowed_syscalls.toml")
 _NEWEST = 469
@@ -136,3 +146,65 @@ _PAIRS = [
     _step(_RETURN, _ALLOW),
     _step(_RETURN, _NO_RIGHT),
 ]
+
+
+# Isolates a sandbox that shares the machine's network from the machine's abstract sockets.
+#
+# Abstract sockets have no file, and belong to a network namespace. A server on this machine would
+# see the user of this process as the peer, not the user inside: for root's sandboxes, root.
+# Landlock blocks connections to abstract sockets whose servers run outside (Linux 6.12 or later).
+
+_CREATE, _VERSION = 444, 1
+"""Numbers of `landlock_create_ruleset` and its flag, the same on all architectures."""
+_SCOPES = 6
+"""The first version with this isolation."""
+
+SCRIPT = """\
+import ctypes, os, sys
+system = ctypes.CDLL(None, use_errno=True)
+rules = (ctypes.c_uint64 * 3)(0, 0, 1)  # LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
+number = system.syscall(444, rules, ctypes.sizeof(rules), 0)
+if number < 0 or system.syscall(446, number, 0):
+    sys.exit("Landlock: " + os.strerror(ctypes.get_errno()))
+os.close(number)
+"""
+"""Isolates itself and its child processes. It must have set `no_new_privs` before."""
+
+
+@lru_cache
+def keeps_sockets_apart() -> bool:
+    """Return whether the kernel supports it."""
+    version: int = ctypes.CDLL(None, use_errno=True).syscall(_CREATE, None, 0, _VERSION)
+    return version >= _SCOPES
+
+
+# Sandboxes with separate networks, out of which only this process forwards connections.
+
+
+class OwnNetwork(Sandbox):
+    """A sandbox whose outgoing connections are those of `_egress`, which subclasses create."""
+
+    _egress: Egress
+
+    @property
+    def forwards(self) -> Sequence[Mapping[str, Any]]:
+        """The connections that the supervisor forwards."""
+        return self._egress.forwards
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Variables that name the proxy, if there is one."""
+        return self._egress.variables
+
+    @property
+    def proxies(self) -> Sequence[str]:
+        """Addresses of its proxies inside."""
+        return self._egress.proxies
+
+    def refused_connections(self, after: int = 0, proxy: int = 0) -> Sequence[tuple[int, str]]:
+        """Return the connections that a proxy refused."""
+        return self._egress.refused(after, proxy)
+
+    def judge_connections(self, judge: Callable[[str, int], str] | None, proxy: int = 0) -> None:
+        """Let a proxy check each connection with a function."""
+        self._egress.judge(proxy, judge)

@@ -6,7 +6,7 @@ of a model, not on import.
 
 from __future__ import annotations
 
-from flowengine.agents.models.errors import ContextWindowExceeded, ModelError, RateLimited
+from flowengine.agents.models.failures import ContextWindowExceeded, ModelError, RateLimited
 from flowengine.agents.models.port import (
     CallFault,
     FunctionCalling,
@@ -21,7 +21,7 @@ from flowengine.agents.models.port import (
     Usage,
 )
 from flowengine.agents.models.registry import prepare, register, resolve, unregister, using
-from flowengine.agents.text_calls.records import ToolOffer
+from flowengine.agents.text_calls.marked_form import ToolOffer
 
 __all__ = [
     "CallFault",

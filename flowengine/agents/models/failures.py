@@ -9,9 +9,31 @@ from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from flowengine.agents.models.errors import ContextWindowExceeded, ModelError, RateLimited
 from flowengine.masking import Masker
 from flowengine.sdk import StepError, Timeout
+
+
+class ModelError(StepError):
+    """The call failed before it was sent, or at the provider. The cause is the provider's error."""
+
+    type = "ModelError"
+
+
+class RateLimited(ModelError):
+    """The provider limits requests. `retry_after` contains the seconds that it requested."""
+
+    type = "RateLimited"
+
+
+class ContextWindowExceeded(ModelError):
+    """The conversation exceeds the model's context window, so a retry cannot succeed."""
+
+    type = "ContextWindowExceeded"
+
+    def __init__(self, message: str, *, tokens: int | None = None) -> None:
+        data = {} if tokens is None else {"tokens": tokens}
+        super().__init__(message, data=data, retryable=False)
+
 
 LONGEST_WAIT = 60.0
 """Maximum seconds of a requested delay. A longer one makes the error final."""

@@ -10,17 +10,52 @@ import logging
 import os
 import threading
 import warnings
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flowengine.agents.models.errors import ModelError
-from flowengine.agents.models.plain_requests import spare
-from flowengine.garbage import CollectedLater
-from flowengine.sdk.threads import on_thread
+from flowengine.agents.models.failures import ModelError
+from flowengine.sdk.user_code import on_thread
+from flowengine.util.garbage import CollectedLater
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+_CHAT = "openai.resources.chat.completions.completions"
+_NAME = "async_maybe_transform"
+_is_plain: ContextVar[bool] = ContextVar("flowengine_plain_request", default=False)
+
+Transform = Callable[[Any, Any], Awaitable[Any]]
+
+
+@contextmanager
+def as_plain() -> Iterator[None]:
+    """Declare that requests made in this context are plain data."""
+    token = _is_plain.set(True)
+    try:
+        yield
+    finally:
+        _is_plain.reset(token)
+
+
+def spare() -> None:
+    """Patch the client, unless it is unknown, to skip the conversion of plain requests."""
+    try:
+        chat = import_module(_CHAT)
+        transform: Transform = getattr(chat, _NAME)
+        is_given = import_module("openai._utils").is_given
+    except (ImportError, AttributeError):
+        return
+    setattr(chat, _NAME, _sparing(transform, is_given))
+
+
+def _sparing(transform: Transform, is_given: Callable[[Any], bool]) -> Transform:
+    async def transformed(data: Any, expected_type: Any) -> Any:
+        if _is_plain.get() and isinstance(data, dict):
+            return {name: value for name, value in data.items() if is_given(value)}
+        return await transform(data, expected_type)
+
+    return transformed
+
 
 _WHILE_IMPORTED = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # use the bundled prices, without a request

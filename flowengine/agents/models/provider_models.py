@@ -18,10 +18,9 @@ from flowengine.agents.models.conversations import (
     schema_text,
     with_cache_marks,
 )
-from flowengine.agents.models.errors import ModelError
-from flowengine.agents.models.failures import as_ours, refuses_schema, refuses_tools
+from flowengine.agents.models.failures import ModelError, as_ours, refuses_schema, refuses_tools
+from flowengine.agents.models.library import as_plain
 from flowengine.agents.models.model_facts import cost_of, facts_of
-from flowengine.agents.models.plain_requests import as_plain
 from flowengine.agents.models.port import (
     FunctionCalling,
     Listener,
@@ -31,10 +30,21 @@ from flowengine.agents.models.port import (
     ModelRequest,
     ReplyPart,
     Usage,
+    estimated_usage,
+    reported_usage,
 )
-from flowengine.agents.models.provider_schemas import AnswerForm, answer_form, unwrapped
+from flowengine.agents.models.provider_schemas import (
+    AnswerForm,
+    WireNames,
+    answer_form,
+    unwrapped,
+    wire_name,
+)
 from flowengine.agents.models.replies import (
+    ArrivingReply,
     Finish,
+    GuardedListener,
+    PartSender,
     SentCall,
     SentReply,
     form_of,
@@ -42,12 +52,9 @@ from flowengine.agents.models.replies import (
     read_sent,
     text_tools_of,
 )
-from flowengine.agents.models.streams import ArrivingReply, GuardedListener, PartSender
-from flowengine.agents.models.usage import estimated_usage, reported_usage
-from flowengine.agents.models.wire_names import WireNames, wire_name
 from flowengine.agents.text_calls.requests import request_messages
 from flowengine.sdk import Plain, StepError
-from flowengine.sdk.background import background
+from flowengine.sdk.resources import background
 
 _log = logging.getLogger("flowengine.agents")
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from flowengine.agents.models.errors import ContextWindowExceeded, ModelError, RateLimited
-from flowengine.agents.models.known_messages import total
+from flowengine.agents.models.conversations import total
+from flowengine.agents.models.failures import ContextWindowExceeded, ModelError, RateLimited
 from flowengine.agents.models.model_facts import function_calling
 from flowengine.agents.models.port import (
     Listener,
@@ -22,9 +22,8 @@ from flowengine.agents.models.port import (
     ModelRequest,
     Usage,
 )
-from flowengine.agents.models.replies import SentCall, SentReply, read_sent
-from flowengine.agents.models.streams import PartSender
-from flowengine.agents.text_calls.records import text_of
+from flowengine.agents.models.replies import PartSender, SentCall, SentReply, read_sent
+from flowengine.agents.text_calls.marked_form import text_of
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
 from flowengine.sdk.validation_messages import predicate

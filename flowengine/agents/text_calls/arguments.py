@@ -13,10 +13,16 @@ from json import dumps
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.text_calls.json_text import MAX_DEPTH, BrokenJson, read_json
-from flowengine.agents.text_calls.records import Ended, InvalidCall, TextCall, ToolOffer, Untyped
+from flowengine.agents.text_calls.marked_form import (
+    Ended,
+    InvalidCall,
+    TextCall,
+    ToolOffer,
+    Untyped,
+)
 from flowengine.errors import InputError
 from flowengine.sdk.near_words import nearest
-from flowengine.validation import Validator, as_plain, shared
+from flowengine.sdk.validation import Validator, as_plain, shared
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError

@@ -6,17 +6,19 @@ import re
 from functools import lru_cache
 from typing import Literal
 
-from flowengine.agents.text_calls.marked_form import MarkedForm
-from flowengine.agents.text_calls.places import (
+from flowengine.agents.text_calls.marked_form import Ended, MarkedForm
+from flowengine.agents.text_calls.reading import (
+    CLOSINGS,
     INDENT,
+    OPENING,
+    PAIRS,
+    STRAY,
     WRAPPERS,
     begins_line,
+    read_reply,
     says_nothing,
     unwrapped,
 )
-from flowengine.agents.text_calls.reading import read_reply
-from flowengine.agents.text_calls.reasoning import CLOSINGS, OPENING, PAIRS, STRAY
-from flowengine.agents.text_calls.records import Ended
 
 _LONGEST = 1_000
 """Maximum characters held back because they may become the start of something else."""

@@ -26,9 +26,8 @@ from flowengine.agents.text_calls.call_syntax import (
     skipped_token,
 )
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
-from flowengine.agents.text_calls.marked_form import skipped
-from flowengine.agents.text_calls.places import FENCE, INDENT, closing_of
-from flowengine.agents.text_calls.records import ToolOffer
+from flowengine.agents.text_calls.marked_form import ToolOffer, skipped
+from flowengine.agents.text_calls.reading import FENCE, INDENT, closing_of
 
 _LONGEST = 300
 _CANDIDATES = 1_000

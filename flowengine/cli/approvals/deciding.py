@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli.driving.resuming import leave_recorded, resume_decided
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession
-from flowengine.cli.terminal.errors import show_error
-from flowengine.cli.terminal.output import err, out, out_json, when
+from flowengine.cli.terminal.output import err, out, out_json, show_error, when
 from flowengine.cli.views.approvals import standing
 from flowengine.cli.views.waits import is_overdue
 from flowengine.engines.results import LISTED
+from flowengine.engines.typed_text import edited_field
 from flowengine.errors import FlowEngineError, NotFound, UsageError
-from flowengine.journal.ports.directory import every_item
+from flowengine.journal.store import every_item
 from flowengine.sdk.visible_text import printable
-from flowengine.typed_text import edited_field
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

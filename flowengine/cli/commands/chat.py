@@ -25,79 +25,86 @@ ASSISTANT = os.path.join(os.path.dirname(flowengine.__file__), "agents", "assist
 VARIABLE = "FLOWENGINE_MODEL"
 CHAT = "chat"
 """The label that distinguishes conversations from runs in lists. Its value is the agent."""
-HELP = "talk to an agent from a flow file, or to the built-in assistant, and keep the conversation"
-EXAMPLE = """\
+
+
+class Chat:
+    """`flowengine chat`: talk to an agent from a flow file, or to the built-in assistant."""
+
+    HELP = (
+        "talk to an agent from a flow file, or to the built-in assistant, and keep the conversation"
+    )
+    EXAMPLE = """\
 flowengine chat
 flowengine chat --lazy
 flowengine chat support.yaml
 flowengine chat support.yaml --agent billing --model openai/gpt-4o
 flowengine chat --resume 01k8xq7mf4jb"""
 
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument(
+            "file",
+            metavar="FILE",
+            nargs="?",
+            help="a file that declares agents (default: the built-in assistant)",
+        )
+        parser.add_argument("--agent", metavar="NAME", help="which of its agents")
+        parser.add_argument("--resume", metavar="ID", help="an earlier conversation")
+        parser.add_argument(
+            "--lazy",
+            action="store_true",
+            help="open each environment on its first use, even if the file opens it at the start",
+        )
+        read.add_model(parser)
+        parser.add_argument(
+            "-i",
+            "--input",
+            metavar="NAME=VALUE|@FILE",
+            action="append",
+            type=read.given_input,
+            default=[],
+            help="an input of the file (may be repeated)",
+        )
+        read.add_workdir(parser)
+        read.add_linger(parser)
 
-def configure(parser: ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        nargs="?",
-        help="a file that declares agents (default: the built-in assistant)",
-    )
-    parser.add_argument("--agent", metavar="NAME", help="which of its agents")
-    parser.add_argument("--resume", metavar="ID", help="an earlier conversation")
-    parser.add_argument(
-        "--lazy",
-        action="store_true",
-        help="open each environment on its first use, even if the file opens it at the start",
-    )
-    read.add_model(parser)
-    parser.add_argument(
-        "-i",
-        "--input",
-        metavar="NAME=VALUE|@FILE",
-        action="append",
-        type=read.given_input,
-        default=[],
-        help="an input of the file (may be repeated)",
-    )
-    read.add_workdir(parser)
-    read.add_linger(parser)
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Talk until the user leaves, or the conversation ends.
 
+        Returns:
+            The exit code: 0 also where it was left open.
 
-def run(arguments: Namespace) -> int:
-    """Talk until the user leaves, or the conversation ends.
+        Raises:
+            UsageError: Both a file and a conversation are given.
+        """
+        if arguments.file is not None and arguments.resume is not None:
+            hint = "a resumed conversation already has its flow"
+            raise UsageError("give a file with agents, or --resume ID, not both", hint=hint)
+        model = arguments.model
+        if arguments.file is None and arguments.resume is None:
+            arguments.file = ASSISTANT
+            model = model or os.environ.get(VARIABLE) or None  # its file names one, too
+        flow = None if arguments.file is None else _conversation(arguments)
+        with read.model_named(model), CliSession(arguments, make=flow) as session:
+            from flowengine.cli.driving.chat import Chat, ChatDisplay, cost
 
-    Returns:
-        The exit code: 0 also where it was left open.
-
-    Raises:
-        UsageError: Both a file and a conversation are given.
-    """
-    if arguments.file is not None and arguments.resume is not None:
-        hint = "a resumed conversation already has its flow"
-        raise UsageError("give a file with agents, or --resume ID, not both", hint=hint)
-    model = arguments.model
-    if arguments.file is None and arguments.resume is None:
-        arguments.file = ASSISTANT
-        model = model or os.environ.get(VARIABLE) or None  # its file names one, too
-    flow = None if arguments.file is None else _conversation(arguments)
-    with read.model_named(model), CliSession(arguments, make=flow) as session:
-        from flowengine.cli.driving.chat import Chat, ChatDisplay, cost
-
-        talk = ChatDisplay(session)
-        call = _resumed(session) if flow is None else _begun(session, flow, model)
-        end = session.engine.subscribe(talk.came)
-        try:
-            result = drive_and_ask(session, call, Chat(session, talk), talk)
-        finally:
-            end()
-        if result is None:
+            talk = ChatDisplay(session)
+            call = _resumed(session) if flow is None else _begun(session, flow, model)
+            end = session.engine.subscribe(talk.came)
+            try:
+                result = drive_and_ask(session, call, Chat(session, talk), talk)
+            finally:
+                end()
+            if result is None:
+                return 0
+            if result.ended:
+                return show_outcome(session, result)
+            short = session.short(result.execution)
+            err(cost(session, result.execution))
+            err(f"saved, to continue: {session.command('chat', '--resume', short)}")
             return 0
-        if result.ended:
-            return show_outcome(session, result)
-        short = session.short(result.execution)
-        err(cost(session, result.execution))
-        err(f"saved, to continue: {session.command('chat', '--resume', short)}")
-        return 0
 
 
 def _conversation(arguments: Namespace) -> Flow:

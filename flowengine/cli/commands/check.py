@@ -1,8 +1,9 @@
-"""`flowengine check`: find errors in flow files without running anything."""
+"""`flowengine check` and `explain`: errors in flow files, and what their codes mean."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.terminal.output import err, err_text, out, out_json, out_text, paint
@@ -14,55 +15,59 @@ if TYPE_CHECKING:
     from flowengine.flow.source.diagnostics import Diagnostic
     from flowengine.kernel.graph.specs import CompiledFlow
 
-HELP = "check flow files without running them: names, types, edges, joins, expressions"
-EXAMPLE = """\
+
+class Check:
+    """`flowengine check`: find errors in flow files without running anything."""
+
+    HELP = "check flow files without running them: names, types, edges, joins, expressions"
+    EXAMPLE = """\
 flowengine check expense.yaml
 flowengine check --strict flows
 flowengine check --print expense.yaml"""
 
-
-def configure(parser: ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "files",
-        metavar="FILE",
-        nargs="+",
-        help="flow files or directories of them, or the host policies in a policies.yaml",
-    )
-    parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
-    parser.add_argument(
-        "--print", action="store_true", help="print the files with all short forms written out"
-    )
-
-
-def run(arguments: Namespace) -> int:
-    """Check the files.
-
-    Returns:
-        The exit code: that of the first file that has errors.
-    """
-    from flowengine.flow.cases.discovery import flow_files
-
-    codes = []
-    found: list[Diagnostic] = []
-    files, others = flow_files(arguments.files)
-    if others and not arguments.quiet:
-        err(f"not flow files, since they do not contain 'flowengine: 1': {', '.join(others)}")
-    for path in files:
-        code, diagnostics = _check(path, arguments)
-        codes.append(code)
-        found += diagnostics
-    if arguments.json:
-        out_json(
-            {
-                "errors": [finding.as_dict() for finding in found if not finding.is_warning],
-                "warnings": [finding.as_dict() for finding in found if finding.is_warning],
-            }
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument(
+            "files",
+            metavar="FILE",
+            nargs="+",
+            help="flow files or directories of them, or the host policies in a policies.yaml",
         )
-    elif found and not arguments.quiet:
-        codes_found = " ".join(sorted({finding.code for finding in found}))
-        err(f"for details: flowengine explain {codes_found}")
-    return next((code for code in codes if code), 0)
+        parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
+        parser.add_argument(
+            "--print", action="store_true", help="print the files with all short forms written out"
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Check the files.
+
+        Returns:
+            The exit code: that of the first file that has errors.
+        """
+        from flowengine.flow.cases import flow_files
+
+        codes = []
+        found: list[Diagnostic] = []
+        files, others = flow_files(arguments.files)
+        if others and not arguments.quiet:
+            err(f"not flow files, since they do not contain 'flowengine: 1': {', '.join(others)}")
+        for path in files:
+            code, diagnostics = _check(path, arguments)
+            codes.append(code)
+            found += diagnostics
+        if arguments.json:
+            out_json(
+                {
+                    "errors": [finding.as_dict() for finding in found if not finding.is_warning],
+                    "warnings": [finding.as_dict() for finding in found if finding.is_warning],
+                }
+            )
+        elif found and not arguments.quiet:
+            codes_found = " ".join(sorted({finding.code for finding in found}))
+            err(f"for details: flowengine explain {codes_found}")
+        return next((code for code in codes if code), 0)
 
 
 def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
@@ -90,7 +95,7 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
 def _check_policies(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
     """Check a file of host policies. See `_check`."""
     from flowengine.errors import FlowFileError
-    from flowengine.flow.compile.host_policies import compile_host_policies
+    from flowengine.flow.compile.policies import compile_host_policies
 
     try:
         _, warnings, report = compile_host_policies(path)
@@ -108,7 +113,7 @@ def _check_policies(path: str, arguments: Namespace) -> tuple[int, list[Diagnost
 
 def _expanded(path: str) -> str:
     """Return a valid file with all short forms written out."""
-    from flowengine.flow.export.expanded_yaml import expanded
+    from flowengine.flow.export.definition import expanded
     from flowengine.flow.loading.load import load_source
     from flowengine.flow.source.diagnostics import Diagnostics
     from flowengine.flow.source.yaml_source import read
@@ -145,3 +150,60 @@ def _host_steps(compiled: CompiledFlow) -> str:
 
     steps = LoadedFlow(compiled, "").on_host
     return printable(f", unsandboxed on this host: {steps}") if steps else ""
+
+
+class Explain:
+    """`flowengine explain`: what an error code of the checker means, and how to fix it."""
+
+    HELP = "explain an error code of check: the cause, an example and the fix"
+    EXAMPLE = """\
+flowengine explain E202
+flowengine explain"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument(
+            "codes",
+            metavar="CODE",
+            nargs="*",
+            help="codes such as E202 or W305; without one, all codes are listed",
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Print the explanations, or the list of all codes.
+
+        Returns:
+            The exit code.
+        """
+        pages = explanations()
+        codes = [code.upper() for code in arguments.codes]
+        for code in codes:
+            if code not in pages:
+                raise _unknown(code, pages)
+        if arguments.json:
+            out_json({code: pages[code] for code in codes or pages})
+        elif codes:
+            out_text("\n".join(pages[code] for code in codes).rstrip("\n"))
+        else:
+            for page in pages.values():
+                out(page.partition("\n")[0].removeprefix("# "))
+        return 0
+
+
+def explanations() -> dict[str, str]:
+    """Return the page of each code, in Markdown, sorted by code."""
+    folder = files("flowengine.flow") / "codes"
+    pages = {
+        page.name.removesuffix(".md"): page.read_text(encoding="utf-8") for page in folder.iterdir()
+    }
+    return dict(sorted(pages.items()))
+
+
+def _unknown(code: str, pages: dict[str, str]) -> Exception:
+    from flowengine.errors import NotFound
+    from flowengine.sdk.near_words import did_you_mean
+
+    hint = did_you_mean(code, pages) or "list all codes: flowengine explain"
+    return NotFound(f"there is no error code {code!r}", hint=hint)

@@ -1,62 +1,246 @@
-"""`flowengine deploy`: keep flows in the store, to be started by name, signals and schedules."""
+"""Commands that deploy flows and move executions: to a changed flow, or to another store."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.commands import upgrade
-from flowengine.cli.commands.flows_list import show
+from flowengine.cli.commands.flows import show
 from flowengine.cli.commands.run import load, tell_host_steps
+from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession
-from flowengine.cli.terminal.output import err, out_json
+from flowengine.cli.terminal.output import (
+    err,
+    first_line,
+    out,
+    out_json,
+    paint,
+    results,
+    show_error,
+)
+from flowengine.errors import Conflict, FlowEngineError, InputError, NotFound, UsageError
+from flowengine.flow.export.yaml_text import entry
+from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from flowengine.engines.infos import DeployedInfo, UpgradeInfo
 
-HELP = "keep flows in the store, to be started by name, signals and schedules"
-EXAMPLE = """\
+
+WORDS = {
+    "continues": "continues",
+    "mapping": "needs a mapping",
+    "cannot": "cannot",
+    "held": "is held by a running process",
+    "current": "already runs this version",
+    "ended": "has ended",
+}
+COLOURS = {"continues": "green", "mapping": "yellow", "held": "yellow", "cannot": "red"}
+FINE = ("continues", "current")
+_MAPPING = "steps: {old_name: new_name}"
+
+
+class Upgrade:
+    """`flowengine upgrade`: move open executions to a changed flow."""
+
+    HELP = "move open executions to a changed flow, or see with --check which of them can be moved"
+    EXAMPLE = """\
+flowengine upgrade order.yaml --check
+flowengine upgrade order.yaml --map renamed.yaml
+flowengine upgrade order.yaml 01k8xq7mf4jb"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument(
+            "file",
+            metavar="FLOW",
+            help="the changed flow: its file, or a deployed one, ID or ID@VERSION",
+        )
+        parser.add_argument(
+            "executions",
+            metavar="ID",
+            nargs="*",
+            default=[],
+            help="only these (default: all open executions of other versions of the flow)",
+        )
+        parser.add_argument(
+            "--check", action="store_true", help="only show the effect on each execution"
+        )
+        parser.add_argument(
+            "--map",
+            metavar="FILE",
+            help="new names of steps, state, signals, inputs and values, as YAML",
+        )
+        parser.add_argument(
+            "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of another user"
+        )
+        parser.set_defaults(linger=0.0)
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Move them.
+
+        Returns:
+            The exit code: 0 if all can be moved or were moved.
+        """
+        mapping = {} if arguments.map is None else _mapping(arguments.map)
+        with CliSession(arguments) as session:
+            flow = load(session, arguments.file)
+            upgrades = session.engine.upgrade(
+                flow, *arguments.executions, mapping=mapping, check=arguments.check, by=arguments.by
+            )
+            if arguments.json:
+                out_json(upgrades)
+            else:
+                show_moves(session, upgrades, check=arguments.check, flow=arguments.file)
+            return exit_code(upgrades)
+
+
+def show_moves(
+    session: CliSession, upgrades: list[UpgradeInfo], *, check: bool, flow: str | None = None
+) -> None:
+    """Print the effect on each execution.
+
+    Args:
+        flow: The changed flow as the user named it. None: by its id, since it is deployed.
+    """
+    for info in upgrades:
+        for line in _lines(session, info, check=check):
+            out(line)
+        if info["fork"] is not None:
+            id, file = session.short(info["execution"]), info["flow"] if flow is None else flow
+            command = session.command("fork", id, "--from-step", info["fork"], "--file", file)
+            out(printable(f"  start a new execution from there: {command}"))
+    _say(upgrades, check=check)
+
+
+def exit_code(upgrades: list[UpgradeInfo]) -> int:
+    """Return the exit code: 0 if all can be moved or were moved."""
+    return Conflict.exit_code if any(info["verdict"] not in FINE for info in upgrades) else 0
+
+
+def _mapping(path: str) -> dict[str, Any]:
+    """Read the mapping.
+
+    Args:
+        path: A YAML file.
+
+    Returns:
+        Its content, which the engine checks.
+
+    Raises:
+        InputError: The file is not a mapping.
+        NotFound: The file does not exist.
+    """
+    import yaml
+
+    try:
+        text = read.read_file(path)
+    except NotFound as error:
+        hint = f"--map takes a file that holds, for example: {_MAPPING}"
+        raise NotFound(error.message, hint=hint) from None
+    try:
+        mapping = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = path if mark is None else f"{path}:{mark.line + 1}:{mark.column + 1}"
+        raise InputError(f"{place}: not YAML: {error.problem}", hint=_MAPPING) from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError(f"{path} is not YAML: {error}", hint=_MAPPING) from None
+    if mapping is not None and not isinstance(mapping, dict):
+        raise InputError(f"{path} is not a mapping", hint=_MAPPING)
+    return mapping or {}
+
+
+def _lines(session: CliSession, info: UpgradeInfo, *, check: bool) -> Iterator[str]:
+    """Yield the effect on an execution, the reasons, and the entries that the mapping needs."""
+    verdict = WORDS[info["verdict"]]
+    if info["verdict"] == "continues" and not check:
+        verdict = "moved" if info["moved"] else "was not moved, try again"
+    word = paint(verdict, COLOURS.get(info["verdict"]), results())
+    yield f"{session.short(info['execution'])}  {info['status']:9}  {word}"
+    for obstacle in info["obstacles"]:
+        name = f"{obstacle['what']} {obstacle['name']}" if obstacle["name"] else obstacle["what"]
+        yield f"  {printable(name)}: {first_line(obstacle['why'])}"
+    if info["write"]:
+        yield "  write this into a mapping for --map:"
+        yield from (f"    {line}" for line in _yaml(info["write"], _fits(info)))
+
+
+def _fits(info: UpgradeInfo) -> dict[str, list[str]]:
+    return {obstacle["name"].rpartition(":")[2]: obstacle["fits"] for obstacle in info["obstacles"]}
+
+
+def _yaml(data: dict[str, Any], fits: dict[str, list[str]]) -> Iterator[str]:
+    """Yield nested maps as lines of YAML. The alternatives for a value follow it."""
+    for name, value in data.items():
+        if isinstance(value, dict):
+            yield entry(str(name), {}).removesuffix(" {}")
+            yield from (f"  {line}" for line in _yaml(value, fits))
+        else:
+            may = fits.get(name) or fits.get(name.rpartition(":")[2]) or []
+            note = f"  # {', '.join(may)}" if may else ""
+            yield printable(f"{entry(str(name), value)}{note}")
+
+
+def _say(upgrades: list[UpgradeInfo], *, check: bool) -> None:
+    """Report how many there are of each."""
+    if not upgrades:
+        err("no open execution of this flow runs another version of it")
+        return
+    moved = sum(info["moved"] for info in upgrades)
+    can = sum(info["verdict"] == "continues" for info in upgrades)
+    err(f"{can} of {len(upgrades)} can be moved, none was" if check
+        else f"{moved} of {len(upgrades)} moved")  # fmt: skip
+
+
+class Deploy:
+    """`flowengine deploy`: keep flows in the store, to be started by name and otherwise."""
+
+    HELP = "keep flows in the store, to be started by name, signals and schedules"
+    EXAMPLE = """\
 flowengine deploy report.yaml
 flowengine deploy report.yaml order.yaml && flowengine worker
 flowengine deploy --upgrade report.yaml
 flowengine deploy report@1"""
 
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument(
+            "flows",
+            metavar="FLOW",
+            nargs="+",
+            help="a flow file, which becomes the current version, or ID@VERSION to return to one",
+        )
+        parser.add_argument(
+            "--upgrade",
+            action="store_true",
+            help="then move open executions of other versions, as 'flowengine upgrade' does",
+        )
 
-def configure(parser: ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "flows",
-        metavar="FLOW",
-        nargs="+",
-        help="a flow file, which becomes the current version, or ID@VERSION to return to one",
-    )
-    parser.add_argument(
-        "--upgrade",
-        action="store_true",
-        help="then move open executions of other versions, as 'flowengine upgrade' does",
-    )
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Deploy them, once all of them have proved valid, and show what starts them.
 
-
-def run(arguments: Namespace) -> int:
-    """Deploy them, once all of them have proved valid, and show what starts them.
-
-    Returns:
-        The exit code: 0 if all executions that `--upgrade` looked at can be moved.
-    """
-    with CliSession(arguments, make=arguments.flows[0]) as session:
-        if session.is_served:
-            return _deploy_there(session, arguments)
-        flows = [load(session, flow) for flow in arguments.flows]
-        deployed, moved = [], []
-        for flow in flows:
-            tell_host_steps(session, flow)
-            if flow.modules and not arguments.quiet:
-                names = ", ".join(flow.modules)
-                err(f"{flow.id} imports from this host, not from the store: {names}")
-            deployed.append(session.engine.deploy(flow))
-            if arguments.upgrade:
-                moved += session.engine.upgrade(flow)
-        return _report(session, deployed, moved)
+        Returns:
+            The exit code: 0 if all executions that `--upgrade` looked at can be moved.
+        """
+        with CliSession(arguments, make=arguments.flows[0]) as session:
+            if session.is_served:
+                return _deploy_there(session, arguments)
+            flows = [load(session, flow) for flow in arguments.flows]
+            deployed, moved = [], []
+            for flow in flows:
+                tell_host_steps(session, flow)
+                if flow.modules and not arguments.quiet:
+                    names = ", ".join(flow.modules)
+                    err(f"{flow.id} imports from this host, not from the store: {names}")
+                deployed.append(session.engine.deploy(flow))
+                if arguments.upgrade:
+                    moved += session.engine.upgrade(flow)
+            return _report(session, deployed, moved)
 
 
 def _deploy_there(session: CliSession, arguments: Namespace) -> int:
@@ -81,5 +265,83 @@ def _report(session: CliSession, deployed: list[DeployedInfo], moved: list[Upgra
     else:
         show(session, deployed)
         if arguments.upgrade:
-            upgrade.show(session, moved, check=False)
-    return upgrade.exit_code(moved)
+            show_moves(session, moved, check=False)
+    return exit_code(moved)
+
+
+class Migrate:
+    """`flowengine migrate`: move waiting executions to another store."""
+
+    HELP = "move waiting executions to another store, such as one in Temporal"
+    EXAMPLE = """\
+flowengine migrate --to temporal://127.0.0.1:7233/default 01k8xq7mf4jb
+flowengine --store temporal://127.0.0.1:7233/default migrate --to other-store --all"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument(
+            "executions", metavar="ID", nargs="*", help="an id, or any unambiguous prefix of one"
+        )
+        parser.add_argument(
+            "--to",
+            metavar="STORE",
+            required=True,
+            help="the other store: a directory, or temporal://HOST:PORT/NAMESPACE",
+        )
+        parser.add_argument(
+            "--all",
+            action="store_true",
+            help="move all executions that wait or are stalled, and finish interrupted moves",
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Move them.
+
+        Returns:
+            The exit code: that of the first execution that could not be moved.
+
+        Raises:
+            FlowEngineError: There was only one, and it could not be moved.
+            UsageError: No execution was named.
+        """
+        if bool(arguments.executions) == arguments.all:
+            raise UsageError("name the executions to move, or all of them with --all")
+        code, moved = 0, []
+        with CliSession(arguments) as session:
+            executions = arguments.executions
+            if arguments.all:
+                executions = [
+                    *session.engine.interrupted_moves(to=arguments.to),
+                    *_resting(session),
+                ]
+            for execution in dict.fromkeys(executions):
+                try:
+                    id = session.engine.migrate(execution, to=arguments.to)
+                except FlowEngineError as error:
+                    if len(executions) == 1:
+                        raise
+                    show_error(error)
+                    code = code or error.exit_code
+                    continue
+                moved.append(id)
+                if not arguments.quiet:
+                    err(f"{id} is in {arguments.to} now")
+        if arguments.json:
+            out_json(moved)
+        return code
+
+
+def _resting(session: CliSession) -> list[str]:
+    """Return the ids of all executions that wait or are stalled."""
+    ids: list[str] = []
+    for status in ("waiting", "stalled"):
+        after: str | None = None
+        while True:
+            page = session.engine.executions(status=status, after=after, limit=200)
+            ids += [item["execution"] for item in page.items]
+            after = page.next
+            if after is None:
+                break
+    return ids

@@ -7,18 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.session import CliSession
-from flowengine.cli.terminal.output import STATUS_COLOURS, first_line, out, out_json, paint
-from flowengine.cli.terminal.result_stream import results
+from flowengine.cli.terminal.output import STATUS_COLOURS, first_line, out, out_json, paint, results
+from flowengine.flow.export.yaml_text import inline
 from flowengine.sdk.visible_text import printable
-from flowengine.yaml_text import inline
 
 if TYPE_CHECKING:
     from flowengine.engines.infos import Difference, Parting, Side, StepPair
 
-HELP = "compare two executions: where their histories diverge, then inputs and outputs side by side"
-EXAMPLE = """\
-flowengine diff 01k8xq7mf4jb 01k8xq9z63ch
-flowengine diff 01k8xq7mf4jb 01k8xq9z63ch --json"""
 
 SAME, DIFFER = 0, 1
 WIDTH = 80
@@ -28,27 +23,41 @@ MOST = 30
 """How many further steps are printed."""
 
 
-def configure(parser: ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.epilog = f"exit code: {SAME} if they are the same, {DIFFER} if not\n\n{parser.epilog}"
-    parser.add_argument("execution", metavar="ID1", help="one, by any unambiguous prefix")
-    parser.add_argument("other_execution", metavar="ID2", help="the other")
+class Diff:
+    """`flowengine diff`: where the histories of two executions diverge."""
 
+    HELP = (
+        "compare two executions: where their histories diverge, then inputs and outputs "
+        "side by side"
+    )
+    EXAMPLE = """\
+flowengine diff 01k8xq7mf4jb 01k8xq9z63ch
+flowengine diff 01k8xq7mf4jb 01k8xq9z63ch --json"""
 
-def run(arguments: Namespace) -> int:
-    """Compare them.
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.epilog = (
+            f"exit code: {SAME} if they are the same, {DIFFER} if not\n\n{parser.epilog}"
+        )
+        parser.add_argument("execution", metavar="ID1", help="one, by any unambiguous prefix")
+        parser.add_argument("other_execution", metavar="ID2", help="the other")
 
-    Returns:
-        The exit code: 0 if they are the same, 1 if not.
-    """
-    with CliSession(arguments) as session:
-        difference = session.engine.diff(arguments.execution, arguments.other_execution)
-        if arguments.json:
-            out_json(difference)
-        else:
-            for line in _lines(session, difference):
-                out(line)
-    return SAME if difference["same"] else DIFFER
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Compare them.
+
+        Returns:
+            The exit code: 0 if they are the same, 1 if not.
+        """
+        with CliSession(arguments) as session:
+            difference = session.engine.diff(arguments.execution, arguments.other_execution)
+            if arguments.json:
+                out_json(difference)
+            else:
+                for line in _lines(session, difference):
+                    out(line)
+        return SAME if difference["same"] else DIFFER
 
 
 def _lines(session: CliSession, difference: Difference) -> Iterator[str]:

@@ -14,13 +14,9 @@ from flowengine.cli.terminal.output import (
     out_json,
     out_json_line,
 )
+from flowengine.flow.export.yaml_text import inline
 from flowengine.sdk.visible_text import printable
-from flowengine.yaml_text import inline
 
-HELP = "show the journal of an execution: every event, in order"
-EXAMPLE = """\
-flowengine events 01k8xq7mf4jb --follow
-flowengine --json events 01k8xq7mf4jb --from-seq 40"""
 SHOWN = (
     "why",
     "value",
@@ -37,51 +33,62 @@ SHOWN = (
 """The fields of an event that are shown, in this order. `--json` prints all."""
 
 
-def configure(parser: ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
-    parser.add_argument(
-        "--follow", action="store_true", help="keep printing new events until the execution ends"
-    )
-    parser.add_argument(
-        "--otel", action="store_true", help="print a trace in the JSON form of OTLP instead"
-    )
-    parser.add_argument(
-        "--from-seq",
-        metavar="SEQ",
-        type=int,
-        default=0,
-        help="number of the first event (default: 0)",
-    )
+class Events:
+    """`flowengine events`: the journal of an execution."""
 
+    HELP = "show the journal of an execution: every event, in order"
+    EXAMPLE = """\
+flowengine events 01k8xq7mf4jb --follow
+flowengine --json events 01k8xq7mf4jb --from-seq 40"""
 
-def run(arguments: Namespace) -> int:
-    """Print the events.
-
-    Returns:
-        The exit code.
-    """
-    with CliSession(arguments) as session:
-        if arguments.otel:
-            return _print_trace(session, session.execution(arguments.execution))
-        entries = session.engine.events(
-            session.execution(arguments.execution),
-            from_seq=arguments.from_seq,
-            follow=arguments.follow,
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
+        parser.add_argument(
+            "--follow",
+            action="store_true",
+            help="keep printing new events until the execution ends",
         )
-        for entry in entries:
-            if arguments.json:
-                out_json_line(entry)
-            else:
-                out(line(entry))
-                flush()
-    return 0
+        parser.add_argument(
+            "--otel", action="store_true", help="print a trace in the JSON form of OTLP instead"
+        )
+        parser.add_argument(
+            "--from-seq",
+            metavar="SEQ",
+            type=int,
+            default=0,
+            help="number of the first event (default: 0)",
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Print the events.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            if arguments.otel:
+                return _print_trace(session, session.execution(arguments.execution))
+            entries = session.engine.events(
+                session.execution(arguments.execution),
+                from_seq=arguments.from_seq,
+                follow=arguments.follow,
+            )
+            for entry in entries:
+                if arguments.json:
+                    out_json_line(entry)
+                else:
+                    out(line(entry))
+                    flush()
+        return 0
 
 
 def _print_trace(session: CliSession, execution: str) -> int:
     """Print the spans that have ended, for `curl` or a file."""
     from flowengine.telemetry.otlp_json import traces_data
-    from flowengine.telemetry.recorded import recorded_spans
+    from flowengine.telemetry.spans import recorded_spans
 
     out_json(traces_data(recorded_spans(session.engine, execution)))
     return 0

@@ -1,21 +1,18 @@
-"""`flowengine init`: a first flow, the schema, editor settings."""
+"""Commands for a new project: a first flow, the schema, editor settings."""
 
 from __future__ import annotations
 
 import json
+import os
 from argparse import ArgumentParser, Namespace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from flowengine.cli.terminal.output import err, out, out_json
+from flowengine.cli.terminal.output import err, out, out_json, print_or_write
 from flowengine.errors import UsageError
 from flowengine.store_folder import IGNORED
 
-HELP = "create a first flow, and the schema and settings for editors"
-EXAMPLE = """\
-flowengine init
-flowengine init refunds --example approval
-flowengine init writer --example agent"""
 EXAMPLES = {
     "hello": "a greeting: inputs, one step, outputs",
     "agent": "an agent that reads files and needs an approval to write one, with scripted replies",
@@ -29,62 +26,71 @@ TESTS = ".flowengine/test-1.schema.json"
 EDITOR = {"yaml.schemas": {f"./{SCHEMA}": ["*.flow.yaml"], f"./{TESTS}": ["*.test.yaml"]}}
 
 
-def configure(parser: ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "folder",
-        metavar="DIR",
-        nargs="?",
-        default=".",
-        help="the directory to create them in (default: the current directory)",
-    )
-    examples = "; ".join(f"{name}: {what}" for name, what in EXAMPLES.items())
-    parser.add_argument(
-        "--example", metavar="NAME", choices=EXAMPLES, default="hello", help=f"{examples}"
-    )
+class Init:
+    """`flowengine init`: a first flow, the schema, editor settings."""
 
+    HELP = "create a first flow, and the schema and settings for editors"
+    EXAMPLE = """\
+flowengine init
+flowengine init refunds --example approval
+flowengine init writer --example agent"""
 
-def run(arguments: Namespace) -> int:
-    """Create the files, and leave existing ones unchanged.
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument(
+            "folder",
+            metavar="DIR",
+            nargs="?",
+            default=".",
+            help="the directory to create them in (default: the current directory)",
+        )
+        examples = "; ".join(f"{name}: {what}" for name, what in EXAMPLES.items())
+        parser.add_argument(
+            "--example", metavar="NAME", choices=EXAMPLES, default="hello", help=f"{examples}"
+        )
 
-    Returns:
-        The exit code.
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Create the files, and leave existing ones unchanged.
 
-    Raises:
-        UsageError: A file cannot be written.
-    """
-    from flowengine.cli.commands.schema import as_text
-    from flowengine.flow.export.file_schema import case_schema, flow_schema
+        Returns:
+            The exit code.
 
-    folder = Path(arguments.folder)
-    name = f"{arguments.example}.yaml"
-    templates = files("flowengine.cli") / "templates"
-    names = [name, *BESIDE.get(arguments.example, ())]
-    wanted = {
-        **{each: (templates / each).read_text(encoding="utf-8") for each in names},
-        SCHEMA: f"{as_text(flow_schema())}\n",
-        TESTS: f"{as_text(case_schema())}\n",
-        ".flowengine/.gitignore": IGNORED,
-        ".vscode/settings.json": f"{json.dumps(EDITOR, indent=2)}\n",
-    }
-    made: list[str] = []
-    kept: list[str] = []
-    for path, text in wanted.items():
-        try:
-            (made if _write(folder / path, text) else kept).append(str(folder / path))
-        except OSError as error:
-            raise UsageError(f"cannot write {folder / path}: {error.strerror}") from None
-    if arguments.json:
-        out_json({"made": made, "kept": kept})
+        Raises:
+            UsageError: A file cannot be written.
+        """
+        from flowengine.flow.export.file_schema import case_schema, flow_schema
+
+        folder = Path(arguments.folder)
+        name = f"{arguments.example}.yaml"
+        templates = files("flowengine.cli") / "templates"
+        names = [name, *BESIDE.get(arguments.example, ())]
+        wanted = {
+            **{each: (templates / each).read_text(encoding="utf-8") for each in names},
+            SCHEMA: f"{as_text(flow_schema())}\n",
+            TESTS: f"{as_text(case_schema())}\n",
+            ".flowengine/.gitignore": IGNORED,
+            ".vscode/settings.json": f"{json.dumps(EDITOR, indent=2)}\n",
+        }
+        made: list[str] = []
+        kept: list[str] = []
+        for path, text in wanted.items():
+            try:
+                (made if _write(folder / path, text) else kept).append(str(folder / path))
+            except OSError as error:
+                raise UsageError(f"cannot write {folder / path}: {error.strerror}") from None
+        if arguments.json:
+            out_json({"made": made, "kept": kept})
+            return 0
+        for path in made:
+            out(f"created  {path}")
+        for path in kept:
+            out(f"kept     {path}")
+        if not arguments.quiet:
+            there = "" if arguments.folder == "." else f"cd {arguments.folder} && "
+            err(f"next:    {there}{_first_line(wanted[name])}")
         return 0
-    for path in made:
-        out(f"created  {path}")
-    for path in kept:
-        out(f"kept     {path}")
-    if not arguments.quiet:
-        there = "" if arguments.folder == "." else f"cd {arguments.folder} && "
-        err(f"next:    {there}{_first_line(wanted[name])}")
-    return 0
 
 
 def _write(path: Path, text: str) -> bool:
@@ -105,3 +111,68 @@ def _first_line(text: str) -> str:
     return next(
         line.removeprefix("# ") for line in text.splitlines() if line.startswith("# flowengine ")
     )
+
+
+class Schema:
+    """`flowengine schema`: the JSON Schema of flow files."""
+
+    HELP = "print the JSON Schema of flow files or of their test cases, for editors"
+    EXAMPLE = """\
+flowengine schema -o flow-1.schema.json
+flowengine schema --tests -o test-1.schema.json
+flowengine schema --for expense.yaml -o .flowengine/expense.schema.json"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        which = parser.add_mutually_exclusive_group()
+        which.add_argument("--tests", action="store_true", help="the schema of test case files")
+        which.add_argument(
+            "--for",
+            dest="file",
+            metavar="FILE",
+            help="include the file's own steps, tools and signals as completions",
+        )
+        parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Print the schema, or write it.
+
+        Returns:
+            The exit code.
+        """
+        text = as_text(_schema(arguments))
+        return print_or_write(f"{text}\n", arguments.output, quiet=arguments.quiet)
+
+
+def _schema(arguments: Namespace) -> dict[str, Any]:
+    from flowengine.flow.export.file_schema import case_schema, flow_schema
+
+    if arguments.tests:
+        return case_schema()
+    return flow_schema() if arguments.file is None else _schema_for(arguments.file)
+
+
+def as_text(schema: dict[str, Any]) -> str:
+    """Return a schema formatted for reading and version control."""
+    return json.dumps(schema, indent=2, ensure_ascii=False)
+
+
+def _schema_for(path: str) -> dict[str, Any]:
+    """Return the schema with the names declared in one file, which may have errors.
+
+    Raises:
+        UsageError: It cannot be read as a flow file.
+    """
+    from flowengine.flow.export.file_schema import schema_for
+    from flowengine.flow.loading.files import FlowFiles
+    from flowengine.flow.source.diagnostics import Diagnostics
+    from flowengine.flow.source.yaml_source import read
+
+    folder = os.path.dirname(os.path.abspath(path))
+    file = FlowFiles(Diagnostics()).first(read(path), folder, path)
+    if file is None:
+        raise UsageError(f"{path} is not a flow file", hint=f"flowengine check {path}")
+    others = {alias: value.model for alias, value in file.imports.items() if value is not None}
+    return schema_for(file.model, others)

@@ -1,4 +1,4 @@
-"""`flowengine show`: everything about an execution."""
+"""`flowengine show` and `why`: everything about an execution, and what it waits for."""
 
 from __future__ import annotations
 
@@ -16,57 +16,70 @@ from flowengine.cli.terminal.output import (
     out,
     out_json,
     paint,
+    results,
     when,
 )
-from flowengine.cli.terminal.result_stream import results
 from flowengine.cli.views.approvals import expiry, standing
-from flowengine.cli.views.evidence import again_lines, evidence_lines, log_lines
-from flowengine.cli.views.waits import describe, undelivered
+from flowengine.cli.views.waits import (
+    again_lines,
+    describe,
+    evidence_lines,
+    is_overdue,
+    log_lines,
+    undecidable,
+    undelivered,
+)
+from flowengine.flow.export.yaml_text import entry, inline
 from flowengine.sdk.visible_text import printable
-from flowengine.yaml_text import entry, inline
 
 if TYPE_CHECKING:
-    from flowengine.engines.infos import BudgetInfo, ExecutionInfo, StepInfo, WaitInfo
+    from flowengine.engines.infos import BudgetInfo, ExecutionInfo, Reason, StepInfo, WaitInfo
 
-HELP = "show an execution: its status, steps, waits, outputs and error"
-EXAMPLE = """\
+
+class Show:
+    """`flowengine show`: everything about an execution."""
+
+    HELP = "show an execution: its status, steps, waits, outputs and error"
+    EXAMPLE = """\
 flowengine show 01k8xq7mf4jb
 flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read"""
 
-
-def configure(parser: ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
-    parser.add_argument(
-        "--step",
-        metavar="ADDRESS",
-        help="only this step, with its input, and each attempt with its log",
-    )
-    parser.add_argument(
-        "--plumbing",
-        action="store_true",
-        help="include the plumbing: steps that only connect the parts of a generated flow",
-    )
-
-
-def run(arguments: Namespace) -> int:
-    """Show it.
-
-    Returns:
-        The exit code.
-    """
-    with CliSession(arguments) as session:
-        info = session.engine.show(
-            session.execution(arguments.execution), step=arguments.step, plumbing=arguments.plumbing
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
+        parser.add_argument(
+            "--step",
+            metavar="ADDRESS",
+            help="only this step, with its input, and each attempt with its log",
         )
-        session.make_pasted(info)
-        if arguments.json:
-            out_json(info)
-            return 0
-        lines = _step_lines(info["steps"]) if arguments.step else _lines(session, info)
-        for line in lines:
-            out(line)
-    return 0
+        parser.add_argument(
+            "--plumbing",
+            action="store_true",
+            help="include the plumbing: steps that only connect the parts of a generated flow",
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Show it.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            info = session.engine.show(
+                session.execution(arguments.execution),
+                step=arguments.step,
+                plumbing=arguments.plumbing,
+            )
+            session.make_pasted(info)
+            if arguments.json:
+                out_json(info)
+                return 0
+            lines = _step_lines(info["steps"]) if arguments.step else _lines(session, info)
+            for line in lines:
+                out(line)
+        return 0
 
 
 def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
@@ -213,3 +226,58 @@ def _time(text: str) -> int:
     from flowengine.kernel.notation.times import parse_time
 
     return parse_time(text)
+
+
+class Why:
+    """`flowengine why`: the wait of each live branch."""
+
+    HELP = "show why each live branch is waiting, since when, and what will resume it"
+    EXAMPLE = "flowengine why 01k8xq7mf4jb"
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Explain it.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            execution = session.execution(arguments.execution)
+            reasons = session.engine.why(execution)
+            for reason in reasons:
+                session.make_pasted(reason)
+            if arguments.json:
+                out_json(reasons)
+                return 0
+            for reason in reasons:
+                what = f"{reason['address'] or session.short(execution)}: {reason['what']}"
+                for line in marked_lines(when(what)):
+                    out(line)
+                for timer in reason.get("timers", []):
+                    late = " (overdue)" if is_overdue(timer["due"]) else ""
+                    out(f"  {timer['what']:11} {when(timer['due'])}{late}")
+                for why in _nobody(session, reason):
+                    out(f"  {'nobody':11} {why}")
+                commands = reason.get("commands", {})
+                for name in ("since", "due", "wakes", "command"):
+                    if reason.get(name) and not (commands and name == "command"):
+                        text = when(str(reason[name]))
+                        late = " (overdue)" if name == "due" and is_overdue(reason["due"]) else ""
+                        out(f"  {name:11} {text}{late}")
+                for choice, command in commands.items():
+                    out(f"  {choice:11} {command}")
+        return 0
+
+
+def _nobody(session: CliSession, reason: Reason) -> list[str]:
+    """Return why no user may decide what a branch waits for."""
+    if "nobody" not in reason:
+        return []
+    return undecidable(session, session.engine.wait(reason["wait"])) or [
+        printable(reason["nobody"])
+    ]

@@ -17,41 +17,108 @@ from flowengine.errors import Conflict, InputError, NoWorker, UsageError
 if TYPE_CHECKING:
     from flowengine.engines.results import ExecutionResult
 
-HELP = "send a signal to an execution, to the open one with a key, or start one"
-EXAMPLE = """\
+
+class Signal:
+    """`flowengine signal`: send a message to an execution, or start one with it."""
+
+    HELP = "send a signal to an execution, to the open one with a key, or start one"
+    EXAMPLE = """\
 flowengine signal 01k8xq7mf4jb payment --data '{"amount": 50}'
 flowengine signal --key B7 payment --data @payment.json --id msg-1
 flowengine signal --key B7 placed --file order.yaml"""
 
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument(
+            "execution",
+            metavar="ID",
+            nargs="?",
+            help="the execution, by any unambiguous prefix of its id (not with --key)",
+        )
+        parser.add_argument("name", metavar="NAME", help="the name of the signal")
+        parser.add_argument(
+            "--key", metavar="KEY", help="send it to the open execution with this key"
+        )
+        parser.add_argument(
+            "--file",
+            metavar="FILE",
+            help="deploy this flow first: its 'start' starts an execution if none has the key",
+        )
+        parser.add_argument("--data", metavar="JSON|@FILE", help="data of the signal")
+        parser.add_argument(
+            "--id",
+            metavar="ID",
+            help="id of the message. The same id and data are stored once, other data is refused",
+        )
+        parser.add_argument(
+            "--as",
+            dest="by",
+            metavar="USER",
+            type=read.user,
+            help="send it on behalf of another user",
+        )
+        parser.add_argument(
+            "--no-resume", action="store_true", help="record it without resuming the execution"
+        )
+        read.add_linger(parser)
 
-def configure(parser: ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "execution",
-        metavar="ID",
-        nargs="?",
-        help="the execution, by any unambiguous prefix of its id (not with --key)",
-    )
-    parser.add_argument("name", metavar="NAME", help="the name of the signal")
-    parser.add_argument("--key", metavar="KEY", help="send it to the open execution with this key")
-    parser.add_argument(
-        "--file",
-        metavar="FILE",
-        help="deploy this flow first: its 'start' starts an execution if none has the key",
-    )
-    parser.add_argument("--data", metavar="JSON|@FILE", help="data of the signal")
-    parser.add_argument(
-        "--id",
-        metavar="ID",
-        help="id of the message. The same id and data are stored once, other data is refused",
-    )
-    parser.add_argument(
-        "--as", dest="by", metavar="USER", type=read.user, help="send it on behalf of another user"
-    )
-    parser.add_argument(
-        "--no-resume", action="store_true", help="record it without resuming the execution"
-    )
-    read.add_linger(parser)
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Send it, then resume the execution.
+
+        Returns:
+            The exit code.
+
+        Raises:
+            UsageError: No receiver is named, or more than one.
+        """
+        if (arguments.execution is None) == (arguments.key is None):
+            raise UsageError(
+                "a signal needs an execution or a key as its receiver",
+                hint="flowengine signal 01k8xq7mf4jb payment, or: flowengine signal --key B7 "
+                "payment",
+            )
+        if arguments.file is not None and arguments.key is None:
+            raise UsageError(
+                "a flow is started by key: give --key with --file",
+                hint="flowengine signal --key B7 placed --file order.yaml",
+            )
+        data: Any = None
+        if arguments.data is not None:
+            data = read.json_argument(arguments.data, "the data")
+        with CliSession(arguments, make=arguments.file) as session:
+            engine = session.engine
+            try:
+                sent = engine.signal(
+                    arguments.name,
+                    data,
+                    execution=arguments.execution,
+                    key=arguments.key,
+                    id=arguments.id,
+                    by=arguments.by,
+                    flow=arguments.file,
+                    resume=False,
+                )
+            except InputError as error:
+                if arguments.data is None and not error.field:  # it is about the data as a whole
+                    error.hint = "give its data: --data JSON"
+                raise
+            if not arguments.quiet:
+                did = (
+                    "started" if sent.began else "sent to" if sent.first else "was already sent to"
+                )
+                err(f"{arguments.name} {did} {session.short(sent.execution)}")
+            if arguments.no_resume or session.is_served:
+                leave_recorded(session, [sent.execution])
+            else:
+                try:
+                    return drive(session, partial(_resumed, session, sent.execution))
+                except Conflict as error:
+                    err(f"recorded; {error.message}")
+            if arguments.json:
+                out_json(as_object(session, engine.result(sent.execution)))
+            return 0
 
 
 def _resumed(session: CliSession, execution: str) -> ExecutionResult | None:
@@ -61,57 +128,3 @@ def _resumed(session: CliSession, execution: str) -> ExecutionResult | None:
     except NoWorker as error:
         show_recorded(session, execution, error)
         return None
-
-
-def run(arguments: Namespace) -> int:
-    """Send it, then resume the execution.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        UsageError: No receiver is named, or more than one.
-    """
-    if (arguments.execution is None) == (arguments.key is None):
-        raise UsageError(
-            "a signal needs an execution or a key as its receiver",
-            hint="flowengine signal 01k8xq7mf4jb payment, or: flowengine signal --key B7 payment",
-        )
-    if arguments.file is not None and arguments.key is None:
-        raise UsageError(
-            "a flow is started by key: give --key with --file",
-            hint="flowengine signal --key B7 placed --file order.yaml",
-        )
-    data: Any = None
-    if arguments.data is not None:
-        data = read.json_argument(arguments.data, "the data")
-    with CliSession(arguments, make=arguments.file) as session:
-        engine = session.engine
-        try:
-            sent = engine.signal(
-                arguments.name,
-                data,
-                execution=arguments.execution,
-                key=arguments.key,
-                id=arguments.id,
-                by=arguments.by,
-                flow=arguments.file,
-                resume=False,
-            )
-        except InputError as error:
-            if arguments.data is None and not error.field:  # it is about the data as a whole
-                error.hint = "give its data: --data JSON"
-            raise
-        if not arguments.quiet:
-            did = "started" if sent.began else "sent to" if sent.first else "was already sent to"
-            err(f"{arguments.name} {did} {session.short(sent.execution)}")
-        if arguments.no_resume or session.is_served:
-            leave_recorded(session, [sent.execution])
-        else:
-            try:
-                return drive(session, partial(_resumed, session, sent.execution))
-            except Conflict as error:
-                err(f"recorded; {error.message}")
-        if arguments.json:
-            out_json(as_object(session, engine.result(sent.execution)))
-        return 0

@@ -13,59 +13,64 @@ from flowengine.errors import FlowFileError, UsageError
 if TYPE_CHECKING:
     from flowengine.testing.suite import CaseOutcome, SuiteReport
 
-HELP = "run the test cases of flows: scripted results, virtual time, no outside calls"
-EXAMPLE = """\
+FAILED = 1
+INVALID = 3
+
+
+class Test:
+    """`flowengine test`: run the test cases of flows, offline and without waiting."""
+
+    HELP = "run the test cases of flows: scripted results, virtual time, no outside calls"
+    EXAMPLE = """\
 flowengine test
 flowengine test --junit results.xml
 flowengine test expense.yaml
 flowengine test expense.yaml --case 'no decision'
 flowengine test expense.yaml --from 01jc3v"""
-FAILED = 1
-INVALID = 3
 
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        codes = "0 if all pass, 1 if one fails, 3 if a file is invalid, 9 if there is no test file"
+        parser.epilog = f"exit code: {codes}\n\n{parser.epilog}"
+        parser.add_argument(
+            "files",
+            metavar="FILE",
+            nargs="*",
+            help="flows (NAME.test.yaml next to NAME.yaml is run), test files or directories "
+            "(default: all test files below the current directory)",
+        )
+        parser.add_argument(
+            "--from",
+            dest="execution",
+            metavar="ID",
+            help="record an execution as a case in the test file of FILE, or print it without FILE",
+        )
+        parser.add_argument("--name", metavar="NAME", help="name of the case that --from writes")
+        parser.add_argument(
+            "--case", metavar="NAME", help="only cases whose name contains this text"
+        )
+        parser.add_argument(
+            "--junit",
+            metavar="FILE",
+            type=Path,
+            help="also write the results to this file, as JUnit XML for CI systems",
+        )
 
-def configure(parser: ArgumentParser) -> None:
-    """Add the arguments."""
-    codes = (
-        "0 if all cases pass, 1 if one fails, 3 if a file is invalid, 9 if there is no test file"
-    )
-    parser.epilog = f"exit code: {codes}\n\n{parser.epilog}"
-    parser.add_argument(
-        "files",
-        metavar="FILE",
-        nargs="*",
-        help="flows (NAME.test.yaml next to NAME.yaml is run), test files or directories "
-        "(default: all test files below the current directory)",
-    )
-    parser.add_argument(
-        "--from",
-        dest="execution",
-        metavar="ID",
-        help="record an execution as a case in the test file of FILE, or print it without FILE",
-    )
-    parser.add_argument("--name", metavar="NAME", help="name of the case that --from writes")
-    parser.add_argument("--case", metavar="NAME", help="only cases whose name contains this text")
-    parser.add_argument(
-        "--junit",
-        metavar="FILE",
-        type=Path,
-        help="also write the results to this file, as JUnit XML for CI systems",
-    )
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Run the cases.
 
+        Returns:
+            0 if all have passed, 1 if one has failed, 3 if a file is not valid.
+        """
+        if arguments.execution is not None:
+            if arguments.junit is not None:
+                raise UsageError("--junit writes results of cases, and --from records one")
+            from flowengine.cli.case_recording import record_case
 
-def run(arguments: Namespace) -> int:
-    """Run the cases.
-
-    Returns:
-        0 if all have passed, 1 if one has failed, 3 if a file is not valid.
-    """
-    if arguments.execution is not None:
-        if arguments.junit is not None:
-            raise UsageError("--junit writes results of cases, and --from records one")
-        from flowengine.cli.case_recording import record_case
-
-        return record_case(arguments)
-    return _play(arguments)
+            return record_case(arguments)
+        return _play(arguments)
 
 
 def _play(arguments: Namespace) -> int:

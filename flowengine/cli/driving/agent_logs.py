@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.agents.loggers import LoggerManager
 from flowengine.metachain.agent_events import AgentEvents
-from flowengine.metachain.reporting import Reporter
+from flowengine.metachain.work import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

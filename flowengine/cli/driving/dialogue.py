@@ -11,16 +11,15 @@ from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.watching import interrupted, watch
-from flowengine.cli.terminal.errors import show_error
-from flowengine.cli.terminal.output import ask, err, first_line
+from flowengine.cli.terminal.output import ask, err, first_line, show_error
 from flowengine.cli.views.approvals import details, standing
+from flowengine.engines.typed_text import by_type, edited_field
 from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.journal.ports.directory import every_item
+from flowengine.flow.export.yaml_text import inline
+from flowengine.journal.store import every_item
 from flowengine.kernel.view import DECIDABLE
-from flowengine.keyboard import AnswerWithdrawn, listening
+from flowengine.sdk.keyboard import AnswerWithdrawn, listening
 from flowengine.sdk.visible_text import printable
-from flowengine.typed_text import by_type, edited_field
-from flowengine.yaml_text import inline
 
 if TYPE_CHECKING:
     from flowengine.cli.driving.progress import ProgressDisplay

@@ -9,8 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self
 
 from flowengine.cli.driving.progress import STATUS_WIDTH, ProgressDisplay
-from flowengine.cli.terminal.output import Colours, is_terminal, rendered
-from flowengine.cli.terminal.result_stream import results
+from flowengine.cli.terminal.output import Colours, is_terminal, rendered, results
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:

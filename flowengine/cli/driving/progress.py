@@ -232,7 +232,7 @@ class ProgressDisplay:
         return any(self._items.get((execution, w), 0) > MOST_ITEMS for w in wholes(address))
 
     def _explain(self, why: Mapping[str, Any]) -> None:
-        from flowengine.cli.views.evidence import evidence_lines
+        from flowengine.cli.views.waits import evidence_lines
 
         for line in evidence_lines(why, indent="    "):
             self.line(line)
@@ -375,12 +375,12 @@ def what_for(session: CliSession, wait: WaitInfo) -> str:
 
 
 def _shown_value(value: Any) -> str:
-    from flowengine.yaml_text import inline
+    from flowengine.flow.export.yaml_text import inline
 
     return "" if value in (None, {}, []) else first_line(inline(value), 120)
 
 
 def _concerns_others(warning: Mapping[str, Any]) -> bool:
-    from flowengine.engines.running.warnings import concerns_others
+    from flowengine.engines.running.recovery import concerns_others
 
     return concerns_others(warning)

@@ -223,7 +223,7 @@ def assigned(
     for name, text in given:
         if name in values:
             raise UsageError(f"{noun} '{name}' is given twice")
-        from flowengine.typed_text import by_type
+        from flowengine.engines.typed_text import by_type
 
         values[name] = by_type(schemas.get(name, {}), text, f"{noun} '{name}'", name)
     return values
@@ -270,7 +270,7 @@ def json_argument(text: str, what: str) -> Any:
 
 
 def _json(text: str, what: str) -> Any:
-    from flowengine.json_values import read_json
+    from flowengine.sdk.json_values import read_json
 
     return read_json(text, what, "")
 

@@ -1,85 +1,95 @@
-"""The commands and their modules.
-
-A command is a module of `flowengine.cli.commands` with `HELP` (one line), `EXAMPLE` (lines to
-paste), `configure(parser)` and `run(arguments) -> exit code`.
-"""
+"""The commands and their modules, and the parsers that are made from them."""
 
 from __future__ import annotations
 
+import os
 import re
-from argparse import ArgumentParser, Namespace
+import sys
+from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
+
+from flowengine.cli.terminal.output import out_text
+from flowengine.errors import UsageError
+
+# The commands and their modules.
+#
+# A command is a class in a module of `flowengine.cli.commands`, with `HELP` (one line), `EXAMPLE`
+# (lines to paste), `configure(parser)` and `run(arguments) -> exit code`.
 
 GROUPS: dict[str, dict[str, str]] = {
     "Run": {
-        "run": "run",
-        "chat": "chat",
-        "resume": "resume",
-        "signal": "signal",
-        "cancel": "cancel",
-        "retry": "retry",
-        "fork": "fork",
-        "upgrade": "upgrade",
-        "migrate": "migrate",
-        "worker": "worker",
+        "run": "run:Run",
+        "chat": "chat:Chat",
+        "resume": "continuing:Resume",
+        "signal": "signal:Signal",
+        "cancel": "continuing:Cancel",
+        "retry": "continuing:Retry",
+        "fork": "continuing:Fork",
+        "upgrade": "deploy:Upgrade",
+        "migrate": "deploy:Migrate",
+        "worker": "serving:Worker",
     },
     "Deploy": {
-        "deploy": "deploy",
-        "flows list": "flows_list",
-        "flows show": "flows_show",
-        "flows diff": "flows_diff",
-        "flows undeploy": "flows_undeploy",
-        "flows pause": "flows_pause",
-        "flows resume": "flows_resume",
-        "flows trigger": "flows_trigger",
-        "flows backfill": "flows_backfill",
+        "deploy": "deploy:Deploy",
+        "flows list": "flows:FlowsList",
+        "flows show": "flows:FlowsShow",
+        "flows diff": "flows:FlowsDiff",
+        "flows undeploy": "flows:FlowsUndeploy",
+        "flows pause": "flows:FlowsPause",
+        "flows resume": "flows:FlowsResume",
+        "flows trigger": "flows:FlowsTrigger",
+        "flows backfill": "flows:FlowsBackfill",
     },
     "Serve": {
-        "serve": "serve",
-        "mcp": "mcp",
-        "tokens create": "tokens_create",
-        "tokens list": "tokens_list",
-        "tokens revoke": "tokens_revoke",
+        "serve": "serving:Serve",
+        "mcp": "serving:Mcp",
+        "tokens create": "tokens:TokensCreate",
+        "tokens list": "tokens:TokensList",
+        "tokens revoke": "tokens:TokensRevoke",
     },
     "Decide": {
-        "approve": "approve",
-        "reject": "reject",
-        "approvals list": "approvals_list",
-        "approvals show": "approvals_show",
-        "approvals decide": "decide",
-        "approvals claim": "approvals_claim",
-        "approvals release": "approvals_release",
-        "approvals delegate": "approvals_delegate",
-        "grants list": "grants_list",
-        "grants revoke": "grants_revoke",
+        "approve": "approvals:Approve",
+        "reject": "approvals:Reject",
+        "approvals list": "approvals:ApprovalsList",
+        "approvals show": "approvals:ApprovalsShow",
+        "approvals decide": "approvals:ApprovalsDecide",
+        "approvals claim": "approvals:ApprovalsClaim",
+        "approvals release": "approvals:ApprovalsRelease",
+        "approvals delegate": "approvals:ApprovalsDelegate",
+        "grants list": "approvals:GrantsList",
+        "grants revoke": "approvals:GrantsRevoke",
     },
     "Inspect": {
-        "list": "list",
-        "show": "show",
-        "why": "why",
-        "events": "events",
-        "diff": "diff",
-        "graph": "graph",
-        "files list": "files_list",
-        "files save": "files_save",
+        "list": "list:List",
+        "show": "show:Show",
+        "why": "show:Why",
+        "events": "events:Events",
+        "diff": "diff:Diff",
+        "graph": "graph:Graph",
+        "files list": "files:FilesList",
+        "files save": "files:FilesSave",
     },
     "Environments": {
-        "envs list": "envs_list",
-        "envs show": "envs_show",
-        "envs look": "envs_look",
-        "envs shell": "envs_shell",
-        "envs release": "envs_release",
-        "envs reap": "envs_reap",
+        "envs list": "envs:EnvsList",
+        "envs show": "envs:EnvsShow",
+        "envs look": "envs:EnvsLook",
+        "envs shell": "envs:EnvsShell",
+        "envs release": "envs:EnvsRelease",
+        "envs reap": "envs:EnvsReap",
     },
     "Authoring": {
-        "init": "init",
-        "check": "check",
-        "explain": "explain",
-        "test": "test",
-        "schema": "schema",
+        "init": "init:Init",
+        "check": "check:Check",
+        "explain": "check:Explain",
+        "test": "test:Test",
+        "schema": "init:Schema",
     },
-    "Maintenance": {"doctor": "doctor", "prune": "prune", "completion": "completion"},
+    "Maintenance": {
+        "doctor": "upkeep:Doctor",
+        "prune": "upkeep:Prune",
+        "completion": "upkeep:Completion",
+    },
 }
 STORE_COMMANDS = {
     "chat": "a worker runs the agent: run its flow, and continue the conversation on the page",
@@ -107,7 +117,7 @@ STORE_OPTIONS = {
 STORELESS = frozenset({*GROUPS["Authoring"], "completion", "doctor"})
 """Commands that need neither a store nor a server."""
 COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
-"""Words of a command → its module."""
+"""Words of a command → its module and class."""
 SERVED = COMMANDS.keys() - STORE_COMMANDS - STORELESS
 """Commands that work against a server, too."""
 SYNONYMS = {
@@ -160,8 +170,8 @@ def works_there(text: str) -> bool:
     return match[1] != "resume" or "--on-crash" in text
 
 
-class CommandModule(Protocol):
-    """The interface of a command's module."""
+class Command(Protocol):
+    """The interface of a command."""
 
     HELP: str
     """Its effect, in one line."""
@@ -175,6 +185,179 @@ class CommandModule(Protocol):
         """Run the command, and return the exit code."""
 
 
-def load(words: str) -> CommandModule:
+def load(words: str) -> Command:
     """Import the module of a command."""
-    return cast("CommandModule", import_module(f"flowengine.cli.commands.{COMMANDS[words]}"))
+    module, _, name = COMMANDS[words].partition(":")
+    return cast("Command", getattr(import_module(f"flowengine.cli.commands.{module}"), name))
+
+
+# The parsers of the program and its commands, and the help that they print.
+
+WIDEST = 100
+
+
+class Formatter(RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, up to a width that reads well.
+
+    Args:
+        prog: Of the parser.
+    """
+
+    def __init__(self, prog: str) -> None:
+        # By default, argparse imports shutil and with it three compression libraries, and creates a
+        # formatter for every argument that is added.
+        super().__init__(prog, width=_width())
+
+
+class Parser(ArgumentParser):
+    """An argument parser whose errors are raised, with the option that was probably meant."""
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help as a result."""
+        out_text(self.format_help().rstrip("\n"))
+
+    def error(self, message: str) -> NoReturn:
+        """Raise an error about the command line.
+
+        Args:
+            message: The message of argparse.
+
+        Raises:
+            UsageError: Always.
+        """
+        before, _, rest = message.partition("unrecognized arguments: ")
+        if rest and not before:
+            message = f"unknown argument {rest}"
+            close = closest_option(rest.split()[0], list(self._option_string_actions))
+            if close:
+                raise UsageError(message, hint=f"did you mean {close}?")
+        raise UsageError(message, hint=f"see: {self.prog} --help")
+
+
+def parsed(parser: ArgumentParser, words: list[str]) -> Namespace:
+    """Return the arguments of a command, whose files or ids may precede or follow options."""
+    several = any(action.nargs in ("*", "+") for action in parser._get_positional_actions())
+    return (parser.parse_intermixed_args if several else parser.parse_args)(words)
+
+
+def parser_of(words: str, command: Command) -> Parser:
+    """Return the parser of one command, without the options that every command takes."""
+    parser = Parser(
+        prog=f"flowengine {words}",
+        description=f"{command.HELP[0].upper()}{command.HELP[1:]}.",
+        epilog=_examples(command.EXAMPLE),
+        formatter_class=Formatter,
+        allow_abbrev=False,
+    )
+    command.configure(parser)
+    return parser
+
+
+def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
+    """Add the options that every command takes.
+
+    Args:
+        parser: Where to.
+        default: Replaces the defaults. `SUPPRESS` leaves out options that are not given.
+    """
+    group = parser.add_argument_group("options of every command")
+    no = False if default is None else default
+    group.add_argument(
+        "--store",
+        metavar="PATH",
+        default=default,
+        help="directory of the store (default: $FLOWENGINE_STORE, else the nearest .flowengine in "
+        "the current directory or above it). In Temporal: temporal://HOST:PORT/NAMESPACE",
+    )
+    group.add_argument(
+        "--server",
+        metavar="URL",
+        default=default,
+        help="use the store of this server, with the token in $FLOWENGINE_TOKEN (default: "
+        "$FLOWENGINE_SERVER, unless --store is given)",
+    )
+    group.add_argument(
+        "--durability",
+        choices=["power", "process", "none"],
+        default=default,
+        help="finished steps survive a power cut (default), a killed process, or nothing",
+    )
+    group.add_argument(
+        "--json", action="store_true", default=no, help="print only JSON on standard output"
+    )
+    group.add_argument("--no-color", action="store_true", default=no, help="use no colors")
+    loud = group.add_mutually_exclusive_group()
+    loud.add_argument(
+        "-q", "--quiet", action="store_true", default=no, help="show no progress, only results"
+    )
+    loud.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        default=no,
+        help="show starts, inputs, outputs and printed text of steps",
+    )
+    group.add_argument(
+        "--log-level",
+        metavar="LEVEL",
+        choices=["debug", "info", "warning", "error"],
+        default=default,
+        help="minimum level of log records that are shown: debug, info, warning, error",
+    )
+
+
+def help_of_program() -> str:
+    """Return the help of the program: every command with its help line."""
+    width = max(map(len, COMMANDS)) + 2
+    lines = [
+        "usage: flowengine [OPTIONS] COMMAND ...",
+        "",
+        "Durable agent flows: run a flow file, wait for approvals, survive crashes, resume.",
+    ]
+    for group, commands in GROUPS.items():
+        lines += ["", f"{group}:"]
+        lines += [f"  {words:{width}}{load(words).HELP}" for words in commands]
+    parser = Parser(add_help=False, usage=SUPPRESS, formatter_class=Formatter)
+    parser.add_argument("-h", "--help", action="store_true", help="show this help")
+    parser.add_argument("--version", action="store_true", help="show the version")
+    add_common(parser)
+    lines += ["", parser.format_help().strip(), "", _examples(_FIRST_STEPS)]
+    return "\n".join(lines) + "\n"
+
+
+_FIRST_STEPS = """\
+flowengine init
+flowengine run hello.yaml -i name=Ada
+flowengine run --help"""
+
+
+def help_of_family(first: str) -> str:
+    """Return the help of commands that begin with the same word."""
+    members = [words for words in COMMANDS if words.startswith(f"{first} ")]
+    width = max(map(len, members)) + 2
+    lines = [f"usage: flowengine {first} COMMAND ...", ""]
+    lines += [f"  {words:{width}}{load(words).HELP}" for words in members]
+    return "\n".join(lines) + "\n"
+
+
+def _examples(text: str) -> str:
+    return "examples:\n" + "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _width() -> int:
+    """Return the maximum number of columns of help."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal():
+        return min(int(columns), WIDEST) - 2
+    try:
+        return min(os.get_terminal_size(sys.stdout.fileno()).columns or 80, WIDEST) - 2
+    except (OSError, ValueError):
+        return 78
+
+
+def closest_option(word: str, known: list[str]) -> str | None:
+    """Return the known option that is closest to a word, ignoring dashes."""
+    names = {each.lstrip("-"): each for each in known}
+    from flowengine.sdk.near_words import nearest
+
+    return names.get(nearest(word.partition("=")[0].lstrip("-"), names) or "")

@@ -10,12 +10,81 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
+from io import TextIOWrapper
 from typing import Any, TextIO
 
-from flowengine.cli.terminal.result_stream import results
-from flowengine.errors import FlowEngineError
+from flowengine.errors import FlowEngineError, FlowFileError
 from flowengine.sdk.visible_text import DISGUISING, printable
+
+_STDOUT, _STDERR = 1, 2
+
+
+class _Results:
+    stream: TextIO | None = None
+
+
+def results() -> TextIO:
+    """Return the stream of results: the real standard output."""
+    return _Results.stream or sys.stdout
+
+
+@contextmanager
+def results_apart(*, restore: bool) -> Iterator[None]:
+    """Send everything that is written to standard output, except results, to standard error.
+
+    Args:
+        restore: Whether to restore standard output afterwards. Not needed by a process that ends
+            now: then threads that are still running cannot write after the results.
+    """
+    stdout = sys.stdout
+    if not isinstance(stdout, TextIOWrapper) or not _is_real(stdout):
+        with _as_results(stdout), redirect_stdout(sys.stderr):  # a stream set by this program
+            yield
+        return
+    stdout.flush()
+    copy = os.dup(_STDOUT)
+    buffering, line_buffering = (1 if stdout.isatty() else -1), stdout.line_buffering
+    stream = open(copy, "w", buffering, stdout.encoding, stdout.errors)  # noqa: SIM115 - see below
+    _turn(_STDERR)
+    stdout.reconfigure(line_buffering=True)  # keeps the order with standard error
+    if not restore:
+        _Results.stream = stream
+        yield
+        return
+    try:
+        with _as_results(stream):
+            yield
+    finally:
+        stdout.flush()
+        _turn(copy)
+        stdout.reconfigure(line_buffering=line_buffering)
+        stream.close()
+
+
+def _is_real(stdout: TextIO) -> bool:
+    """Return whether a stream is the standard output of this process, not a replacement."""
+    return stdout is sys.__stdout__ and stdout.fileno() == _STDOUT
+
+
+@contextmanager
+def _as_results(stream: TextIO) -> Iterator[None]:
+    before, _Results.stream = _Results.stream, stream
+    try:
+        yield
+    finally:
+        _Results.stream = before
+
+
+def _turn(to: int) -> None:
+    """Make standard output a copy of another descriptor, unless that is closed."""
+    try:
+        os.dup2(to, _STDOUT)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, _STDOUT)
+        os.close(nowhere)
+
 
 _COLOURS = {
     "red": "31",
@@ -110,7 +179,7 @@ def as_json(value: Any) -> str:
     """Return a value as JSON on one line, with bytes as base64 text."""
     import json
 
-    from flowengine.json_values import plain
+    from flowengine.sdk.json_values import plain
 
     ascii_only = (results().encoding or "").lower().replace("-", "") != "utf8"
     text = json.dumps(value, ensure_ascii=ascii_only, default=plain)
@@ -263,3 +332,40 @@ def duration(ms: float) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return " ".join(parts[:2])
+
+
+# Error messages, as text and as JSON.
+
+
+def report(error: FlowEngineError, *, as_json: bool) -> int:
+    """Report an error, and return the exit code."""
+    if as_json:
+        out_json({"errors": _as_dicts(error)})
+    if isinstance(error, FlowFileError):
+        err_text(error.message)
+    else:
+        show_error(error)
+    return error.exit_code
+
+
+def show_error(error: FlowEngineError) -> None:
+    """Write an error as text."""
+    first, *more = error.message.split("\n")
+    err(f"{paint('error:', 'red')} {first}")
+    for line in [*more, *(error.hint_for("cli") or "").splitlines()]:
+        err(f"  {line}")
+
+
+def _as_dicts(error: FlowEngineError) -> list[dict[str, Any]]:
+    if isinstance(error, FlowFileError) and error.diagnostics:
+        return [diagnostic.as_dict() for diagnostic in error.diagnostics]
+    return [
+        {
+            "file": None,
+            "line": None,
+            "column": None,
+            "code": type(error).__name__,
+            "message": error.message,
+            "hint": error.hint_for("cli"),
+        }
+    ]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.terminal.output import first_line, paint, table, when
 from flowengine.cli.views.waits import answering, arguments, is_overdue, times, undecidable
+from flowengine.flow.export.yaml_text import inline
 from flowengine.sdk.visible_text import printable, shortened
-from flowengine.yaml_text import inline
 
 if TYPE_CHECKING:
     from flowengine.cli.session import CliSession

@@ -62,7 +62,7 @@ def as_object(session: CliSession, result: ExecutionResult) -> dict[str, Any]:
 
 
 def _show_end(session: CliSession, result: ExecutionResult) -> None:
-    from flowengine.yaml_text import entry
+    from flowengine.flow.export.yaml_text import entry
 
     if session.is_served and not session.arguments.quiet:
         err(paint(result.status, STATUS_COLOURS.get(result.status)))
@@ -82,12 +82,7 @@ def _show_error(session: CliSession, result: ExecutionResult) -> None:
         if error["message"]:
             err(f"  reason      {error['message']}")
         return
-    from flowengine.cli.views.evidence import (
-        LINES,
-        again_lines,
-        evidence_lines,
-        evidence_of,
-    )
+    from flowengine.cli.views.waits import LINES, again_lines, evidence_lines, evidence_of
 
     first, *more = marked_lines(error_text(error, error.get("step")))
     for line in (f"{paint('error:', 'red')} {first}", *more):

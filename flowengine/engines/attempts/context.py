@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from flowengine import registry
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.notation.ids import idempotency_key
+from flowengine.kernel.notation.addresses import idempotency_key
 from flowengine.kernel.view import as_said
 from flowengine.sdk import CommandEnvironment, EnvironmentUnavailable, ExecutionContext, Processes
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import logging
     import threading
 
-    from flowengine.engines.attempts.log_lines import LogLines
+    from flowengine.engines.attempts.lines_at_work import LogLines
     from flowengine.engines.attempts.outcome import Patience
     from flowengine.engines.attempts.printed import Printed
-    from flowengine.engines.environments.opened import Opened
+    from flowengine.engines.environments.environments import Opened
     from flowengine.kernel.events import Log, Opening
     from flowengine.secrets import Secrets
 
@@ -102,7 +102,7 @@ class AttemptContext:
         """The span of the attempt, as the parent of spans of other programs."""
         if not self.execution.trace:
             return None
-        from flowengine.telemetry.ids import attempt_span
+        from flowengine.telemetry.spans import attempt_span
 
         span = attempt_span(self.execution.id, self.run.address, self.run.at)
         return f"00-{self.execution.trace}-{span}-01"
@@ -147,7 +147,7 @@ class AttemptContext:
     def processes(self) -> Processes:
         """Runs programs."""
         from flowengine.engines.attempts.processes import ProcessRunner, tell_left
-        from flowengine.sdk.process_tree import mark_of
+        from flowengine.sdk.processes import mark_of
 
         mark = mark_of(self.execution.id, self.run.unit)
         return ProcessRunner(
@@ -170,7 +170,7 @@ class AttemptContext:
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger that masks secrets, and whose lines are recorded with the attempt."""
-        from flowengine.step_log import StepLog
+        from flowengine.sdk.step_log import StepLog
 
         run = self.run
         return StepLog(self.execution.id, run.address, self.mask, self.traceparent, self._keep)
@@ -189,7 +189,7 @@ class AttemptContext:
             at_work.take((self.run.unit, self.run.attempt), lines, line)
 
     def _begin_log(self) -> LogLines:
-        from flowengine.engines.attempts.log_lines import LogLines
+        from flowengine.engines.attempts.lines_at_work import LogLines
 
         with _beginning:  # a step may log from several threads
             if self.lines is None:
@@ -235,7 +235,7 @@ class AttemptContext:
         self, function: Callable[[], _Result], *, settles: bool = False
     ) -> Coroutine[Any, Any, _Result]:
         """Call a function on a thread."""
-        from flowengine.sdk.threads import CALLS, on_thread
+        from flowengine.sdk.user_code import CALLS, on_thread
 
         if (calls := CALLS.get()) is not None:
             function = partial(calls.call, function)

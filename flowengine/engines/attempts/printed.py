@@ -13,12 +13,12 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
-from flowengine.named_tuples import NamedTuple
 from flowengine.sdk.context import WRITING
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from flowengine.engines.attempts.evidence import Mask
-    from flowengine.engines.attempts.log_lines import LogLines
+    from flowengine.engines.attempts.failures import Mask
+    from flowengine.engines.attempts.lines_at_work import LogLines
     from flowengine.engines.attempts.parts import AttemptParts, Tell
     from flowengine.kernel.events import Evidence
 
@@ -112,7 +112,7 @@ class Printed:
 
     def evidence(self) -> Evidence:
         """Return the end of each non-empty stream."""
-        from flowengine.engines.attempts.evidence import tail
+        from flowengine.engines.attempts.failures import tail
 
         with self._lock:
             ends = {name: tail(text, self._mask) for name, text in self._ends.items()}

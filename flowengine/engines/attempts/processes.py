@@ -18,8 +18,8 @@ from functools import partial
 from typing import IO, Any, NamedTuple, Protocol
 
 from flowengine.sdk import Artifacts, Completed, ExecutionContext, File, Plain, StepError
-from flowengine.sdk.coroutines import uncut
-from flowengine.sdk.process_tree import MARK, ROUNDS, Family
+from flowengine.sdk.processes import MARK, ROUNDS, Family
+from flowengine.sdk.user_code import uncut
 
 KEPT = 64 * 1024
 """Bytes of each output stream to keep."""

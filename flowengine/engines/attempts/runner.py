@@ -6,14 +6,18 @@ only on the step is computed once, at its first run (`flowengine.engines.attempt
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+from contextvars import copy_context
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from flowengine import registry
 from flowengine.engines.attempts.printed import Printed
 from flowengine.journal.shapes import Sound
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Coroutine, Mapping, Sequence
 
     from flowengine.engines.attempts.outcome import Patience, QuickCall
     from flowengine.engines.attempts.printed import Follower
@@ -22,9 +26,9 @@ if TYPE_CHECKING:
     from flowengine.engines.environments.environments import EngineEnvironments
     from flowengine.kernel.commands import Run
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.specs import CompiledFlow
+    from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
     from flowengine.sdk import ExecutionContext, Need
-    from flowengine.sdk.previews import PreviewContext
+    from flowengine.sdk.user_code import PreviewContext
     from flowengine.secrets import Secrets
 
 
@@ -111,8 +115,8 @@ class TaskRunner:
             context: The context available to the tool.
         """
         from flowengine import registry
-        from flowengine.python_modules import import_function
-        from flowengine.sdk.previews import call_preview
+        from flowengine.sdk.python_modules import import_function
+        from flowengine.sdk.user_code import call_preview
 
         spec = self._flow["steps"][step]
         named = spec.get("preview")
@@ -162,3 +166,23 @@ class TaskRunner:
             with Sound(f"flow {self._flow['id']}"):
                 task = self._tasks[step] = Task(self._flow["steps"][step], self._secrets)
         return task
+
+
+# Preloading for steps while earlier steps are still running.
+
+
+def load_ahead(steps: Sequence[StepSpec], labels: Mapping[str, str]) -> None:
+    """Let step kinds preload the requirements of steps, on a separate thread.
+
+    Args:
+        steps: The steps marked for preloading.
+        labels: Labels of the execution.
+    """
+
+    def load() -> None:
+        for step in steps:
+            with suppress(Exception):  # errors are reported when the step runs
+                registry.kind_class(step["kind"]).ahead(step.get("task", {}), labels)
+
+    run = copy_context().run  # context variables set by the program apply there too
+    threading.Thread(target=run, args=(load,), name="flowengine-ahead", daemon=True).start()

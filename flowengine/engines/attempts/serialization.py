@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.encoding import pack_copied
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.named_tuples import NamedTuple
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.received import DEEPEST
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,35 +2,81 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine import registry
 from flowengine.engines.attempts.context import AttemptContext
-from flowengine.engines.attempts.evidence import evidence_of
-from flowengine.engines.attempts.failures import failure_of
+from flowengine.engines.attempts.failures import evidence_of, failure_of
 from flowengine.engines.attempts.outcome import AttemptFailed, Patience, QuickCall, Ran
-from flowengine.engines.attempts.result_limits import check_size
 from flowengine.engines.attempts.runtime_resources import missing
 from flowengine.engines.attempts.serialization import StoredValue, copy, keep
 from flowengine.kernel.graph.compiled import OPENING, Plain
 from flowengine.sdk import (
     EnvironmentLost,
     ExecutionContext,
+    LimitExceeded,
     Need,
     StepError,
     StepKind,
     ValidationError,
 )
 from flowengine.sdk.plain_values import place_of_fault
+from flowengine.sdk.processes import scratch_folder
+from flowengine.sdk.sizes import size_text
+from flowengine.sdk.validation import Validator, shared
 from flowengine.secrets import Secrets, has_secret
-from flowengine.validation import Validator, shared
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.environments.environments import EngineEnvironments
     from flowengine.kernel.commands import Run
     from flowengine.kernel.graph.specs import StepSpec
+    from flowengine.sdk import Artifacts, File, StepContext
+
+
+def check_size(value: Plain, most: int, context: StepContext) -> None:
+    """Refuse a result that exceeds its tool's limit. The result is kept as a file.
+
+    Args:
+        value: The result, secrets masked.
+        most: Maximum number of bytes: for text in UTF-8, for anything else as JSON.
+        context: The attempt that has ended.
+
+    Raises:
+        LimitExceeded: The result is too large. The error's data names the file.
+    """
+    data, name = _content(value)
+    if len(data) <= most:
+        return
+    file = context.execution.artifacts.put(data, name)
+    raise LimitExceeded(
+        f"the call was made, but its result has {size_text(len(data))}; limits.output of the "
+        f"tool is {size_text(most)}. The result is kept as the file {file['sha256']}",
+        data={"limit": "output", "value": most, "size": len(data), "file": {**file}},
+        retryable=False,
+    )
+
+
+def _content(value: Plain) -> tuple[bytes, str]:
+    if isinstance(value, bytes):
+        return value, "result.bin"
+    if isinstance(value, str):
+        return value.encode(), "result.txt"
+    import json
+
+    text = json.dumps(value, ensure_ascii=False, default=_bytes_as_text)
+    return text.encode(), "result.json"
+
+
+def _bytes_as_text(value: object) -> str:
+    from base64 import b64encode
+
+    assert isinstance(value, bytes)
+    return b64encode(value).decode()
+
 
 _Result = TypeVar("_Result")
 
@@ -163,8 +209,6 @@ class Task:
 
     def _screened(self, execution: ExecutionContext) -> ExecutionContext:
         """Return an execution whose files are checked for the secrets of the flow."""
-        from flowengine.engines.attempts.screened_files import ScreenedFiles
-
         return execution._replace(artifacts=ScreenedFiles(execution.artifacts, self.secrets))
 
     async def _takes_all(self, kind: StepKind, context: AttemptContext) -> bool:
@@ -177,7 +221,7 @@ class Task:
         self, environments: EngineEnvironments, kind: StepKind | None, context: AttemptContext
     ) -> StoredValue:
         """Run an attempt with its environments, and report the loss of one separately."""
-        from flowengine.engines.environments.opened import NotAgain
+        from flowengine.engines.environments.environments import NotAgain
 
         run = context.run
         try:
@@ -341,3 +385,47 @@ def _arguments(args: Plain, input: Plain, schema: Plain) -> Plain:
 
         described = described_arguments(schema)
     return {**args, **{name: value for name, value in bound.items() if name in described}}
+
+
+# File storage for the steps of a flow with secrets, which refuses or masks files with secrets.
+
+
+class ScreenedFiles:
+    """Checks each file for secrets before storing it. Implements `Artifacts`.
+
+    Args:
+        files: Stores the files.
+        secrets: Secrets of the flow.
+    """
+
+    __slots__ = ("_files", "_secrets")
+
+    def __init__(self, files: Artifacts, secrets: Secrets) -> None:
+        self._files = files
+        self._secrets = secrets
+
+    def put(self, source: bytes | PathLike[str], name: str) -> File:
+        """Keep bytes or a copy of a file, its secrets masked if the flow declares that.
+
+        Args:
+            source: The bytes, or the path of the file.
+            name: The name of the file.
+
+        Returns:
+            The file as data.
+
+        Raises:
+            ValidationError: It contains a secret that is not declared with `in_files: mask`.
+        """
+        with scratch_folder() as folder:
+            copy = folder / "masked"
+            with (
+                io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as given,
+                copy.open("wb") as target,
+            ):
+                masked = self._secrets.mask_file(given, target, name)
+            return self._files.put(copy if masked else source, name)
+
+    def path(self, sha256: str) -> str:
+        """Return the path of a kept file."""
+        return self._files.path(sha256)

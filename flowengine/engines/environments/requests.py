@@ -1,20 +1,94 @@
-"""Requests of executions to the manager: specs, each with its name and owner."""
+"""Requests of executions to the manager: specs made from declarations, and moved workspaces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.environments.specs import filled, name_with_args
-from flowengine.errors import Conflict
+from flowengine.errors import Conflict, StoreError
+from flowengine.execution_environment.registry.archives import MOST_ARCHIVED, pack, unpack
+from flowengine.execution_environment.registry.workspaces import LeftWorkspace, Workspaces
+from flowengine.journal.store import MovedWorkspace
 from flowengine.kernel.commands import Run
-from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.compiled import Plain, SecretText
+from flowengine.sdk.processes import make_scratch, remove_scratch, this_process
 
 if TYPE_CHECKING:
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.sdk import ExecutionContext
     from flowengine.sdk.environments import Scope
+
+
+# Conversion of environment declarations in flow files into specs for the manager.
+
+_LONGEST = 400
+"""Maximum length of a name with its arguments."""
+
+
+def spec_of(
+    manager: EnvironmentManager,
+    given: Mapping[str, Plain],
+    owner: str,
+    folder: str,
+    secrets: Mapping[str, Plain],
+) -> dict[str, Any]:
+    """Return the spec of an environment that is not used by an execution.
+
+    Args:
+        manager: The manager, which registers the mounted directories.
+        given: The evaluated use of a declared environment.
+        owner: The future owner.
+        folder: Base directory of relative paths.
+        secrets: Sources of the flow's secrets.
+
+    Returns:
+        A spec of the scope `execution`. The manager requests the approvals that it requires.
+    """
+    spec = dict(given["spec"])
+    spec |= {"scope": "execution", "owner_id": owner, "resource_key": name_with_args(spec)}
+    spec |= filled(spec, folder, secrets)
+    asked = given.get("approval", {"when": False})
+    if asked.get("when", True):
+        texts = [asked.get("title"), asked.get("body")]
+        spec["approval"] = {"reason": " ".join(text for text in texts if isinstance(text, str))}
+    for inside, each in spec.get("mounts", {}).items():
+        mounted = spec_of(manager, each, owner, folder, secrets)
+        spec["mounts"] = {**spec["mounts"], inside: manager.declare(mounted)["id"]}
+    return spec
+
+
+def filled(spec: Mapping[str, Plain], folder: str, secrets: Mapping[str, Plain]) -> dict[str, Any]:
+    """Return the parts of a spec that do not come from a flow file."""
+    config = _literal(spec.get("config", {}))
+    return {"secrets": dict(secrets), "config": config, "folder": folder}
+
+
+def name_with_args(spec: Mapping[str, Any]) -> str:
+    """Return the name of an instance, which includes its arguments."""
+    name = str(spec["resource_key"])
+    if not spec.get("args"):
+        return name
+    given = ", ".join(f"{key}={value!r}" for key, value in sorted(spec["args"].items()))
+    return f"{name}({given})"[:_LONGEST]
+
+
+def _literal(value: Plain) -> Plain:
+    """Return data in which no text can be mistaken for a reference to a secret."""
+    if isinstance(value, str) and value.startswith("secret:"):
+        return SecretText([value])
+    if isinstance(value, dict):
+        return {key: _literal(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_literal(item) for item in value]
+    return value
+
+
+# Requests of executions to the manager: specs, each with its name and owner.
 
 STEP: Scope = "action_call"
 REGION: Scope = "region"
@@ -137,3 +211,108 @@ class EnvironmentRequests:
 def region_owner(execution: str, region: int) -> str:
     """Return the id of a region as an owner."""
     return f"{execution}/{region}"
+
+
+# Files of environments in a directory of this host, as archives for executions that move.
+
+_SPEC = re.compile(r"env_[0-9a-f]{1,64}")
+
+
+class FolderWorkspaces:
+    """The files of environments below one directory. See `WorkspacesPort`.
+
+    Args:
+        folder: Returns the directory of an `EnvironmentManager`.
+    """
+
+    def __init__(self, folder: Callable[[], str]) -> None:
+        self._folder = folder
+        self._scratch: Path | None = None
+
+    def pack(self, id: str, mark: Sequence[int]) -> list[MovedWorkspace]:
+        """Keep archives in a temporary directory, until `close`."""
+        del mark  # a living process that uses them has claimed them
+        self.close()
+        self._scratch = make_scratch()
+        return [self._packed(left, self._scratch) for left in self._workspaces().left(id)]
+
+    def _packed(self, left: LeftWorkspace, scratch: Path) -> MovedWorkspace:
+        draft = scratch / "draft"
+        pack(left.path, draft)
+        digest, size = digest_of(draft), draft.stat().st_size
+        draft.rename(scratch / digest)
+        scope, owner_id, path, generation, was_open = left
+        return MovedWorkspace(scope, owner_id, path.name, generation, was_open, size, digest)
+
+    def fetch(self, workspace: MovedWorkspace) -> Path:
+        """Return the path of an archive."""
+        assert self._scratch is not None
+        return self._scratch / workspace.digest
+
+    def put(
+        self,
+        id: str,
+        workspaces: Sequence[MovedWorkspace],
+        fetch: Callable[[MovedWorkspace], Path],
+    ) -> None:
+        """Restore files for the next process that drives an execution."""
+        check(id, workspaces)
+        for workspace in workspaces:
+            scope = EXECUTION if workspace.scope == EXECUTION else REGION
+            given = LeftWorkspace(
+                scope,
+                workspace.owner_id,
+                Path(workspace.spec),
+                workspace.generation,
+                workspace.was_open,
+            )
+            archive = fetch(workspace)
+            try:
+                self._workspaces().put(given, lambda path, archive=archive: unpack(archive, path))  # type: ignore[misc]
+            except OSError as error:
+                raise StoreError(
+                    f"the files of execution {id} cannot be kept in {self._folder()}: "
+                    f"{error.strerror or error}"
+                ) from error
+
+    def remove(self, id: str) -> None:
+        """Remove files that `pack` or `put` has found or made."""
+        workspaces = self._workspaces()
+        for left in workspaces.left(id):
+            workspaces.end_scope(left.scope, left.owner_id)
+
+    def close(self) -> None:
+        """Remove the archives."""
+        if self._scratch is not None:
+            remove_scratch(self._scratch)
+            self._scratch = None
+
+    def _workspaces(self) -> Workspaces:
+        return Workspaces(Path(self._folder()).absolute(), this_process(), os.urandom(6).hex())
+
+
+def check(id: str, workspaces: Iterable[MovedWorkspace]) -> None:
+    """Check descriptions from another store.
+
+    Args:
+        id: Full id of the execution.
+        workspaces: They.
+
+    Raises:
+        StoreError: One is not of this execution, or too large.
+    """
+    for workspace in workspaces:
+        is_own = (
+            workspace.owner_id == id
+            if workspace.scope == EXECUTION
+            else workspace.owner_id.startswith(f"{id}/")
+        )
+        is_known = workspace.scope in (EXECUTION, REGION) and _SPEC.fullmatch(workspace.spec)
+        if not is_own or not is_known or not 0 <= workspace.size <= MOST_ARCHIVED:
+            raise StoreError(f"the files of an environment of execution {id} are described wrongly")
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
-from flowengine.kernel.graph.compiled import OPENING
-from flowengine.kernel.graph.values import join_secrets, masked
+from flowengine.kernel.graph.compiled import OPENING, join_secrets, masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

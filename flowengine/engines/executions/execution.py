@@ -10,10 +10,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.growing_lists import GrowingLists
-from flowengine.engines.executions.handed_files import HANDING, HandedFile, handed
-from flowengine.engines.executions.step_index import StepIndex
-from flowengine.engines.executions.subjects import address_of, why_of
-from flowengine.engines.executions.timers import Timers
+from flowengine.engines.executions.parts import HANDING, HandedFile, Timers, handed
+from flowengine.engines.executions.subjects import StepIndex, address_of, why_of
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, pack_result, pack_snapshot, unpack_snapshot
 from flowengine.journal.records import (
@@ -48,7 +46,7 @@ from flowengine.kernel.commands import (
     SetTimer,
     Stop,
 )
-from flowengine.named_tuples import NamedTuple
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -299,7 +297,7 @@ class Execution:
 
     def _replay(self, loaded: Loaded) -> None:
         """Compute the state from the whole journal, without a snapshot."""
-        from flowengine.engines.executions.replay import state_at, unpacked
+        from flowengine.engines.executions.linked_flows import state_at, unpacked
 
         assert loaded.snapshot is None, "who goes back or moves writes a snapshot"
         events = unpacked(self.id, loaded.tail)
@@ -311,7 +309,7 @@ class Execution:
         if data.get("workdir") is not None:
             self.context = self.context._replace(workdir=data["workdir"])
         if self.context.trace is not None and data:
-            from flowengine.telemetry.ids import trace_of
+            from flowengine.telemetry.spans import trace_of
 
             self.context = self.context._replace(trace=trace_of(self.id, data["labels"]))
         if "environments" in data:
@@ -334,7 +332,7 @@ class Execution:
 
         The next `take` writes it as a snapshot and publishes its open waits.
         """
-        from flowengine.engines.executions.shared_locks import claims_in
+        from flowengine.engines.executions.parts import claims_in
 
         self.state = state
         self._rewritten = True
@@ -618,7 +616,7 @@ class Execution:
         elif isinstance(command, Send | Notify):
             self._send(command)
         elif isinstance(command, Claim | GiveBack):
-            from flowengine.engines.executions.shared_locks import claim_of
+            from flowengine.engines.executions.parts import claim_of
 
             self._claims.append(claim_of(self.id, command, self.state["now"]))
         else:
@@ -641,7 +639,7 @@ class Execution:
         """Add a notification to the commit, unless its approval is closed already."""
         record = self.waits.get(notify.wait) if notify.flows else None
         if record is not None:
-            from flowengine.engines.executions.notices import outgoing
+            from flowengine.engines.executions.parts import outgoing
 
             flow, hash = self.context.flow, self.linked.hash
             self._sent += outgoing(self.id, flow, hash, self.state, record, notify)

@@ -11,9 +11,8 @@ from itertools import groupby
 from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flowengine.engines.executions.step_index import NAME as INDEX
+from flowengine.engines.executions.subjects import NAME as INDEX
 from flowengine.errors import StoreError
-from flowengine.garbage import CollectedLater
 from flowengine.journal.encoding import (
     TextPosition,
     pack_placed,
@@ -25,11 +24,12 @@ from flowengine.journal.encoding import (
 )
 from flowengine.journal.records import ListPart
 from flowengine.kernel.view import View, state_name
+from flowengine.util.garbage import CollectedLater
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from flowengine.engines.executions.step_index import StepIndex
+    from flowengine.engines.executions.subjects import StepIndex
     from flowengine.journal.records import JournalEntry
     from flowengine.kernel import Graph
     from flowengine.kernel.state.records import State

@@ -34,7 +34,7 @@ def wait_view(
         record: The kernel's record of it.
         how: How it was closed, if it is.
     """
-    from flowengine.kernel.notation.ids import wait_id
+    from flowengine.kernel.notation.addresses import wait_id
 
     view: dict[str, Any] = {
         **{key: value for key, value in record.items() if value is not None},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import format_duration, format_time
 from flowengine.kernel.view import DOLLAR, View, begun, budget_of, taken, worked
 

@@ -13,20 +13,20 @@ from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from flowengine.engines.executions.replay import line, read, walk
+from flowengine.engines.executions.linked_flows import line, read, walk
 from flowengine.engines.inspection import marks as marks_module
 from flowengine.engines.inspection.marks import DamagedMarks, DamageGuard, name_of
 from flowengine.errors import FlowEngineError
-from flowengine.garbage import CollectedLater
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_error, unpack_outputs
 from flowengine.kernel.graph.compiled import SecretText
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
+from flowengine.util.garbage import CollectedLater
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from flowengine.engines.executions.replay import Moment
+    from flowengine.engines.executions.linked_flows import Moment
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
     from flowengine.engines.inspection.marks import ExecutionMarks, Marks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from flowengine.engines.executions.replay import unpacked
+from flowengine.engines.executions.linked_flows import unpacked
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import View
 

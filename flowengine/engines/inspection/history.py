@@ -11,41 +11,103 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.executions.replay import first_form, read, walk_on
+from flowengine.engines.executions import subjects as step_index
+from flowengine.engines.executions.growing_lists import GrowingLists
+from flowengine.engines.executions.linked_flows import first_form, read, unpacked, walk_on
 from flowengine.engines.executions.views import entry_view, execution_view, wait_view
 from flowengine.engines.folds import Folds
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.inspection.glance import read_glance
-from flowengine.engines.inspection.indexed import Indexed, read_index
 from flowengine.engines.inspection.replayed import OpenHistories, Replayed
-from flowengine.engines.inspection.steps import (
-    ActivationLog,
-    stop_with,
-    wait_with_what_is_inside,
-)
+from flowengine.engines.inspection.steps import ActivationLog, stop_with, wait_with_what_is_inside
 from flowengine.engines.inspection.unattended import standing_view
 from flowengine.engines.interventions.retrying import again
-from flowengine.engines.messages.delivery import view as undelivered
+from flowengine.engines.messages import view as undelivered
 from flowengine.engines.people.waits import stored_wait_view
-from flowengine.engines.running.warnings import concerns_others
+from flowengine.engines.running.recovery import concerns_others
 from flowengine.errors import Hint, NotFound
-from flowengine.garbage import CollectedLater
 from flowengine.journal.records import ENDED, WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.times import format_time
+from flowengine.util.garbage import CollectedLater
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from flowengine.engines.executions.growing_lists import Read
     from flowengine.engines.executions.linked_flows import LinkedFlows
+    from flowengine.engines.executions.subjects import Remark
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Again, ExecutionInfo, StepInfo
-    from flowengine.journal.records import ExecutionRecord
+    from flowengine.journal.records import ExecutionRecord, JournalEntry
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event, Warned
     from flowengine.kernel.state.records import State
+
+
+class Indexed(NamedTuple):
+    """An execution at its last snapshot, and the events since."""
+
+    graph: Graph
+    state: State
+    number: int
+    """Number of the first event since."""
+    records: list[Observation | Remark]
+    """The observations, and events with further information, each with the address of its step."""
+    tail: list[Event]
+
+
+def read_index(host: Host, record: ExecutionRecord) -> Indexed | None:
+    """Return an execution from the index of its steps. None: no index is stored."""
+    linked = host.flows.by_hash(record.hash)
+    if not linked.indexed:
+        return None
+    loaded = host.store.load(record.id)
+    if loaded.snapshot is None:
+        return None
+    number, packed = loaded.snapshot
+    lists = GrowingLists(_ReadOnce(partial(host.store.events, record.id)))
+    state, length = lists.load(packed, loaded.lists)
+    tail = unpacked(record.id, loaded.tail)
+    if length is None or any(event["type"] in step_index.REWRITES for event in tail):
+        return None
+
+    def events(numbers: Sequence[int]) -> dict[int, Event]:
+        entries = list(lists.events(numbers))
+        seqs = [entry.seq for entry in entries]
+        return dict(zip(seqs, unpacked(record.id, entries), strict=True))
+
+    items = lists.items(step_index.parts_of(loaded.lists))
+    records = list(step_index.records(items, events))
+    if len(records) != length:
+        raise ValueError(f"the index of steps has {len(records)} records in place of {length}")
+    return Indexed(linked.graph, state, number, records, tail)
+
+
+class _ReadOnce:
+    """Reads events of an execution, and caches them.
+
+    The texts of a conversation, the outputs of its steps and its messages are in the same events.
+
+    Args:
+        read: Reads them from the store.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._entries: dict[int, JournalEntry] = {}
+
+    def __call__(self, since: int, limit: int) -> list[JournalEntry]:
+        """Return at most this many events, starting at a number."""
+        wanted = range(since, since + limit)
+        known = self._entries
+        if missing := [number for number in wanted if number not in known]:
+            first, last = missing[0], missing[-1]
+            known.update((entry.seq, entry) for entry in self._read(first, last + 1 - first))
+        return [known[number] for number in wanted if number in known]
+
 
 _DONE = frozenset({"succeeded", "skipped", "cancelled"})
 

@@ -23,8 +23,8 @@ from flowengine.errors import NotFound, StoreError
 from flowengine.journal.encoding import MAX_SIZE, checksum, inflate, pack, unpack
 
 if TYPE_CHECKING:
-    from flowengine.journal.ports.directory import DirectoryPort
     from flowengine.journal.records import ExecutionRecord
+    from flowengine.journal.store import DirectoryPort
 
 EVERY = 500
 """Events between two marks."""

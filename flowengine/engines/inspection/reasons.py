@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import undecidable
 from flowengine.engines.attempts.runtime_resources import needs_program
-from flowengine.engines.executions.replay import read
+from flowengine.engines.executions.linked_flows import read
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
-from flowengine.engines.inspection.deadlocks import circle
-from flowengine.engines.inspection.unattended import TRIES
+from flowengine.engines.inspection.unattended import TRIES, circle
 from flowengine.engines.interventions.retrying import again
-from flowengine.engines.messages.notifications import last_sent
+from flowengine.engines.messages import last_sent
 from flowengine.journal.records import ENDED
 from flowengine.journal.shapes import unpack_error, unpack_message
 from flowengine.kernel.graph.compiled import TRIGGER
-from flowengine.kernel.notation.ids import NOTIFIES, wait_id
+from flowengine.kernel.notation.addresses import NOTIFIES, wait_id
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import DECIDABLE, View, is_shared, is_tried_again
 from flowengine.store_folder import remote_store

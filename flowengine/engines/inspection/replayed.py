@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.executions.replay import (
+from flowengine.engines.executions.linked_flows import (
     Moment,
     first_form,
     state_before_retry,
@@ -24,18 +24,18 @@ from flowengine.engines.inspection.marks import DamagedMarks, DamageGuard, Marke
 from flowengine.engines.inspection.steps import ActivationLog, stop_with, wait_with_what_is_inside
 from flowengine.engines.interventions.retrying import fork_point
 from flowengine.errors import FlowEngineError, StoreError
-from flowengine.garbage import CollectedLater
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import check_state
 from flowengine.kernel import new_state
 from flowengine.kernel.notation.addresses import around
+from flowengine.util.garbage import CollectedLater
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.growing_lists import Read
     from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.engines.infos import AttemptInfo, StepInfo
     from flowengine.engines.inspection.marks import ExecutionMarks, Marks
-    from flowengine.journal.ports.history import HistoryPort
+    from flowengine.journal.reading import HistoryPort
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation

@@ -17,7 +17,7 @@ from flowengine.kernel.view import View
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from flowengine.engines.executions.replay import Moment
+    from flowengine.engines.executions.linked_flows import Moment
     from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.executions.replay import walk
+from flowengine.engines.executions.linked_flows import walk
 from flowengine.kernel.view import counting, edited
 
 if TYPE_CHECKING:
-    from flowengine.engines.executions.linked_flows import LinkedFlows
-    from flowengine.engines.executions.replay import Moment
+    from flowengine.engines.executions.linked_flows import LinkedFlows, Moment
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
     from flowengine.kernel.graph.specs import StepSpec

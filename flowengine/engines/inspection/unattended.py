@@ -1,11 +1,4 @@
-"""Executions with work to do that no process is driving: abandoned, interrupted or never begun.
-
-An execution whose processes die again and again is quarantined: only `resume` with its id
-continues it, so that it does not end every process that takes it.
-
-The store alone cannot detect them. The last status it recorded is `running`, which remains when the
-process is gone. A recorded decision takes effect when a process drives the execution again.
-"""
+"""Executions that are not driven or cannot go on: abandoned, interrupted, or in a lock cycle."""
 
 from __future__ import annotations
 
@@ -16,14 +9,24 @@ from flowengine.engines.results import ExecutionPage
 from flowengine.errors import NotFound
 from flowengine.journal.filters import fits_execution
 from flowengine.journal.lease_holders import steady_now
-from flowengine.journal.ports.directory import every_execution
 from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.journal.shapes import unpack_message
+from flowengine.journal.store import every_execution
+from flowengine.kernel.view import View, is_shared
 
 if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.engines.infos import ExecutionInfo
-    from flowengine.journal.records import Due, ExecutionRecord, InboxMessage
+    from flowengine.journal.records import Claimed, Due, ExecutionRecord, InboxMessage
+
+
+# Executions with work to do that no process is driving: abandoned, interrupted or never begun.
+#
+# An execution whose processes die again and again is quarantined: only `resume` with its id
+# continues it, so that it does not end every process that takes it.
+#
+# The store alone cannot detect them. The last status it recorded is `running`, which remains when
+# the process is gone. A recorded decision takes effect when a process drives the execution again.
 
 _LEFT = ("interrupted", "recorded", "quarantined")
 TRIES = 3
@@ -156,3 +159,72 @@ def quarantined(host: Host) -> list[Due]:
     """Return the quarantined executions, as `due`."""
     found = host.store.due(host.clock.now(), steady_now())
     return [entry for entry in found if entry.deaths >= TRIES]
+
+
+# Lock cycles across executions that wait for each other's locks.
+#
+# Within an execution the kernel detects a cycle before it closes (`LockCycle`). Across executions
+# each only has its own state, so a cycle is detected when a user asks why an execution makes no
+# progress.
+
+
+def circle(host: Host, execution: str, unit: int, lock: str) -> list[str]:
+    """Return the executions that prevent a lock from ever becoming free for a waiting unit.
+
+    Args:
+        host: Provides the store.
+        execution: Id of the waiting execution.
+        unit: The waiting unit.
+        lock: Name of the lock.
+
+    Returns:
+        Ids of the other executions, nearest first. Empty: the lock may become free.
+    """
+    found = _Circle(host, execution, unit)
+    return list(found.others) if found.closes(lock) else []
+
+
+class _Circle:
+    def __init__(self, host: Host, execution: str, unit: int) -> None:
+        self._host = host
+        self._execution = execution
+        self._views: dict[str, View] = {}
+        self._mine = self._outer(execution, unit)
+        self._seen: set[str] = set()
+        self.others: dict[str, bool] = {}
+
+    def closes(self, lock: str) -> bool:
+        """Return whether all holders of a lock wait, directly or not, for the first unit."""
+        if lock in self._seen or not self._mine:
+            return False
+        self._seen.add(lock)
+        holders = [claim for claim in self._host.store.claims(lock) if claim.held]
+        return bool(holders) and all(map(self._waits_for_mine, holders))
+
+    def _waits_for_mine(self, holder: Claimed) -> bool:
+        if holder.execution == self._execution and holder.unit in self._mine:
+            return True
+        if holder.execution != self._execution:
+            self.others[holder.execution] = True
+        waiting = self._view(holder.execution).state.get("claims", {})
+        return any(
+            holder.unit in self._outer(holder.execution, unit) and self.closes(lock)
+            for unit, lock in waiting.items()
+            if unit
+        )
+
+    def _outer(self, execution: str, unit: int) -> set[int]:
+        """Return the enclosing units that hold locks shared between executions."""
+        view = self._view(execution)
+        act = view.act_of(view.state["units"][unit])
+        return {
+            outer["id"]
+            for outer in view.enclosing(act)
+            if outer.get("has_lock") and is_shared(outer["lock"])
+        }
+
+    def _view(self, execution: str) -> View:
+        if execution not in self._views:
+            stored = self._host.stored(execution, 0)
+            self._views[execution] = View(stored.linked.graph, stored.state)
+        return self._views[execution]

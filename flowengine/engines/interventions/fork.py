@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.failures import COMPENSATION
 from flowengine.engines.attempts.runtime_resources import check_names
-from flowengine.engines.executions.replay import forms, read, running, state_at, unit_at
+from flowengine.engines.executions.linked_flows import forms, read, running, state_at, unit_at
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.interventions.fork_points import (
     ForkPast,
@@ -14,15 +14,16 @@ from flowengine.engines.interventions.fork_points import (
     check_same_past,
     form_then,
     past_of,
+    undoing,
+    undone_in,
 )
 from flowengine.engines.interventions.retracing import within
 from flowengine.engines.interventions.retrying import fork_at
-from flowengine.engines.interventions.undoing import undoing, undone_in
 from flowengine.engines.starting.beginning import execution_data, new_record
 from flowengine.errors import Conflict, Hint, InputError
 from flowengine.journal.shapes import Sound
 from flowengine.kernel.view import View
-from flowengine.validation import validate
+from flowengine.sdk.validation import validate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Moving an execution to another store. See `flowengine.journal.ports.moving` for the protocol."""
+"""Moving an execution to another store. See `flowengine.journal.store` for the protocol."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from flowengine.engines.environments.moved_workspaces import FolderWorkspaces
+from flowengine.engines.environments.requests import FolderWorkspaces
 from flowengine.engines.host import folder_of
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.journal.encoding import unpack
@@ -14,8 +14,7 @@ from flowengine.journal.records import ENDED
 from flowengine.store_folder import environments_of
 
 if TYPE_CHECKING:
-    from flowengine.journal.ports.moving import ExecutionCopy, MovingPort, WorkspacesPort
-    from flowengine.journal.store import Store
+    from flowengine.journal.store import ExecutionCopy, MovingPort, Store, WorkspacesPort
 
 _TRIES = 5
 _WITH_FILES = frozenset({"execution", "region"})

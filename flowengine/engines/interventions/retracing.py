@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.executions.replay import (
+from flowengine.engines.executions.linked_flows import (
     apply,
     first_form,
     line,
@@ -21,8 +21,8 @@ from flowengine.engines.executions.replay import (
 from flowengine.engines.executions.subjects import EventSubject, about, counterpart
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel import ENDED, advance, new_state
-from flowengine.kernel.causes import Blame, FailurePlace
 from flowengine.kernel.commands import Command, Observation, Run, Stop
+from flowengine.kernel.transition import Blame, FailurePlace
 from flowengine.kernel.view import View, overdue
 
 if TYPE_CHECKING:
@@ -360,7 +360,7 @@ class _Again:
     def _move(self, event: Any) -> None:
         """Move the state to another version of the flow, if the held steps fit into it."""
         after = self._flows.by_hash(event["after"]).graph
-        from flowengine.engines.interventions.movability import move_obstacles
+        from flowengine.engines.interventions.upgrading import move_obstacles
 
         if move_obstacles(self.graph, after, self._state, event["mapping"]):
             message = "it was moved to a version of its flow in which that has no place"

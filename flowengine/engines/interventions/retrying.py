@@ -11,10 +11,9 @@ from flowengine.engines.attempts.failures import (
     failed_compensations,
     is_over_call_limit,
 )
-from flowengine.engines.executions.replay import read
-from flowengine.engines.interventions.fork_points import last_point
+from flowengine.engines.executions.linked_flows import read
+from flowengine.engines.interventions.fork_points import last_point, undoing, undone_in
 from flowengine.engines.interventions.retracing import Held, event_of, retrace
-from flowengine.engines.interventions.undoing import undoing, undone_in
 from flowengine.errors import Conflict, Hint, NotFound
 from flowengine.journal.shapes import unpack_error
 
@@ -127,8 +126,7 @@ def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who
     Raises:
         Conflict: Part of its state has no counterpart in the flow.
     """
-    from flowengine.engines.interventions.movability import move_obstacles
-    from flowengine.engines.interventions.upgrading import steps_that_ran, upgraded
+    from flowengine.engines.interventions.upgrading import move_obstacles, steps_that_ran, upgraded
 
     record = host.store.execution(execution.id)
     ran = steps_that_ran(host, record)

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.executions.replay import read, walk
+from flowengine.engines.executions.linked_flows import read, walk
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.interventions.fork_points import last_point
-from flowengine.engines.interventions.movability import with_tried_proposals
+from flowengine.engines.interventions.lost_results import later, lost_results
 from flowengine.engines.running.recovery import recover
 from flowengine.errors import Conflict, UsageError
-from flowengine.journal.ports.directory import every_execution
 from flowengine.journal.records import ENDED, ExecutionFilter
-from flowengine.kernel.moving.obstacles import Obstacle
-from flowengine.kernel.view import View
+from flowengine.journal.store import every_execution
+from flowengine.kernel.moving.counterparts import Pairing
+from flowengine.kernel.moving.obstacles import Obstacle, obstacles
+from flowengine.kernel.view import View, waiting_arrivals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
     from flowengine.engines.actors import Actor
@@ -35,10 +36,161 @@ if TYPE_CHECKING:
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
+    from flowengine.kernel.graph.linked import Graph
     from flowengine.kernel.graph.linked import GraphFlow as Linked
+    from flowengine.kernel.state.records import Scope, State
+
+
+def order_obstacles(p: Pairing, state: State, ran: Collection[str]) -> list[Obstacle]:
+    """Return the steps that a mapping puts back, and the joins that lack a token.
+
+    Args:
+        p: The two graphs. Everything that the state refers to has a counterpart.
+        state: State of an open execution.
+        ran: Names of the steps that have ended.
+    """
+    found: list[tuple[str, str]] = []
+    for scope in state["scopes"].values():
+        body = p.bodies.get(scope["body"])
+        if body is not None:
+            live = [step for act, step in scope["live"].items() if _is_there(state, act)]
+            found += _put_back(p, scope, body, live, ran)
+            found += _starving(p, scope, body, live)
+    return [Obstacle("step", name, why, None, []) for name, why in dict(found).items()]
+
+
+def _is_there(state: State, act: int) -> bool:
+    return not state["acts"][act].get("left_early")
+
+
+def _put_back(
+    p: Pairing, scope: Scope, body: int, live: list[int], ran: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield running steps that are renamed to one before an ended step, which would run again."""
+    ended = [step for step in p.old.body(scope["body"]).steps if p.step_name(step) in ran]
+    over = [p.steps[step] for step in ended if step in p.steps]
+    for old in live:
+        new = p.steps.get(old, -1)
+        if new < 0 or p.old.node(old).id == p.new_name(new):
+            continue
+        ahead = later(p.new, body, [new])
+        again = (step for step in over if step in ahead and step != new)
+        for step in again:
+            if new not in later(p.new, body, [step]):
+                why = f"'{p.new_name(step)}' has ended, and would run again after"
+                yield p.step_name(old), f"{why} '{p.new_name(new)}'"
+                break
+
+
+def _starving(p: Pairing, scope: Scope, body: int, live: list[int]) -> Iterator[tuple[str, str]]:
+    """Yield joins that wait for all their edges, and for one over which no token can come.
+
+    An edge over which none can come in the old flow either changes nothing.
+    """
+    before = set(_missing(p.old, scope["body"], {*live}, _held(scope)))
+    held = {
+        p.steps.get(at, -1): [p.steps.get(n, n) for n in came] for at, came in _held(scope).items()
+    }
+    places = {p.steps[step] for step in live if step in p.steps}
+    for join, source in _missing(p.new, body, places, held):
+        olds = [old for old, new in p.steps.items() if new == join]
+        if any((old, n) in before for old in olds for n, new in p.steps.items() if new == source):
+            continue
+        name = p.step_name(olds[0]) if olds else p.new_name(join)
+        yield name, f"its join waits for '{p.new_name(source)}', which does not run any more"
+
+
+def _held(scope: Scope) -> dict[int, list[int]]:
+    """Return the joins that hold tokens, with the steps from which these came."""
+    waiting = {number: waiting_arrivals(join) for number, join in scope["joins"].items()}
+    return {at: [token["source"] for token in held] for at, held in waiting.items() if held}
+
+
+def _missing(
+    graph: Graph, body: int, places: set[int], held: dict[int, list[int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield joins that wait for all their edges, each with a step from which no token can come."""
+    ahead = later(graph, body, places)
+    for number in graph.body(body).steps:
+        node = graph.node(number)
+        if (node.join or {}).get("kind") == "all" and (number in held or number in ahead):
+            come = places | ahead | {*held.get(number, ())}
+            yield from ((number, n) for n in node.sources if n >= 0 and n not in come)
+
+
+# Whether an execution can be moved to another form of its flow, and the mappings that allow it.
+
+MOST_TRIED = 200
+"""Mappings that are tried for one obstacle."""
+
+
+def move_obstacles(
+    old: Graph, new: Graph, state: State, mapping: Mapping[str, Any], ran: Collection[str] = ()
+) -> list[Obstacle]:
+    """Return the obstacles to moving an execution to another graph.
+
+    Args:
+        old: Its graph.
+        new: The other graph.
+        state: Its state, which is not changed.
+        mapping: See `flowengine.kernel.moving.counterparts`.
+        ran: Names of the steps that have ended. The state contains only some of them.
+
+    Returns:
+        One obstacle per named thing. Empty: it can be moved. The proposals in them are not tried.
+    """
+    found = obstacles(old, new, state, mapping)
+    if any(obstacle.what in ("step", "subflow") for obstacle in found):
+        return found  # some of its tokens have no place yet
+    pairing = Pairing(old, new, mapping)
+    return found + order_obstacles(pairing, state, ran) + lost_results(pairing, state, ran)
+
+
+def with_tried_proposals(
+    old: Graph, new: Graph, state: State, mapping: Mapping[str, Any], ran: Collection[str]
+) -> list[Obstacle]:
+    """Return obstacles as `move_obstacles` does, with those proposals that lead to a move.
+
+    A proposal may need further entries. Values that only the operator knows are taken as given.
+    """
+    tries = 0
+
+    def leads_on(mapping: Mapping[str, Any]) -> bool:
+        nonlocal tries
+        tries += 1
+        found = move_obstacles(old, new, state, mapping, ran) if tries <= MOST_TRIED else None
+        if found is None or any(obstacle.write is None for obstacle in found):
+            return False
+        further = next((obstacle for obstacle in found if _is_open(obstacle)), None)
+        return further is None or any(
+            leads_on(_added(mapping, further, fit)) for fit in further.fits
+        )
+
+    tried = []
+    for obstacle in move_obstacles(old, new, state, mapping, ran):
+        if _is_open(obstacle):
+            tries = 0
+            fits = [fit for fit in obstacle.fits if leads_on(_added(mapping, obstacle, fit))]
+            tried.append(obstacle._replace(fits=fits, write=obstacle.write if fits else None))
+        else:
+            tried.append(obstacle)
+    return tried
+
+
+def _is_open(obstacle: Obstacle) -> bool:
+    """Return whether one of several names is proposed for an obstacle, and not a value."""
+    return obstacle.write is not None and "values" not in obstacle.write
+
+
+def _added(mapping: Mapping[str, Any], obstacle: Obstacle, fit: str) -> dict[str, Any]:
+    """Return a mapping with one of the proposals for an obstacle."""
+    ((section, names),) = (obstacle.write or {}).items()
+    name = None if fit == "null" and section != "steps" else fit
+    return {**mapping, section: {**mapping.get(section, {}), **dict.fromkeys(names, name)}}
+
 
 SECTIONS = ("steps", "state", "signals", "inputs", "values")
-"""Keys of a mapping. See `flowengine.kernel.moving.pairing`."""
+"""Keys of a mapping. See `flowengine.kernel.moving.counterparts`."""
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 
 
@@ -50,7 +202,7 @@ class Upgrading:
         flow: The form to move them to, or the path of its file.
         executions: Ids, or prefixes of them. Empty: all open executions of the flow that run
             another form.
-        mapping: Names that differ in the new form. See `flowengine.kernel.moving.pairing`.
+        mapping: Names that differ in the new form. See `flowengine.kernel.moving.counterparts`.
         who: The actor.
         check: Only check whether each can be moved.
 
@@ -178,7 +330,7 @@ def check_mapping(
         host: Provides the store.
         records: The executions that it is for.
         linked: The form to move to.
-        mapping: See `flowengine.kernel.moving.pairing`.
+        mapping: See `flowengine.kernel.moving.counterparts`.
 
     Returns:
         The mapping as plain data.

@@ -14,7 +14,7 @@ from flowengine.engines.actors import excluded, is_assignee
 from flowengine.errors import Conflict, Hint, NotAllowed, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_event, unpack_message
-from flowengine.kernel.waiting.approval_ownership import EVENTS, change, gave_away
+from flowengine.kernel.waiting.approvals import EVENTS, change, gave_away
 from flowengine.settings import settings_file
 
 if TYPE_CHECKING:

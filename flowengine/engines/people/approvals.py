@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.host import KeptFiles
 from flowengine.engines.people.approval_ownership import check_assignee, check_claim, standing
-from flowengine.engines.people.grants import checked_grant
-from flowengine.engines.people.images import checked_images, digests, name_of, view
+from flowengine.engines.people.grants import checked_grant, checked_images, digests, name_of, view
 from flowengine.engines.results import Decision
 from flowengine.engines.running.flow_grants import to_keep
 from flowengine.engines.starting.inputs import fill_defaults
@@ -29,7 +28,7 @@ from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import DECIDABLE, RESPOND
 from flowengine.sdk.file_names import SIGNATURES
 from flowengine.sdk.sizes import size_text
-from flowengine.validation import as_plain, validate
+from flowengine.sdk.validation import as_plain, validate
 
 if TYPE_CHECKING:
     from flowengine.engines.actors import Actor

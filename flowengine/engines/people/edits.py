@@ -12,7 +12,7 @@ from typing import Any
 from flowengine.errors import InputError
 from flowengine.flow.expressions.types import ANY, items_of, kinds, resolve
 from flowengine.kernel.view import edited
-from flowengine.validation import as_plain, validate
+from flowengine.sdk.validation import as_plain, validate
 
 Schema = dict[str, Any]
 

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.people.approvals import GivenAnswer, decide
 from flowengine.errors import FlowEngineError, InputError
-from flowengine.sdk.previews import Shown
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
+from flowengine.sdk.user_code import Shown
 
 if TYPE_CHECKING:
     from flowengine.engines.actors import Actor
-    from flowengine.engines.host import Host
-    from flowengine.engines.seam import ToolAuthority
+    from flowengine.engines.host import Host, ToolAuthority
 
 
 CallAnswer = Callable[[ToolCall, Awaitable[Shown]], Awaitable[EnvironmentResponse]]

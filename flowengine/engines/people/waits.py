@@ -109,7 +109,7 @@ def decision_view(event: dict[str, Any]) -> dict[str, Any]:
         view.pop(key, None)
     view["at"] = format_time(event.get("sent", event["at"]))
     if "images" in view:
-        from flowengine.engines.people.images import view as image_view
+        from flowengine.engines.people.grants import view as image_view
 
         view["images"] = [image_view(image) for image in view["images"]]
     return view

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.starting.schedules import start_at
+from flowengine.engines.starting.deployed_flows import start_at
 from flowengine.journal.records import ENDED
 
 if TYPE_CHECKING:

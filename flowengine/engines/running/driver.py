@@ -20,11 +20,11 @@ from flowengine.engines.results import Update
 from flowengine.engines.running.carrying import Carrier, notification
 from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_heard, run_quick
 from flowengine.errors import Conflict, InputError, LeaseLost, StoreError
-from flowengine.garbage import CollectedLater
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import Append, ListedWait
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.commands import Consult, ReleaseRegion, Run, Send, Stop
+from flowengine.util.garbage import CollectedLater
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -260,7 +260,7 @@ class Driver(Carrier):
 
     def not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
         """Record in the journal which environments of an execution could not be closed."""
-        from flowengine.engines.running.warnings import not_released, warn
+        from flowengine.engines.running.recovery import not_released, warn
 
         events = not_released(failed, self.host.clock.now())
         here = self.executions.get(execution)
@@ -329,7 +329,7 @@ class Driver(Carrier):
         """
         if not execution.timers.stays(self.host.clock.now() + self.host.linger):
             return False
-        from flowengine.kernel.notation.ids import NOTIFIES
+        from flowengine.kernel.notation.addresses import NOTIFIES
 
         return not execution.context.flow.startswith(NOTIFIES)
 
@@ -478,7 +478,7 @@ class Driver(Carrier):
 
     def _begin_detached(self, execution: Execution, run: Run) -> Event:
         """Start an execution for a step that does not wait for it."""
-        from flowengine.engines.running.detached import begin_detached
+        from flowengine.engines.running.recovery import begin_detached
 
         return begin_detached(self.host, execution, run)
 
@@ -525,14 +525,14 @@ class Driver(Carrier):
         if not self.host.store.grants(execution.context.flow):
             return False
         from flowengine.engines.running import flow_grants
-        from flowengine.kernel.notation.ids import wait_id
+        from flowengine.kernel.notation.addresses import wait_id
 
         wait = self.host.store.wait(wait_id(execution.id, asked.wait))
         return flow_grants.answer(self.host, wait, source)
 
     def _deliver(self) -> None:
         """Deliver messages between executions. Executions driven here read theirs."""
-        from flowengine.engines.messages.delivery import deliver
+        from flowengine.engines.messages import deliver
 
         deliver(self.host)
         for id in [id for id in self.host.woken if id in self.executions]:

@@ -140,7 +140,7 @@ class Driving:
         if not asked or not self._host.store.grants(execution.context.flow):
             return
         from flowengine.engines.running.flow_grants import answer
-        from flowengine.kernel.notation.ids import wait_id
+        from flowengine.kernel.notation.addresses import wait_id
 
         for number in asked:
             wait = self._host.store.wait(wait_id(execution.id, number))
@@ -219,7 +219,7 @@ class Driving:
     def hear(self) -> None:
         """Read the messages to the executions driven here, and deliver those of dead processes."""
         if self._host.store.outbox():
-            from flowengine.engines.messages.delivery import deliver
+            from flowengine.engines.messages import deliver
 
             deliver(self._host)
         if self._local is not None:
@@ -340,7 +340,7 @@ class Driving:
         if not self._sent_out:
             self._sent_out = True
             if self._host.store.outbox():
-                from flowengine.engines.messages.delivery import deliver
+                from flowengine.engines.messages import deliver
 
                 deliver(self._host)
 
@@ -392,7 +392,7 @@ def _enter(execution: Execution) -> None:
 
 def _refuse_while_imported() -> None:
     """Refuse to drive an execution from a module that is being imported for a step."""
-    modules = _imported("flowengine.python_modules")  # if it is not loaded, it imports nothing
+    modules = _imported("flowengine.sdk.python_modules")  # if it is not loaded, it imports nothing
     names = modules.importing() if modules is not None else []
     if modules is not None and names:
         raise UsageError(

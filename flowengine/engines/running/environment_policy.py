@@ -12,16 +12,16 @@ from flowengine.engines.executions.calls import names_of
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Vote
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
+    from flowengine.execution_environment.policy_approval import PolicyAnswer
     from flowengine.kernel.commands import Consult
-    from flowengine.policy_approval import PolicyAnswer
-    from flowengine.sdk.previews import Shown
+    from flowengine.sdk.user_code import Shown
 
 
 async def consult(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import is_assignee
 from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.ports.directory import every_item
 from flowengine.journal.records import NewGrant, Vote, WaitFilter
+from flowengine.journal.store import every_item
 from flowengine.kernel.notation.grants import FLOW, ONLY_PEOPLE, covers
 from flowengine.kernel.view import edited, grant_status
 

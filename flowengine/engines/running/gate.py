@@ -23,7 +23,7 @@ from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Vote
 from flowengine.kernel.graph import environment_uses
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.view import as_said, call_names
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _stands(verdict: Verdict | None, run: Run, version: str, step: StepSpec) -> 
 
 def version_of(step: StepSpec, offered: Mapping[str, str]) -> str:
     """Return a digest of a step's call definition."""
-    from flowengine.kernel.graph.values import digest
+    from flowengine.kernel.graph.compiled import digest
 
     places = environment_uses.places(environment_uses.of_step(step))
     called = [step["kind"], step.get("task", {}), step.get("effect", ""), *places]

@@ -19,8 +19,7 @@ from flowengine.engines.running.quick_steps import failed_or_asked
 from flowengine.engines.running.recovery import take_message
 from flowengine.errors import LeaseLost
 from flowengine.kernel.commands import Consult, Run
-from flowengine.sdk.coroutines import uncut
-from flowengine.sdk.threads import CALLS, Calls
+from flowengine.sdk.user_code import CALLS, Calls, uncut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.kernel.commands import ReleaseRegion, Stop
     from flowengine.kernel.events import Event, Measured
-    from flowengine.sdk.previews import Shown
+    from flowengine.sdk.user_code import Shown
 
 POLL_SECONDS = 0.1
 """Seconds between checks for messages of other processes."""
@@ -397,7 +396,7 @@ class Local(Driver):
 
     def _warn_of_uncounted(self, execution: Execution, event: Measured) -> None:
         """Warn if a budget limits an attempt whose cost cannot be predicted."""
-        from flowengine.engines.running.warnings import uncounted
+        from flowengine.engines.running.recovery import uncounted
 
         warning = uncounted(execution, event)
         if warning is not None:
@@ -439,7 +438,7 @@ class Local(Driver):
 
     async def _add_preview(self, execution: Execution, command: Consult | Preview) -> Shown:
         """Add the tool's preview of a call to its open question, and return it."""
-        from flowengine.engines.running.previews import previewed
+        from flowengine.engines.running.call_descriptions import previewed
 
         shown = await previewed(self.host, execution, command.wait, command.step)
         texts = {key: text for key, text in shown._asdict().items() if text is not None}

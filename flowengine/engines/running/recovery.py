@@ -5,24 +5,34 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
 from flowengine.engines.executions.execution import Preview
+from flowengine.engines.starting.separate import begin_separate
+from flowengine.errors import Conflict, InputError
+from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel import running
 from flowengine.kernel.commands import Consult
-from flowengine.kernel.waiting.approval_ownership import EVENTS
+from flowengine.kernel.notation.addresses import separate_id, steps_in
+from flowengine.kernel.view import View, budgets_around
+from flowengine.kernel.waiting.approvals import EVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from flowengine.engines.attempts.lines_at_work import Attempt
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.host import Host
+    from flowengine.execution_environment import NotReleased
     from flowengine.journal.records import InboxMessage, Owner
-    from flowengine.kernel.events import CutOff, Decided, Log
+    from flowengine.kernel.commands import Run
+    from flowengine.kernel.events import CutOff, Decided, Event, Log, Measured
 
 
 def recover(
@@ -58,7 +68,7 @@ def recover(
         left = None
     put_off, execution.put_off = execution.put_off, False
     if (interrupted and not put_off) or died:
-        from flowengine.sdk.process_tree import end_marked
+        from flowengine.sdk.processes import end_marked
 
         end_marked(execution.id)  # the next attempt must not run beside the last one
     for unit, attempt in interrupted:
@@ -93,7 +103,7 @@ def _end_stopped(process: Owner) -> bool:
     It has lost its executions. If it was continued, its functions would go on at once, beside the
     next attempts. Other programs may have more to do, so the question about an attempt names them.
     """
-    from flowengine.sdk.process_identity import is_dead, is_program, is_stopped
+    from flowengine.sdk.processes import is_dead, is_program, is_stopped
 
     if not (is_stopped(process) and is_program(process, "flowengine")):
         return False
@@ -219,3 +229,129 @@ def _questions(execution: Execution, *, consults: bool) -> Iterator[Consult | Pr
             yield Consult(number, unit, step, 0, None, None, bool(record.get("required")))
         elif record.keys().isdisjoint({"preview", "note"}) and has_preview(steps[step]):
             yield Preview(number, unit, step)
+
+
+# Problems that do not affect the outcome of an execution, recorded in its journal.
+#
+# A failure to close an environment is detected when a step, a region or the execution is over. By
+# then the execution may run here, may be released, or may have ended.
+
+
+def concerns_others(warning: Mapping[str, Any]) -> bool:
+    """Return whether a warning is shown, and not only kept in the journal.
+
+    A refused decision is kept for an audit: the user who tried to decide received it.
+
+    Args:
+        warning: The event, or a view of it.
+    """
+    return bool(warning["about"] != "decision")
+
+
+def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:
+    """Return the warnings about environments that could not be closed, without internals.
+
+    Args:
+        failed: The failures, as reported by the manager.
+        now: The time (ms).
+    """
+    return [
+        {
+            "type": "warning",
+            "at": now,
+            "about": "environment",
+            "message": f"environment '{error.resource_key}' could not be closed ({error.error}); "
+            "closing it is retried; to end what is left after that: flowengine envs reap",
+        }
+        for error in failed
+    ]
+
+
+def uncounted(execution: Execution, measured: Measured) -> Event | None:
+    """Return the warning that an attempt's use of an enclosing budget cannot be predicted.
+
+    It is recorded once for each step of an execution, regardless of the process.
+
+    Args:
+        execution: In the state before the measurement.
+        measured: The event of the measurement.
+    """
+    state = execution.state
+    unit = state["units"].get(measured["unit"])
+    if unit is None or "cost_usd" in measured["needs"]:
+        return None
+    view = View(execution.linked.graph, state)
+    around = budgets_around(view, view.frame_of(view.act_of(unit)))
+    if not any("cost_usd" in budget["limits"] for _, budget in around):
+        return None
+    message = (
+        f"{'/'.join(steps_in(view.address(unit)))}: the cost of its calls is not known in advance, "
+        "because the price of its model is unknown. 'cost_usd' of the budget counts only what the "
+        "provider reports afterwards, which may be nothing; 'tokens' bounds any model"
+    )
+    warning: Event = {
+        "type": "warning", "at": measured["at"], "about": "budget", "message": message
+    }  # fmt: skip
+    posted = any(
+        event["type"] == "warning" and event["message"] == message for event in execution.queue
+    )
+    return None if posted or message in state.get("warned", {}) else warning
+
+
+def warn(
+    host: Host, execution: str, warnings: Sequence[Event], commit: Callable[[Execution], None]
+) -> None:
+    """Record warnings in the journal of an execution that is not driven here.
+
+    Args:
+        host: Provides the store.
+        execution: Full id.
+        warnings: The events.
+        commit: Commits the queue of an execution.
+    """
+    try:
+        epoch = host.keeper.acquire(execution)
+    except Conflict:
+        with suppress(Conflict):  # it has ended in another process
+            for event in warnings:
+                host.store.send(execution, pack(event), event["at"], host.ids.message())
+        return
+    try:
+        stored = host.stored(execution, epoch)
+        stored.queue.extend(warnings)
+        commit(stored)
+    finally:
+        host.keeper.release([(execution, epoch)])
+
+
+# Detached flows: a step starts a separate execution and continues with its id.
+#
+# See docs/language.md: flow.
+#
+# The id is derived from the parent execution and the address of the step, which makes the start
+# idempotent even if the step is repeated after a crash. The execution is stored before the step
+# has ended.
+
+
+def begin_detached(host: Host, execution: Execution, run: Run) -> Event:
+    """Create the execution that a step starts, and schedule it for driving here.
+
+    Args:
+        host: Shared context of the executions.
+        execution: The execution of the step.
+        run: The kernel's command.
+
+    Returns:
+        The outcome of the attempt.
+    """
+    now = host.clock.now()
+    linked = execution.linked
+    number: int = linked.compiled["steps"][run.step]["task"]["flow"]
+    parent = {**execution.state["execution"], "workdir": execution.context.workdir}
+    try:
+        id = separate_id(execution.id, run.address)
+        id = begin_separate(host, linked, number, id, parent, run.input or {})
+    except InputError as error:
+        failure = {"type": "ValidationError", "message": error.message, "data": None}
+        return failed(run, AttemptFailed(failure), now)  # type: ignore[arg-type]
+    return succeeded(run, {"execution_id": id}, now)

@@ -14,7 +14,7 @@ from flowengine.journal.records import Beginning, LockOperation, NewExecution
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import Claim as Kernel
 from flowengine.kernel.notation.times import format_time
-from flowengine.named_tuples import NamedTuple
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,7 +140,7 @@ def begun_by(host: Host, linked: LinkedFlow, event: Mapping[str, Any]) -> Beginn
         InputError: An expression in `start.with` has no value, or its value does not match the
             inputs.
     """
-    from flowengine.kernel.expressions.defaults import inputs_of_message
+    from flowengine.kernel.expressions.names import inputs_of_message
     from flowengine.kernel.graph.compiled import EvaluationError
 
     now = host.clock.now()
@@ -177,7 +177,7 @@ def declared_by(
     Returns:
         The keys by which it is found, and its claim to a slot (`concurrency`).
     """
-    from flowengine.engines.executions.shared_locks import claim_of
+    from flowengine.engines.executions.parts import claim_of
 
     state = new_state()
     # Applied to a copy, only to obtain the commands. No reducer in Python is called for that.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowengine.argument_checks import check_input_names
 from flowengine.errors import Hint, InputError
 from flowengine.kernel import Graph
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.validation import as_plain, shared
+from flowengine.sdk.argument_checks import check_input_names
+from flowengine.sdk.validation import as_plain, shared
 
 
 def check_inputs(
@@ -71,7 +71,7 @@ def with_defaults(
             inputs[name] = schema["default"]
     if not computed:
         return inputs
-    from flowengine.kernel.expressions.defaults import computed_inputs
+    from flowengine.kernel.expressions.names import computed_inputs
 
     try:
         return computed_inputs(graph, inputs, execution, now)

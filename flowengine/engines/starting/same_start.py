@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.starting.inputs import with_defaults
-from flowengine.equality import same
 from flowengine.errors import Conflict, Hint
 from flowengine.journal.shapes import Sound, unpack_message
 from flowengine.kernel.notation.times import parse_time
 from flowengine.sdk.declared_forms import base64_texts
+from flowengine.sdk.json_values import same
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,7 +22,7 @@ from flowengine.engines.temporal.guard import Slot
 from flowengine.engines.temporal.guard import now as _now
 from flowengine.engines.temporal.heartbeat import BEATS, END, LONG, UNWATCHED
 from flowengine.engines.temporal.requests import PLACES, QUEUE, beat_of, cut, left_at_work
-from flowengine.sdk.threads import Calls
+from flowengine.sdk.user_code import Calls
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

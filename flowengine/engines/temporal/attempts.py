@@ -21,22 +21,21 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
-from flowengine.engines.environments.moved_workspaces import FolderWorkspaces
+from flowengine.engines.environments.requests import FolderWorkspaces
 from flowengine.engines.executions.calls import is_call
 from flowengine.engines.executions.linked_flows import LinkedFlow, reducer
 from flowengine.engines.executions.outer_attempts import OUTER
 from flowengine.engines.host import KeptFiles
 from flowengine.engines.running import flow_grants
-from flowengine.engines.running.call_descriptions import described
-from flowengine.engines.running.detached import begin_detached
+from flowengine.engines.running.call_descriptions import described, previewed
 from flowengine.engines.running.gate import answer, asked_instead, look
 from flowengine.engines.running.local import LATE_SECONDS
-from flowengine.engines.running.previews import previewed
-from flowengine.engines.running.warnings import not_released
+from flowengine.engines.running.recovery import begin_detached, not_released
 from flowengine.engines.temporal.at_work import AtWork
 from flowengine.engines.temporal.guard import Slot, now
 from flowengine.engines.temporal.heartbeat import BEATS, CUT
-from flowengine.engines.temporal.moved_workspaces import ObjectWorkspaces
+from flowengine.engines.temporal.objects import ObjectWorkspaces
+from flowengine.engines.temporal.outgoing import NewTexts
 from flowengine.engines.temporal.past import begun_by, first_input
 from flowengine.engines.temporal.requests import (
     AT_WORK,
@@ -57,18 +56,17 @@ from flowengine.engines.temporal.requests import (
     run_of,
 )
 from flowengine.engines.temporal.support import unsupported
-from flowengine.engines.temporal.texts import NewTexts
 from flowengine.errors import Conflict, FlowEngineError, StoreError
 from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.ports.moving import MovedWorkspace
+from flowengine.journal.store import MovedWorkspace
 from flowengine.kernel.commands import Run
+from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.changes import change
-from flowengine.kernel.notation.ids import wait_id
-from flowengine.python_modules import is_missing
 from flowengine.registry import UnknownKind
 from flowengine.sdk import ExecutionContext
+from flowengine.sdk.python_modules import is_missing
 from flowengine.sdk.sizes import size_text
-from flowengine.sdk.threads import CALLS, AttemptLost
+from flowengine.sdk.user_code import CALLS, AttemptLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

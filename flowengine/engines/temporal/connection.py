@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -11,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import inf
 from time import monotonic, sleep
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -20,12 +21,37 @@ from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
-from flowengine.engines.temporal.address import Address
 from flowengine.engines.temporal.objects import Objects
 from flowengine.engines.temporal.payloads import converter
 from flowengine.engines.temporal.requests import NO_TIME_YET, QUEUE
-from flowengine.errors import Hint, NoWorker, StoreError
+from flowengine.errors import Hint, NoWorker, StoreError, UsageError
 from flowengine.store_folder import REMOTE
+
+_FORM = re.compile(re.escape(REMOTE) + r"(?P<server>[^/@?#\s]+:\d+)/(?P<namespace>[^/?#\s]+)/?\Z")
+
+
+class Address(NamedTuple):
+    """The location of executions."""
+
+    server: str
+    """Host and port."""
+    namespace: str
+
+
+def read_address(text: str) -> Address:
+    """Return the parts of an address.
+
+    Raises:
+        UsageError: The address is not valid.
+    """
+    match = _FORM.match(text)
+    if match is None:
+        raise UsageError(
+            f"{text!r} is not the address of a store in Temporal",
+            hint=f"it has the form {REMOTE}HOST:PORT/NAMESPACE",
+        )
+    return Address(match["server"], match["namespace"])
+
 
 T = TypeVar("T")
 PATIENCE = timedelta(seconds=30)

@@ -27,14 +27,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.engines.temporal.heartbeat import BEATS, CUT, END, SILENT
 from flowengine.errors import StoreError
-from flowengine.sdk.process_identity import as_text, from_text, is_dead, is_stopped, this_process
-from flowengine.sdk.process_tree import end_orphans
+from flowengine.sdk.processes import (
+    as_text,
+    end_orphans,
+    from_text,
+    is_dead,
+    is_stopped,
+    this_process,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from flowengine.engines.temporal.address import Address
-    from flowengine.sdk.process_identity import ProcessIdentity
+    from flowengine.engines.temporal.connection import Address
+    from flowengine.sdk.processes import ProcessIdentity
 
 _log = logging.getLogger("flowengine.temporal")
 _ROOM = 4096
@@ -311,7 +317,7 @@ class _Guard:
 
 def main(worker: str, file: str, heartbeat: str, *address: str) -> None:
     """Run the guard of a worker."""
-    from flowengine.engines.temporal.address import Address
+    from flowengine.engines.temporal.connection import Address
 
     named = from_text(worker)
     assert named is not None

@@ -9,21 +9,64 @@ execution moves.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.temporal.local_copies import LocalCopies
+from flowengine.engines.environments.requests import check
 from flowengine.errors import InputError, NotFound, StoreError, UsageError
 from flowengine.journal.artifacts import not_referred
 from flowengine.journal.records import Artifact
+from flowengine.journal.store import MovedWorkspace
 from flowengine.sdk.file_names import clean_name
+from flowengine.sdk.processes import make_scratch, remove_scratch
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
+
+class LocalCopies:
+    """A temporary directory with copies, made for the first one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._folder: TemporaryDirectory[str] | None = None
+
+    def path(self, digest: str) -> Path:
+        """Return the path of a copy, which may not exist yet.
+
+        Args:
+            digest: The digest of its content.
+        """
+        with self._lock:
+            if self._folder is None:
+                self._folder = TemporaryDirectory(prefix="flowengine-")
+            return Path(self._folder.name, digest)
+
+    def write(self, path: Path, content: Iterable[bytes]) -> None:
+        """Write a copy, whole or not at all, because other threads may read it.
+
+        Args:
+            path: As returned by `path`.
+            content: Its parts.
+        """
+        part = path.with_suffix(f".{os.urandom(4).hex()}")
+        with part.open("wb") as file:
+            file.writelines(content)
+        part.replace(path)
+
+    def close(self) -> None:
+        """Remove all copies. A later one is written to another directory."""
+        with self._lock:
+            folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.cleanup()
+
 
 VARIABLE = "FLOWENGINE_OBJECTS"
 """The environment variable with the location: a directory, or `s3://BUCKET/PREFIX`, `gs://…`,
@@ -263,3 +306,65 @@ def _measured(content: bytes | PathLike[str]) -> tuple[int, str]:
     except OSError as error:
         raise InputError(f"cannot read {os.fspath(content)}: {error.strerror}") from error
     return size, hasher.hexdigest()
+
+
+# Files of environments in the object store, while their execution moves.
+#
+# In Temporal, these files are in a directory of the worker at which the environments were open.
+# They go through the object store, because the process that moves an execution can be on another
+# host.
+
+
+class ObjectWorkspaces:
+    """Archives in the object store. See `WorkspacesPort`.
+
+    Args:
+        objects: Returns it, or raises the error that there is none.
+        packed: Has a worker pack the files of an execution: full id, mark.
+    """
+
+    def __init__(
+        self,
+        objects: Callable[[], Objects],
+        packed: Callable[[str, Sequence[int]], Sequence[MovedWorkspace] | None] | None = None,
+    ) -> None:
+        self._objects = objects
+        self._packed = packed
+        self._scratch: Path | None = None
+
+    def pack(self, id: str, mark: Sequence[int]) -> Sequence[MovedWorkspace] | None:
+        """Have archives kept in the object store."""
+        assert self._packed is not None
+        self._objects()
+        packed = self._packed(id, mark)
+        check(id, packed or ())
+        return packed
+
+    def fetch(self, workspace: MovedWorkspace) -> Path:
+        """Copy an archive to a temporary directory, which is removed by `close`."""
+        if self._scratch is None:
+            self._scratch = make_scratch()
+        path = self._scratch / workspace.digest
+        path.unlink(missing_ok=True)
+        self._objects().fetch_workspace(workspace.digest, workspace.size, path)
+        return path
+
+    def put(
+        self,
+        id: str,
+        workspaces: Sequence[MovedWorkspace],
+        fetch: Callable[[MovedWorkspace], Path],
+    ) -> None:
+        """Keep archives. A worker restores them when the execution needs an environment."""
+        del id
+        for workspace in workspaces:
+            self._objects().put_workspace(fetch(workspace), workspace.digest)
+
+    def remove(self, id: str) -> None:
+        """Do nothing. The worker removes its files when the execution leaves."""
+
+    def close(self) -> None:
+        """Remove local copies."""
+        if self._scratch is not None:
+            remove_scratch(self._scratch)
+            self._scratch = None

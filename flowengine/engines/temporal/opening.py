@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from flowengine.configuration_folders import MACHINE_FOLDER, user_folder
 from flowengine.engines.policy_files import PolicyFiles
-from flowengine.engines.temporal.address import read_address
+from flowengine.engines.temporal.connection import read_address
 from flowengine.errors import UsageError
 from flowengine.sdk.sizes import size_text
 from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
+from flowengine.util.files import MACHINE_FOLDER, user_folder
 
 if TYPE_CHECKING:
     import asyncio

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from temporalio import workflow
 
-from flowengine.engines.temporal.requests import SHARE, plain
+from flowengine.engines.temporal.requests import SHARE, plain, run_as_data
+from flowengine.journal.encoding import pack
 from flowengine.journal.records import ENDED
+from flowengine.kernel.commands import Run
+from flowengine.kernel.notation.changes import changed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowengine.engines.executions.execution import Execution
     from flowengine.journal.memory.store import MemoryStore
     from flowengine.journal.records import Append
+    from flowengine.kernel.graph.specs import CompiledFlow
 
 _PATIENCE = timedelta(seconds=60)
 
@@ -160,3 +170,146 @@ class OutgoingQueue:
                 self._store.settle(number, why)
         self._task, self._refers = None, False
         self._on_sent()
+
+
+# The inputs of attempts: the kernel's commands as bytes.
+
+
+def fixed(run: Run) -> Run:
+    """Return a command whose state does not change with that of the execution."""
+    if run.state is None:
+        return run
+    state = {
+        key: [*value] if isinstance(value, list) else value for key, value in run.state.items()
+    }
+    return run._replace(state=state)
+
+
+class Inputs:
+    """The inputs of one execution's attempts.
+
+    The state of an agent contains its conversation. To replay a history with thousands of turns,
+    the size of each input must be known, so the messages are measured once, and not packed again.
+
+    Args:
+        execution: The execution.
+    """
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._lists: dict[str, tuple[int, Any, int]] = {}
+        """State key → number of measured items of its list, the last one, and their bytes."""
+
+    def packed(self, run: Run) -> bytes:
+        """Return the input of an attempt, as short as possible."""
+        linked = self._execution.linked
+        secrets = "secrets" in linked.compiled or "flows" in linked.compiled
+        data = run_as_data(run, secrets=secrets)
+        return pack([linked.hash, self._execution.context.workdir, data])
+
+    def size(self, run: Run) -> int:
+        """Return the length of the input of an attempt."""
+        lists = {key: value for key, value in (run.state or {}).items() if isinstance(value, list)}
+        if not lists:
+            return len(self.packed(run))
+        state: dict[str, Any] = {**(run.state or {}), **dict.fromkeys(lists, None)}
+        rest = len(self.packed(run._replace(state=state)))  # with one byte for each list
+        return rest + sum(self._size_of(*item) - 1 for item in lists.items())
+
+    def _size_of(self, key: str, items: list[Any]) -> int:
+        """Return the length of a packed list, to which items may have been appended."""
+        count, last, size = self._lists.get(key, (0, None, 0))
+        if not isinstance(last, dict) or len(items) < count or items[count - 1] is not last:
+            count, size = 0, 0
+        size += sum(len(pack(item)) for item in items[count:])
+        self._lists[key] = len(items), items[-1] if items else None, size
+        return size + _head(len(items))
+
+
+def _head(count: int) -> int:
+    """Return the bytes before the items of a packed list."""
+    return 1 if count < 1 << 4 else 3 if count < 1 << 16 else 5
+
+
+# Reducers in Python, whose functions may not run inside a workflow.
+#
+# The kernel asks for the result of such a function while it applies an event. If the result is not
+# known, the event is put back, a worker calls the function, and the event is applied again.
+
+_KNOWN: ContextVar[Iterator[Any]] = ContextVar("known")
+"""The results for the event that is being applied, in order."""
+
+
+class Unreduced(BaseException):
+    """The result of a function is not known. No code of the kernel may catch this.
+
+    Args:
+        reducer: `python` and `folder`: see `linked_flows.reducer`.
+        old: The current value.
+        new: The written value.
+    """
+
+    def __init__(self, reducer: dict[str, str], old: Any, new: Any) -> None:
+        super().__init__(reducer["python"])
+        self.given = [reducer, old, new]
+
+
+def has_reducers(flow: CompiledFlow) -> bool:
+    """Return whether a flow, or a subflow of it, has a reducer in Python."""
+    flows = [flow, *flow.get("flows", ())]
+    states: list[Any] = [spec for each in flows for spec in each.get("state", {}).values()]
+    return any(isinstance(spec.get("reducer"), dict) for spec in states)
+
+
+@contextmanager
+def known(results: Sequence[Any]) -> Iterator[None]:
+    """Use results of functions, each a change of the old value, while an event is applied."""
+    token = _KNOWN.set(iter(results))
+    try:
+        yield
+    finally:
+        _KNOWN.reset(token)
+
+
+def remembered(reducer: dict[str, str]) -> Callable[[Any, Any], Any]:
+    """Return a function that returns known results of a reducer, instead of calling it."""
+
+    def reduce(old: Any, new: Any) -> Any:
+        result = next(_KNOWN.get(), None)
+        if result is None:
+            raise Unreduced(reducer, old, new)
+        return changed(old, result)
+
+    return reduce
+
+
+# Texts of approved tools without an object store: small ones are part of the history.
+
+LONGEST = 64_000
+"""Maximum bytes of a text to keep. Of longer ones, only the digest is known."""
+MOST = 256_000
+"""Maximum bytes of all texts of an execution."""
+
+
+class NewTexts:
+    """Takes the place of an execution's files while a call is described."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+        """Digest → text."""
+
+    def put(self, source: bytes, name: str) -> dict[str, Any]:
+        """Keep a text, if it is not too long, and return its digest as a file would."""
+        digest = sha256(source).hexdigest()
+        if len(source) <= LONGEST:
+            self.kept[digest] = source
+        return {"name": name, "size": len(source), "sha256": digest}
+
+
+def add(texts: dict[str, bytes], more: Mapping[str, bytes]) -> None:
+    """Add texts to those of an execution, as long as there is room."""
+    room = MOST - sum(map(len, texts.values()))
+    for digest, text in more.items():
+        if digest not in texts and len(text) <= room:
+            texts[digest] = text
+            room -= len(text)

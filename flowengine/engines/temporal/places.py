@@ -17,13 +17,13 @@ from hashlib import sha256
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from flowengine.durable_files import write_whole
 from flowengine.engines.temporal.requests import QUEUE
-from flowengine.sdk.lock_files import take_lock
+from flowengine.sdk.confined_files import take_lock
 from flowengine.store_folder import make_private, state_folder
+from flowengine.util.files import write_whole
 
 if TYPE_CHECKING:
-    from flowengine.engines.temporal.address import Address
+    from flowengine.engines.temporal.connection import Address
 
 
 class Place(NamedTuple):

@@ -16,8 +16,13 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, CancelledError, TimeoutError, TimeoutType
 
-from flowengine.engines.environments.requests import EXECUTION, REGION, SCOPES, region_owner
-from flowengine.engines.environments.specs import name_with_args
+from flowengine.engines.environments.requests import (
+    EXECUTION,
+    REGION,
+    SCOPES,
+    name_with_args,
+    region_owner,
+)
 from flowengine.engines.temporal.requests import (
     PACK,
     PLACE,

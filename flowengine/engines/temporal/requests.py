@@ -27,7 +27,7 @@ from flowengine.journal.records import (
     WaitFilter,
 )
 from flowengine.kernel.commands import Run
-from flowengine.kernel.graph.values import join_secrets, split_secrets
+from flowengine.kernel.graph.compiled import join_secrets, split_secrets
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import Log, ProcessData

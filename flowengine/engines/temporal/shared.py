@@ -29,10 +29,13 @@ from flowengine.engines.temporal.requests import (
 )
 from flowengine.errors import Conflict, FlowEngineError, NotFound, UsageError
 from flowengine.journal.encoding import pack
-from flowengine.journal.memory.claims import Claims, KeptClaim
-from flowengine.journal.memory.grants import MemoryGrants
-from flowengine.journal.memory.messages import MemoryMessages
-from flowengine.journal.memory.schedules import MemorySchedules
+from flowengine.journal.memory.records import (
+    Claims,
+    KeptClaim,
+    MemoryGrants,
+    MemoryMessages,
+    MemorySchedules,
+)
 from flowengine.journal.records import (
     Claimed,
     FlowGrant,

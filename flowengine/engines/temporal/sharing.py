@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from temporalio import activity
 
-from flowengine.engines.executions.notices import RECEIVER
-from flowengine.engines.starting.schedules import start_due
+from flowengine.engines.executions.parts import RECEIVER
+from flowengine.engines.starting.deployed_flows import start_due
 from flowengine.engines.temporal.requests import (
     BEGIN,
     SHARE,
@@ -103,7 +103,7 @@ class Sharing:
             self._tell(start)
 
     def _delivered(self, message: Outgoing) -> str | None:
-        from flowengine.engines.messages.delivery import delivered
+        from flowengine.engines.messages import delivered
 
         try:
             if message.to == RECEIVER:

@@ -36,9 +36,11 @@ from temporalio.common import (
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from flowengine.engines.executions.shared_locks import claims_in
-from flowengine.engines.temporal.address import Address
-from flowengine.engines.temporal.attributes import (
+from flowengine.engines.executions.parts import claims_in
+from flowengine.engines.temporal.connection import PATIENCE, Address, TemporalConnection
+from flowengine.engines.temporal.heartbeat import configured_heartbeat, task_time
+from flowengine.engines.temporal.keys import keys
+from flowengine.engines.temporal.listing import (
     CREATED,
     FLOW,
     HEAD,
@@ -47,17 +49,20 @@ from flowengine.engines.temporal.attributes import (
     NEW,
     SHORT_WAIT,
     STATUS,
+    Listing,
     check_listed,
+    is_moved,
     label_digests,
+    record_of,
     register,
 )
-from flowengine.engines.temporal.connection import PATIENCE, TemporalConnection
-from flowengine.engines.temporal.heartbeat import configured_heartbeat, task_time
-from flowengine.engines.temporal.keys import keys
-from flowengine.engines.temporal.listing import Listing, is_moved, record_of
-from flowengine.engines.temporal.local_copies import LocalCopies
-from flowengine.engines.temporal.moved_workspaces import ObjectWorkspaces
-from flowengine.engines.temporal.objects import VARIABLE, Objects, objects
+from flowengine.engines.temporal.objects import (
+    VARIABLE,
+    LocalCopies,
+    Objects,
+    ObjectWorkspaces,
+    objects,
+)
 from flowengine.engines.temporal.past import (
     EndedExecutions,
     first_input,
@@ -97,7 +102,6 @@ from flowengine.engines.temporal.workflow import WorkflowDriver, answered
 from flowengine.errors import Conflict, Hint, NotFound, NoWorker, StoreError, UsageError
 from flowengine.journal.artifacts import not_referred
 from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.ports.moving import ExecutionCopy, MovedWorkspace
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -138,14 +142,15 @@ from flowengine.journal.refusals import (
     not_free,
 )
 from flowengine.journal.short_ids import EXECUTION, SHORT_EXECUTION, WAIT, shortest, the_one
-from flowengine.kernel.waiting.approval_ownership import EVENTS as HANDS
+from flowengine.journal.store import ExecutionCopy, MovedWorkspace
+from flowengine.kernel.waiting.approvals import EVENTS as HANDS
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.visible_text import one_line
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from flowengine.engines.temporal.shown import PayloadPage
+    from flowengine.engines.temporal.payloads import PayloadPage
     from flowengine.journal.store import Durability
 
 _SOON = timedelta(seconds=2)
@@ -207,7 +212,7 @@ class TemporalStore:
     @cached_property
     def payloads(self) -> PayloadPage:
         """Decodes and encodes payloads of this namespace for pages."""
-        from flowengine.engines.temporal.shown import PayloadPage
+        from flowengine.engines.temporal.payloads import PayloadPage
 
         return PayloadPage(Codec(self.objects, keys()), self._call)
 

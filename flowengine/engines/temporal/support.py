@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flowengine.errors import UsageError
-from flowengine.policy_approval import configured
+from flowengine.execution_environment.policy_approval import configured
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow

@@ -28,9 +28,9 @@ from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.executions.subjects import address_of
 from flowengine.engines.running.carrying import Carrier, Notice
-from flowengine.engines.running.recovery import fire, take_message
-from flowengine.engines.running.warnings import uncounted
-from flowengine.engines.temporal.attributes import (
+from flowengine.engines.running.recovery import fire, take_message, uncounted
+from flowengine.engines.temporal.heartbeat import DEFAULT, TAKEN
+from flowengine.engines.temporal.listing import (
     HEAD,
     HELD,
     MOST_MEMO_BYTES,
@@ -41,12 +41,18 @@ from flowengine.engines.temporal.attributes import (
     WAITS_KEPT,
     wait_values,
 )
-from flowengine.engines.temporal.heartbeat import DEFAULT, TAKEN
-from flowengine.engines.temporal.inputs import Inputs, fixed
-from flowengine.engines.temporal.outgoing import OutgoingQueue
+from flowengine.engines.temporal.outgoing import (
+    Inputs,
+    OutgoingQueue,
+    Unreduced,
+    add,
+    fixed,
+    has_reducers,
+    known,
+    remembered,
+)
 from flowengine.engines.temporal.payloads import LARGE, ByReference
 from flowengine.engines.temporal.placing import EnvironmentsLost, Placing, never_began
-from flowengine.engines.temporal.reducing import Unreduced, has_reducers, known, remembered
 from flowengine.engines.temporal.requests import (
     ARGUMENTS,
     AT_WORK,
@@ -77,14 +83,13 @@ from flowengine.engines.temporal.requests import (
     run_of,
 )
 from flowengine.engines.temporal.room import LONGEST_HISTORY, Room
-from flowengine.engines.temporal.texts import add
 from flowengine.errors import Conflict, FlowEngineError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, Beginning, ExecutionHead, Standing
 from flowengine.journal.refusals import no_execution
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
 from flowengine.sdk import ExecutionContext
 from flowengine.sdk.sizes import size_text
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.execution_environment.bookkeeping.books import Books
-from flowengine.execution_environment.bookkeeping.instances import Instance
+from flowengine.execution_environment.bookkeeping.instances import Handle, Instance, Record
+from flowengine.execution_environment.clock import within
 from flowengine.execution_environment.futures import settled
-from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks
+from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks, PlaceQueue
 from flowengine.execution_environment.lifecycle.opening_tasks import OpeningTasks
 from flowengine.execution_environment.registry.workspaces import Wanted
+from flowengine.execution_environment.resources.opening import ManagerServices
 from flowengine.sdk.environments import Scope
+from flowengine.sdk.resources import background
 
 
 class NotReleased(NamedTuple):
@@ -138,3 +143,147 @@ def report_of(ended: Sequence[tuple[Instance, Future[str | None]]]) -> ReleaseRe
             key = instance.record.declared.resource_key
             failed.append(NotReleased(instance.id, key, error))
     return ReleaseReport(released, failed)
+
+
+# Acquisition of holds on environments, which are opened first if necessary.
+#
+# `acquire` returns a hold immediately if an open environment passes a synchronous check. Otherwise
+# it returns a future.
+
+
+class Acquisition:
+    """Returns holds.
+
+    Args:
+        books: The books of the manager.
+        around: Objects shared by all openings.
+        queue: Grants places.
+        closings: Closes unhealthy environments.
+    """
+
+    def __init__(
+        self, books: Books, around: ManagerServices, queue: PlaceQueue, closings: ClosingTasks
+    ) -> None:
+        self.books = books
+        self.around = around
+        self.closings = closings
+        self.openings = OpeningTasks(books, around, queue, closings, self.have)
+
+    def acquire(self, record: Record, holder: str | None) -> Handle | Future[Handle]:
+        """Return a hold on the environment of a spec, or a future of one.
+
+        Args:
+            record: The spec.
+            holder: Name of the caller.
+
+        Returns:
+            A handle if an open environment passed a synchronous check, otherwise a future.
+
+        Raises:
+            EnvironmentClosed: The manager was closed, or belongs to another process.
+        """
+        while True:
+            with self.books.lock:
+                self.books.check_usable()
+                instance = record.current
+                if instance is None:
+                    return self.openings.wait_for(self.openings.start(record), holder)
+                if instance.state != "ready":
+                    return self.openings.wait_for(instance, holder)
+                if self.closings.retire_if_old(instance):
+                    continue
+            verdict = self._check(instance)
+            if isinstance(verdict, Future):
+                return background().submit(self._acquire_slowly(record, instance, holder, verdict))
+            reused = self._reuse(instance, holder, healthy=verdict)
+            if reused is not None:
+                return reused
+
+    def open_ahead(self, record: Record) -> Future[None]:
+        """Start opening the environment of a spec without a holder, unless it is open.
+
+        Args:
+            record: The spec.
+
+        Returns:
+            A future that is done when the environment is open.
+
+        Raises:
+            EnvironmentClosed: The manager was closed, or belongs to another process.
+        """
+        with self.books.lock:
+            self.books.check_usable()
+            return self.openings.announce(record.current or self.openings.start(record))
+
+    async def have(self, record: Record, holder: str | None) -> Handle:
+        """Return a hold on the environment of a spec, in any loop."""
+        acquired = self.acquire(record, holder)
+        return acquired if isinstance(acquired, Handle) else await self.take(acquired)
+
+    async def take(self, future: Future[Handle]) -> Handle:
+        """Await a hold. If the caller is cancelled, release it."""
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            self.decline(future)
+            raise
+
+    def decline(self, future: Future[Handle]) -> None:
+        """Abandon a hold, even if it has not arrived yet."""
+        if not future.cancel() and not future.cancelled() and future.exception() is None:
+            handle = future.result()
+            self.closings.give_back(handle)
+
+    async def _acquire_slowly(
+        self, record: Record, instance: Instance, holder: str | None, verdict: Future[bool]
+    ) -> Handle:
+        await settled(verdict)
+        healthy = not verdict.cancelled() and verdict.result()
+        reused = self._reuse(instance, holder, healthy=healthy)
+        return reused if reused is not None else await self.have(record, holder)
+
+    def _reuse(self, instance: Instance, holder: str | None, *, healthy: bool) -> Handle | None:
+        """Add a hold, or start replacing an unhealthy environment. None: check again."""
+        with self.books.lock:
+            self.books.check_usable()
+            if instance.record.current is not instance or instance.state != "ready":
+                return None
+            instance.checked_at = self.around.clock.monotonic()
+            if healthy:
+                instance.stop_timer("idle")
+                instance.stop_timer("keep")
+                return self.books.hold(instance, holder)
+            self.books.move(instance, "unhealthy")
+            self.closings.replace(instance, holder)
+            return None
+
+    def _check(self, instance: Instance) -> bool | Future[bool]:
+        """Check health through the provider: immediately, or by a check that all callers share."""
+        opened = instance.opened
+        if opened is None:
+            return False
+        if (running := instance.checking) is not None:
+            return running
+        try:
+            given = opened.provider.health_check(opened.resource)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            return False
+        if given is True or given is False or not inspect.isawaitable(given):
+            return bool(given)
+        with self.books.lock:
+            if instance.checking is None:
+                instance.checking = background().submit(self._check_slowly(instance, given))
+            elif inspect.iscoroutine(given):
+                given.close()
+            return instance.checking
+
+    async def _check_slowly(self, instance: Instance, given: Any) -> bool:
+        try:
+            return bool(await within(self.around.clock, self.around.bounds.check, given))
+        except Exception:
+            return False
+        finally:
+            with self.books.lock:
+                instance.checking = None

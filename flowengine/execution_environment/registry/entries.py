@@ -16,21 +16,82 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 import json
 import os
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flowengine.durable_files import DRAFT, write_whole
-from flowengine.execution_environment.registry.signatures import is_signed, signed
+from flowengine.errors import Conflict, Hint, NotFound
+from flowengine.sdk.confined_files import take_lock
 from flowengine.sdk.environments import Leftover, ProcessIdentity
 from flowengine.sdk.errors import EnvironmentUnavailable
-from flowengine.sdk.lock_files import take_lock
 from flowengine.sdk.path_walk import open_file
-from flowengine.sdk.process_identity import started
+from flowengine.sdk.processes import is_dead, started
 from flowengine.sdk.sizes import size_text
-from flowengine.store_folder import fault_of
+from flowengine.store_folder import fault_of, make_private, state_folder
+from flowengine.util.files import DRAFT, write_whole
+
+_FIELD = "proof"
+_SIZE = 32
+_keys: dict[str, bytes] = {}
+
+
+def signed(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return data with a signature.
+
+    Args:
+        name: Name of the record. The signature is valid only for it.
+        data: Plain data.
+    """
+    return {**data, _FIELD: _signature(name, data)}
+
+
+def is_signed(name: str, data: Mapping[str, Any]) -> bool:
+    """Return whether this user has written the data under this name."""
+    given = data.get(_FIELD)
+    rest = {key: value for key, value in data.items() if key != _FIELD}
+    return isinstance(given, str) and hmac.compare_digest(
+        given.encode(), _signature(name, rest).encode()
+    )
+
+
+def _signature(name: str, data: Mapping[str, Any]) -> str:
+    plain = {key: value for key, value in data.items() if key != _FIELD}
+    text = json.dumps([name, plain], sort_keys=True, separators=(",", ":"))
+    return hmac.digest(_key(), text.encode(), "sha256").hex()
+
+
+def _key() -> bytes:
+    folder = state_folder()
+    key = _keys.get(folder)
+    if key is None:
+        key = _keys[folder] = _kept_key(folder) or os.urandom(_SIZE)
+    return key
+
+
+def _kept_key(folder: str) -> bytes | None:
+    """Return the user's key. It is created if missing, and replaced if truncated."""
+    path = os.path.join(folder, "key")
+    try:
+        make_private(folder)
+        if not os.path.lexists(path):
+            write_whole(path, os.urandom(_SIZE), replace=False)
+        key = _read_key(path)
+        if len(key) != _SIZE:  # earlier signatures can no longer be verified
+            write_whole(path, os.urandom(_SIZE))
+            key = _read_key(path)
+    except OSError:
+        return None
+    return key
+
+
+def _read_key(path: str) -> bytes:
+    with open(open_file(path), "rb") as file:
+        return file.read(_SIZE)
+
 
 FORMAT = 2
 _LARGEST = 16 * 1024 * 1024
@@ -330,3 +391,69 @@ def _checked(data: Any) -> dict[str, Any]:
     if not isinstance(data["at"], int | float):
         raise TypeError("at no time")
     return dict(data)
+
+
+# Descriptions of registry entries, of this and other processes, as plain data.
+
+
+def describe_entry(entry: RegistryEntry) -> dict[str, Any]:
+    """Return the description of an entry.
+
+    Args:
+        entry: Entry of the registry.
+
+    Returns:
+        `{id, kind, provider, scope, owner_id, resource_key, generation, state, since, process,
+        host, alive, screen, workspace, traces}`, without the configuration. `screen` is whether
+        one can look into it.
+    """
+    data, leftover = entry.data, entry.leftover
+    at = datetime.fromtimestamp(data["at"], UTC)
+    facts, alive = dict(leftover.facts), not is_dead(leftover.owner)
+    if "pids" in facts:
+        facts["pids"] = [pid for pid, _ in facts["pids"]]
+    return {
+        "id": entry.id,
+        "kind": leftover.kind,
+        "provider": leftover.provider,
+        "scope": data.get("scope"),
+        "owner_id": data.get("owner_id"),
+        "resource_key": data.get("resource_key"),
+        "generation": data.get("generation"),
+        "state": data.get("state"),
+        "since": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "process": leftover.owner.pid,
+        "host": leftover.owner.host,
+        "alive": alive,
+        "screen": alive and os.path.lexists(entry.screen),
+        "workspace": str(leftover.workspace),
+        "traces": facts,
+    }
+
+
+def one_entry(registry: Registry, name: str) -> RegistryEntry:
+    """Return the entry with a name.
+
+    Args:
+        registry: The registry.
+        name: The name of an environment, or an unambiguous prefix of its id.
+
+    Returns:
+        The entry.
+
+    Raises:
+        NotFound: No entry matches.
+        Conflict: Several entries match.
+    """
+    entries = registry.read()[0]
+    matches = [entry for entry in entries if entry.data.get("resource_key") == name]
+    matches = matches or [entry for entry in entries if entry.id.startswith(name)]
+    if not matches:
+        raise NotFound(
+            f"no environment '{name}' is open or was left open",
+            hint=Hint("see: flowengine envs list"),
+        )
+    if len(matches) > 1:
+        ids = ", ".join(entry.id for entry in matches)
+        raise Conflict(f"'{name}' means {len(matches)} environments", hint=f"say which: {ids}")
+    return matches[0]

@@ -24,7 +24,7 @@ from flowengine.errors import Conflict
 from flowengine.sdk.environments import Screen
 from flowengine.sdk.errors import StepError
 from flowengine.sdk.private_sockets import connected, listening
-from flowengine.sdk.process_identity import is_dead, this_process
+from flowengine.sdk.processes import is_dead, this_process
 from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:

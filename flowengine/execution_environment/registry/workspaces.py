@@ -24,16 +24,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flowengine.durable_files import write_whole
 from flowengine.errors import Conflict
-from flowengine.execution_environment.registry.entries import content, make_own, remove_drafts
-from flowengine.execution_environment.registry.signatures import is_signed, signed
-from flowengine.folder_removal import remove_tree
+from flowengine.execution_environment.registry.entries import (
+    content,
+    is_signed,
+    make_own,
+    remove_drafts,
+    signed,
+)
+from flowengine.sdk.confined_files import take_lock
 from flowengine.sdk.environments import ProcessIdentity, Scope
-from flowengine.sdk.lock_files import take_lock
-from flowengine.sdk.process_identity import is_dead
-from flowengine.sdk.scratch import make_scratch, remove_scratch
+from flowengine.sdk.processes import is_dead, make_scratch, remove_scratch
 from flowengine.store_folder import fault_of
+from flowengine.util.files import remove_tree, write_whole
 
 Wanted = Callable[[str, str], bool]
 """Returns whether an owner can continue later: scope, owner id."""

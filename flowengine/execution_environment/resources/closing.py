@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.execution_environment.clock import within
 from flowengine.execution_environment.registry.entries import NoEntry
-from flowengine.folder_removal import remove_tree
-from flowengine.sdk import process_tree
+from flowengine.sdk import processes
 from flowengine.sdk.environments import VARIABLE, Resource
-from flowengine.sdk.process_identity import boot
-from flowengine.sdk.threads import on_thread
+from flowengine.sdk.processes import boot
+from flowengine.sdk.user_code import on_thread
+from flowengine.util.files import remove_tree
 
 if TYPE_CHECKING:
     from flowengine.execution_environment.bookkeeping.instances import Instance, OpenedResource
@@ -74,8 +74,8 @@ def end_traced(mark: str, facts: Mapping[str, Any], since: str) -> None:
             may belong to other processes.
     """
     for pid, began in _pairs(facts.get("pids")) if since == boot() else []:
-        process_tree.end_session(pid, began)
-    process_tree.Family(mark, variable=VARIABLE).kill()
+        processes.end_session(pid, began)
+    processes.Family(mark, variable=VARIABLE).kill()
     for folder in facts.get("folders") or ():
         if isinstance(folder, str) and _may_go(Path(folder)):
             remove_tree(folder)

@@ -7,6 +7,7 @@ is tried only if this machine *cannot provide* the one before. A failed start is
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.errors import FlowEngineError
 from flowengine.execution_environment.bookkeeping.instances import OpenedResource
 from flowengine.execution_environment.clock import PluginFailed, TimerClock, TookTooLong, within
-from flowengine.execution_environment.registry.entries import NoEntry, Registry
+from flowengine.execution_environment.registry.entries import NoEntry, Registry, make_own
 from flowengine.execution_environment.registry.workspaces import home_of
 from flowengine.execution_environment.specs import providers
 from flowengine.execution_environment.specs.spec import isolated_enough
@@ -27,15 +28,12 @@ from flowengine.sdk.environments import (
     Sandbox,
     Spec,
 )
-from flowengine.sdk.errors import (
-    EnvironmentStartFailed,
-    EnvironmentUnavailable,
-    StepError,
-)
+from flowengine.sdk.errors import EnvironmentStartFailed, EnvironmentUnavailable, StepError
 from flowengine.sdk.exception_text import describe
 
 if TYPE_CHECKING:
     from flowengine.execution_environment.bookkeeping.instances import Instance
+    from flowengine.execution_environment.registry.screens import Window
     from flowengine.execution_environment.registry.workspaces import Workspaces
     from flowengine.execution_environment.specs.spec import DeclaredSpec
 
@@ -337,9 +335,9 @@ def _request(
 ) -> Request:
     from pydantic import ValidationError
 
-    from flowengine.execution_environment.specs.model_faults import faults_of
+    from flowengine.execution_environment.specs.spec import faults_of
     from flowengine.sdk.environments import background
-    from flowengine.step_log import MaskedLog
+    from flowengine.sdk.step_log import MaskedLog
 
     declared = instance.record.declared
     spec = declared.request_spec(choice.name, policy)
@@ -418,3 +416,41 @@ def failure_of(error: BaseException, instance: Instance) -> StepError:
     if message != error.message:
         error = type(error)(message, data=instance.mask(error.data), retryable=error.retryable)
     return error
+
+
+# Opening of the window through which other processes look into an environment.
+
+_log = logging.getLogger("flowengine.environments")
+
+
+def window_of(instance: Instance, around: ManagerServices) -> Window | None:
+    """Return a window for an environment that has just been opened. Call it on its loop.
+
+    Args:
+        instance: The opening, with its resource and its entry.
+        around: Provides the registry.
+
+    Returns:
+        None if its kind has no screen, if it is not recorded, or if there can be no socket. The
+        environment works without it.
+    """
+    opened, entry = instance.opened, instance.entry
+    assert opened is not None
+    assert entry is not None
+    provider, resource = opened.provider, opened.resource
+    if isinstance(entry, NoEntry) or type(provider).screen is Provider.screen:
+        return None
+    from flowengine.execution_environment.registry.screens import Window
+    from flowengine.secrets import mask_known
+
+    try:
+        make_own(around.registry.folder, "screens")
+        return Window(
+            entry.screen,
+            lambda: provider.screen(resource),
+            # Steps may have brought in secrets that its configuration does not name.
+            lambda value: mask_known(instance.mask(value)),
+        )
+    except OSError as error:
+        _log.warning("%s cannot be looked into: %s", instance.record.declared, error)
+        return None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowFileError, UsageError
-from flowengine.flow.building.declarations import FlowDeclarations
+from flowengine.flow.building.graph import FlowDeclarations
 from flowengine.flow.building.origins import DeclarationSite, InFile, shown
 from flowengine.flow.building.serialization import plain
 from flowengine.flow.building.steps import Chain, Step
@@ -21,7 +21,7 @@ from flowengine.flow.source.diagnostics import (
     SourceLines,
     render,
 )
-from flowengine.python_modules import check_importable
+from flowengine.sdk.python_modules import check_importable
 
 if TYPE_CHECKING:
     from flowengine.flow.building.graph import FlowGraph

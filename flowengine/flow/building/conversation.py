@@ -10,7 +10,7 @@ from typing import Any
 from flowengine.errors import InputError
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.from_file import adopt
-from flowengine.flow.compile.addresses import is_constant
+from flowengine.flow.compile.expressions import is_constant
 from flowengine.flow.loading.inline_agents import with_entries
 from flowengine.flow.source.yaml_source import read
 from flowengine.sdk.near_words import did_you_mean

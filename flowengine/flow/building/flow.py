@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.errors import UsageError
-from flowengine.flow.building.declarations import Declared
-from flowengine.flow.building.graph import FlowGraph
+from flowengine.flow.building.graph import Declared, FlowGraph
 from flowengine.flow.building.origins import here
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ class Flow(FlowGraph):
             FlowFileError: The flow has errors.
         """
         from flowengine.flow.building.assemble import loaded
-        from flowengine.flow.export.expanded_yaml import expanded
+        from flowengine.flow.export.definition import expanded
 
         return expanded(loaded(self))
 

@@ -6,7 +6,7 @@ import keyword
 from collections.abc import Iterator
 from typing import Any
 
-from flowengine.flow.building.step_keywords import Words
+from flowengine.flow.building.steps import Words
 
 WIDTH = 88
 SCOPES = ("group", "parallel")

@@ -7,15 +7,12 @@ from itertools import combinations
 
 from flowengine.flow.check import net as nets
 from flowengine.flow.check import termination, token_game
-from flowengine.flow.check.concurrent_tokens import Meeting, Pairs, outrun
-from flowengine.flow.check.concurrent_writes import writers
-from flowengine.flow.check.effort import Effort
-from flowengine.flow.check.findings import Finding
-from flowengine.flow.check.join_deadlocks import JoinDeadlock, broken_promises
-from flowengine.flow.check.locks import locks_over
+from flowengine.flow.check.concurrent_tokens import Effort, Meeting, Pairs, outrun
+from flowengine.flow.check.concurrent_writes import locks_over, writers
+from flowengine.flow.check.join_deadlocks import JoinDeadlock, Ways, broken_promises
 from flowengine.flow.check.net import Cancels, EdgeId, Place, Step
-from flowengine.flow.check.path_names import Ways
-from flowengine.kernel.graph import reachability
+from flowengine.flow.check.released_environments import Finding
+from flowengine.kernel.graph import linked
 from flowengine.kernel.graph.compiled import END, START
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
@@ -129,7 +126,7 @@ class _Body:
             [place[t] for t in nets.targets(self.flow["steps"][step]) if t in place]
             for step in steps
         ]
-        components = reachability.components(ahead)
+        components = linked.components(ahead)
         of = {p: number for number, component in enumerate(components) for p in component}
         led_to = {of[t] for p, to in enumerate(ahead) for t in to if of[t] != of[p]}
         for number, component in enumerate(components):
@@ -358,7 +355,7 @@ class _Body:
 
     def _any_number(self, place: Place) -> bool:
         """Return whether more tokens can reach a join than the game plays."""
-        reach = reachability.reach(nets.successors(self.net))
+        reach = linked.reach(nets.successors(self.net))
         spawners = [p for p, node in enumerate(self.net.nodes) if node.many == nets.ANY_NUMBER]
         triggered = [self.net.edges[edge].target for edge in self.net.triggers]
         return place in triggered or any(reach[p] >> place & 1 for p in [*spawners, *triggered])
@@ -454,7 +451,7 @@ class _Body:
         """Warn of waits that continue after the parallel branches have ended."""
         if not self.waits:
             return
-        reach = reachability.reach(nets.successors(self.net))
+        reach = linked.reach(nets.successors(self.net))
         joins = sum(1 << p for p, n in enumerate(self.net.nodes) if n.join not in {None, "each"})
         outlived: set[Step] = set()
         for node in self.net.nodes:

@@ -14,7 +14,7 @@ from operator import and_, or_
 
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.net import Cancels, Move, Step
-from flowengine.kernel.graph import reachability
+from flowengine.kernel.graph import linked
 from flowengine.kernel.graph.compiled import END, END_ALL
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
@@ -62,7 +62,7 @@ class EarlierSteps:
             for spec, end in zip(self.specs, ends, strict=True)
         ]
         graph = [self._ahead(place) for place in range(len(self.steps))]
-        self.components = reachability.components(graph)
+        self.components = linked.components(graph)
         self.incoming = self._incoming()
         self.may = [0] * len(self.steps)
         self.sure = [self.everything] * len(self.steps)

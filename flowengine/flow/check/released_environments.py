@@ -10,10 +10,24 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from flowengine.flow.check import net as nets
-from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.net import Step
 from flowengine.kernel.graph.compiled import Value
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
+
+
+class Finding(NamedTuple):
+    """An error or warning about a step. The caller knows the step's place."""
+
+    code: str
+    step: Step
+    message: str
+    hint: str | None = None
+    where: tuple[str | int, ...] = ("id",)
+    """Path from the step to the relevant part. The finding is about the key of its last part,
+    except for `id`."""
+    related: tuple[tuple[Step, str], ...] = ()
+    """Other steps involved."""
+
 
 WAITING = frozenset({"approval", "ask", "wait"})
 

@@ -14,9 +14,9 @@ from itertools import chain, combinations
 from typing import Any, NamedTuple
 
 from flowengine.flow.check import net as nets
-from flowengine.flow.check.effort import MOST_WORK
+from flowengine.flow.check.concurrent_tokens import MOST_WORK
 from flowengine.flow.check.net import EdgeId, Move, Net, Place
-from flowengine.kernel.graph import reachability
+from flowengine.kernel.graph import linked
 from flowengine.kernel.graph.compiled import END_ALL
 
 LIMIT = 5_000
@@ -194,7 +194,7 @@ class _Game:
 
     def __init__(self, net: Net) -> None:
         self.net = net
-        self.reach = reachability.reach(nets.successors(net))
+        self.reach = linked.reach(nets.successors(net))
         own = set(net.triggers)
         self.awaited = [frozenset(e for e in edges if e not in own) for edges in net.incoming]
         """Edges that a round waits for, without triggers."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flowengine.flow.check import net as nets
-from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.net import Step
+from flowengine.flow.check.released_environments import Finding
 from flowengine.kernel.graph.specs import CompiledFlow
 
 

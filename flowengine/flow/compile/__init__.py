@@ -6,7 +6,6 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import NamedTuple
 
-from flowengine.digests import source_digest
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile.compilation import Compilation
 from flowengine.flow.loading.files import FlowFiles
@@ -14,6 +13,7 @@ from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Origin, 
 from flowengine.flow.source.yaml_source import read, read_text
 from flowengine.flow.structural_hash import form_hash, structural_hash
 from flowengine.kernel.graph.specs import CompiledFlow
+from flowengine.util.files import source_digest
 
 __all__ = [
     "CheckResult",

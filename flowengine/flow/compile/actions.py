@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from flowengine.flow.compile.call_requests import of_step
+from flowengine.flow.compile.call_modifiers import of_step
 from flowengine.flow.compile.calls import CallCompiler
 from flowengine.flow.compile.expressions import Expressions, constant, together
 from flowengine.flow.compile.outcomes import of_approval
+from flowengine.flow.compile.plan import Info
 from flowengine.flow.compile.questions import asked, editable_fields, with_type
-from flowengine.flow.compile.step_info import Info
 from flowengine.flow.compile.types import (
     CANCELLED,
     ERROR,
@@ -16,6 +16,7 @@ from flowengine.flow.compile.types import (
     TEXT,
     UNKNOWN,
     Schema,
+    VisibleNames,
     closed,
     decision_schema,
     differs,
@@ -23,11 +24,10 @@ from flowengine.flow.compile.types import (
     signal_schema,
     words,
 )
-from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Alternative, Approval, Cancel, Emit, Fail, Loc, Wait
 from flowengine.flow.models.kinds import ASK, works_in_environment
-from flowengine.flow.source.report import DiagnosticReporter
+from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import Value
 from flowengine.kernel.graph.specs import AlternativeSpec, EmitSpec, WaitSpec
 from flowengine.sdk.near_words import did_you_mean

@@ -10,9 +10,9 @@ from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.expressions import TypedValue, together
 from flowengine.flow.compile.types import differs, words
 from flowengine.flow.models import Loc
-from flowengine.flow.source.report import DiagnosticReporter
+from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.validation import SchemaError, Validator
+from flowengine.sdk.validation import SchemaError, Validator
 
 
 class Arguments(NamedTuple):

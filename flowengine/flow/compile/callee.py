@@ -6,14 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flowengine.flow.compile.addresses import host_argument
-from flowengine.flow.compile.expressions import Expressions, TypedValue
-from flowengine.flow.compile.types import Schema
-from flowengine.flow.compile.views import VisibleNames
+from flowengine.flow.compile.expressions import Expressions, TypedValue, host_argument
+from flowengine.flow.compile.types import Schema, VisibleNames
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Defaults, Retry
-from flowengine.kernel.graph.compiled import Plain, Value
-from flowengine.kernel.graph.values import holds_secret
+from flowengine.kernel.graph.compiled import Plain, Value, holds_secret
 from flowengine.sdk.argument_schemas import without_arguments
 from flowengine.sdk.step_kind import StepKind
 

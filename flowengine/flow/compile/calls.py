@@ -7,27 +7,24 @@ from dataclasses import replace
 from typing import Any
 
 from flowengine.flow.compile.arguments import Arguments
-from flowengine.flow.compile.call_modifiers import CallModifiers
-from flowengine.flow.compile.call_requests import CallRequest
+from flowengine.flow.compile.call_modifiers import CallModifiers, CallRequest
 from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.environments import give
 from flowengine.flow.compile.expressions import Expressions, TypedValue, constant, together
-from flowengine.flow.compile.hinted_environments import inject, take_named
+from flowengine.flow.compile.offered_environments import inject, take_named
 from flowengine.flow.compile.policies import Policies
 from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.step_kinds import configuration_and_arguments
 from flowengine.flow.compile.tools import Tools
-from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, closed
-from flowengine.flow.compile.views import VisibleNames
+from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, VisibleNames, closed
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import AskBeforeCall, Loc
 from flowengine.flow.models.kinds import ASK
-from flowengine.flow.source.report import DiagnosticReporter
+from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph import environment_uses
-from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.compiled import Plain, digest, holds_secret
 from flowengine.kernel.graph.rules import Called
 from flowengine.kernel.graph.specs import RuleSpec, StepSpec
-from flowengine.kernel.graph.values import digest, holds_secret
 from flowengine.sdk.argument_schemas import without_arguments
 from flowengine.sdk.generated_flows import Mark, Offered
 

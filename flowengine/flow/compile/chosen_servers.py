@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine import registry
-from flowengine.flow.compile.addresses import Name, deciding, is_constant, is_listed
 from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.environments import EnvironmentDeclarations
+from flowengine.flow.compile.expressions import Name, deciding, is_constant, is_listed
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Compensation, Step, Tool
 from flowengine.kernel.graph import environment_uses

@@ -9,10 +9,9 @@ from bisect import bisect_left
 
 from flowengine.flow.check.net import targets
 from flowengine.flow.compile.outcomes import outcomes
-from flowengine.flow.compile.plan import Plan
-from flowengine.flow.compile.step_info import Info
+from flowengine.flow.compile.plan import Info, Plan
 from flowengine.flow.models import Cancel, Entry, Handler, Join, Loc, Next, Trigger
-from flowengine.flow.source.report import DiagnosticReporter
+from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import END, END_ALL, START, TRIGGER
 from flowengine.kernel.graph.specs import (
     CompiledFlow,

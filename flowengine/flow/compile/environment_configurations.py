@@ -14,7 +14,7 @@ from flowengine.flow.compile.expressions import TypedValue
 from flowengine.flow.compile.types import differs, words
 from flowengine.flow.models import Loc
 from flowengine.flow.models.types import has_expression, is_expression
-from flowengine.flow.source.report import DiagnosticReporter
+from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.validation_messages import predicate
 

@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.callee import Callee
-from flowengine.flow.compile.declaration_scope import DeclarationScope
 from flowengine.flow.compile.expressions import TypedValue, constant, together
 from flowengine.flow.compile.questions import asked_first
-from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, closed, differs, words
-from flowengine.flow.compile.views import VisibleNames
+from flowengine.flow.compile.scopes import DeclarationScope
+from flowengine.flow.compile.types import (
+    TEXT,
+    UNKNOWN,
+    Schema,
+    VisibleNames,
+    closed,
+    differs,
+    words,
+)
 from flowengine.flow.loading.files import FlowFile, known_names
 from flowengine.flow.models import Environment, Loc, Tool
 from flowengine.flow.models.tool import Server
@@ -26,7 +33,7 @@ from flowengine.kernel.graph.compiled import Value
 from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.validation import SchemaError, Validator
+from flowengine.sdk.validation import SchemaError, Validator
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

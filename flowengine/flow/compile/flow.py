@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from flowengine import registry
 from flowengine.flow.check.concurrent_writes import check_items
-from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.graph import check_graph
-from flowengine.flow.check.released_environments import check_released
+from flowengine.flow.check.released_environments import Finding, check_released
 from flowengine.flow.check.triggers import check_triggers
 from flowengine.flow.compile.actions import Actions
 from flowengine.flow.compile.calls import CallCompiler
-from flowengine.flow.compile.declaration_scope import DeclarationScope, OtherFlows
-from flowengine.flow.compile.durations import too_long
 from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.environments import EnvironmentDeclarations
 from flowengine.flow.compile.expressions import Expressions
-from flowengine.flow.compile.handled_outputs import check_handled
-from flowengine.flow.compile.handlers import Plans, check_handlers
-from flowengine.flow.compile.last_readers import last_readers
-from flowengine.flow.compile.loop_conditions import check_loops
-from flowengine.flow.compile.plan import Plan
-from flowengine.flow.compile.scopes import Scopes
+from flowengine.flow.compile.handlers import Plans, check_handled, check_handlers
+from flowengine.flow.compile.link import last_readers
+from flowengine.flow.compile.plan import Info, Plan
+from flowengine.flow.compile.scopes import DeclarationScope, OtherFlows, Scopes
 from flowengine.flow.compile.starts import Starts
 from flowengine.flow.compile.steps import StepCompiler
 from flowengine.flow.compile.tools import Tools
@@ -31,17 +27,96 @@ from flowengine.flow.compile.types import (
     TEXT,
     UNKNOWN,
     Schema,
+    VisibleNames,
     as_declared,
     common,
     differs,
 )
-from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.expressions import EVALUATOR
 from flowengine.flow.loading.files import Definition, FlowFile
-from flowengine.flow.models import Budget, Concurrency, Loc
+from flowengine.flow.models import Approval, Budget, Concurrency, Loc, Wait
 from flowengine.flow.models.types import has_expression
 from flowengine.kernel.graph.compiled import FORMAT
-from flowengine.sdk.literal_text import plain_text
+from flowengine.kernel.notation.times import parse_duration
+from flowengine.sdk.visible_text import plain_text
+
+
+def too_long(plan: Plan) -> Iterator[tuple[Loc, str]]:
+    """Yield the written durations that exceed `limits.duration`.
+
+    Args:
+        plan: The steps.
+
+    Yields:
+        Place and duration.
+    """
+    limit = plan.model.limits.duration
+    if limit == "none":
+        return
+    most = parse_duration(limit)
+    for loc, text in _written(plan):
+        try:
+            if parse_duration(text) > most:
+                yield loc, text
+        except ValueError:
+            continue  # an expression
+
+
+def _written(plan: Plan) -> Iterator[tuple[Loc, str]]:
+    for info in plan.steps:
+        if info.model.deadline is not None:
+            yield (*info.loc, "deadline"), info.model.deadline
+        given = info.given
+        if isinstance(given, Approval) and given.expires is not None:
+            yield (*given.loc, "expires"), given.expires
+        if isinstance(given, Wait):
+            if info.model.timeout is not None:
+                yield (*info.loc, "timeout"), info.model.timeout
+            for trigger in (given, *(given.first or ()), *(given.all or ())):
+                if trigger.for_ is not None:
+                    yield (*trigger.loc, "for"), trigger.for_
+
+
+# Loops whose body does not change their condition (W409).
+
+_CHANGING = re.compile(r"\b(output|outcome|round|now|item|join|error)\b")
+_STEP = re.compile(r"\bsteps\s*\.\s*([a-z][a-z0-9_]*)")
+_STATE = re.compile(r"\bstate\s*\.\s*([a-z][a-z0-9_]*)")
+
+
+def check_loops(plan: Plan) -> Iterator[Finding]:
+    """Yield the loops that end after the first round or never.
+
+    Args:
+        plan: The steps.
+
+    Yields:
+        A warning for each.
+    """
+    written = {key for info in plan.steps for key in _writes(info)}
+    for info in plan.steps:
+        loop = info.model.loop
+        if loop is None or not (loop.until or loop.while_):
+            continue
+        word = "until" if loop.until is not None else "while"
+        condition = (loop.until if loop.until is not None else loop.while_) or ""
+        inside = {step.id for step in plan.within(info)}
+        changes = (
+            _CHANGING.search(condition)
+            or inside & set(_STEP.findall(condition))
+            or written & set(_STATE.findall(condition))
+        )
+        if not changes:
+            message = f"nothing in the loop of {info.id!r} changes its condition"
+            hint = "name 'output', a step inside, or a state key that a step sets"
+            yield Finding("W409", info.number, message, hint, ("loop", word))
+
+
+def _writes(info: Info) -> Iterator[str]:
+    yield from info.model.set
+    if isinstance(info.model.on_error, list):
+        for handler in info.model.on_error:
+            yield from handler.set
 
 
 class Compiler:

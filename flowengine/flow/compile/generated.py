@@ -16,34 +16,33 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
-from flowengine.flow.compile.addresses import NO_HOST
 from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.chosen_servers import ChosenServer, chosen_by_caller
-from flowengine.flow.compile.declaration_scope import DeclarationScope, OtherFlows
 from flowengine.flow.compile.environments import HOST, NOT_HOST, EnvironmentDeclarations
-from flowengine.flow.compile.expressions import Expressions
+from flowengine.flow.compile.expressions import NO_HOST, Expressions
 from flowengine.flow.compile.offered_environments import (
     Ambiguous,
     Uses,
     taken,
     taken_by_brought,
 )
-from flowengine.flow.compile.tool_servers import check_offered
+from flowengine.flow.compile.scopes import DeclarationScope, OtherFlows
+from flowengine.flow.compile.tools import check_offered
 from flowengine.flow.loading.files import Definition, FlowFile, known_names
 from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
 from flowengine.flow.models.kinds import tools_for_globs, tools_of
-from flowengine.host_reads import NO_FILES, may_read_files
 from flowengine.sdk.argument_schemas import without_arguments
 from flowengine.sdk.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
-from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.python_modules import NO_FILES, may_read_files
 from flowengine.sdk.read_folders import (
     UnreadableFolder,
     find_folders,
     glob_root,
     read_folder,
 )
+from flowengine.sdk.visible_text import plain_text
 
 if TYPE_CHECKING:
     from flowengine.flow.compile.tools import Tools

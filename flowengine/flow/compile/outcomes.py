@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from flowengine import registry
-from flowengine.flow.compile.step_info import Info
+from flowengine.flow.compile.plan import Info
 from flowengine.flow.models import Approval, Choice, Wait
 from flowengine.flow.models.kinds import generates
 

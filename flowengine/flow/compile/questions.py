@@ -10,8 +10,7 @@ from typing import Any
 
 from flowengine.flow.compile.expressions import Expressions, TypedValue, constant, together
 from flowengine.flow.compile.outcomes import counts_as
-from flowengine.flow.compile.types import BOOLEAN, UNKNOWN, Schema
-from flowengine.flow.compile.views import VisibleNames
+from flowengine.flow.compile.types import BOOLEAN, UNKNOWN, Schema, VisibleNames
 from flowengine.flow.expressions.types import resolve, self_contained
 from flowengine.flow.models import Approval, AskBeforeCall, AskFirst, Choice, Escalation
 

@@ -14,18 +14,17 @@ from typing import Any
 from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.callee import Callee, Hinted
-from flowengine.flow.compile.declaration_scope import DeclarationScope
 from flowengine.flow.compile.environments import HOST, EnvironmentDeclarations
 from flowengine.flow.compile.expressions import TypedValue, together
-from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema
-from flowengine.flow.compile.views import VisibleNames
+from flowengine.flow.compile.scopes import DeclarationScope
+from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, VisibleNames
 from flowengine.flow.models import Loc
 from flowengine.flow.models.kinds import generates
 from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.generated_flows import Given
-from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.step_kind import CallSignature, SignatureError, StepKind
+from flowengine.sdk.visible_text import plain_text
 
 INTERPRETERS = {
     **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "ash", "fish"), r"-[a-z]*c"),

@@ -13,46 +13,43 @@ from operator import or_
 from flowengine import registry
 from flowengine.flow.check.net import targets
 from flowengine.flow.compile.actions import Actions
-from flowengine.flow.compile.call_requests import of_compensation
+from flowengine.flow.compile.call_modifiers import of_compensation
 from flowengine.flow.compile.calls import CallCompiler
 from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.environments import Eager, give
 from flowengine.flow.compile.expressions import NULL, Expressions, TypedValue
-from flowengine.flow.compile.nullability import (
-    NONE,
-    Doubts,
-    missing,
-    of_items,
-    passed_on,
-    several_ways_out,
-    under,
-)
-from flowengine.flow.compile.plan import Plan
+from flowengine.flow.compile.plan import Info, Plan
 from flowengine.flow.compile.scopes import Scopes
-from flowengine.flow.compile.step_info import Info
 from flowengine.flow.compile.tools import repeating
 from flowengine.flow.compile.types import (
     ERROR,
     INTEGER,
+    NONE,
     NOTHING,
     TEXT,
     UNKNOWN,
+    Doubts,
     Schema,
+    VisibleNames,
     as_declared,
     common,
     differs,
     items_of,
     list_of,
+    missing,
+    of_items,
+    passed_on,
+    several_ways_out,
+    under,
     words,
 )
-from flowengine.flow.compile.views import VisibleNames
 from flowengine.flow.models import Handler, Loc, Loop, Map, Trigger
 from flowengine.flow.models.types import has_expression
-from flowengine.flow.source.report import DiagnosticReporter
+from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import OPENING, Value
 from flowengine.kernel.graph.specs import HandlerSpec, LockSpec, LoopSpec, MapSpec, StepSpec
-from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.visible_text import plain_text
 
 KEY: Schema = {"type": ["string", "integer"]}
 """The type of a lock's key."""

@@ -9,36 +9,68 @@ that depend on the call are expressions over `args`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
-from flowengine.flow.compile.addresses import NO_HOST
 from flowengine.flow.compile.arguments import Arguments, check_arguments
 from flowengine.flow.compile.callee import Callee, Hinted, Home
-from flowengine.flow.compile.declaration_scope import DeclarationScope
 from flowengine.flow.compile.environments import EnvironmentDeclarations
-from flowengine.flow.compile.expressions import TypedValue, constant
-from flowengine.flow.compile.hinted_environments import inject, take_named
+from flowengine.flow.compile.expressions import NO_HOST, TypedValue, constant
+from flowengine.flow.compile.offered_environments import inject, take_named
 from flowengine.flow.compile.questions import asked_before_call
-from flowengine.flow.compile.scopes import base_of
+from flowengine.flow.compile.scopes import DeclarationScope, base_of
 from flowengine.flow.compile.step_kinds import StepKinds
-from flowengine.flow.compile.tool_servers import check_offered
-from flowengine.flow.compile.types import CALLS, UNKNOWN, Schema
-from flowengine.flow.compile.views import VisibleNames
+from flowengine.flow.compile.types import CALLS, UNKNOWN, Schema, VisibleNames
 from flowengine.flow.expressions import Note
 from flowengine.flow.loading.files import Definition, FlowFile, known_names
 from flowengine.flow.models import AskBeforeCall, Loc, Tool
 from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arguments, tools_of
 from flowengine.flow.models.tool import Server
-from flowengine.host_reads import may_use_folder
-from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.graph.values import digest, holds_secret
+from flowengine.kernel.graph.compiled import Plain, digest, holds_secret
 from flowengine.sdk.argument_schemas import described_arguments
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.python_functions.live_signature import signature_of
 from flowengine.sdk.python_functions.signature import Signature
-from flowengine.sdk.python_functions.signature_sources import signature_of
+from flowengine.sdk.python_modules import may_use_folder
 from flowengine.sdk.step_kind import SignatureError
 from flowengine.sdk.step_kind import Tool as BroughtTool
+
+if TYPE_CHECKING:
+    from flowengine.flow.source.diagnostics import DiagnosticReporter
+
+
+def check_offered(
+    report: DiagnosticReporter, server: Server, tool: str, name: str, loc: Loc
+) -> bool:
+    """Return whether a flow may call a tool of a server, and report the reason otherwise.
+
+    Args:
+        report: Of the file that calls it.
+        server: The server.
+        tool: The tool's name on the server, empty if none is named.
+        name: The name in the call.
+        loc: Its place.
+    """
+    if not tool:
+        hint = f"name one of its tools: {name}.TOOL"
+        report.at("E401", f"{name!r} is a server of tools, not a tool", loc, hint)
+        return False
+    chosen = server.include
+    if chosen is not None and not _fits(tool, chosen):
+        message = f"the tool {tool!r} is not among those in 'include'"
+        report.at("E401", message, loc, f"'include' has {', '.join(chosen)}")
+        return False
+    if _fits(tool, server.exclude):
+        message = f"the tool {tool!r} is ruled out by 'exclude'"
+        report.at("E401", message, loc, f"'exclude' has {', '.join(server.exclude)}")
+        return False
+    return True
+
+
+def _fits(tool: str, patterns: list[str]) -> bool:
+    return any(fnmatchcase(tool, pattern) for pattern in patterns)
+
 
 BOUND_SECRET = (
     "no expression sees it: name the secret itself, '${{ secrets.NAME }}', in shell.env, or in "

@@ -1,20 +1,162 @@
-"""The definition of a compiled flow as text, to compare versions of it.
-
-The text shows what a flow means. It is not a flow file: short forms are expanded, and defaults are
-filled in.
-"""
+"""A compiled flow as text: in full, or as its definition to compare versions."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from flowengine.flow.export.expanded_yaml import to_yaml
+from flowengine.flow.models import FlowModel, Loc
+from flowengine.flow.source.composer import resolve
 from flowengine.flow.structural_hash import meaning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flowengine.kernel.graph.specs import CompiledFlow
+
+
+# A flow with every short form expanded, as `flowengine check --print` shows it.
+#
+# The text is YAML that reads back as the same flow. It is not written by a library, because
+# libraries do not quote by the core schema of YAML 1.2 or add comments on the effect of a line.
+
+UNPRINTABLE = "\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
+"""Characters that YAML forbids, that break lines in YAML, or that are invisible."""
+PLAIN = re.compile(rf"[A-Za-z0-9_$/(][^\x00-\x1f{UNPRINTABLE}]*")
+UNSAFE = re.compile(r": |:$| #| $")
+"""Patterns that end or cut a text without quotes."""
+LITERAL = re.compile(rf"[^\x00-\x08\x0b-\x1f{UNPRINTABLE}]*")
+"""Text that can be written as a block."""
+OLD_BOOLEANS = frozenset({"y", "n", "yes", "no", "on", "off"})
+"""Words that readers of YAML 1.1 take for booleans, which are therefore quoted."""
+
+Comment = Callable[[Loc], str | None]
+
+
+def expanded(model: FlowModel) -> str:
+    """Return the text of a flow file with all short forms expanded.
+
+    Returns:
+        YAML with keys in the order of the language's reference, and after each write to state a
+        comment with the effect of its reducer.
+    """
+    reducers = {key: schema.get("reducer", "replace") for key, schema in model.state.items()}
+
+    def comment(loc: Loc) -> str | None:
+        if len(loc) < 3 or loc[-2] != "set" or not isinstance(loc[-3], int):
+            return None
+        reducer = reducers.get(str(loc[-1]), "replace")
+        return str(reducer["python"] if isinstance(reducer, dict) else reducer)
+
+    data = model.model_dump(by_alias=True, exclude_unset=True)
+    return "\n".join(_mapping(data, 0, (), comment)) + "\n"
+
+
+def to_yaml(data: Any) -> str:
+    """Return plain data as YAML in block style, which `yaml_source` reads back.
+
+    Args:
+        data: None, bools, numbers, text, lists, and maps with text keys.
+
+    Returns:
+        One document.
+    """
+    if isinstance(data, dict) and data:
+        lines = _mapping(data, 0, (), lambda loc: None)
+    elif isinstance(data, list) and data:
+        lines = _sequence(data, 0, (), lambda loc: None)
+    else:
+        lines = iter([scalar(data)])
+    return "\n".join(lines) + "\n"
+
+
+def _mapping(data: dict[str, Any], indent: int, loc: Loc, comment: Comment) -> Iterator[str]:
+    for key, value in data.items():
+        head = f"{'':{indent}}{scalar(key)}:"
+        yield from _entry(head, value, indent, (*loc, key), comment)
+
+
+def _sequence(data: list[Any], indent: int, loc: Loc, comment: Comment) -> Iterator[str]:
+    for index, value in enumerate(data):
+        place = (*loc, index)
+        if isinstance(value, dict) and value:
+            first, *rest = _mapping(value, indent + 2, place, comment)
+            yield f"{'':{indent}}- {first[indent + 2 :]}"
+            yield from rest
+        else:
+            yield from _entry(f"{'':{indent}}-", value, indent, place, comment)
+
+
+def _entry(head: str, value: Any, indent: int, loc: Loc, comment: Comment) -> Iterator[str]:
+    note = comment(loc)
+    tail = f"  # {note}" if note else ""
+    if isinstance(value, dict) and value:
+        yield head + tail
+        yield from _mapping(value, indent + 2, loc, comment)
+    elif isinstance(value, list) and value:
+        yield head + tail
+        yield from _sequence(value, indent + 2, loc, comment)
+    elif isinstance(value, str) and fits_literal(value):
+        first, *lines = literal(head, value, indent)
+        yield first + tail
+        yield from lines
+    else:
+        yield f"{head} {scalar(value)}{tail}"
+
+
+def literal(head: str, text: str, indent: int) -> Iterator[str]:
+    """Yield the lines of a text as a block.
+
+    Args:
+        head: The text before it: its key.
+        text: One of `fits_literal`.
+        indent: Blanks before `head`.
+    """
+    body = text.rstrip("\n")
+    chomp = {0: "-", 1: ""}.get(len(text) - len(body), "+")
+    yield f"{head} |{chomp}"
+    lines = text[: -1 if text.endswith("\n") else None].split("\n")
+    yield from (f"{'':{indent + 2}}{line}" if line else "" for line in lines)
+
+
+def fits_literal(text: str) -> bool:
+    """Return whether a text can be written as a block."""
+    first = text.lstrip("\n")[:1]
+    return "\n" in text and first not in {"", " ", "\t"} and bool(LITERAL.fullmatch(text))
+
+
+def scalar(value: Any) -> str:
+    """Return a value on one line: a scalar, or an empty list or map."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value if _is_plain(value) else _quoted(value)
+    return json.dumps(value)
+
+
+def _is_plain(text: str) -> bool:
+    if not PLAIN.fullmatch(text) or UNSAFE.search(text) or text.lower() in OLD_BOOLEANS:
+        return False
+    try:
+        return isinstance(resolve(text), str)
+    except ValueError:
+        return False
+
+
+def _quoted(text: str) -> str:
+    """Return text in double quotes. YAML reads the escapes of JSON."""
+    escaped = json.dumps(text, ensure_ascii=False)
+    return re.sub(f"[{UNPRINTABLE}]", lambda one: f"\\u{ord(one[0]):04x}", escaped)
+
+
+# The definition of a compiled flow as text, to compare versions of it.
+#
+# The text shows what a flow means. It is not a flow file: short forms are expanded, and defaults
+# are filled in.
 
 _NUMBERS = frozenset({"bodies", "body", "evaluator", "expressions", "format"})
 """Keys that only number the parts of a flow."""

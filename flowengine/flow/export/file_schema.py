@@ -39,10 +39,9 @@ from flowengine.flow.models import (
     Tool,
 )
 from flowengine.flow.models.agent import InlineAgent
-from flowengine.flow.models.base import ExclusiveKeys
+from flowengine.flow.models.base import ExclusiveKeys, refused_keys
 from flowengine.flow.models.cases import CaseFile
 from flowengine.flow.models.kinds import brought_tools, configuration, kind_names
-from flowengine.flow.models.not_yet import refused_keys
 from flowengine.flow.models.types import DEFINITIONS, TARGETS, AsSchema
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.lazy_names import exports
+from flowengine.util.lazy_names import exports
 
 if TYPE_CHECKING:
     from flowengine.flow.expressions.checker import check

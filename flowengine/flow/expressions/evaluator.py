@@ -10,7 +10,7 @@ from flowengine.kernel.graph.compiled import EvaluationError, Plain
 
 if TYPE_CHECKING:
     from flowengine.flow.expressions.scope import Run
-    from flowengine.kernel.graph.evaluator import ReadableNames
+    from flowengine.kernel.graph.compiled import ReadableNames
 
 
 class CelEvaluator:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.evaluator import ReadableNames
+    from flowengine.kernel.graph.compiled import Plain, ReadableNames
 
 Key = str | int
 

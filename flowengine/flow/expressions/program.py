@@ -38,8 +38,7 @@ from flowengine.flow.expressions.paths import ABSENT, Missing, NoValue, TooExpen
 from flowengine.flow.expressions.scope import LoopNames, Run, Tree, is_time
 
 if TYPE_CHECKING:
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.evaluator import ReadableNames
+    from flowengine.kernel.graph.compiled import Plain, ReadableNames
 
 
 def build(node: Tree) -> Run:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.graph.evaluator import ReadableNames
+from flowengine.kernel.graph.compiled import Plain, ReadableNames
 
 Tree = list[Any]
 """A node of an expression, see `program`."""

@@ -14,12 +14,10 @@ from flowengine.errors import NotFound
 from flowengine.flow.loading.inline_agents import with_entries
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowBody, FlowModel, GeneratedBody, Loc
-from flowengine.flow.source.diagnostics import Diagnostics, Origin, SourceLines
-from flowengine.flow.source.report import DiagnosticReporter
+from flowengine.flow.source.diagnostics import DiagnosticReporter, Diagnostics, Origin, SourceLines
 from flowengine.flow.source.yaml_source import Source, read
-from flowengine.host_reads import NO_FILES, may_read_files
-from flowengine.python_modules import find_module
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.python_modules import NO_FILES, find_module, may_read_files
 
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import GeneratedFlow

@@ -9,15 +9,203 @@ file lists the omitted places in `FlowModel.unread`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar, cast
 
-from flowengine.flow.loading.long_form import Expander
-from flowengine.flow.loading.validation import FileValidator, locate
-from flowengine.flow.models import FlowModel, GeneratedBody, Loc
+from pydantic import ValidationError
+
+from flowengine.flow.loading.long_form import Expander, shapes
+from flowengine.flow.models import FlowModel, GeneratedBody, Loc, Part
+from flowengine.flow.models.modifiers import ON_ERROR_TAGS
 from flowengine.flow.models.types import OPEN, in_generated, shown
-from flowengine.flow.source.diagnostics import Diagnostics, Origin, SourcePart
-from flowengine.flow.source.faults import Faults
+from flowengine.flow.source.diagnostics import Diagnostics, Faults, Origin, SourcePart
+from flowengine.sdk.near_words import did_you_mean
+
+PASSES = 20
+"""Maximum number of passes that leave out invalid parts and validate the rest again."""
+
+
+Top = TypeVar("Top", bound=Part)
+"""The model of a whole file."""
+
+
+class FileValidator(Generic[Top]):
+    """Validates one file.
+
+    Args:
+        expander: The expander of the file.
+        top: The model of the file.
+    """
+
+    def __init__(self, expander: Expander, top: type[Top]) -> None:
+        self.top = top
+        self.faults = expander.faults
+        self.parts = expander.parts
+        self.meant = expander.meant
+
+    def validate(self, data: dict[str, Any]) -> Top | None:
+        """Return the model of the data, or of its valid part.
+
+        Args:
+            data: The file in long form. Invalid parts are removed from it.
+
+        Returns:
+            The model, or None if the invalid parts cannot be left out.
+        """
+        for round_ in range(PASSES):
+            try:
+                return self.top.model_validate(data)
+            except ValidationError as error:
+                for one in error.errors(include_url=False):
+                    loc, key = _clean(one["loc"])
+                    if round_ == 0:
+                        self._invalid(cast("dict[str, Any]", one), loc, key)
+                    if not self._leave_out(data, loc, one["type"]):
+                        return None
+        return None
+
+    def _invalid(self, error: dict[str, Any], loc: Loc, key: bool) -> None:
+        kind, context = error["type"], error.get("ctx", {})
+        if kind[0] == "E" and kind[1:].isdigit():
+            self.faults.add(kind, context["message"], loc, context["hint"], key=key)
+        elif kind == "missing":
+            if loc in self.faults.unread or str(loc[-1]) in self.meant.get(loc[:-1], ()):
+                return  # it exists, and its error is already reported
+            owner = self.parts.get(loc[:-1], self.top)
+            message = f"{owner.NOUN} needs {loc[-1]!r}"
+            self.faults.add("E104", message, loc[:-1], _example(owner, str(loc[-1])), key=True)
+        else:
+            if ON_ERROR_TAGS[0] in error["loc"]:
+                context = {
+                    "expected": f"{context['expected'].replace(' or ', ', ')} or a list of handlers"
+                }
+            message, hint = _plain_error(kind, context, error["input"], self._part_at(loc))
+            self.faults.add("E103", message, loc, hint)
+
+    def _part_at(self, loc: Loc) -> type[Part] | None:
+        """Return the model that is expected at a place."""
+        owner = self.parts.get(loc[:-1])
+        shape = shapes(owner).get(str(loc[-1])) if owner and loc else None
+        if shape is not None:
+            return shape.part
+        return self._part_at(loc[:-1]) if loc and isinstance(loc[-1], int) else None
+
+    def _leave_out(self, data: Any, loc: Loc, kind: str) -> bool:
+        """Remove an invalid part from the data. Return False if nothing would be left."""
+        if kind == "missing":
+            owner, part = _get(data, loc[:-1]), self.parts.get(loc[:-1])
+            if part is not None and loc[-1] == part.NAMED:
+                owner[part.NAMED] = _stand_in(loc)
+                return True
+            loc = loc[:-1]
+        while loc:
+            owner = _get(data, loc[:-1])
+            if isinstance(owner, dict):
+                self.faults.leave_out(loc)
+                owner.pop(loc[-1], None)
+                return True
+            part = self._part_at(loc)
+            if isinstance(owner, list) and part is not None and part.NAMED is not None:
+                self.faults.leave_out(loc)
+                owner[int(loc[-1])] = {part.NAMED: _stand_in(loc)}
+                return True
+            loc = loc[:-1]
+        return False
+
+
+def locate(value: Any, loc: Loc) -> None:
+    """Record the place of each part of a model.
+
+    Args:
+        value: A model, or a value in one.
+        loc: Its place.
+    """
+    if isinstance(value, Part):
+        value._loc = loc
+        for key, (name, _) in type(value).fields_by_key().items():
+            if value.has(name):
+                locate(getattr(value, name), (*loc, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            locate(item, (*loc, index))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            locate(item, (*loc, key))
+
+
+def _stand_in(loc: Loc) -> str:
+    """Return a unique id for an entry without one."""
+    return "_".join(["unnamed", *(str(one) for one in loc if isinstance(one, int))])
+
+
+def _get(data: Any, loc: Loc) -> Any:
+    for step in loc:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def _clean(loc: tuple[int | str, ...]) -> tuple[Loc, bool]:
+    """Return a place without pydantic's tags for unions and keys, and whether it is a key."""
+    names = [one for one in loc if one not in ON_ERROR_TAGS]
+    if names and names[-1] == "[key]":
+        return tuple(names[:-1]), True
+    return tuple(names), False
+
+
+def _example(owner: type[Part], key: str) -> str:
+    field = owner.fields_by_key().get(key)
+    example = field[1].examples[0] if field and field[1].examples else None
+    return f"for example '{key}: {example}'" if isinstance(example, str | int) else f"add {key!r}"
+
+
+_EXPECTED = {
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "int_type": "a whole number",
+}
+
+
+def _plain_error(
+    kind: str, context: Mapping[str, Any], value: Any, part: type[Part] | None
+) -> tuple[str, str | None]:
+    """Return message and hint for an error of pydantic's built-in checks."""
+    got = f"got {shown(value)}"
+    if kind == "literal_error":
+        expected = str(context["expected"])
+        words = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
+        hint = did_you_mean(value, words) if isinstance(value, str) else None
+        if isinstance(value, dict) and "a list of handlers" in words:
+            hint = "write a list, even of one handler: [{type: TYPE, next: STEP}]"
+        return f"expected {expected}, {got}", hint
+    if kind == "too_short":
+        return f"expected at least {context['min_length']} entry, there is none", None
+    if kind in {"model_type", "model_attributes_type"}:
+        if part is not None and part.SHORT:
+            words = [word for one in part.SHORT for word in one.get("enum", ())]
+            hint = did_you_mean(value, words) if isinstance(value, str) else None
+            return f"expected {', '.join(words)}, a condition or a mapping, {got}", hint
+        keys = list(part.fields_by_key()) if part else []
+        hint = f"its keys are {', '.join(keys)}" if 0 < len(keys) <= 10 else None
+        return f"expected a mapping, {got}", "write {} for an empty one" if value is None else hint
+    return f"expected {_EXPECTED.get(kind, context.get('error', kind))}, {got}", _hint(kind, value)
+
+
+def _hint(kind: str, value: Any) -> str | None:
+    if kind == "list_type" and isinstance(value, dict):
+        return "begin each entry with '- '"
+    if kind == "bool_type" and isinstance(value, str) and value.lower() in OLD_BOOLEANS:
+        return "only true and false are booleans"
+    return None
+
+
+OLD_BOOLEANS = frozenset({"yes", "no", "on", "off"})
+"""Booleans of YAML 1.1."""
+
 
 VERSION = 1
 """Version of the language."""

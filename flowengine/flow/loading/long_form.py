@@ -17,10 +17,10 @@ from flowengine.errors import FlowEngineError
 from flowengine.flow.loading.json_schemas import SchemaProblem, schema_problems
 from flowengine.flow.loading.kind_configurations import config_problems
 from flowengine.flow.models import Loc, Output, Part, Pluggable
+from flowengine.flow.models.agent import IsSchema
+from flowengine.flow.models.base import not_yet, refused_keys
 from flowengine.flow.models.kinds import configuration, is_kind, kind_names, short_form
-from flowengine.flow.models.not_yet import not_yet, refused_keys
-from flowengine.flow.models.schemas import IsSchema
-from flowengine.flow.source.faults import Faults
+from flowengine.flow.source.diagnostics import Faults
 from flowengine.flow.source.synonyms import Meant, synonym
 from flowengine.sdk.near_words import nearest
 

@@ -20,7 +20,6 @@ from flowengine.flow.models.actions import (
 )
 from flowengine.flow.models.agent import Agent
 from flowengine.flow.models.base import Part
-from flowengine.flow.models.budget import Budget
 from flowengine.flow.models.declarations import (
     Concurrency,
     Defaults,
@@ -30,8 +29,7 @@ from flowengine.flow.models.declarations import (
     Signal,
     Start,
 )
-from flowengine.flow.models.environment import Environment
-from flowengine.flow.models.flow import FlowBody, FlowModel, GeneratedBody
+from flowengine.flow.models.flow import Budget, FlowBody, FlowModel, GeneratedBody
 from flowengine.flow.models.modifiers import (
     Emit,
     Entry,
@@ -48,7 +46,7 @@ from flowengine.flow.models.modifiers import (
     Retry,
 )
 from flowengine.flow.models.step import Compensation, ParallelStep, Pluggable, Step, Trigger
-from flowengine.flow.models.tool import Tool
+from flowengine.flow.models.tool import Environment, Tool
 from flowengine.flow.source.diagnostics import Loc
 
 __all__ = [

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from flowengine.flow.models.agent import Schema
 from flowengine.flow.models.base import ExclusiveKeys, MappingProblem, Part, listed
-from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import (
     AlternativeId,
     AsSchema,

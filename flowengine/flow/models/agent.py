@@ -1,14 +1,15 @@
 """Agents: models with instructions and tools, which steps run until they have an answer."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from flowengine.flow.models.base import ExclusiveKeys, MappingProblem, Part
 from flowengine.flow.models.modifiers import Retry
-from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import (
     GENERATED_ID,
     ID,
@@ -24,7 +25,37 @@ from flowengine.flow.models.types import (
     in_generated,
     wrong,
 )
-from flowengine.host_reads import NO_FILES, may_read_files
+from flowengine.sdk.python_modules import NO_FILES, may_read_files
+
+
+class IsSchema(NamedTuple):
+    """Marks a field that holds a JSON Schema, which the loader then looks into."""
+
+    more: frozenset[str] = frozenset()
+    """Keys beside those of JSON Schema."""
+
+
+def _schema(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        wrong("a JSON Schema such as {type: string}", value)
+    return value
+
+
+Schema = Annotated[
+    dict[str, Any],
+    CheckedType(_schema),
+    AsSchema({"$ref": "#/$defs/Schema"}),
+    IsSchema(),
+]
+"""A JSON Schema, draft 2020-12, as plain data."""
+StateSchema = Annotated[
+    dict[str, Any],
+    CheckedType(_schema),
+    AsSchema({"$ref": "#/$defs/StateSchema"}),
+    IsSchema(frozenset({"reducer"})),
+]
+"""The same of a state key, with `reducer`."""
+
 
 _AGENT_NAME = rf"{ID}(\.{ID})?"
 _TOOL_PATTERN = r"[a-z*?\[][A-Za-z0-9_*?\[\]!-]*(\.[A-Za-z0-9_*?\[\]!-]+)*"

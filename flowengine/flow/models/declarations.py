@@ -1,15 +1,17 @@
 """Declarations of a flow besides its steps: outputs, secrets, signals, defaults, starts, limits."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from flowengine.flow.models.agent import ModelName
+from flowengine.flow.models.agent import ModelName, Schema
 from flowengine.flow.models.base import ExclusiveKeys, MappingProblem, Part
 from flowengine.flow.models.modifiers import Retry
-from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import (
+    Condition,
     Depth,
     Duration,
     DurationOrExpression,
@@ -230,4 +232,60 @@ class Limits(Part):
         description="How long triggers keep the execution open after each time its last "
         "token ended.",
         examples=["1h"],
+    )
+
+
+# Rules that decide about calls without an approver (docs/language.md: Policies).
+
+
+class Policy(Part):
+    """A rule about tool calls."""
+
+    NOUN = "a policy"
+    RULES = (ExclusiveKeys(("allow", "ask", "deny")),)
+
+    allow: Text | None = Field(
+        default=None,
+        description="Tools that are called without approval: a glob.",
+        examples=["github.get_*"],
+    )
+    ask: Text | None = Field(
+        default=None, description="Tools that require approval: a glob.", examples=["github.*"]
+    )
+    deny: Text | None = Field(
+        default=None, description="Tools that are denied: a glob.", examples=["shell:*"]
+    )
+    agent: Text | None = Field(
+        default=None, description="Only for calls by this agent: a glob.", examples=["triage"]
+    )
+    effect: Effect | None = Field(
+        default=None, description="Only for calls with this effect.", examples=["once"]
+    )
+    environment: Text | None = Field(
+        default=None, description="Only for calls that use this environment.", examples=["prod_*"]
+    )
+    when: Condition | None = Field(
+        default=None,
+        description="A condition on the arguments.",
+        examples=["${{ args.amount > 100 }}"],
+    )
+
+    @property
+    def verdict(self) -> tuple[str, str]:
+        """The verdict of the rule, and its glob of tools. Both are empty for an invalid rule."""
+        for word in ("allow", "ask", "deny"):
+            glob = getattr(self, word)
+            if glob is not None:
+                return word, glob
+        return "", ""
+
+
+class PolicyFile(Part):
+    """The rules of a host, for calls in all executions."""
+
+    NOUN = "a policy file"
+
+    policies: list[Policy] = Field(
+        description="Rules for the tool calls of all flows.",
+        examples=[[{"deny": "shell:*"}]],
     )

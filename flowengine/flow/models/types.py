@@ -16,8 +16,7 @@ from unicodedata import combining, normalize
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from flowengine.kernel.notation.percentages import PERCENTAGE
-from flowengine.kernel.notation.times import TooLong, parse_duration, parse_time
+from flowengine.kernel.notation.times import PERCENTAGE, TooLong, parse_duration, parse_time
 
 ID = r"[a-z][a-z0-9_]{0,62}"
 GENERATED_ID = r"[A-Za-z_][A-Za-z0-9_.*-]*"

@@ -17,13 +17,12 @@ from typing import Any
 import yaml
 
 from flowengine.errors import NotFound
-from flowengine.flow.source.composer import Composer, SourceNode, not_yaml
+from flowengine.flow.source.composer import PAIR, Composer, SourceNode, for_parser, not_yaml
 from flowengine.flow.source.diagnostics import Diagnostic, Position
-from flowengine.flow.source.surrogate_pairs import PAIR, for_parser
 from flowengine.flow.source.syntax_errors import Slip, find_slip
-from flowengine.path_checks import check_no_pipe
 from flowengine.sdk.received import received_text
 from flowengine.sdk.sizes import size_text
+from flowengine.util.files import check_no_pipe
 
 MAX_BYTES = 1 << 20
 """Maximum size of a file in bytes. Handwritten files stay far below, and generators of larger ones

@@ -21,11 +21,14 @@ from flowengine.journal.filters import (
     read_page_end,
     turn_of,
 )
-from flowengine.journal.memory.claims import Claims
-from flowengine.journal.memory.grants import MemoryGrants
-from flowengine.journal.memory.messages import MemoryMessages
-from flowengine.journal.memory.records import KeptWait, MemoryJournal
-from flowengine.journal.memory.schedules import MemorySchedules
+from flowengine.journal.memory.records import (
+    Claims,
+    KeptWait,
+    MemoryGrants,
+    MemoryJournal,
+    MemoryMessages,
+    MemorySchedules,
+)
 from flowengine.journal.records import (
     ENDED,
     EVENTS_ALONE,
@@ -68,7 +71,7 @@ from flowengine.journal.short_ids import (
     the_one_of,
 )
 from flowengine.journal.store import JournalStore
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -831,7 +834,7 @@ class MemoryStore(JournalStore):
             hashes.update(hash for hash, _, _ in self._sources.values())
             hashes.update(deployed.hash for deployed in self._deployed.values())
             self._flows = {hash: flow for hash, flow in self._flows.items() if hash in hashes}
-            from flowengine.kept_files import HELD_SECONDS
+            from flowengine.util.files import HELD_SECONDS
 
             oldest = time.time() - HELD_SECONDS
             self._held = {digest: at for digest, at in self._held.items() if at > oldest}

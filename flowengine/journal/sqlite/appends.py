@@ -33,8 +33,15 @@ from flowengine.journal.records import (
 )
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.claims import end_claims_of_ended, rejected, write_claims
-from flowengine.journal.sqlite.journal_texts import JournalTexts, Places, shortened
-from flowengine.journal.sqlite.rows import event_row, list_sum, read_execution, read_wait
+from flowengine.journal.sqlite.rows import (
+    JournalTexts,
+    Places,
+    event_row,
+    list_sum,
+    read_execution,
+    read_wait,
+    shortened,
+)
 
 ANYONE = ""
 """Assignee of waits that any user may answer."""
@@ -201,7 +208,7 @@ def _not_created(connection: sqlite3.Connection, execution: str, new: NewExecuti
 
 def _expired_too_late(connection: sqlite3.Connection, append: Append) -> Conflict | None:
     """Return a conflict if a wait with a recorded decision expires."""
-    from flowengine.kernel.notation.ids import wait_id
+    from flowengine.kernel.notation.addresses import wait_id
 
     for closed in append.closed:
         if closed.how != "expired":
@@ -291,7 +298,7 @@ def _open_wait(
     places: Places,
 ) -> None:
     """Insert or update a wait, with its assignees and the keys it listens for."""
-    from flowengine.kernel.notation.ids import wait_id
+    from flowengine.kernel.notation.addresses import wait_id
 
     wait = wait_id(execution, record["id"])
     before = connection.execute(queries.OPENED_BEFORE, (wait,)).fetchone()
@@ -333,7 +340,7 @@ def _close_wait(
     closed: ClosedWait,
     places: Places,
 ) -> None:
-    from flowengine.kernel.notation.ids import wait_id
+    from flowengine.kernel.notation.addresses import wait_id
 
     wait = wait_id(execution, closed.number)
     row = (closed.how, closed.at, shortened(closed.result, places), wait)

@@ -21,11 +21,11 @@ from _thread import RLock, _local, allocate_lock
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from flowengine.durable_files import draft_of, give_name, make_folder, sync_file, sync_folder
 from flowengine.errors import Hint, StoreError, UsageError
 from flowengine.journal.sqlite import schema
 from flowengine.journal.sqlite.open_files import OpenFile
 from flowengine.store_folder import APPLICATION_ID
+from flowengine.util.files import draft_of, give_name, make_folder, sync_file, sync_folder
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -1,4 +1,4 @@
-"""Executions that are moved from and to the SQLite store. See `flowengine.journal.ports.moving`."""
+"""Executions that are moved from and to the SQLite store. See `flowengine.journal.store`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from flowengine.errors import Conflict
 from flowengine.journal.encoding import deflated, pack, unpack
-from flowengine.journal.ports.moving import ExecutionCopy
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -28,8 +27,8 @@ from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.appends import FIRST_EPOCH, WHOLE_LIFE, find_number, write
 from flowengine.journal.sqlite.claims import end_claims
 from flowengine.journal.sqlite.database import StoreDatabase
-from flowengine.journal.sqlite.journal_texts import JournalTexts
-from flowengine.journal.sqlite.rows import read_wait
+from flowengine.journal.sqlite.rows import JournalTexts, read_wait
+from flowengine.journal.store import ExecutionCopy
 
 _HOLDER = Owner("moving", 0, 0, "another store, from which it is moved here", "")
 """The holder of executions that are not driven yet. It never dies. Its id is followed by the

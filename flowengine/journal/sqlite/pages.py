@@ -22,8 +22,7 @@ from flowengine.journal.records import (
 )
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.appends import ANYONE
-from flowengine.journal.sqlite.journal_texts import JournalTexts
-from flowengine.journal.sqlite.rows import read_execution, read_wait
+from flowengine.journal.sqlite.rows import JournalTexts, read_execution, read_wait
 
 _PENDING = "waits.how IS NULL AND waits.decision IS NULL"
 """The same text as in the partial indexes, as required for SQLite to use them."""

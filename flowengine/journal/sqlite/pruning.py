@@ -13,7 +13,7 @@ from flowengine.journal.records import Pruned
 from flowengine.journal.refusals import check_statuses
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.database import StoreDatabase
-from flowengine.kept_files import HELD_SECONDS
+from flowengine.util.files import HELD_SECONDS
 
 _BATCH = 200
 """Executions removed in one transaction."""

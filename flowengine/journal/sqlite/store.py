@@ -55,8 +55,8 @@ from flowengine.journal.sqlite import queries, schema
 from flowengine.journal.sqlite.appends import create_waiting, find_number, lease_lost, write
 from flowengine.journal.sqlite.claims import end_claims_of_ended
 from flowengine.journal.sqlite.database import ERRORS, StoreDatabase
-from flowengine.journal.sqlite.journal_texts import JournalTexts
 from flowengine.journal.sqlite.rows import (
+    JournalTexts,
     event_id,
     event_row,
     read_events,
@@ -72,9 +72,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from flowengine.journal.artifacts import ArtifactFolder
-    from flowengine.journal.ports.moving import ExecutionCopy
     from flowengine.journal.records import Artifact
-    from flowengine.journal.store import Durability
+    from flowengine.journal.store import Durability, ExecutionCopy
 
 _MOST_WITH_PREFIX = 10_000
 """Ids with a prefix that are looked at if not all flows count."""
@@ -481,7 +480,7 @@ class SqliteStore:
     # -- waits
 
     def decide(self, wait: str, vote: Vote) -> Standing:
-        from flowengine.journal.sqlite import grants
+        from flowengine.journal.sqlite import claims
 
         with self._database.writing() as connection:
             row = _find_wait(connection, wait)
@@ -490,7 +489,7 @@ class SqliteStore:
             own = next((event for voter, _, event in votes if voter == vote.by), None)
             if not record.open or own is not None or vote.by in record.journaled:
                 return Standing(False, not record.open, record.decision or own, record)
-            if vote.uses is not None and not grants.use(connection, vote.uses, vote.at):
+            if vote.uses is not None and not claims.use(connection, vote.uses, vote.at):
                 return Standing(False, False, None, record)
             event = deflated(vote.event)
             row = (number, vote.by, vote.at, vote.approves, event)
@@ -499,7 +498,7 @@ class SqliteStore:
             settled = not vote.approves or len(approvals) >= record.record.get("need", 1)
             if settled:
                 connection.execute(queries.SETTLE, (given, number))
-                grants.give(connection, wait, record.flow, vote)
+                claims.give(connection, wait, record.flow, vote)
                 connection.execute(queries.CLOSE_WAIT_FOR, (wait,))
             execution = find_number(connection, record.execution)
             address, message_id = f"wait {wait}", vote.by
@@ -515,16 +514,16 @@ class SqliteStore:
     # -- grants
 
     def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
-        from flowengine.journal.sqlite import grants
+        from flowengine.journal.sqlite import claims
 
         with self._database.reading() as connection:
-            return grants.list_grants(connection, flow, tool)
+            return claims.list_grants(connection, flow, tool)
 
     def revoke(self, grant: str, by: str) -> FlowGrant:
-        from flowengine.journal.sqlite import grants
+        from flowengine.journal.sqlite import claims
 
         with self._database.writing() as connection:
-            return grants.revoke(connection, grant, by)
+            return claims.revoke(connection, grant, by)
 
     # -- lists
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import ReleaseRegion, Stop
 from flowengine.kernel.expressions import provenance
-from flowengine.kernel.flow_state.causality import learn, pass_out
-from flowengine.kernel.flow_state.variables import make_fitting
+from flowengine.kernel.flow_state import learn, make_fitting, pass_out
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import end_round, move
 from flowengine.kernel.tokens import routing
@@ -67,11 +66,11 @@ def end_bounds(tx: Transition, act: Activation) -> None:
         spec = tx.node(act).map
         assert spec is not None
         if "more" in spec:
-            from flowengine.kernel.waiting.listeners import unlisten
+            from flowengine.kernel.waiting.waits import unlisten
 
             unlisten(tx, act["id"], spec["more"])
         if "need" in act:
-            from flowengine.kernel.waiting.listeners import unwatch
+            from flowengine.kernel.waiting.waits import unwatch
 
             unwatch(tx, act["id"], tx.watched(act, spec.get("watches", ())))
 
@@ -102,7 +101,7 @@ def close_unit(tx: Transition, unit: Unit) -> None:
     leave_lock(tx, unit)
     release_region(tx, unit)
     if "reading" in tx.state:
-        from flowengine.kernel.flow_state.readers import stop_reading
+        from flowengine.kernel.flow_state import stop_reading
 
         stop_reading(tx, unit)
     del tx.state["units"][unit["id"]]
@@ -113,7 +112,7 @@ def release_region(tx: Transition, unit: Unit) -> None:
 
     The answers about them are removed.
     """
-    from flowengine.kernel.waiting.shared_questions import forget_answers
+    from flowengine.kernel.waiting.call_questions import forget_answers
 
     forget_answers(tx, unit["id"])
     if tx.graph.regions:
@@ -150,7 +149,7 @@ def _stop_queuing(tx: Transition, unit: Unit) -> None:
 
 
 def _leave_questions(tx: Transition, unit: Unit) -> None:
-    from flowengine.kernel.waiting.shared_questions import leave_questions
+    from flowengine.kernel.waiting.call_questions import leave_questions
 
     leave_questions(tx, unit)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.graph.compiled import Plain, SecretText, Value
+from flowengine.kernel.graph.linked import Graph, GraphFlow
 from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.state.initial import new_state
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
@@ -114,7 +118,7 @@ class Names:
         if unit is None:
             raise KeyError("idempotency_key")
         key = unit.get("key")
-        from flowengine.kernel.notation.ids import idempotency_key
+        from flowengine.kernel.notation.addresses import idempotency_key
 
         return (
             idempotency_key(view.state["execution"]["id"], view.address(unit))
@@ -311,3 +315,93 @@ def text_part(names: Names, part: str | int) -> str:
 def holds(names: Names, condition: int) -> bool:
     """Return whether a condition holds. The evaluator guarantees a bool."""
     return bool(names.view.graph.evaluate(condition, names))
+
+
+# Defaults of inputs that are expressions, evaluated before a flow begins.
+
+
+def computed_inputs(
+    graph: Graph, given: dict[str, Plain], execution: dict[str, Plain], now: int
+) -> dict[str, Plain]:
+    """Return inputs with computed defaults filled in.
+
+    Args:
+        given: The inputs that have a value.
+        execution: The `execution` that the expressions read.
+        now: Start time of the execution (ms).
+
+    Returns:
+        The inputs, given ones first.
+
+    Raises:
+        EvaluationError: A default has no value.
+    """
+    state = new_state()
+    state["now"], state["execution"] = now, execution
+    inputs = state["inputs"] = dict(given)
+    fill_computed(Names(Transition(graph, state, None), None), graph.flows[0], inputs)
+    return inputs
+
+
+def inputs_of_message(
+    graph: Graph, message: Plain, execution: dict[str, Plain], now: int
+) -> dict[str, Plain] | None:
+    """Return the inputs with which a message starts an execution.
+
+    Args:
+        message: `{name, key, data, id, sent_at, sent_by}`.
+        execution: The `execution` that the expressions read.
+        now: Start time of the execution (ms).
+
+    Returns:
+        The value of `start.with`, or None if this signal does not start the flow.
+
+    Raises:
+        EvaluationError: One of the inputs has no value.
+    """
+    for start in graph.flow.get("start", ()):
+        if start.get("signal") == message["name"]:
+            return inputs_of_start(graph, start, execution, now, {"signal": message})
+    return None
+
+
+def inputs_of_start(
+    graph: Graph,
+    start: Mapping[str, Plain],
+    execution: dict[str, Plain],
+    now: int,
+    extra: dict[str, Plain],
+) -> dict[str, Plain]:
+    """Return the inputs with which an entry of `start` starts an execution.
+
+    Args:
+        start: The compiled entry.
+        execution: The `execution` that the expressions read.
+        now: Start time of the execution (ms).
+        extra: Further names that they read.
+
+    Returns:
+        The value of `start.with`.
+
+    Raises:
+        EvaluationError: One of the inputs has no value.
+    """
+    state = new_state()
+    state["now"], state["execution"] = now, execution
+    names = Names(Transition(graph, state, None), None, extra=extra)
+    return {name: evaluate(names, value) for name, value in start["with"].items()}
+
+
+def fill_computed(names: Names, flow: GraphFlow, inputs: dict[str, Plain]) -> None:
+    """Fill in the computed defaults of a flow, in the order of their dependencies.
+
+    Args:
+        names: The names that the defaults can read, including `inputs`.
+        inputs: The inputs that have a value. Changed in place.
+
+    Raises:
+        EvaluationError: A default has no value.
+    """
+    for name, value in flow.defaults:
+        if name not in inputs:
+            inputs[name] = evaluate(names, value)

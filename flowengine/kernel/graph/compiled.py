@@ -1,31 +1,34 @@
-"""The compiled flow, which the kernel runs.
-
-A compiled flow has two forms. The *plain* form (`CompiledFlow` in `specs.py`: nested dicts and
-lists of JSON-like data) is written by the compiler, hashed, and stored next to an execution. The
-*linked* form (`Graph`, `Body`, `Node` in `linked.py`) is created from it when an execution is
-loaded. Steps are linked when control reaches them, so the cost of loading depends on the steps that
-run rather than on the size of the flow. This module has the parts that both forms use.
-
-A *value* is a small tree that may contain expressions:
-
-    ["const", data]                  the data itself
-    ["expr", i]                      the value of expression i, with its type
-    ["text", [str | int, ...]]       text, with expressions given by their numbers
-    ["list", [value, ...]]           a list of values
-    ["map", {key: value}]            a map of values
-    ["secret", [str | int | [name], ...]]   text that names secrets, see `SecretText`
-    ["with", [args, value]]          a value whose expressions read the first one as `args`
-    ["arguments", [given, fixed, names]]   the first map, extended by the second one. It is an
-                                     error if the first map has one of the names (a list)
-    ["given", [name, ...]]           a part of the input from the step that runs this flow,
-                                     evaluated again in the place of that step
-
-A *condition* is the number of an expression whose value is a bool.
-"""
+"""The compiled flow, which the kernel runs, its values, and the port to the evaluator."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Protocol
+
+# The compiled flow, which the kernel runs.
+#
+# A compiled flow has two forms. The *plain* form (`CompiledFlow` in `specs.py`: nested dicts and
+# lists of JSON-like data) is written by the compiler, hashed, and stored next to an execution. The
+# *linked* form (`Graph`, `Body`, `Node` in `linked.py`) is created from it when an execution is
+# loaded. Steps are linked when control reaches them, so the cost of loading depends on the steps
+# that run rather than on the size of the flow. This module has the parts that both forms use.
+#
+# A *value* is a small tree that may contain expressions:
+#
+#     ["const", data]                  the data itself
+#     ["expr", i]                      the value of expression i, with its type
+#     ["text", [str | int, ...]]       text, with expressions given by their numbers
+#     ["list", [value, ...]]           a list of values
+#     ["map", {key: value}]            a map of values
+#     ["secret", [str | int | [name], ...]]   text that names secrets, see `SecretText`
+#     ["with", [args, value]]          a value whose expressions read the first one as `args`
+#     ["arguments", [given, fixed, names]]   the first map, extended by the second one. It is an
+#                                      error if the first map has one of the names (a list)
+#     ["given", [name, ...]]           a part of the input from the step that runs this flow,
+#                                      evaluated again in the place of that step
+#
+# A *condition* is the number of an expression whose value is a bool.
 
 FORMAT = 3
 """The version of compiled flows, events and states. It is increased by each change that gives
@@ -111,3 +114,165 @@ class EvaluationError(Exception):
         super().__init__(message)
         self.message = message
         self.data = data
+
+
+# The port to the evaluator of expressions.
+
+
+class ReadableNames(Protocol):
+    """The names that an expression can read, by root: `names["inputs"]`, `names["steps"]`, ..."""
+
+    def __getitem__(self, root: str, /) -> Plain:
+        """Return the value of a root name.
+
+        Raises:
+            KeyError: The root is not visible here.
+        """
+
+
+class Evaluator(Protocol):
+    """Evaluates expressions. Implemented by `flowengine.flow.expressions`.
+
+    It is pure: the same expression and names have the same value on every machine.
+    """
+
+    def evaluate(self, expression: int, names: ReadableNames) -> Plain:
+        """Return the value of expression number `expression`.
+
+        Raises:
+            EvaluationError: The expression has no value here.
+        """
+
+    def text(self, value: Plain, expression: int) -> str:
+        """Return a value as text in a template.
+
+        Raises:
+            EvaluationError: The value is a list or a map.
+        """
+
+
+# Compiled values: preparation when their step is linked, secrets in them, and digests.
+#
+# Texts that name secrets are removed from plain data for storage, and inserted again for use.
+
+Evaluate = Callable[[int, ReadableNames], Plain]
+Make = Callable[[ReadableNames], Plain]
+
+
+def maker(evaluate: Evaluate, value: Value) -> Make | None:
+    """Return a function that evaluates a value of constants, expressions, lists and maps.
+
+    None for other values. The function has the same result as `names.evaluate`.
+
+    Args:
+        evaluate: Evaluates an expression.
+        value: See `graph`.
+    """
+    tag, content = value
+    if tag == "const":
+        return lambda names: content
+    if tag == "expr":
+        return partial(evaluate, content)
+    if tag == "list":
+        return _list(_all(evaluate, content))
+    return _map(list(content), _all(evaluate, content.values())) if tag == "map" else None
+
+
+def holds_secret(value: Value) -> bool:
+    """Return whether a value names a secret anywhere.
+
+    Args:
+        value: See `graph`.
+    """
+    pending = [value]
+    while pending:
+        tag, content = pending.pop()
+        if tag == "secret":
+            return True
+        if tag == "map":
+            pending.extend(content.values())
+        elif tag in {"list", "with"}:
+            pending.extend(content)
+        elif tag == "arguments":
+            pending.extend(content[:2])  # the third part contains names
+    return False
+
+
+def _all(evaluate: Evaluate, values: Iterable[Value]) -> list[Make] | None:
+    makers = [maker(evaluate, value) for value in values]
+    made = [make for make in makers if make is not None]
+    return made if len(made) == len(makers) else None
+
+
+def _list(parts: list[Make] | None) -> Make | None:
+    return None if parts is None else lambda names: [make(names) for make in parts]
+
+
+def _map(keys: list[str], parts: list[Make] | None) -> Make | None:
+    if parts is None:
+        return None
+    if len(keys) == 1:
+        [key], [only] = keys, parts
+        return lambda names: {key: only(names)}
+    pairs = list(zip(keys, parts, strict=True))
+    return lambda names: {key: make(names) for key, make in pairs}
+
+
+def masked(value: Plain) -> Plain:
+    """Return a value for display, with secrets masked."""
+    if isinstance(value, SecretText):
+        return "".join([part if isinstance(part, str) else "***" for part in value.parts])
+    if isinstance(value, dict):
+        return {key: masked(part) for key, part in value.items()}
+    return [masked(part) for part in value] if isinstance(value, list) else value
+
+
+def split_secrets(value: Plain, path: list[Any], secrets: list[Plain]) -> Plain:
+    """Return a value with None for each text that names a secret, and add these to `secrets`."""
+    if isinstance(value, SecretText):
+        secrets.append([path, value.parts])
+        return None
+    if isinstance(value, dict):
+        return {k: split_secrets(v, [*path, k], secrets) for k, v in value.items()}
+    if isinstance(value, list):
+        return [split_secrets(v, [*path, i], secrets) for i, v in enumerate(value)]
+    return value
+
+
+def join_secrets(value: Plain, secrets: list[Plain]) -> Plain:
+    """Return a copy of a value with the texts that name secrets in their places."""
+    for path, parts in secrets:
+        value = put_at(value, path, SecretText(parts))
+    return value
+
+
+def put_at(value: Plain, path: list[Any], leaf: Plain) -> Plain:
+    """Return a copy of nested data with `leaf` at `path`."""
+    if not path:
+        return leaf
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = put_at(copy[path[0]], path[1:], leaf)
+    return copy
+
+
+def digest(value: Plain) -> str:
+    """Return the SHA-256 of a value in its canonical form, in hexadecimal digits.
+
+    Different values have different forms: `1` and `1.0`, bytes and any text, the reference to a
+    secret and any map. The order of the keys of a map does not matter.
+    """
+    import hashlib
+    import json
+
+    text = json.dumps(_canonical(value), separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {"map": [[key, _canonical(value[key])] for key in sorted(value)]}
+    if isinstance(value, list):
+        return [_canonical(part) for part in value]
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    return {"secret": value.parts} if isinstance(value, SecretText) else value

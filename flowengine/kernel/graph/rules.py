@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol
 
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.named_tuples import NamedTuple
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import RuleSpec, ToolsSpec

@@ -285,7 +285,7 @@ class StepSpec(TypedDict, total=False):
     adapter: dict[str, Plain]
     """`{"kind", "task"}`: the step kind that converts the result of a task to its output."""
     asks: bool
-    """Some of these environments may need an approval, see `environment_questions`."""
+    """Some of these environments may need an approval, see `permissions`."""
     approval: Value
     """The approval of a task's or flow's call, a map whose expressions can read `args`: `tool`,
     `version` of its declaration, `schema` of the caller's arguments, `bind`, `returns`, `when` it

@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.kernel.limits import meters
-from flowengine.kernel.limits.suspension import resume
+from flowengine.kernel.limits.locks import resume
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.view import (
     begun,

@@ -17,6 +17,16 @@ Kinds of fields:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flowengine.kernel.expressions.provenance import RECORDS
+from flowengine.kernel.view import state_name
+from flowengine.kernel.waiting.waits import SEPARATOR
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state.records import State
+
 PLAIN = "plain"
 MADE = "made"
 Kind = str | tuple[str, str]
@@ -187,3 +197,248 @@ FOLLOWS = {
     ),
 }
 """Names that a `then` can contain: agenda entries that are stored between events."""
+
+
+# Walks through a state according to the table of its fields, and copies it with other names.
+#
+# A visitor returns the new number or name of each step, body, subflow, state key and signal. It
+# returns None for a reference that is only remembered and may be dropped.
+
+
+class Visitor(Protocol):
+    """Maps the numbers and names in a state to new ones."""
+
+    def step(self, number: int, use: str, record: Any) -> int | None:
+        """Return the step that replaces a step. `record` contains the reference."""
+
+    def body(self, number: int) -> int:
+        """Return the body that replaces a running body."""
+
+    def flow(self, number: int) -> int:
+        """Return the flow that replaces a running flow. 0 stays 0."""
+
+    def state_key(self, flow: int, key: str) -> str | None:
+        """Return the state key that replaces a state key of a flow."""
+
+    def signal(self, flow: int, name: str) -> str | None:
+        """Return the signal that replaces a signal."""
+
+    def handler(self, index: int, owner: int, flow: int) -> None:
+        """Visit a handler about to be performed, of a step, or of a flow if `owner` is -1."""
+
+    def step_name(self, name: str) -> str:
+        """Return the name of a step for display."""
+
+
+class Walker:
+    """One walk through a state.
+
+    Args:
+        state: The state. It is not changed.
+        visitor: Returns the new numbers and names.
+    """
+
+    def __init__(self, state: State, visitor: Visitor) -> None:
+        self._state: Any = state
+        self._visitor = visitor
+
+    def copy(self) -> Any:
+        """Return the state with new names, without derived fields."""
+        return self._record("State", self._state)
+
+    def _record(self, type: str, record: Any) -> dict[str, Any]:
+        kinds = FIELDS[type]
+        return {
+            key: _copy(value) if kinds[key] == PLAIN else self._value(kinds[key], value, record)
+            for key, value in record.items()
+            if kinds[key] != MADE
+        }
+
+    def _value(self, kind: Kind, value: Any, record: Any) -> Any:
+        if isinstance(kind, str):
+            read: Callable[[Any, Any], Any] = getattr(self, f"_{kind}")
+            return read(value, record)
+        form, what = kind
+        if form == "step":
+            return self._visitor.step(value, what, record)
+        if form == "one":
+            return self._record(what, value)
+        if form == "list":
+            return [self._record(what, part) for part in value]
+        if form == "table":
+            return {number: self._record(what, part) for number, part in value.items()}
+        return {
+            self._source(source, None): [self._record(what, arrival) for arrival in several]
+            for source, several in value.items()
+        }
+
+    # Steps
+
+    def _source(self, number: int, _record: Any) -> int:
+        """Return the new source of a token: a step, or the start or trigger of the scope."""
+        if number < 0:
+            return number
+        source = self._visitor.step(number, "source", None)
+        return number if source is None else source
+
+    def _by_source(self, value: dict[int, Any], _record: Any) -> dict[int, Any]:
+        return {self._source(number, None): part for number, part in value.items()}
+
+    def _by_step(self, value: dict[int, Any], _record: Any, use: str = "count") -> dict[int, Any]:
+        moved = {}
+        for number, part in value.items():
+            step = self._visitor.step(number, use, part)
+            if step is not None:
+                moved[step] = part
+        return moved
+
+    def _marks(self, value: dict[int, int], _record: Any) -> dict[int, int]:
+        return self._by_step(value, None, "mark")
+
+    def _live(self, value: dict[int, int], _record: Any) -> dict[int, int | None]:
+        return {act: self._visitor.step(step, "count", None) for act, step in value.items()}
+
+    def _joins(self, value: dict[int, Any], _record: Any) -> dict[int, Any]:
+        """Return the joins with their contents.
+
+        The ended rounds of a removed join may be dropped.
+        """
+        moved = {}
+        for number, held in value.items():
+            step = self._visitor.step(number, "join", held)
+            if step is not None:
+                moved[step] = self._record("JoinState", held)
+                if "upstream" in held:
+                    moved[step]["upstream"] = 0  # counted again
+        return moved
+
+    def _arrivals(self, value: list[list[Any]], _record: Any) -> list[list[Any]]:
+        """Return the arrivals of an activation, except those from removed steps."""
+        moved = []
+        for source, output in value:
+            step = source if source < 0 else self._visitor.step(source, "arrived", None)
+            if step is not None:
+                moved.append([step, output])
+        return moved
+
+    def _then(self, value: list[Any] | None, record: Any) -> list[Any] | None:
+        if value is None:
+            return None
+        kind = FOLLOWS[value[0]]
+        if kind == "handler of a step":
+            act = self._state["acts"][value[1]]
+            self._visitor.handler(value[2], act["step"], 0)
+        elif kind == "handler of a flow":
+            scope = self._state["scopes"][value[3]]
+            self._visitor.handler(value[1], -1, self._flow_of(scope.get("frame", 0)))
+        return list(value)
+
+    # Bodies and flows
+
+    def _body(self, number: int, _record: Any) -> int:
+        return self._visitor.body(number)
+
+    def _flow(self, number: int, _record: Any) -> int:
+        return self._visitor.flow(number)
+
+    def _flow_of(self, frame: int) -> int:
+        flow: int = self._state["frames"][frame]["flow"] if frame else 0
+        return flow
+
+    # State and signals
+
+    def _vars(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
+        flow = record.get("flow", 0)
+        moved = {}
+        for key, cell in value.items():
+            name = self._visitor.state_key(flow, key)
+            if name is not None:
+                moved[name] = list(cell)
+        return moved
+
+    def _writes(self, value: dict[int, Any], record: Any) -> dict[int, Any]:
+        frame = record.get("frame", self._state["scopes"][record["scope"]].get("frame", 0))
+        flow = self._flow_of(frame)
+        names = {
+            item: [[self._visitor.state_key(flow, key), value] for key, value in pairs]
+            for item, pairs in value.items()
+        }
+        return {
+            item: [pair for pair in pairs if pair[0] is not None] for item, pairs in names.items()
+        }
+
+    def _saw(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
+        """Return the state values that an attempt has read, by key of its unit's flow."""
+        act = self._state["acts"][record["act"]]
+        frame = act.get("frame", self._state["scopes"][act["scope"]].get("frame", 0))
+        named = {self._visitor.state_key(self._flow_of(frame), key): key for key in value}
+        return {name: value[key] for name, key in named.items() if name is not None}
+
+    def _knows(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
+        """Return values by state key, with the frame as a prefix in subflows."""
+        moved = {}
+        for name, number in value.items():
+            whose, _, key = name.rpartition("/")
+            frame = int(whose or 0)
+            if frame and frame not in self._state.get("frames", ()):
+                continue  # no token can write there any more
+            renamed = self._visitor.state_key(self._flow_of(frame), key)
+            if renamed is not None:
+                moved[state_name(frame, renamed)] = _copy(number)
+        return moved
+
+    def _signals(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
+        flow = record.get("flow", 0)
+        moved = {}
+        for signal, part in value.items():
+            name = self._visitor.signal(flow, signal)
+            if name is not None:
+                moved[name] = _copy(part)
+        return moved
+
+    def _channels(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
+        """Return the listeners by signal, and by key if they have one."""
+        moved = {}
+        for channel, numbers in value.items():
+            signal, separator, key = channel.partition(SEPARATOR)
+            name = self._visitor.signal(0, signal)
+            if name is not None:
+                moved[f"{name}{separator}{key}"] = _copy(numbers)
+        return moved
+
+    def _kept(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
+        moved = {}
+        for signal, messages in value.items():
+            name = self._visitor.signal(0, signal)
+            if name is not None:
+                moved[name] = [{**message, "signal": name} for message in messages]
+        return moved
+
+    def _record_of_wait(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
+        record = {**value, "step": self._visitor.step_name(value["step"])}
+        if "signals" in value:
+            record["signals"] = [
+                {**signal, "signal": self._visitor.signal(0, signal["signal"]) or signal["signal"]}
+                for signal in value["signals"]
+            ]
+        return record
+
+    # Pasts
+
+    def _layers(self, value: dict[int, list[Any]], _record: Any) -> dict[int, list[Any]]:
+        layers = {}
+        for number, layer in value.items():
+            records = {}
+            for step, record in layer[RECORDS].items():
+                moved = self._visitor.step(step, "past", record)
+                if moved is not None:
+                    records[moved] = record
+            layers[number] = [*layer[:RECORDS], records]
+        return layers
+
+
+def _copy(value: Any) -> Any:
+    """Return a copy of the containers that the kernel changes in place."""
+    if isinstance(value, dict):
+        return {key: _copy(part) for key, part in value.items()}
+    return [_copy(part) for part in value] if isinstance(value, list) else value

@@ -11,10 +11,9 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.moving.counterparts import misfit
+from flowengine.kernel.moving.counterparts import Pairing, misfit
+from flowengine.kernel.moving.fields import Walker
 from flowengine.kernel.moving.move import move, set_keys
-from flowengine.kernel.moving.pairing import Pairing
-from flowengine.kernel.moving.walking import Walker
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import number_waiting, waiting_arrivals
 
@@ -60,7 +59,7 @@ def obstacles(
         old: The graph of the state.
         new: The other graph.
         state: State of an open execution. It is not changed.
-        mapping: See `flowengine.kernel.moving.pairing`.
+        mapping: See `flowengine.kernel.moving.counterparts`.
 
     Returns:
         One obstacle per named thing. Empty: the state can be moved.

@@ -1,13 +1,14 @@
-"""Durations and points in time in the notation of the language (docs/language.md: YAML).
-
-Inside the kernel a time is an int of milliseconds since 1970-01-01T00:00Z, and a duration is an int
-of milliseconds.
-"""
+"""Durations, times and percentages in the notation of the language (docs/language.md: YAML)."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
+
+# Durations and points in time in the notation of the language (docs/language.md: YAML).
+#
+# Inside the kernel a time is an int of milliseconds since 1970-01-01T00:00Z, and a duration is an
+# int of milliseconds.
 
 UNITS = {
     "w": 604_800_000,
@@ -186,3 +187,26 @@ def format_duration(ms: int) -> str:
         if count:
             parts.append(f"{count}{name}")
     return "".join(parts) or "0s"
+
+
+# Percentages, such as the share of a map's items that may fail.
+
+PERCENTAGE = r"(?:100(?:\.0{1,6})?|[0-9]{1,2}(?:\.[0-9]{1,6})?)%"
+"""From 0% to 100%, such as `10%` or `0.5%`, without a sign or spaces."""
+
+
+def share(percentage: str, total: int) -> int:
+    """Return a percentage of a number of items, rounded down.
+
+    Args:
+        percentage: For example `10%`.
+        total: The number of items.
+
+    Raises:
+        ValueError: It is not a percentage.
+    """
+    if not re.fullmatch(PERCENTAGE, percentage):
+        raise ValueError(f"{percentage!r} is not a percentage from 0% to 100%")
+    whole, _, part = percentage[:-1].partition(".")
+    unit: int = 10 ** (len(part) + 2)
+    return int(whole + part) * total // unit

@@ -24,11 +24,11 @@ from flowengine.kernel.state import entries
 from flowengine.kernel.steps.attempts import attempt
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.activations import count, put_activation
-from flowengine.kernel.tokens.units import new_unit
+from flowengine.kernel.tokens.map_items import new_unit
 from flowengine.kernel.transition import Transition
 
 if TYPE_CHECKING:
-    from flowengine.kernel.ending.hidden_steps import Mark
+    from flowengine.kernel.ending.cleanup import Mark
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.records import Activation
@@ -134,13 +134,13 @@ def _opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
 
 
 def _undone(tx: Transition, act: Activation, error: ErrorData | None) -> None:
-    from flowengine.kernel.ending.compensation import undone
+    from flowengine.kernel.ending.cleanup import undone
 
     undone(tx, act, error)
 
 
 def _cleaned(tx: Transition, act: Activation, error: ErrorData | None) -> None:
-    from flowengine.kernel.ending.cleaning import cleaned
+    from flowengine.kernel.ending.cleanup import cleaned
 
     cleaned(tx, act, error)
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from flowengine.kernel import flow_state
 from flowengine.kernel.ending.closing import release_region, stop_attempt
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate, holds
-from flowengine.kernel.flow_state import variables
-from flowengine.kernel.flow_state.causality import learn
+from flowengine.kernel.flow_state import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.state import entries
@@ -51,7 +51,7 @@ def attempt_ended(
     if "timer" in unit:
         tx.clear_timer(unit.pop("timer"))
     if not act["units"][unit["id"]]:
-        from flowengine.kernel.limits.suspension import unpark
+        from flowengine.kernel.limits.locks import unpark
 
         unpark(tx, unit)
     move(unit, "ready")
@@ -71,7 +71,7 @@ def attempt_ended(
             extra["output"] = output
             _write(tx, node, act, unit, names)
             if node.emit:
-                from flowengine.kernel.messages.signals import emit
+                from flowengine.kernel.messages import emit
 
                 emit(tx, names, node.emit, f"{unit['id']}/{unit['attempt']}")
         except (StepFailure, EvaluationError) as failure:
@@ -149,7 +149,7 @@ def _raised(type: str, node: Node, raw: Plain, facts: dict[str, Plain]) -> StepF
 
 def _write(tx: Transition, node: Node, act: Activation, unit: Unit, names: Names) -> None:
     if node.set:
-        later = variables.write(tx, names, node.set, act)
+        later = flow_state.write(tx, names, node.set, act)
         if later:
             act["writes"].setdefault(unit["item"], []).extend(later)
 
@@ -162,9 +162,9 @@ def attempt_failed(tx: Transition, unit: Unit, failure: Failure) -> None:
         unit: The unit.
         failure: The failure of the attempt.
     """
-    from flowengine.kernel.ending.cleaning import clean_first
+    from flowengine.kernel.ending.cleanup import clean_first
     from flowengine.kernel.limits.budgets import forget_needs
-    from flowengine.kernel.steps.retries import pause_before_attempt, tries_again
+    from flowengine.kernel.steps.loops import pause_before_attempt, tries_again
 
     act = tx.act_of(unit)
     forget_needs(unit)
@@ -180,7 +180,7 @@ def attempt_failed(tx: Transition, unit: Unit, failure: Failure) -> None:
     again = (entries.uncertain if unit["phase"] == "run" else entries.attempt)(unit["id"])
     stop_attempt(tx, unit)
     if not act["units"][unit["id"]]:
-        from flowengine.kernel.limits.suspension import unpark
+        from flowengine.kernel.limits.locks import unpark
 
         unpark(tx, unit)
     if not tries_again(tx, unit, error):
@@ -270,7 +270,7 @@ def unit_failed(tx: Transition, unit: Unit, error: ErrorData, again: Entry | Non
         error: The error.
         again: The entry to process if it begins again. None: its attempt.
     """
-    from flowengine.kernel.ending.cleaning import clean_first
+    from flowengine.kernel.ending.cleanup import clean_first
     from flowengine.kernel.held_failures import hold_unit
 
     act = tx.act_of(unit)
@@ -319,7 +319,7 @@ def _remove_unit(tx: Transition, act: Activation, unit: Unit) -> None:
     if tx.graph.regions or "answers" in tx.state:
         release_region(tx, unit)
     if "reading" in tx.state:
-        from flowengine.kernel.flow_state.readers import stop_reading
+        from flowengine.kernel.flow_state import stop_reading
 
         stop_reading(tx, unit)
     del tx.state["units"][unit["id"]]

@@ -21,9 +21,8 @@ from flowengine.kernel.expressions.names import (
     evaluate,
     regions,
 )
-from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.graph.compiled import EvaluationError, Plain, join_secrets, split_secrets
 from flowengine.kernel.graph.linked import Node
-from flowengine.kernel.graph.values import join_secrets, split_secrets
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps.scopes import open_scope
@@ -184,13 +183,13 @@ def _act(tx: Transition, node: Node, unit: Unit) -> None:
 
         enter(tx, unit)
     elif action == "wait":
-        from flowengine.kernel.limits.suspension import park
+        from flowengine.kernel.limits.locks import park
         from flowengine.kernel.waiting.waits import open_wait
 
         open_wait(tx, unit)
         park(tx, unit)
     elif action == "approval":
-        from flowengine.kernel.limits.suspension import park
+        from flowengine.kernel.limits.locks import park
         from flowengine.kernel.waiting.approvals import open_approval
 
         open_approval(tx, unit)
@@ -204,7 +203,7 @@ def _act(tx: Transition, node: Node, unit: Unit) -> None:
 def _prepare(tx: Transition, node: Node, unit: Unit) -> None:
     """Evaluate the input of a task. Texts that name secrets are stored as references."""
     if node.reads:
-        from flowengine.kernel.flow_state.readers import begin_reading
+        from flowengine.kernel.flow_state import begin_reading
 
         begin_reading(tx, node, unit)
     unit.pop("fallback", None)
@@ -229,7 +228,7 @@ def _prepare(tx: Transition, node: Node, unit: Unit) -> None:
         make = node.make_input
         given = evaluate(names, node.input) if make is None else make(names)
         if node.asks:
-            from flowengine.kernel.waiting.environment_questions import with_answers
+            from flowengine.kernel.waiting.permissions import with_answers
 
             given = {**given, "environments": with_answers(tx, unit, given["environments"])}
         if node.secret:
@@ -289,7 +288,7 @@ def run(tx: Transition, unit: Unit) -> None:
         around, environments, given = regions(tx, unit), given["environments"], given["input"]
     read = given_by = None
     if node.reads:
-        from flowengine.kernel.flow_state.readers import values
+        from flowengine.kernel.flow_state import values
 
         read = values(tx, node, unit)
     if "answers" in tx.state:
@@ -386,10 +385,9 @@ def begin_anew(tx: Transition, unit: Unit) -> None:
     Args:
         unit: The unit, in any phase. If its attempt was running, it has ended.
     """
-    from flowengine.kernel.ending.cleaning import clean_first
+    from flowengine.kernel.ending.cleanup import clean_first
     from flowengine.kernel.ending.leftovers import no_longer_wait
-    from flowengine.kernel.limits.locks import would_keep
-    from flowengine.kernel.limits.suspension import unpark
+    from flowengine.kernel.limits.locks import unpark, would_keep
     from flowengine.kernel.waiting.call_questions import forget_question
 
     if unit["phase"] == "run":

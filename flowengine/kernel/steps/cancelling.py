@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.kernel import held_failures
-from flowengine.kernel.ending import cleaning, compensation
+from flowengine.kernel.ending import cleanup
 from flowengine.kernel.ending.closing import close_units, empty_scope
 from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error, matches
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.expressions.provenance import record
-from flowengine.kernel.flow_state.causality import learn
+from flowengine.kernel.flow_state import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.state import entries, moves
 from flowengine.kernel.steps import handlers
@@ -79,7 +79,7 @@ def _withdraw(tx: Transition, act: Activation, how: str, reason: str) -> None:
         then = entries.act_ended(act["id"], "succeeded", "ok", output)
         if node.each:
             then = entries.items_left(act["id"])
-        if not cleaning.clean_first(tx, "act", act, then):
+        if not cleanup.clean_first(tx, "act", act, then):
             tx.agenda.append(then)
         return
     failure = StepFailure("Cancelled", reason, retryable=False)
@@ -142,6 +142,6 @@ def cancel_flow(tx: Transition, reason: str, at_once: bool) -> None:
         tx.agenda.append(entries.flow_close("cancelled", error))
     elif undoes:
         todo, cut = scope["done"], scope["cut"]
-        compensation.compensate_in(tx, scope, todo, cut, error, entries.cancelled_flow_end(error))
+        cleanup.compensate_in(tx, scope, todo, cut, error, entries.cancelled_flow_end(error))
     else:
         tx.agenda.append(entries.cancelled_flow_end(error))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import held_failures
-from flowengine.kernel.ending import cleaning, compensation
+from flowengine.kernel import flow_state, held_failures, messages
+from flowengine.kernel.ending import cleanup
 from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error, caused, fits
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.expressions.provenance import record
-from flowengine.kernel.flow_state import variables
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.kernel.messages import signals
 from flowengine.kernel.state import entries
 from flowengine.kernel.steps.attempts import raised
 from flowengine.kernel.tokens import routing
@@ -58,10 +56,8 @@ def handle(tx: Transition, act: Activation, error: ErrorData) -> None:
         fail(tx, act, caused(as_error(failure, tx.step_address(act)), error))
         return
     if spec is not None and spec.get("compensate"):
-        compensation.compensate(
-            tx, act, error, entries.handled(act["id"], specs.index(spec), error)
-        )
-    elif cleaning.clean_first(tx, "act", act, entries.act_failed(act["id"], error), error):
+        cleanup.compensate(tx, act, error, entries.handled(act["id"], specs.index(spec), error))
+    elif cleanup.clean_first(tx, "act", act, entries.act_failed(act["id"], error), error):
         return
     elif spec is None:
         fail(tx, act, error)
@@ -71,7 +67,7 @@ def handle(tx: Transition, act: Activation, error: ErrorData) -> None:
 
 def compensated(tx: Transition, act: Activation, index: int, error: ErrorData) -> None:
     """Run due cleanups, then perform a handler that has compensated."""
-    if not cleaning.clean_first(tx, "act", act, entries.handled(act["id"], index, error), error):
+    if not cleanup.clean_first(tx, "act", act, entries.handled(act["id"], index, error), error):
         perform(tx, act, tx.node(act).on_error[index], error)
 
 
@@ -101,9 +97,9 @@ def perform(tx: Transition, act: Activation, spec: HandlerSpec, error: ErrorData
     handler = tx.node(act).on_error.index(spec)
     try:
         if spec.get("set"):
-            variables.write(tx, names, spec["set"], act)
+            flow_state.write(tx, names, spec["set"], act)
         if spec.get("emit"):
-            signals.emit(tx, names, spec["emit"], str(act["id"]))
+            messages.emit(tx, names, spec["emit"], str(act["id"]))
         if do == "fail":
             failure = instead(evaluate(names, spec["fail"]), tx.step_address(act), error)
             fail(tx, act, failure, handler)

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import held_failures
+from flowengine.kernel import flow_state, held_failures
 from flowengine.kernel.ending.closing import close_unit, close_units, end_bounds
 from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.provenance import known
-from flowengine.kernel.flow_state import variables
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.state import entries
 from flowengine.kernel.steps.activation_outcomes import (
@@ -126,7 +125,7 @@ def _go_early(tx: Transition, act: Activation) -> None:
         return
     output = [None if r is None else r[1] for r in act["results"]]
     try:
-        variables.make_writes(tx, act)
+        flow_state.make_writes(tx, act)
         targets = choose(tx, act, "ok", output)
     except (StepFailure, EvaluationError) as failure:
         if held_failures.hold_act(tx, act, entries.counted(act["id"])):
@@ -162,13 +161,13 @@ def end_map(tx: Transition, act: Activation) -> None:
     again = entries.items_ended(act["id"])
     if act.get("left_early"):
         end_bounds(tx, act)  # set again if the map was restarted after its token had left
-        variables.make_fitting(tx, act)
+        flow_state.make_fitting(tx, act)
         hand_over(tx, act)
         routing.forget_activation(tx, act)
         provenance.drop(tx.state, act["past"])
         return
     try:
-        variables.make_writes(tx, act)
+        flow_state.make_writes(tx, act)
     except StepFailure as failure:
         activation_failed(tx, act, as_error(failure, tx.step_address(act)), again)
         return

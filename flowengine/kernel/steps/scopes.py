@@ -12,7 +12,7 @@ from flowengine.kernel.ending.closing import empty_scope, remove_scope, stop_tim
 from flowengine.kernel.errors import as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate
-from flowengine.kernel.flow_state.causality import learn, writer
+from flowengine.kernel.flow_state import learn, writer
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.state import entries, moves
 from flowengine.kernel.state.moves import move
@@ -89,7 +89,7 @@ def start(tx: Transition, scope: Scope, line: list[int]) -> None:
     past = provenance.share(tx.state, scope["past"])
     arrival = routing.unsent(scope["id"], body.opens, past, line)
     address = scope["path"] + tx.graph.node(body.opens).id
-    from flowengine.kernel.ending.hidden_steps import begin_hidden
+    from flowengine.kernel.ending.cleanup import begin_hidden
 
     begin_hidden(tx, "opens", True, arrival, address)
 
@@ -106,7 +106,7 @@ def opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
         act: The activation that has opened them.
         error: The error, if they could not be opened. The flow then fails.
     """
-    from flowengine.kernel.ending.hidden_steps import end_hidden
+    from flowengine.kernel.ending.cleanup import end_hidden
 
     scope = tx.scope_of(act)
     end_hidden(tx, act, error)
@@ -118,7 +118,7 @@ def opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
         return
     _put_tokens(tx, scope, act["line"])
     if not scope["unit"]:
-        from flowengine.kernel.messages.triggers import take_kept
+        from flowengine.kernel.messages import take_kept
 
         take_kept(tx)
 
@@ -144,7 +144,7 @@ def end_if_empty(tx: Transition, scope: Scope) -> bool:
     if scope["live"] or scope["phase"] != "open" or "cleaning" in scope:
         return False
     if "triggered" in tx.state:
-        from flowengine.kernel.messages.triggers import idle, messages_at_joins
+        from flowengine.kernel.messages import idle, messages_at_joins
 
         if scope["at_joins"] > messages_at_joins(tx, scope) or idle(tx, scope):
             return False
@@ -199,7 +199,7 @@ def succeed_scope(tx: Transition, scope: Scope) -> None:
         return
     then = entries.group_ended(unit["id"], output, past)
     if "finals" in unit:
-        from flowengine.kernel.ending.cleaning import clean_first
+        from flowengine.kernel.ending.cleanup import clean_first
 
         if clean_first(tx, "unit", unit, then, past=past):
             return

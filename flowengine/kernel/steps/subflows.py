@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowengine.kernel import flow_state
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
-from flowengine.kernel.expressions.defaults import fill_computed
-from flowengine.kernel.expressions.names import Names, evaluate
-from flowengine.kernel.flow_state import variables
+from flowengine.kernel.expressions.names import Names, evaluate, fill_computed
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import GraphFlow
 from flowengine.kernel.limits import budgets
@@ -88,7 +87,7 @@ def _new_frame(tx: Transition, number: int, up: int) -> int:
         "flow": number,
         "up": up,
         "inputs": {},
-        "vars": variables.initial(flow),
+        "vars": flow_state.initial(flow),
         "keys": {},
         "depth": depth,
         "room": min(room - 1, flow.declared_limits.get("depth", room)),

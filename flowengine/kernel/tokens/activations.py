@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate, holds
-from flowengine.kernel.flow_state.causality import learn
+from flowengine.kernel.flow_state import learn
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.state import entries
 from flowengine.kernel.tokens import routing
-from flowengine.kernel.tokens.units import begin_unit
+from flowengine.kernel.tokens.map_items import begin_unit
 from flowengine.kernel.transition import Transition
 
 if TYPE_CHECKING:

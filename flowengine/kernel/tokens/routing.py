@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, holds
-from flowengine.kernel.flow_state.causality import learn
+from flowengine.kernel.flow_state import learn
 from flowengine.kernel.graph.compiled import END, END_ALL, START, Plain
 from flowengine.kernel.state import entries
 

@@ -20,8 +20,8 @@ from flowengine.kernel.limits.budgets import (
     used_up,
     watch_time,
 )
+from flowengine.kernel.limits.locks import resume, suspend
 from flowengine.kernel.limits.meters import counted_as, is_crowded, lacks
-from flowengine.kernel.limits.suspension import resume, suspend
 from flowengine.kernel.notation.times import format_duration, format_time, parse_duration
 from flowengine.kernel.state import entries
 from flowengine.kernel.view import (

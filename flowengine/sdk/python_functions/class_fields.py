@@ -13,8 +13,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from flowengine.sdk.python_functions.constants import UNKNOWN, assignments, constant, literal
-from flowengine.sdk.python_functions.constraints import constrained, words_of
+from flowengine.sdk.python_functions.constants import (
+    UNKNOWN,
+    assignments,
+    constant,
+    constrained,
+    literal,
+    words_of,
+)
 from flowengine.sdk.python_functions.modules import (
     Module,
     ModuleReader,

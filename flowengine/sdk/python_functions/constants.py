@@ -1,8 +1,10 @@
-"""Values of constants, read from source: literals, names, attributes of classes and modules."""
+"""Constants and constraints, read from source."""
 
 from __future__ import annotations
 
 import ast
+import inspect
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flowengine.sdk.python_functions.modules import (
@@ -11,7 +13,11 @@ from flowengine.sdk.python_functions.modules import (
     Module,
     ModuleReader,
     absolute,
+    original,
 )
+from flowengine.sdk.python_functions.schema_forms import DECIMAL, SCALARS, Schema, array, is_plain
+
+# Values of constants, read from source: literals, names, attributes of classes and modules.
 
 UNKNOWN: Any = object()
 """A value that is only known by running the code."""
@@ -118,3 +124,187 @@ def _arithmetic(left: Any, op: ast.operator, right: Any) -> Any:
         case _:
             return UNKNOWN
     return value if abs(value) < _LARGEST else UNKNOWN
+
+
+# Constraints in `Annotated[…]` and `Field(…)`, read from source.
+#
+# A constraint that cannot be read is left out: the schema then allows more, and the function
+# checks the value itself.
+
+_BOUNDS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+}
+_LENGTHS = {
+    "string": ("minLength", "maxLength"),
+    "array": ("minItems", "maxItems"),
+    "object": ("minProperties", "maxProperties"),
+}
+_ONE_WORD = {
+    "Ge": "ge",
+    "Gt": "gt",
+    "Le": "le",
+    "Lt": "lt",
+    "MultipleOf": "multiple_of",
+    "MinLen": "min_length",
+    "MaxLen": "max_length",
+}
+"""Classes of `annotated_types` with one argument."""
+_MANY_WORDS = frozenset({"Field", "StringConstraints", "Interval", "Len"})
+_REPLACING = frozenset(
+    {"PlainValidator", "WithJsonSchema", "GetPydanticSchema", "InstanceOf"}
+    | {"PlainSerializer", "WrapSerializer"}
+)
+"""Annotations of pydantic that change which values are valid, or how they are written."""
+_DECIDING = frozenset({"json_schema_input_type", "discriminator"})
+"""Arguments of annotations by which other code chooses the schema."""
+_TRANSFORMING = frozenset({"AfterValidator", "WrapValidator"})
+_HOOKS = frozenset({"__get_pydantic_core_schema__", "__get_pydantic_json_schema__"})
+_CONSTRAINED = {
+    "conint": "int",
+    "confloat": "float",
+    "constr": "str",
+    "conbytes": "bytes",
+    "StrictInt": "int",
+    "StrictFloat": "float",
+    "StrictStr": "str",
+    "StrictBool": "bool",
+    "StrictBytes": "bytes",
+    "FiniteFloat": "float",
+}
+_SIGNS = {"Positive": "gt", "NonNegative": "ge", "Negative": "lt", "NonPositive": "le"}
+
+
+def annotated(
+    schema: Schema, notes: Iterable[ast.AST], module: Module, reader: ModuleReader
+) -> Schema:
+    """Return a schema with the effects of the annotations in `Annotated`.
+
+    Args:
+        schema: The schema of the annotated hint.
+        notes: The annotations.
+        module: The module that contains them.
+        reader: Reads the modules that names lead to.
+    """
+    of_input = True
+    for note in notes:
+        node, home = _resolved(note, module, reader)
+        name = original(node.func, home) if isinstance(node, ast.Call) else ""
+        if name in _TRANSFORMING:
+            of_input = False  # what follows constrains the transformed value
+        if name in _REPLACING or _has_hooks(node, home, reader):
+            return {}
+        changed = _with_note(schema, node, name, home, reader)
+        if of_input:
+            schema = changed
+        elif "description" in changed:
+            schema = {**schema, "description": changed["description"]}
+    return schema
+
+
+def _resolved(note: ast.AST, module: Module, reader: ModuleReader) -> BoundValue:
+    """Return the annotation that a name stands for."""
+    for _ in range(HOPS):
+        bound = named(note, module, reader)
+        if bound is None or not isinstance(bound.node, ast.expr | ast.ClassDef):
+            break
+        note, module = bound
+    return BoundValue(note, module)
+
+
+def _has_hooks(node: ast.AST, module: Module, reader: ModuleReader) -> bool:
+    """Return whether code of the annotation's class determines the schema."""
+    if isinstance(node, ast.Call):
+        if any(item.arg in _DECIDING for item in node.keywords):
+            return True
+        node = _resolved(node.func, module, reader).node
+    body = node.body if isinstance(node, ast.ClassDef) else []
+    return any(isinstance(item, ast.FunctionDef) and item.name in _HOOKS for item in body)
+
+
+def _with_note(
+    schema: Schema, node: ast.AST, name: str, module: Module, reader: ModuleReader
+) -> Schema:
+    """Return a schema with the effect of one annotation."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return {**schema, "description": node.value}
+    if not isinstance(node, ast.Call):
+        return schema
+    values = [constant(item, module, reader) for item in node.args]
+    words = words_of(node, module, reader)
+    if name == "Doc" and values and isinstance(values[0], str):
+        return {**schema, "description": values[0]}
+    if name in _ONE_WORD and values:
+        return constrained(schema, {_ONE_WORD[name]: values[0]})
+    if name == "Len":
+        words = {**dict(zip(("min_length", "max_length"), values, strict=False)), **words}
+    if name in _ONE_WORD or name in _MANY_WORDS:
+        return constrained(schema, words)
+    return schema
+
+
+def words_of(call: ast.Call, module: Module, reader: ModuleReader) -> dict[str, Any]:
+    """Return the keyword arguments of a call that are known."""
+    words = {}
+    for item in call.keywords:
+        value = item.value
+        if isinstance(value, ast.Call) and original(value.func, module) == "compile" and value.args:
+            value = value.args[0]  # of a pattern
+        known = constant(value, module, reader)
+        if item.arg is not None and known is not UNKNOWN:
+            words[item.arg] = known
+    return words
+
+
+def constrained(schema: Schema, words: Mapping[str, Any]) -> Schema:
+    """Return a schema with the constraints of pydantic's `Field(…)`, as far as they are known.
+
+    Args:
+        schema: The schema of the type.
+        words: The arguments of `Field`, without its default.
+    """
+    if schema == DECIMAL and (bounds := {key: words[key] for key in words.keys() & _BOUNDS}):
+        number = constrained(SCALARS["float"], bounds)
+        rest = {key: value for key, value in words.items() if key not in bounds}
+        return constrained({"anyOf": [number, dict(SCALARS["str"])]}, rest)
+    changed = dict(schema)
+    types = schema.get("type", ())
+    kinds = {types} if isinstance(types, str) else {str(kind) for kind in types} - {"null"}
+    kind = kinds.pop() if len(kinds) == 1 else ""
+    kind = "bytes" if "contentEncoding" in schema else kind  # their length is not that of the text
+    for word, value in words.items():
+        if word == "description" and isinstance(value, str):
+            changed["description"] = inspect.cleandoc(value)
+        elif word == "examples" and isinstance(value, list) and is_plain(value):
+            changed["examples"] = value
+        elif word in _BOUNDS and kind in {"integer", "number"} and type(value) in {int, float}:
+            changed[_BOUNDS[word]] = value
+        elif word == "pattern" and kind == "string" and isinstance(value, str):
+            changed["pattern"] = value
+        elif word in {"min_length", "max_length"} and kind in _LENGTHS and type(value) is int:
+            changed[_LENGTHS[kind][word == "max_length"]] = value
+    return changed
+
+
+def constrained_type(name: str, call: ast.Call | None, module: Module, reader: ModuleReader) -> Any:
+    """Return the schema of a type of pydantic such as `PositiveInt` or `conint(ge=1)`, or None.
+
+    Args:
+        name: Its name in pydantic.
+        call: The call, for a type that is made by one.
+        module: The module that contains it.
+        reader: Reads the modules that names lead to.
+    """
+    for sign, word in _SIGNS.items():
+        for base in ("Int", "Float"):
+            if name == f"{sign}{base}":
+                return constrained(SCALARS[base.lower()], {word: 0})
+    words = {} if call is None else words_of(call, module, reader)
+    if name in _CONSTRAINED and (call is None) != name.startswith("con"):
+        return constrained(SCALARS[_CONSTRAINED[name]], words)
+    if name in {"conlist", "conset", "confrozenset"} and call is not None:
+        return constrained(array({}, unique=name != "conlist"), words)
+    return None

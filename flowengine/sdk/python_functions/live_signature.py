@@ -8,20 +8,27 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, get_args, get_type_hints
 
 from flowengine.errors import UsageError
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.live_types import LiveTypes, plain_default
-from flowengine.sdk.python_functions.plain_hints import INJECTED, is_field
-from flowengine.sdk.python_functions.schema_forms import (
-    ABSENT,
-    Parameter,
-    arguments,
+from flowengine.sdk.python_functions.plain_hints import (
+    INJECTED,
+    NotObvious,
+    is_field,
+    obvious_conversion,
 )
+from flowengine.sdk.python_functions.schema_forms import ABSENT, Parameter, arguments
 from flowengine.sdk.python_functions.signature import Signature
+from flowengine.sdk.python_modules import MAIN, FunctionNotFound, import_function, name_of_program
 from flowengine.sdk.resources import Resource
+from flowengine.sdk.step_kind import SignatureError
+from flowengine.sdk.validation_messages import predicate
 
 Given = inspect.Parameter
 _BY_NAME = {Given.POSITIONAL_OR_KEYWORD, Given.KEYWORD_ONLY}
@@ -259,3 +266,171 @@ def _of_result(types: LiveTypes, hints: dict[str, Any]) -> Any:
         return types.schema(hints["return"])
     except (UsageError, NameError, TypeError):
         return {}
+
+
+# Conversion of arguments to a function's type hints: models, dataclasses, enums, dates, sets.
+#
+# Arguments arrive as plain data that fits the schema of the function. Most functions take plain
+# data, and receive it unchanged.
+
+Convert = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def conversion(function: Callable[..., Any], skip: Collection[str] = ()) -> Convert | None:
+    """Return a function that converts arguments to the types that a function's hints name.
+
+    Args:
+        function: The called function.
+        skip: Parameters that do not receive arguments.
+
+    Returns:
+        A function from arguments by name to the values that the function is called with. It raises
+        `ValidationError`, which lists all errors. None if the function takes plain data.
+
+    Raises:
+        ValidationError: No value of a parameter's type could be read again.
+    """
+    hints = resolved_hints(function)
+    each: dict[str, Callable[[Any], Any] | None] = {}
+    others: Callable[[Any], Any] | None = None
+    fields: dict[str, Any] = {}
+    for parameter in given_parameters(function):
+        hint = hints.get(parameter.name, inspect.Parameter.empty)
+        try:
+            convert = None if parameter.name in skip else conversion_to(hint)
+        except ValidationError as error:
+            named = f"the parameter '{parameter.name}' of {name_of(function)}"
+            raise ValidationError(f"{named} cannot be given: {error.message}") from None
+        if parameter.kind is parameter.VAR_KEYWORD:
+            others = convert
+        else:
+            each[parameter.name] = convert
+        if (field := field_of(parameter)) is not None and not field.is_required():
+            fields[parameter.name] = field
+    return together(each, fields, others) if any(each.values()) or fields or others else None
+
+
+def together(
+    each: Mapping[str, Callable[[Any], Any] | None],
+    fields: Mapping[str, Any] = MappingProxyType({}),
+    others: Callable[[Any], Any] | None = None,
+) -> Convert:
+    """Return a function that converts arguments with one function per parameter.
+
+    Args:
+        each: Parameter → its conversion. None: it receives what is given.
+        fields: Parameter → pydantic's `Field(...)` that is its default.
+        others: The conversion of arguments that no parameter is named after.
+    """
+
+    def convert(arguments: dict[str, Any]) -> dict[str, Any]:
+        made, wrong = dict(arguments), dict[str, str]()
+        for name, field in fields.items():
+            # otherwise the function would receive the field object itself
+            if name not in arguments:
+                made[name] = field.get_default(call_default_factory=True)
+        for name, value in arguments.items():
+            convert_value = each.get(name, others)
+            if convert_value is not None:
+                try:
+                    made[name] = convert_value(value)
+                except Misfit as misfit:
+                    wrong |= {f"{name}{path}": fault for path, fault in misfit.faults.items()}
+        if wrong:
+            faults = "; ".join(f"'{path}' {fault}" for path, fault in wrong.items())
+            data: Plain = {"fields": {**wrong}}
+            raise ValidationError(f"the arguments do not fit: {faults}", data=data)
+        return made
+
+    return convert
+
+
+class Misfit(Exception):
+    """A value is not of a type: path inside it → error."""
+
+    def __init__(self, faults: dict[str, str]) -> None:
+        super().__init__(
+            "; ".join(
+                f"'{path.lstrip('.')}' {fault}" if path else fault for path, fault in faults.items()
+            )
+        )
+        self.faults = faults
+
+
+def conversion_to(hint: Any) -> Callable[[Any], Any] | None:
+    """Return a function that converts plain data to a type, or None if it is used unchanged.
+
+    Args:
+        hint: The type.
+
+    Returns:
+        A function that raises `Misfit`.
+
+    Raises:
+        ValidationError: No value of the type could be read again.
+    """
+    if isinstance(hint, str) or hint is inspect.Parameter.empty or is_injected(hint):
+        return None
+    try:
+        return obvious_conversion(hint)
+    except NotObvious:
+        pass
+    from pydantic import ValidationError as Invalid
+
+    from flowengine.sdk.python_functions.carried_values import NoPlainForm
+    from flowengine.sdk.python_functions.typed_values import TypedValues, UnknownType
+
+    try:
+        values = TypedValues(hint)
+    except UnknownType:
+        return None  # a class of the program, which the function checks itself
+    except NoPlainForm as error:
+        raise ValidationError(str(error), retryable=False) from None
+
+    def convert(value: Any) -> Any:
+        try:
+            return values.read(value)
+        except Invalid as invalid:
+            errors = invalid.errors(include_url=False, include_input=False)
+            raise Misfit({_path(error["loc"]): _fault_of(error) for error in errors}) from None
+
+    return convert
+
+
+def _fault_of(error: Any) -> str:
+    return "is missing" if error["type"] == "missing" else predicate(error)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return "".join(f".{part}" for part in location)
+
+
+# Where the signature of a function is read: in its source, or from the function itself.
+
+
+def signature_of(function: str, folder: str) -> Signature:
+    """Read the signature of a function without running its module.
+
+    A program in no file, such as a notebook, is running already. Its functions are read themselves.
+
+    Args:
+        function: `package.module:function`.
+        folder: Directory of the flow file: modules there come first.
+
+    Returns:
+        Its arguments and result.
+
+    Raises:
+        SignatureError: The function does not exist, or its signature cannot be read.
+    """
+    if not function.startswith(f"{MAIN}:") or name_of_program() is not None:
+        from flowengine.sdk.python_functions.signature import derive
+
+        return derive(function, folder)
+
+    try:
+        return read_function(import_function(function, folder))
+    except FunctionNotFound as error:
+        raise SignatureError(str(error)) from None
+    except UsageError as error:
+        raise SignatureError(error.message, hint=error.hint) from None

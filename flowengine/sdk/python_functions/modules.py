@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from flowengine.python_modules import find_module, is_beside
+from flowengine.sdk.python_modules import find_module, is_beside, parse
 from flowengine.sdk.step_kind import SignatureError
-from flowengine.syntax_trees import parse
 
 HOPS = 16
 """Maximum number of imports followed, and of nested hints. More of either is a cycle."""

@@ -1,7 +1,4 @@
-"""Signatures of Python functions, read from source without importing it.
-
-A hint without a JSON Schema means "anything": the function checks the value itself.
-"""
+"""Signatures of Python functions, and the classes in their hints, read from source."""
 
 from __future__ import annotations
 
@@ -9,16 +6,17 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from flowengine.host_reads import may_read_module
 from flowengine.sdk.python_functions.class_fields import called_field
 from flowengine.sdk.python_functions.constants import UNKNOWN, constant
-from flowengine.sdk.python_functions.docstrings import parse
-from flowengine.sdk.python_functions.hinted_classes import hinted_classes
-from flowengine.sdk.python_functions.modules import Module, ModuleReader, last_name, original
-from flowengine.sdk.python_functions.named_functions import (
-    FUNCTION,
-    NamedFunction,
-    named_function,
+from flowengine.sdk.python_functions.docstrings import parse as parse_docstring
+from flowengine.sdk.python_functions.modules import (
+    HOPS,
+    BoundValue,
+    Module,
+    ModuleReader,
+    absolute,
+    last_name,
+    original,
 )
 from flowengine.sdk.python_functions.plain_hints import INJECTED
 from flowengine.sdk.python_functions.schema_forms import (
@@ -29,7 +27,167 @@ from flowengine.sdk.python_functions.schema_forms import (
     without_computed,
 )
 from flowengine.sdk.python_functions.type_hints import TypeHints
+from flowengine.sdk.python_modules import may_read_module, parse
 from flowengine.sdk.step_kind import SignatureError
+
+# The classes that a type hint names, by full name, determined without importing anything.
+
+_HOPS = 8
+"""Maximum length of a chain of names. A longer one is a cycle."""
+
+
+def hinted_classes(hint: ast.AST | None, module: Module, hops: int = _HOPS) -> list[str]:
+    """Return the classes that a hint allows as `package.module.Class`, one per union member.
+
+    Args:
+        hint: As written in the source.
+        module: The module that contains it.
+        hops: How many names are followed.
+
+    Returns:
+        The classes that the module imports, without built-in and local ones.
+    """
+    if hops == 0:
+        return []
+
+    def each(*parts: ast.AST) -> list[str]:
+        return [name for part in parts for name in hinted_classes(part, module, hops - 1)]
+
+    match hint:
+        case ast.Constant(value=str(text)):
+            try:
+                return each(parse(text.strip(), mode="eval").body)
+            except SyntaxError:
+                return []
+        case ast.BinOp(op=ast.BitOr(), left=left, right=right):
+            return each(left, right)
+        case ast.Subscript(value=generic, slice=inner):
+            items = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            match generic:
+                case ast.Name(id="Annotated") | ast.Attribute(attr="Annotated"):
+                    return each(items[0])
+                case ast.Name(id="Optional" | "Union") | ast.Attribute(attr="Optional" | "Union"):
+                    return each(*items)
+        case ast.Name() | ast.Attribute():
+            dotted = ast.unparse(hint)
+            bound = module.names.get(dotted)
+            if isinstance(bound, ast.expr):  # another name for it
+                return each(bound)
+            return _imported(dotted, module)
+    return []
+
+
+def _imported(dotted: str, module: Module) -> list[str]:
+    """Return the full name for a dotted name whose first part is bound by an import."""
+    begin, rest = dotted, ""
+    while begin:
+        node = module.names.get(begin)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            alias = next(
+                imported for imported in node.names if (imported.asname or imported.name) == begin
+            )
+            home = f"{absolute(node, module)}." if isinstance(node, ast.ImportFrom) else ""
+            return [f"{home}{alias.name}{rest}"]
+        begin, dot, last = begin.rpartition(".")
+        rest = f"{dot}{last}{rest}"
+    return []
+
+
+# The function that a name stands for, read from source.
+#
+# The name may be bound to another name (`search = _search`), a partial or a method.
+
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class NamedFunction(NamedTuple):
+    """A function, and its parameters that callers do not supply."""
+
+    node: ast.FunctionDef | ast.AsyncFunctionDef
+    module: Module
+    first: int = 0
+    """Number of leading parameters that are already bound: `self`, those of a partial."""
+    bound: frozenset[str] = frozenset()
+    """Names of further parameters that a partial binds."""
+
+
+def named_function(
+    bound: BoundValue, reader: ModuleReader, hops: int = HOPS
+) -> NamedFunction | None:
+    """Return the function that a name is bound to, or None if only running the module shows it.
+
+    Args:
+        bound: The value of the name.
+        reader: Reads the modules that other names lead to.
+        hops: How many names and partials are followed.
+    """
+    if hops == 0:
+        return None
+    node, module = bound
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return NamedFunction(node, module)
+        case ast.Name(id=name):
+            other = reader.find(module, name)
+            return None if other is None else named_function(other, reader, hops - 1)
+        case ast.Attribute(value=ast.Name(id=owner), attr=name):
+            return _attribute(owner, name, module, reader, hops - 1)
+        case ast.Call(args=[function, *given], keywords=words) if last_name(node) == "partial":
+            return _partial(BoundValue(function, module), given, words, reader, hops - 1)
+    return None
+
+
+def _partial(
+    function: BoundValue,
+    given: list[ast.expr],
+    words: list[ast.keyword],
+    reader: ModuleReader,
+    hops: int,
+) -> NamedFunction | None:
+    inner = named_function(function, reader, hops)
+    names = [word.arg for word in words]
+    if (
+        inner is None
+        or None in names
+        or any(isinstance(argument, ast.Starred) for argument in given)
+    ):
+        return None
+    bound = inner.bound.union(name for name in names if name is not None)
+    return inner._replace(first=inner.first + len(given), bound=bound)
+
+
+def _attribute(
+    owner: str, name: str, module: Module, reader: ModuleReader, hops: int
+) -> NamedFunction | None:
+    """Return a function of a module, or a method of an object that a module makes."""
+    match reader.find(module, owner):
+        case BoundValue(ast.Import(names=names)):
+            full = next(
+                imported.name for imported in names if (imported.asname or imported.name) == owner
+            )
+            source = reader.module(full)
+            value = None if source is None else reader.find(source, name)
+            return None if value is None else named_function(value, reader, hops)
+        case BoundValue(ast.Call(func=ast.Name(id=cls)), home):
+            return _method(reader.find(home, cls), name)
+    return None
+
+
+def _method(cls: BoundValue | None, name: str) -> NamedFunction | None:
+    if cls is None or not isinstance(cls.node, ast.ClassDef):
+        return None
+    for node in cls.node.body:
+        if isinstance(node, FUNCTION) and node.name == name:
+            marks = {last_name(decorator) for decorator in node.decorator_list}
+            if marks - {"staticmethod", "classmethod"}:
+                return None
+            return NamedFunction(node, cls.module, first=0 if "staticmethod" in marks else 1)
+    return None  # it may be inherited
+
+
+# Signatures of Python functions, read from source without importing it.
+#
+# A hint without a JSON Schema means "anything": the function checks the value itself.
 
 
 class Signature(NamedTuple):
@@ -114,7 +272,7 @@ def _suggestion(name: str, module: Module) -> str | None:
 def _signature(named: NamedFunction, reader: ModuleReader) -> Signature:
     node, module = named.node, named.module
     hints = TypeHints(reader)
-    description, descriptions = parse(ast.get_docstring(node))
+    description, descriptions = parse_docstring(ast.get_docstring(node))
     given = node.args
     by_position = given.posonlyargs[named.first :]
     if by_position:

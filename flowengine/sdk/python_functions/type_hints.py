@@ -12,8 +12,7 @@ from __future__ import annotations
 import ast
 
 from flowengine.sdk.python_functions.class_fields import class_schema
-from flowengine.sdk.python_functions.constants import UNKNOWN, constant
-from flowengine.sdk.python_functions.constraints import annotated, constrained_type
+from flowengine.sdk.python_functions.constants import UNKNOWN, annotated, constant, constrained_type
 from flowengine.sdk.python_functions.modules import (
     HOPS,
     Module,
@@ -35,7 +34,7 @@ from flowengine.sdk.python_functions.schema_forms import (
     mapping,
     union,
 )
-from flowengine.syntax_trees import parse
+from flowengine.sdk.python_modules import parse
 
 _OLD_NAMES = {"List": "list", "Dict": "dict", "Tuple": "tuple", "Set": "set"}
 _TRANSPARENT = frozenset({"Required", "NotRequired", "ReadOnly", "Final", "Awaitable"})

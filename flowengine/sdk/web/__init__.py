@@ -2,13 +2,11 @@
 
 | module | contents |
 |---|---|
-| `hosts` | normalized hosts, public IP addresses |
-| `urls` | parsing of web addresses |
+| `urls` | normalized hosts, public IP addresses, parsing of web addresses |
 | `rules` | rules of a policy: `none`, `any`, `public`, places, patterns |
 | `connections` | resolves a name, checks each address, connects to an allowed one |
 | `client` | sends a request over such a connection, or through a proxy |
-| `responses` | the head of a response, its decompressed body within a limit, errors |
-| `redirects` | sends a request and follows its redirects |
+| `responses` | the head of a response, its decompressed body, errors, redirects |
 
 `connections` is the only way out for requests that steps, models and pages decide about. The
 proxies of sandboxes and browsers use it as well. Libraries connect for themselves to one server

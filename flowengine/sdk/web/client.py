@@ -19,10 +19,9 @@ from urllib.parse import unquote, urlsplit
 import httpcore2
 
 from flowengine.sdk.web.connections import Network
-from flowengine.sdk.web.hosts import literal, not_public
 from flowengine.sdk.web.responses import BadAnswer, ConnectionInterrupted, ResponseHead
 from flowengine.sdk.web.rules import Rules
-from flowengine.sdk.web.urls import PORTS, Url
+from flowengine.sdk.web.urls import PORTS, Url, literal, not_public
 
 if TYPE_CHECKING:
     from httpcore2 import AsyncNetworkStream

@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 
-from flowengine.sdk.threads import on_thread
-from flowengine.sdk.web.hosts import BadHost, literal, not_public, spelled
+from flowengine.sdk.user_code import on_thread
 from flowengine.sdk.web.rules import Rules
-from flowengine.sdk.web.urls import UrlRefused
+from flowengine.sdk.web.urls import BadHost, UrlRefused, literal, not_public, spelled
 
 CONNECTING = 30.0
 """Seconds within which one of the addresses must respond."""

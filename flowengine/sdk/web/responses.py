@@ -1,14 +1,20 @@
-"""Responses: their head, their decompressed body within a limit, and errors."""
+"""Responses of servers: their head, their decompressed body within a limit, and redirects."""
 
 from __future__ import annotations
 
 import os
+import re
 import zlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import NamedTuple, Protocol
 
-from flowengine.sdk.errors import Refused
+from flowengine.sdk.errors import HttpError, Refused
 from flowengine.sdk.sizes import size_text
+from flowengine.sdk.web.urls import Url, UrlRefused, read_url
+
+# Responses: their head, their decompressed body within a limit, and errors.
 
 _MOST_ENCODINGS = 2
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
@@ -144,3 +150,195 @@ class _Layer:
 
 def _is_wrapped(data: bytes) -> bool:
     return data[:1] in {b"\x1f", b"\x78"}
+
+
+# Follows redirects: the data sent to each server, and the limit of the response.
+
+MOST = 10
+"""Maximum number of redirects of one request."""
+_STATUSES = frozenset({301, 302, 303, 307, 308})
+_FOLLOWED = frozenset({"GET", "HEAD"})
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e]*")
+
+
+def check_headers(headers: Mapping[str, object]) -> None:
+    """Check that headers can be sent.
+
+    Raises:
+        ValueError: One cannot. The message contains no value.
+    """
+    for name, value in headers.items():
+        is_name = _NAME.fullmatch(name) is not None
+        if not is_name or not isinstance(value, str) or not _VALUE.fullmatch(value):
+            is_cut = re.search(r"[\0\r\n]", str(value)) is not None
+            what = "a line break" if is_cut else "a character beyond ASCII"
+            reason = f": it contains {what}" if is_name else ""
+            raise ValueError(f"{name!r:.100} is not a header that can be sent{reason}")
+
+
+class RequestSender(Protocol):
+    """Sends one request to one address, without following redirects."""
+
+    def send(
+        self, method: str, url: Url, headers: Mapping[str, str], body: bytes = b""
+    ) -> AbstractAsyncContextManager[tuple[ResponseHead, AsyncIterator[bytes]]]:
+        """Send a request.
+
+        Args:
+            method: `GET`, `POST`, …
+            url: The address.
+            headers: Headers in addition to `Host`.
+            body: Body of the request.
+
+        Returns:
+            A context with the head of the response and its body as it arrives, still encoded.
+
+        Raises:
+            UrlRefused: The address is forbidden.
+            TimeoutError: The server does not respond, or stops sending.
+            OSError: The connection failed.
+            BadAnswer: The response is not HTTP.
+        """
+
+
+class WebRequest(NamedTuple):
+    """A request, without its address."""
+
+    headers: Mapping[str, str]
+    """Sent to every server."""
+    own: Mapping[str, str]
+    """Sent only to the server of the first address, such as credentials, and no longer once a
+    redirect has led to another server."""
+    largest: Callable[[ResponseHead], int]
+    """Returns the maximum bytes of a response, compressed and decompressed."""
+    method: str = "GET"
+    """`GET`, `POST`, … Only `GET` and `HEAD` are redirected."""
+    body: bytes = b""
+    """Sent only to the first address."""
+
+
+@asynccontextmanager
+async def followed(
+    client: RequestSender, chain: list[Url], request: WebRequest
+) -> AsyncIterator[tuple[ResponseHead, AsyncIterator[bytes]]]:
+    """Send a request and follow its redirects.
+
+    Args:
+        client: Sends it.
+        chain: The first address. Each redirect target is appended.
+        request: The request.
+
+    Yields:
+        The head of the last response, and its decompressed body. Reading it raises `TooLarge` if it
+        exceeds the limit.
+
+    Raises:
+        HttpError: There are too many redirects.
+        UrlRefused, TimeoutError, OSError, BadAnswer: As for `requested`.
+    """
+    while True:
+        async with requested(client, chain, request) as (head, body):
+            if not isinstance(body, Url):
+                yield head, body
+                return
+        follow(chain, body)
+
+
+@asynccontextmanager
+async def requested(
+    client: RequestSender, chain: Sequence[Url], request: WebRequest
+) -> AsyncIterator[tuple[ResponseHead, AsyncIterator[bytes] | Url]]:
+    """Send a request to the current address of a redirect chain.
+
+    Args:
+        client: Sends it.
+        chain: The first address and the redirect targets. The last one is requested.
+        request: The request.
+
+    Yields:
+        The head of the response, and its decompressed body, or the address that it redirects to.
+        Reading the body raises `TooLarge` if it exceeds the limit.
+
+    Raises:
+        UrlRefused: The address is forbidden, or the redirect target is invalid.
+        TimeoutError, OSError, BadAnswer: As for `RequestSender.send`.
+    """
+    url, method = chain[-1], request.method
+    own = request.own if all(_is_same_server(chain[0], each) for each in chain) else {}
+    sent = {"Accept-Encoding": "gzip, deflate", **request.headers, **_authorization(url), **own}
+    # Of duplicates, the last one counts.
+    folded = {name.lower(): value for name, value in sent.items()}
+    body = request.body if len(chain) == 1 else b""
+    async with client.send(method, url, folded, body) as (head, pieces):
+        moved = head.headers.get("location", "")
+        if head.status in _STATUSES and moved and method in _FOLLOWED:
+            yield head, next_url(url, moved)
+            return
+        declared = head.headers.get("content-length", "") if method != "HEAD" else ""
+        encodings = head.headers.get("content-encoding", "").lower().split(",")
+        yield head, unpacked(pieces, encodings, request.largest(head), declared)
+
+
+def follow(chain: list[Url], target: Url) -> None:
+    """Append the target of a redirect to a chain.
+
+    Raises:
+        HttpError: There are too many redirects.
+    """
+    chain.append(target)
+    if len(chain) > MOST + 1:
+        visited = shown([each._replace(target=each.target.partition("?")[0]) for each in chain])
+        raise HttpError(f"too many redirects: {visited}", data={"status": None}, retryable=False)
+
+
+def refused(chain: Sequence[Url], error: UrlRefused) -> UrlRefused:
+    """Return an error that lists the redirects that led to an address."""
+    if len(chain) == 1 and chain[0].bracketed in error.message:
+        return error
+    return UrlRefused(f"{shown(chain)}: {error.message}", retryable=False)
+
+
+def failed(chain: Sequence[Url], error: Exception) -> HttpError:
+    """Return the error for a failed request. `BadAnswer` is not worth a retry."""
+    message = f"{shown(chain)}: {failure_reason(error)}"
+    return HttpError(message, data={"status": None}, retryable=not isinstance(error, BadAnswer))
+
+
+def shown(chain: Sequence[Url]) -> str:
+    """Return addresses in the order in which they were requested."""
+    each = [*map(str, chain)]
+    return " -> ".join([*each[:4], "...", *each[-2:]] if len(each) > 7 else each)
+
+
+def next_url(url: Url, location: str) -> Url:
+    """Return the target of a redirect. Credentials are kept only for the same server.
+
+    Args:
+        url: The requested address.
+        location: The header of the response.
+
+    Raises:
+        UrlRefused: It is not a web address.
+    """
+    try:
+        target = read_url(location, url)
+    except UrlRefused as error:
+        raise UrlRefused(f"it redirects, and {error.message}", retryable=False) from None
+    kept = url.credentials if _is_same_server(url, target) else ""
+    return target._replace(credentials=target.credentials or kept)
+
+
+def _is_same_server(first: Url, other: Url) -> bool:
+    """Return whether it is the same server, or the same one with encryption."""
+    if first.origin == other.origin:
+        return True
+    upgraded = (first.scheme, first.port, other.scheme, other.port) == ("http", 80, "https", 443)
+    return upgraded and first.host == other.host
+
+
+def _authorization(url: Url) -> Mapping[str, str]:
+    """Return the header for the credentials in an address, if any."""
+    if not url.credentials:
+        return {}
+    return {"Authorization": f"Basic {b64encode(url.credentials.encode()).decode()}"}

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from flowengine.sdk.web.hosts import spelled
+from flowengine.sdk.web.urls import spelled
 
 PUBLIC = "public"
 _WEB = frozenset({80, 443})

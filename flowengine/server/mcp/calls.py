@@ -18,11 +18,11 @@ from flowengine.errors import FlowEngineError, InputError, NotAllowed
 from flowengine.kernel.view import DECIDABLE
 from flowengine.server.calls import ApiCall
 from flowengine.server.mcp import tools
-from flowengine.server.mcp.questions import QuestionForm, decision_of, question_of
+from flowengine.server.mcp.tools import QuestionForm, decision_of, question_of
 from flowengine.server.problems import as_json, problem_of
 from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import find_route
-from flowengine.server.settling import EXECUTION, open_questions, settled
+from flowengine.server.talks import EXECUTION, open_questions, settled
 
 if TYPE_CHECKING:
     from flowengine.server.application import Application

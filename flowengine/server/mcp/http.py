@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.routing import Route as PathRoute
 
 from flowengine.errors import FlowEngineError
-from flowengine.sdk.threads import on_thread
+from flowengine.sdk.user_code import on_thread
 from flowengine.server.application import address_of
 from flowengine.server.mcp.calls import Caller, ToolCalls
 from flowengine.server.places import Places

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
     from mcp.server.streamable_http import StreamableHTTPServerTransport
 
-    from flowengine.server.mcp.questions import QuestionForm
+    from flowengine.server.mcp.tools import QuestionForm
     from flowengine.server.places import Places
 
 _INSTRUCTIONS = (

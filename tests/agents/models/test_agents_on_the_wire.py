@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.agents.agent_spec import RETRY
+from flowengine.agents.model_calls import RETRY
 from flowengine.sdk.untrusted import unmarked
 from flowengine.testing.simulator import Fails
 from tests.agents.flows import HEAD, flow

@@ -16,9 +16,9 @@ from typing_extensions import TypedDict
 from flowengine.agents.model_calls import tools_bytes
 from flowengine.agents.models import ReplyPart, ToolOffer
 from flowengine.agents.models.provider_schemas import WrappedText, answer_form, unwrapped
-from flowengine.agents.text_calls.example_values import example_of
+from flowengine.agents.text_calls.requests import example_of
 from flowengine.sdk.python_functions.live_types import schema_of
-from flowengine.validation import shared
+from flowengine.sdk.validation import shared
 from tests.agents.models.asking import Heard, request
 from tests.agents.models.test_requests import ask, body
 from tests.agents.models.wire import Wire, replied, streamed

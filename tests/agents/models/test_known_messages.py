@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents.models import known_messages
-from flowengine.agents.models.known_messages import (
+from flowengine.agents.models import conversations as known_messages
+from flowengine.agents.models.conversations import (
     KnownConversations,
     RequestMessages,
     ids_in,

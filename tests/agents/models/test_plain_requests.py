@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents.models.library import load
-from flowengine.agents.models.plain_requests import as_plain, spare
+from flowengine.agents.models.library import as_plain, load, spare
 
 CHAT = "openai.resources.chat.completions.completions"
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk=", "detail": "low"}}

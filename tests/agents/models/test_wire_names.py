@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.agents.models import ModelError
-from flowengine.agents.models.wire_names import WireNames, wire_name
+from flowengine.agents.models.provider_schemas import WireNames, wire_name
 from tests.sliced_examples import sliced
 
 

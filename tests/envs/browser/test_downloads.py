@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine_envs.browser.downloads import Downloads
+from flowengine_envs.browser.requests import Downloads
 from flowengine_envs.browser.resource import Browser
 from tests.envs.browser.web import Web, send
 

@@ -6,9 +6,12 @@ import re
 import time
 from typing import Any
 
-from flowengine_envs.browser.finding import elements, search_text
-from flowengine_envs.browser.observation import WebObservation
-from flowengine_envs.browser.observation_text import observation_text
+from flowengine_envs.browser.observation import (
+    WebObservation,
+    elements,
+    observation_text,
+    search_text,
+)
 
 
 def observed(tree: str = "", content: str = "", **more: Any) -> WebObservation:

@@ -13,7 +13,7 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk.environments import VARIABLE
-from flowengine.sdk.process_tree import marked
+from flowengine.sdk.processes import marked
 from tests.envs.browser.web import Web
 
 CODE = """

@@ -22,7 +22,7 @@ import pytest
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE, Sandbox, background
-from flowengine.sdk.process_tree import marked
+from flowengine.sdk.processes import marked
 from flowengine.testing.environment_conformance import (
     CHECKS,
     Check,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowengine_envs.browser import faults, page_tree
+from flowengine_envs.browser import faults, observing
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.documents.converters import convert
@@ -159,7 +159,7 @@ def test_frames_that_never_answer_are_left_out_and_asked_at_once(
     other = web.url("/loop").replace("127.0.0.1", "localhost")  # another site: its own process
     frames = f"<iframe src={other}></iframe>" * 4
     fine = "<iframe srcdoc='<button>Inner</button>'></iframe>"
-    asked, answers = list[bool](), page_tree._answers
+    asked, answers = list[bool](), observing._answers
 
     async def noted(frame: Any) -> bool:
         asked.append(True)
@@ -167,7 +167,7 @@ def test_frames_that_never_answer_are_left_out_and_asked_at_once(
         asked.append(answered)
         return answered
 
-    monkeypatch.setattr(page_tree, "_answers", noted)
+    monkeypatch.setattr(observing, "_answers", noted)
     seen = browser.navigate(web.page("/around", f"<button>Save</button>{frames}{fine}"))
     assert '- button "Save"' in seen.ax_tree
     assert '- button "Inner"' in seen.ax_tree
@@ -175,7 +175,7 @@ def test_frames_that_never_answer_are_left_out_and_asked_at_once(
     assert seen.screenshot.startswith(PNG)
     assert "Frames that do not answer are not in the tree: 4." in seen.notes
     assert asked == [True] * 6 + [False] * 4  # no frame waits for another
-    monkeypatch.setattr(page_tree, "_SOON", 0.2)  # they do not answer the next time either
+    monkeypatch.setattr(observing, "_SOON", 0.2)  # they do not answer the next time either
     assert browser.click("text=Save").error == ""
     browser.navigate("about:blank")
 

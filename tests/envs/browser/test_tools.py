@@ -17,9 +17,14 @@ import pytest
 from flowengine import Engine
 from flowengine.cli import main
 from flowengine_envs.browser import sharing
-from flowengine_envs.browser.finding import elements, search_text
-from flowengine_envs.browser.observation import Tab, WebObservation
-from flowengine_envs.browser.observation_text import log_shown, observation_text
+from flowengine_envs.browser.observation import (
+    Tab,
+    WebObservation,
+    elements,
+    log_shown,
+    observation_text,
+    search_text,
+)
 from flowengine_envs.browser.provider import BrowserProvider
 from tests.agents.flows import Case, call
 from tests.envs.browser.web import Web, send

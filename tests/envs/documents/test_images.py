@@ -13,7 +13,7 @@ import yaml
 from PIL import Image, ImageChops
 
 from flowengine import Engine
-from flowengine.agents.models.errors import ModelError
+from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import ModelFacts
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel

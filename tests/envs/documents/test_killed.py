@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.sdk.scratch import PREFIX, sweep_scratch
+from flowengine.sdk.processes import PREFIX, sweep_scratch
 from flowengine_envs.sandboxes.processes import has
 from tests.alive import alive
 from tests.envs.documents.test_downloads import HEAD, raw

@@ -20,7 +20,7 @@ import pytest
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable, LimitExceeded, StepError, ValidationError
 from flowengine.sdk.environments import VARIABLE, Sandbox
-from flowengine.sdk.process_tree import Family
+from flowengine.sdk.processes import Family
 from flowengine.testing.environment_conformance import CHECKS, Check, ProviderCase
 from flowengine_envs.documents.conversion import UnreadableDocument, checked
 from flowengine_envs.documents.converters import convert
@@ -221,7 +221,7 @@ def test_an_answer_is_not_believed(answer: bytes) -> None:
 def test_a_missing_library_is_told_with_the_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("flowengine_envs.documents.libraries._NEEDED", ("no_such_library",))
+    monkeypatch.setattr("flowengine_envs.documents.conversion._NEEDED", ("no_such_library",))
     spec = {"kind": "documents", "provider": "host", "scope": "session", "owner_id": "ana"}
 
     with (

@@ -22,7 +22,7 @@ from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentClosed, EnvironmentLost, HttpError, StepError, ValidationError
 from flowengine.sdk.web.urls import UrlRefused
 from flowengine_envs import RequestsMarkdownBrowser
-from flowengine_envs.compat import browser_tools
+from flowengine_envs.compat import markdown_browser
 from flowengine_envs.documents.conversion import UnreadableDocument
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.sandboxes.processes import has
@@ -261,23 +261,25 @@ def test_tools_for_agents(folder: Path, site: Site) -> None:
         def call(tool: Any, *args: Any) -> str:
             return str(tool(*args, context_variables=variables))
 
-        told = call(browser_tools.visit_page, site.url("/long"))
+        told = call(markdown_browser.visit_page, site.url("/long"))
         assert told.startswith(f"Address: {site.url('/long')} (200 OK)\nPage 1 of 3 (text)\n")
         assert "\n<content " in told
-        again = call(browser_tools.visit_page, site.url("/long"))
+        again = call(markdown_browser.visit_page, site.url("/long"))
         assert "\nVisited before: 1 times\n" in again
-        assert "Page 2 of 3" in call(browser_tools.page_down)
-        assert "Page 1 of 3" in call(browser_tools.page_up)
-        assert "Page 3 of 3" in call(browser_tools.page_to, 3)
-        found = call(browser_tools.find_on_page, "line 1500")
+        assert "Page 2 of 3" in call(markdown_browser.page_down)
+        assert "Page 1 of 3" in call(markdown_browser.page_up)
+        assert "Page 3 of 3" in call(markdown_browser.page_to, 3)
+        found = call(markdown_browser.find_on_page, "line 1500")
         assert "Found on page 2" in found
-        assert "Found on page 2" in call(browser_tools.find_next)  # there is a single match
-        assert call(browser_tools.page_to, 9) == "there is no page 9: pages are 1 to 3"
-        assert call(browser_tools.visit_page, "http://10.0.0.1/").startswith("Error: UrlRefused: ")
-        failed = call(browser_tools.visit_page, "absent.pdf")
+        assert "Found on page 2" in call(markdown_browser.find_next)  # there is a single match
+        assert call(markdown_browser.page_to, 9) == "there is no page 9: pages are 1 to 3"
+        assert call(markdown_browser.visit_page, "http://10.0.0.1/").startswith(
+            "Error: UrlRefused: "
+        )
+        failed = call(markdown_browser.visit_page, "absent.pdf")
         assert failed.startswith("Error: NoSuchFile: ")
         assert re.search(r"<content (\w+)>\nabsent.pdf: .*\n</content \1>$", failed)
-        assert "Visited before" not in call(browser_tools.back)
+        assert "Visited before" not in call(markdown_browser.back)
 
 
 @pytest.fixture
@@ -287,7 +289,7 @@ def site() -> Iterator[Site]:
 
 
 def test_schemas_of_the_tools_are_small() -> None:
-    for tool in browser_tools.TOOLS:
+    for tool in markdown_browser.TOOLS:
         schema = function_to_json(tool)["function"]
         names = set(schema["parameters"]["properties"])
         assert names <= {"path_or_url", "page", "text"}, schema
@@ -297,7 +299,7 @@ def test_schemas_of_the_tools_are_small() -> None:
 
 def test_without_a_browser_a_tool_says_what_to_declare() -> None:
     with pytest.raises(RuntimeError, match=r"'file_env'.*RequestsMarkdownBrowser\(\)"):
-        browser_tools.visit_page("x", context_variables={})  # type: ignore[call-arg]
+        markdown_browser.visit_page("x", context_variables={})  # type: ignore[call-arg]
 
 
 def test_a_lost_reader_is_opened_again(browser: RequestsMarkdownBrowser) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk.environments import VARIABLE
-from flowengine.sdk.process_tree import marked
+from flowengine.sdk.processes import marked
 from flowengine_envs.mcp.session import McpSession
 from tests.alive import alive
 from tests.shared import shared_while

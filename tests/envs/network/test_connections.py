@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.sdk.web.connections import Network
-from flowengine.sdk.web.hosts import BadHost, not_public, spelled
 from flowengine.sdk.web.rules import Rules
-from flowengine.sdk.web.urls import UrlRefused
+from flowengine.sdk.web.urls import BadHost, UrlRefused, not_public, spelled
 from tests.envs.network.ways_out import (
     ALSO_PUBLIC,
     PUBLIC,

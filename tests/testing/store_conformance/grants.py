@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal.records import ExecutionHead, NewGrant, Vote
 from flowengine.journal.store import JournalStore
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
 from tests.testing.store_conformance.making import (
     FLOW,
     append_event,

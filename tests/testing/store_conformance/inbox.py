@@ -13,7 +13,7 @@ from flowengine.journal.records import (
     WaitFilter,
 )
 from flowengine.journal.store import JournalStore
-from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.addresses import wait_id
 from tests.testing.store_conformance.making import (
     FLOW,
     append_event,

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from flowengine.journal.lease_holders import IsDead
-from flowengine.journal.ports.directory import every_item
 from flowengine.journal.records import (
     Append,
     ExecutionFilter,
@@ -16,7 +15,7 @@ from flowengine.journal.records import (
     Vote,
     WaitFilter,
 )
-from flowengine.journal.store import JournalStore
+from flowengine.journal.store import JournalStore, every_item
 
 MakeStore = Callable[[IsDead], JournalStore]
 """Makes an empty store that asks the function given whether an owner is certainly dead."""

@@ -4,15 +4,10 @@
 |---|---|
 | `requests` | the engine's requests for the terminals of a sandbox |
 | `terminal` | a terminal: its commands, one after another |
-| `command` | a running command |
-| `handover` | passes a command to the shell, and the lines around it |
+| `command` | a running command, answers about it, its records and output |
+| `handover` | passes a command to the shell, through pipes |
 | `ending` | the end of a command: checks for it and for input, and signals |
-| `answers` | answers about a command, requests that wait for it, and records |
-| `shell` | the shell |
-| `files` | the pipes that control the shell |
+| `shell` | the shell and its output |
 | `foreground` | the state of the processes: whether one waits for input |
-| `tmux` | the terminal itself |
-| `stream` | the output of the terminal |
-| `transcript` | stored output, in memory and in records |
-| `watching` | sends the screen to viewers |
+| `tmux` | the terminal itself, and its viewers |
 """

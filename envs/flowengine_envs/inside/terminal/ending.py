@@ -18,8 +18,7 @@ from functools import partial
 from flowengine_envs.inside.loop import EventLoop
 from flowengine_envs.inside.terminal import foreground
 from flowengine_envs.inside.terminal.command import Phase, StartedCommand
-from flowengine_envs.inside.terminal.shell import TerminalShell
-from flowengine_envs.inside.terminal.stream import TerminalStream
+from flowengine_envs.inside.terminal.shell import TerminalShell, TerminalStream
 
 _STARTING = 5.0
 """Seconds after an interrupt during which a copy of the shell may still become a program."""

@@ -19,27 +19,25 @@ from functools import partial
 from typing import Any, Optional
 
 from flowengine_envs.inside.commands import Say
-from flowengine_envs.inside.inotify import CLOSED, MADE, OPENED
-from flowengine_envs.inside.loop import Call
+from flowengine_envs.inside.loop import CLOSED, MADE, OPENED, Call
 from flowengine_envs.inside.programs import ProgramEnd, ProgramStarter
 from flowengine_envs.inside.terminal import foreground
-from flowengine_envs.inside.terminal.answers import Answers, CommandAnswer, Waiters
 from flowengine_envs.inside.terminal.command import (
+    Answers,
     Busy,
+    CommandAnswer,
     Gone,
     NoCommand,
     Phase,
     StartedCommand,
     TerminalPlan,
     TypedCommand,
+    Waiters,
 )
 from flowengine_envs.inside.terminal.ending import Ending
-from flowengine_envs.inside.terminal.files import TerminalFiles
-from flowengine_envs.inside.terminal.handover import BEGIN, Handover, LineWriter
-from flowengine_envs.inside.terminal.shell import START, TerminalShell, pane
-from flowengine_envs.inside.terminal.stream import TerminalStream
-from flowengine_envs.inside.terminal.tmux import SETTINGS, Tmux
-from flowengine_envs.inside.terminal.watching import Watching
+from flowengine_envs.inside.terminal.handover import BEGIN, Handover, LineWriter, TerminalFiles
+from flowengine_envs.inside.terminal.shell import START, TerminalShell, TerminalStream, pane
+from flowengine_envs.inside.terminal.tmux import SETTINGS, Tmux, Watching
 from flowengine_envs.link.terminal_text import clean, masked
 
 _NUMBER = re.compile(r"[0-9]{1,9}")

@@ -20,7 +20,7 @@ from flowengine.sdk.environments import (
     Spec,
 )
 from flowengine_envs.kinds.docker.containers import Containers
-from flowengine_envs.kinds.steps import StepFiles, add_outputs
+from flowengine_envs.kinds.workspace import StepFiles, add_outputs
 from flowengine_envs.link.call_limits import DISK, OUTPUT, asked
 from flowengine_envs.network.egress import leads_out
 from flowengine_envs.sandboxes.docker.daemon import connect

@@ -17,8 +17,8 @@ from flowengine.sdk.environments import Request, Screen, Spec
 from flowengine.sdk.visible_text import printable_lines
 from flowengine_envs.kinds.shell.result import ShellResult, step_code
 from flowengine_envs.kinds.shell.session import Shell
-from flowengine_envs.kinds.steps import StepFiles, explain_network, place_for_value, step_value
 from flowengine_envs.kinds.supervised import SupervisedProvider
+from flowengine_envs.kinds.workspace import StepFiles, explain_network, place_for_value, step_value
 from flowengine_envs.link.call_limits import asked
 from flowengine_envs.sandboxes.processes import has
 

@@ -34,9 +34,8 @@ from flowengine_envs.kinds.shell.input import (
     checked_command,
     is_plain,
 )
-from flowengine_envs.kinds.shell.lines import LineAssembler
-from flowengine_envs.kinds.shell.mirror import Mirror
-from flowengine_envs.kinds.shell.result import ShellResult, shell_result
+from flowengine_envs.kinds.shell.result import LineAssembler, ShellResult, shell_result
+from flowengine_envs.kinds.shell.viewer import Mirror
 from flowengine_envs.kinds.supervised import Supervised
 from flowengine_envs.link.call_limits import GRACE, TIMEOUT, UNBOUNDED, Counted
 from flowengine_envs.link.channel import Channel, OnAnswer

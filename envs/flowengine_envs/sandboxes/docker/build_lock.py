@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from flowengine.sdk.lock_files import take_lock
+from flowengine.sdk.confined_files import take_lock
 
 PAUSE = 0.1
 """Seconds between two checks whether another process has built it."""

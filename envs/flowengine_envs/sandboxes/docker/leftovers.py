@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from flowengine.sdk import EnvironmentLost
 from flowengine.sdk.environments import Leftover, ProcessIdentity
+from flowengine_envs.sandboxes.docker.accounts import take_back_left
 from flowengine_envs.sandboxes.docker.daemon import connect
-from flowengine_envs.sandboxes.docker.ownership import take_back_left
 
 if TYPE_CHECKING:
     from docker import DockerClient

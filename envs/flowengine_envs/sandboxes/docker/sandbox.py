@@ -34,22 +34,25 @@ from flowengine_envs.link.call_limits import MEMORY, PROCESSES
 from flowengine_envs.link.words import RESERVE
 from flowengine_envs.network.egress import INSIDE, Egress
 from flowengine_envs.sandboxes.cgroups import group_of, memory_kills, refused_processes
-from flowengine_envs.sandboxes.docker.accounts import Lists
-from flowengine_envs.sandboxes.docker.building import built, wanted
-from flowengine_envs.sandboxes.docker.daemon import Attached, attached, connect
-from flowengine_envs.sandboxes.docker.fetching import find_image
-from flowengine_envs.sandboxes.docker.leftovers import reap, remove, sweep
-from flowengine_envs.sandboxes.docker.ownership import group, lend, take_back, user, writable_inside
-from flowengine_envs.sandboxes.docker.programs import ContainerProgram
-from flowengine_envs.sandboxes.docker.rights import (
+from flowengine_envs.sandboxes.docker.accounts import (
     HOME,
+    Lists,
+    group,
+    lend,
     network,
     rights,
+    take_back,
+    user,
     workdir,
+    writable_inside,
 )
+from flowengine_envs.sandboxes.docker.building import built, wanted
+from flowengine_envs.sandboxes.docker.daemon import Attached, ContainerProgram, attached, connect
+from flowengine_envs.sandboxes.docker.fetching import find_image
+from flowengine_envs.sandboxes.docker.leftovers import reap, remove, sweep
 from flowengine_envs.sandboxes.mounts import Mount, check_all, mounts, warn_of_new
-from flowengine_envs.sandboxes.own_network import OwnNetwork
 from flowengine_envs.sandboxes.processes import OWN_PROCESSES, cpus
+from flowengine_envs.sandboxes.syscalls import OwnNetwork
 from flowengine_envs.workspaces.own_folder import OWN
 
 if TYPE_CHECKING:
@@ -132,7 +135,7 @@ class Docker(OwnNetwork):
     @classmethod
     def config_model(cls) -> type[BaseModel]:
         """Return the model of the container settings in `config:`."""
-        from flowengine_envs.sandboxes.docker.configuration import Container
+        from flowengine_envs.sandboxes.docker.building import Container
 
         return Container
 

@@ -1,0 +1,357 @@
+"""`flowengine envs`: environments that are open, were left open, or are missing."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli.parsing import arguments as read
+from flowengine.cli.session import CliSession
+from flowengine.cli.terminal.output import err, first_line, is_terminal, out, out_json
+from flowengine.cli.views.environments import NAME, details, rows
+from flowengine.engines.inspection.open_environments import failures
+from flowengine.errors import NotAllowed, UsageError
+from flowengine.sdk.visible_text import printable
+
+if TYPE_CHECKING:
+    from flowengine.engines.infos import ScreenInfo
+
+
+class EnvsList:
+    """`flowengine envs list`: environments that are open, were left open, or are missing."""
+
+    HELP = "list environments that are open, were left open, or are missing"
+    EXAMPLE = """\
+flowengine envs list
+flowengine envs list 01k8xq3zn3m0"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument(
+            "execution", metavar="ID", nargs="?", help="only those of this execution (default: all)"
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """List them.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            environments = session.engine.open_environments(arguments.execution)
+        if arguments.json:
+            out_json(environments)
+        elif not environments:
+            err("no environments are open")
+        else:
+            for line in rows(environments):
+                out(line)
+        return 0
+
+
+class EnvsShow:
+    """`flowengine envs show`: everything that is recorded about an environment."""
+
+    HELP = "show an environment: its sandbox, start time and processes"
+    EXAMPLE = "flowengine envs show analysis"
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("environment", metavar="NAME", help=NAME)
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Show it.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            environment = session.engine.open_environment(arguments.environment)
+        if arguments.json:
+            out_json(environment)
+        else:
+            for line in details(environment):
+                out(line)
+        return 0
+
+
+class EnvsLook:
+    """`flowengine envs look`: what an open browser or terminal shows at the moment."""
+
+    HELP = "look into an environment: what its browser or terminal shows at the moment"
+    EXAMPLE = """\
+flowengine envs look box
+flowengine envs look browser --picture page.png"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("environment", metavar="NAME", help=NAME)
+        parser.add_argument(
+            "--picture",
+            metavar="FILE",
+            type=Path,
+            help="write the picture of a browser's window to this file, as PNG",
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Ask the process that has it open, and print the answer.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            screen = session.engine.look_into_environment(arguments.environment)
+        file: Path | None = arguments.picture
+        if file is not None:
+            _write(file, screen)
+        if arguments.json:
+            out_json(screen)
+        else:
+            for line in _lines(screen, file):
+                out(line)
+        return 0
+
+
+def _write(file: Path, screen: ScreenInfo) -> None:
+    """Write the picture to a file.
+
+    Raises:
+        UsageError: There is no picture, or the file cannot be written.
+    """
+    from base64 import b64decode
+
+    from flowengine.errors import UsageError
+
+    if "picture" not in screen["screen"]:
+        raise UsageError(f"{screen['environment']} has no picture", hint="leave out --picture")
+    try:
+        file.write_bytes(b64decode(screen["screen"]["picture"]))
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _lines(found: ScreenInfo, file: Path | None) -> Iterator[str]:
+    screen = found["screen"]
+    for name in ("address", "title"):
+        if name in screen:
+            yield f"{name:8} {first_line(screen[name], 500)}"
+    if "picture" in screen:
+        size = len(screen["picture"]) * 3 // 4 // 1024 + 1
+        where = printable(str(file)) if file is not None else "with --picture FILE"
+        yield f"picture  {size} KiB, {where}"
+    yield from (printable(line) for line in screen.get("text", "").splitlines())
+
+
+class EnvsShell:
+    """`flowengine envs shell`: run commands typed here in the shell of a sandbox."""
+
+    HELP = "run commands in the shell of a flow's environment: typed, or from a pipe"
+    EXAMPLE = """\
+flowengine envs shell build.yaml box
+flowengine envs shell build.yaml box --arg python=3.13
+printf 'make\\nmake test\\n' | flowengine envs shell build.yaml box"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("file", metavar="FILE", help="the flow file that declares it")
+        parser.add_argument(
+            "name",
+            metavar="NAME",
+            nargs="?",
+            help="an environment of kind shell (default: the only one)",
+        )
+        parser.add_argument(
+            "--arg",
+            metavar="NAME=VALUE",
+            action="append",
+            type=read.assignment,
+            default=[],
+            help="an argument of the environment (may be repeated)",
+        )
+        parser.add_argument(
+            "-i",
+            "--input",
+            metavar="NAME=VALUE|@FILE",
+            action="append",
+            type=read.given_input,
+            default=[],
+            help="an input that its declaration refers to (may be repeated)",
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Open the environment, run the commands, and close it.
+
+        Returns:
+            The exit code of the last command.
+
+        Raises:
+            UsageError: The environment takes no such argument, or needs an approval without a
+                terminal.
+            NotAllowed: The approval was denied.
+            FlowEngineError: It cannot be opened.
+        """
+        import os
+
+        from flowengine.engines.declared_environments import DeclaredEnvironments
+
+        declared = DeclaredEnvironments(arguments.file)
+        name = declared.find("shell", arguments.name)
+        args = read.assigned(declared.args(name), arguments.arg, "argument")
+        if unknown := next(
+            (argument for argument in args if argument not in declared.args(name)), None
+        ):
+            known = ", ".join(declared.args(name)) or "none"
+            raise UsageError(f"'{name}' takes no argument '{unknown}'", hint=f"arguments: {known}")
+        inputs = read.inputs(declared.inputs, arguments.input)
+        owner = f"shell-{os.urandom(4).hex()}"
+        with _ended_in_order(), CliSession(arguments, make=arguments.file) as session:
+            manager = session.engine.environments
+            spec = declared.spec(name, args, inputs, owner, manager)
+            if (
+                "approval" in spec
+            ):  # only possible now, without an execution that could wait and be resumed
+                _check_terminal(name)
+            try:
+                with _opened(manager.use(spec, holder="envs shell")) as shell:
+                    if is_terminal(sys.stdin) and is_terminal(sys.stdout) and not arguments.json:
+                        from flowengine.cli.sandbox_shell import talk
+
+                        return talk(shell, name)
+                    from flowengine.cli.sandbox_shell import run_lines
+
+                    return run_lines(shell, as_json=arguments.json)
+            finally:
+                manager.release_scope("execution", owner)
+
+
+@contextmanager
+def _opened(use: AbstractContextManager[Any]) -> Iterator[Any]:
+    """Open the environment, and close it at the end.
+
+    Raises:
+        NotAllowed: The approval was denied.
+        FlowEngineError: It cannot be opened. The message contains the reason.
+    """
+    from flowengine.sdk import Refused, Rejected
+
+    with ExitStack() as stack:
+        try:
+            with failures():
+                shell = stack.enter_context(use)
+        except (Rejected, Refused) as error:
+            raise NotAllowed(error.message) from None
+        yield shell
+
+
+def _check_terminal(name: str) -> None:
+    """Refuse an environment that needs an approval if the command has no terminal."""
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        raise UsageError(
+            f"opening '{name}' needs an approval, and there is no terminal to ask at",
+            hint="run it at a terminal without a pipe, and answer the question there",
+        )
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Close the environment when a signal ends this process or its terminal is closed."""
+    import signal
+
+    before = {
+        number: signal.signal(number, lambda number, _: sys.exit(128 + number))
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class EnvsRelease:
+    """`flowengine envs release`: end one environment that was left open."""
+
+    HELP = "end an environment that was left open"
+    EXAMPLE = """\
+flowengine envs release analysis
+flowengine envs release analysis --force"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("environment", metavar="NAME", help=NAME)
+        parser.add_argument(
+            "--force",
+            action="store_true",
+            help="end it even if the process that opened it is alive",
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """End it.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            released = session.engine.release_environment(
+                arguments.environment, force=arguments.force
+            )
+        if arguments.json:
+            out_json(released)
+        elif "error" in released:
+            err(f"{released['id']} could not be ended: {released['error']}")
+            err("  see: flowengine doctor")
+        else:
+            out(f"ended {released['resource_key']} ({released['id']})")
+        return 1 if "error" in released else 0
+
+
+class EnvsReap:
+    """`flowengine envs reap`: end all environments that dead processes left open."""
+
+    HELP = "end all environments that dead processes left open"
+    EXAMPLE = "flowengine envs reap"
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add no arguments."""
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """End it.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session, failures():
+            reaped = session.engine.environments.reap()
+        failed = any("error" in outcome for outcome in reaped)
+        if arguments.json:
+            out_json(reaped)
+            return 1 if failed else 0
+        for outcome in reaped:
+            name = outcome.get("resource_key")
+            which = (
+                f"{name} ({outcome['id']})" if name else outcome.get("id") or outcome.get("path")
+            )
+            if "error" in outcome:
+                err(f"{outcome['what']} {which} could not be ended: {outcome['error']}")
+            else:
+                done = "set aside" if outcome["what"] == "damaged entry" else "ended"
+                out(f"{done} {outcome['what']} {which}")
+        if not reaped:
+            err("nothing was left open")
+        return 1 if failed else 0

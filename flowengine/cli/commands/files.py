@@ -1,0 +1,174 @@
+"""`flowengine files`: the files that an execution keeps."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO
+
+from flowengine.cli.session import NEWEST, CliSession
+from flowengine.cli.terminal.output import err, out, out_json, table
+from flowengine.cli.views.environments import SHORTEST, KeptFile, chosen, kept_files
+from flowengine.errors import NotFound, StoreError, UsageError
+from flowengine.sdk.visible_text import printable
+
+
+class FilesList:
+    """`flowengine files list`: the files that an execution keeps."""
+
+    HELP = "list the files (artifacts) that an execution keeps, and the steps that they are from"
+    EXAMPLE = "flowengine files list 01k8xq7mf4jb"
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """List them.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            execution = session.execution(arguments.execution)
+            files = kept_files(session, execution)
+            if arguments.json:
+                out_json([file._asdict() for file in files])
+                return 0
+            if not files:
+                err(f"execution {session.short(execution)} keeps no files")
+                return 0
+            rows = [
+                [file.name, str(file.size), file.sha256[:SHORTEST], file.where] for file in files
+            ]
+            cells = [[printable(cell) for cell in row] for row in rows]
+            for line in table(cells, ["NAME", "BYTES", "SHA-256", "FROM"]):
+                out(line)
+            command = session.command("files", "save", session.short(execution))
+            err(f"to save them in the current directory: {command}")
+        return 0
+
+
+class FilesSave:
+    """`flowengine files save`: copy files that an execution keeps into a directory."""
+
+    HELP = "save files (artifacts) that an execution keeps, in a directory"
+    EXAMPLE = """\
+flowengine files save 01k8xq7mf4jb
+flowengine files save 01k8xq7mf4jb report.pdf --to reports"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument(
+            "execution", metavar="ID", help="the execution: its id, or any unambiguous prefix"
+        )
+        parser.add_argument(
+            "files",
+            metavar="FILE",
+            nargs="*",
+            default=[],
+            help=f"names of files, or at least {SHORTEST} digits of their SHA-256 (default: "
+            "all files)",
+        )
+        parser.add_argument(
+            "--to",
+            metavar="DIR",
+            type=Path,
+            default=Path(),
+            help="the directory, which is created if it is missing (default: the current one)",
+        )
+        parser.add_argument("--force", action="store_true", help="replace files that exist there")
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Save them.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            execution = session.execution(arguments.execution)
+            files = chosen(kept_files(session, execution), arguments.files)
+            targets = _targets(files, arguments.to)
+            there = [path for path in targets.values() if os.path.lexists(path)]
+            if there and not arguments.force:
+                names = ", ".join(path.name for path in there)
+                hint = "--force replaces them, and --to DIR names another directory"
+                raise UsageError(f"files exist in {arguments.to}: {names}", hint=hint)
+            saved = []
+            for file, path in targets.items():
+                try:
+                    _save(
+                        session.engine.download(execution, file.sha256), file, path, arguments.force
+                    )
+                except NotFound as error:
+                    if arguments.files:
+                        raise
+                    err(f"{printable(file.name)} was not saved: {error.message}")
+                    continue
+                saved.append({**file._asdict(), "path": str(path)})
+                if not arguments.json:
+                    out(printable(str(path)))
+            if arguments.json:
+                out_json(saved)
+            elif not saved:
+                err(f"execution {session.short(execution)} keeps no files")
+        return 0
+
+
+def _targets(files: list[KeptFile], folder: Path) -> dict[KeptFile, Path]:
+    """Return the path of each file. Different files with one name get a part of their digest."""
+    same = Counter(file.name.casefold() for file in files)
+    targets = {}
+    for file in files:
+        name = file.name
+        if same[name.casefold()] > 1:
+            stem, dot, suffix = name.rpartition(".")
+            digits = file.sha256[:SHORTEST]
+            name = f"{stem}-{digits}.{suffix}" if dot and stem else f"{name}-{digits}"
+        targets[file] = folder / name
+    return targets
+
+
+def _save(parts: Iterable[bytes], file: KeptFile, path: Path, force: bool) -> None:
+    """Write a file. If that fails, nothing is left of it, and an earlier one stays.
+
+    Raises:
+        StoreError: The content is not that of the digest.
+        UsageError: The file exists, or cannot be written.
+    """
+    new = path.with_name(f".{file.sha256[:16]}.part") if force else path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            if force:
+                new.unlink()
+        try:
+            with open(new, "xb") as target:
+                _copy(parts, file, target)
+            if force:
+                os.replace(new, path)
+        except FileExistsError:
+            raise
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _copy(parts: Iterable[bytes], file: KeptFile, target: BinaryIO) -> None:
+    digest = sha256()
+    for part in parts:
+        digest.update(part)
+        target.write(part)
+    if digest.hexdigest() != file.sha256:
+        raise StoreError(f"the content of '{file.name}' is not that of its SHA-256")

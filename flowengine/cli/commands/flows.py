@@ -1,0 +1,441 @@
+"""`flowengine flows`: the deployed flows, and the schedules that start them."""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import ArgumentParser, Namespace
+from datetime import UTC, datetime
+from difflib import unified_diff
+from time import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.cli.commands.run import load
+from flowengine.cli.driving.drive import drive
+from flowengine.cli.driving.resuming import leave_recorded
+from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.arguments import is_deployed
+from flowengine.cli.session import CliSession
+from flowengine.cli.terminal.output import err, out, out_json, table, when
+from flowengine.cli.views.outcome import EXIT_CODES
+from flowengine.engines.flows import load as load_here
+from flowengine.errors import InputError
+from flowengine.flow.export.yaml_text import inline
+from flowengine.kernel.notation.times import format_time
+from flowengine.sdk.visible_text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from flowengine.engines.infos import DeployedInfo, StartInfo
+    from flowengine.engines.results import ScheduledStart
+
+
+_HASH_SHOWN = 12
+
+
+class FlowsList:
+    """`flowengine flows list`: the deployed flows, and what starts them."""
+
+    HELP = "list the deployed flows, with the signals and schedules that start them"
+    EXAMPLE = "flowengine flows list"
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add no arguments."""
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """List the current version of each.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            flows = [flow for flow in session.engine.deployed() if flow["current"]]
+            if arguments.json:
+                starts = session.engine.starts()
+                mine = (
+                    [start for start in starts if start["flow"] == flow["flow"]] for flow in flows
+                )
+                out_json(
+                    [{**flow, "starts": starts} for flow, starts in zip(flows, mine, strict=True)]
+                )
+                return 0
+            if not flows:
+                err("no flow is deployed: flowengine deploy FILE")
+            return show(session, flows)
+
+
+def show(session: CliSession, flows: Sequence[DeployedInfo]) -> int:
+    """Print deployed versions and what starts them: a line for each signal and schedule.
+
+    Returns:
+        The exit code.
+    """
+    rows = []
+    for flow in flows:
+        starts = session.engine.starts(flow["flow"]) if flow["current"] else []
+        for by in [_started_by(start) for start in starts] or ["-"]:
+            row = [flow["flow"], flow["version"], flow["hash"][:_HASH_SHOWN]]
+            rows.append([*map(printable, row), when(flow["deployed_at"]), by])
+    if rows:
+        for line in table(rows, ["FLOW", "VERSION", "HASH", "DEPLOYED", "STARTED BY"]):
+            out(line)
+    return 0
+
+
+def show_schedules(session: CliSession, starts: Sequence[StartInfo]) -> int:
+    """Print the schedules of a flow, with their next times.
+
+    Returns:
+        The exit code.
+    """
+    if session.arguments.json:
+        out_json(starts)
+    else:
+        for start in starts:
+            if "schedule" in start:
+                out(_started_by(start))
+    return 0
+
+
+def _started_by(start: StartInfo) -> str:
+    """Describe what starts a flow, with the next time of a schedule."""
+    if "signal" in start:
+        return printable(f"signal {start['signal']}")
+    following = f"next {when(start['due'])}" if "due" in start else "paused"
+    return f"{printable(start['schedule'])} {printable(start['timezone'])}, {following}"
+
+
+_FACTS = ("flow", "version", "title", "hash", "inputs", "modules")
+
+
+class FlowsShow:
+    """`flowengine flows show`: a deployed flow, its versions and what starts it."""
+
+    HELP = "show a deployed flow: its versions, what starts it, its inputs and Python modules"
+    EXAMPLE = """\
+flowengine flows show report
+flowengine flows show report@1"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("name", metavar="NAME", help="a deployed flow: ID, ID@VERSION or hash")
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Show it.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            engine = session.engine
+            facts = _facts(session, arguments.name)
+            versions = engine.deployed(facts["flow"])
+            if arguments.json:
+                out_json({**facts, "starts": engine.starts(facts["flow"]), "versions": versions})
+                return 0
+            for name in ("title", "hash", "inputs", "modules"):
+                if fact := facts[name]:
+                    out(f"{name:8}  {fact if isinstance(fact, str) else inline(fact)}")
+            return show(session, versions)
+
+
+def _facts(session: CliSession, name: str) -> dict[str, Any]:
+    """Return the flow, its inputs and what it imports."""
+    if session.is_served:
+        client: Any = session.engine
+        item = client.flow(name)
+        return {fact: item[fact] for fact in _FACTS}
+    flow = session.engine.deployed_flow(name)
+    title = flow.compiled.get("title", "")
+    parts = (flow.id, flow.version, title, flow.form, flow.inputs, flow.modules)
+    return dict(zip(_FACTS, parts, strict=True))
+
+
+SAME, DIFFER = 0, 1
+
+
+class FlowsDiff:
+    """`flowengine flows diff`: how two versions of a flow differ."""
+
+    HELP = "compare the definitions of two deployed versions or files"
+    EXAMPLE = """\
+flowengine flows diff report@1 report@2
+flowengine flows diff report report.yaml"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.epilog = (
+            f"exit code: {SAME} if they are the same, {DIFFER} if not\n\n{parser.epilog}"
+        )
+        parser.add_argument(
+            "flow", metavar="FLOW", help="a deployed flow, ID or ID@VERSION, or a file"
+        )
+        parser.add_argument("other", metavar="OTHER", help="the one to compare it with")
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Compare them.
+
+        Returns:
+            The exit code: 0 if they are the same, 1 if not.
+        """
+        names = arguments.flow, arguments.other
+        with CliSession(arguments) as session:
+            one, other = (_defined(session, name) for name in names)
+        before, after = (definition.text.splitlines() for definition in (one, other))
+        lines = list(unified_diff(before, after, *names, lineterm=""))
+        if arguments.json:
+            out_json({"same": not lines, "hashes": [one.hash, other.hash], "lines": lines})
+        else:
+            for line in lines:
+                out(line)
+        return DIFFER if lines else SAME
+
+
+class _Defined(NamedTuple):
+    """A flow as text."""
+
+    text: str
+    hash: str
+
+
+def _defined(session: CliSession, name: str) -> _Defined:
+    """Return a deployed flow, which a server may have, or that of a file."""
+    if session.is_served and is_deployed(name):
+        client: Any = session.engine
+        found = client.definition(name)
+        return _Defined(found["definition"], found["hash"])
+    from flowengine.flow.export.definition import definition
+
+    flow = load_here(name) if session.is_served else load(session, name)
+    return _Defined(definition(flow.compiled), flow.form)
+
+
+class FlowsUndeploy:
+    """`flowengine flows undeploy`: remove a deployed flow."""
+
+    HELP = "remove a deployed flow: nothing starts it any more, and open executions continue"
+    EXAMPLE = """\
+flowengine flows undeploy report
+flowengine flows undeploy report@2"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument(
+            "name", metavar="NAME", help="its id, or ID@VERSION for an earlier version"
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Remove it.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            removed = session.engine.undeploy(arguments.name)
+            if arguments.json:
+                out_json(removed)
+            elif not arguments.quiet:
+                err(f"no longer deployed: {', '.join(removed)}")
+            return 0
+
+
+class FlowsPause:
+    """`flowengine flows pause`: pause the schedules of a deployed flow."""
+
+    HELP = "pause the schedules of a deployed flow"
+    EXAMPLE = "flowengine flows pause report"
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("flow", metavar="FLOW", help="its id")
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Pause them.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            return show_schedules(session, session.engine.pause_schedules(arguments.flow))
+
+
+class FlowsResume:
+    """`flowengine flows resume`: resume the schedules of a deployed flow."""
+
+    HELP = "resume the schedules of a deployed flow, from their next times on"
+    EXAMPLE = "flowengine flows resume report"
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("flow", metavar="FLOW", help="its id")
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Resume them.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            return show_schedules(session, session.engine.resume_schedules(arguments.flow))
+
+
+class FlowsTrigger:
+    """`flowengine flows trigger`: run a scheduled flow out of turn."""
+
+    HELP = "run a deployed flow out of turn, with the inputs of its schedule"
+    EXAMPLE = """\
+flowengine flows trigger report
+flowengine flows trigger report --schedule '0 9 * * 1-5' --no-resume"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("flow", metavar="FLOW", help="its id")
+        add_schedule(parser, "required if it has several")
+        parser.add_argument(
+            "--no-resume", action="store_true", help="record the execution without running it"
+        )
+        read.add_linger(parser)
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Run it.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            execution = session.engine.trigger(arguments.flow, schedule=arguments.schedule)
+            if arguments.no_resume or session.is_served:
+                leave_recorded(session, [execution])
+                return 0
+            return drive(session, lambda: session.engine.resume(execution))
+
+
+def add_schedule(parser: ArgumentParser, note: str) -> None:
+    """Add the option that names a schedule of the flow."""
+    parser.add_argument("--schedule", metavar="EXPR", help=f"the expression of a schedule ({note})")
+
+
+_MOST = 1000
+
+
+class FlowsBackfill:
+    """`flowengine flows backfill`: run the past times of a deployed flow's schedules."""
+
+    HELP = "run the past times of a deployed flow's schedules, a few at once"
+    EXAMPLE = """\
+flowengine flows backfill report --since 7d
+flowengine flows backfill report --since 30d --until 7d --at-once 4"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("flow", metavar="FLOW", help="its id")
+        parser.add_argument(
+            "--since",
+            metavar="TIME",
+            type=read.moment,
+            required=True,
+            help="first moment of the range: 7d, or a time",
+        )
+        parser.add_argument(
+            "--until",
+            metavar="TIME",
+            type=read.moment,
+            default=None,
+            help="last moment (default: now)",
+        )
+        add_schedule(parser, "default: all of them")
+        parser.add_argument(
+            "--at-once",
+            metavar="N",
+            type=read.count,
+            default=1,
+            help="how many executions run at once (default: 1). Executions that wait do not count",
+        )
+        parser.add_argument(
+            "--most",
+            metavar="N",
+            type=read.count,
+            default=_MOST,
+            help=f"how many times the range may contain (default: {_MOST})",
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Run them, and print a line for each when it has ended or waits.
+
+        Returns:
+            The exit code: the highest of those that the executions would have.
+        """
+        moments = arguments.since, arguments.until or int(time() * 1000)
+        since, until = (datetime.fromtimestamp(moment / 1000, UTC) for moment in moments)
+        arguments.linger = 0.0
+        shown: list[dict[str, Any]] = []
+        with CliSession(arguments) as session:
+
+            def tell(started: ScheduledStart) -> None:
+                shown.append(_entry(session, started))
+                if not arguments.json:
+                    out("  ".join(shown[-1].values()))
+
+            if session.is_served:
+                _record_there(session, arguments, since, until, tell)
+            else:
+                asyncio.run(
+                    session.engine.backfill_async(
+                        arguments.flow,
+                        since,
+                        until,
+                        schedule=arguments.schedule,
+                        at_once=arguments.at_once,
+                        most=arguments.most,
+                        tell=tell,
+                    )
+                )
+        if arguments.json:
+            out_json(sorted(shown, key=lambda entry: str(entry["time"])))
+        elif not shown:
+            err("the range contains no time of a schedule")
+        if session.is_served:  # the workers run them
+            return (
+                InputError.exit_code if any(start["status"] == "refused" for start in shown) else 0
+            )
+        return max(
+            (EXIT_CODES.get(entry["status"], InputError.exit_code) for entry in shown), default=0
+        )
+
+
+def _record_there(
+    session: CliSession,
+    arguments: Namespace,
+    since: datetime,
+    until: datetime,
+    tell: Callable[[ScheduledStart], None],
+) -> None:
+    """Have a server record them, for its workers."""
+    client: Any = session.engine
+    for started in client.record_past(arguments.flow, since, until, schedule=arguments.schedule):
+        tell(started)
+
+
+def _entry(session: CliSession, started: ScheduledStart) -> dict[str, Any]:
+    """Return what became of a time: its execution, or the reason why there is none."""
+    entry = {"time": when(format_time(started.time))}
+    if started.execution is None:
+        return {**entry, "status": "refused", "error": str(started.error)}
+    status = session.engine.result(started.execution).status
+    return {**entry, "status": status, "execution": started.execution}

@@ -1,0 +1,439 @@
+"""Commands that run until stopped: the server, a worker, and MCP over standard input."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from io import TextIOWrapper
+from typing import TYPE_CHECKING
+
+from flowengine.cli.parsing import arguments as read
+from flowengine.cli.session import CliSession
+from flowengine.cli.terminal.output import err, results
+from flowengine.errors import FlowEngineError, UsageError
+from flowengine.kernel.notation.times import format_time
+from flowengine.store_folder import remote_store
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from flowengine.engines.results import ScheduledStart
+    from flowengine.server.running import Ready
+    from flowengine.worker.loop import TakenExecution
+    from flowengine.worker.measures import Measure
+    from flowengine.worker.service import WorkerLog
+
+
+PORT = 8383
+RATE = 3000
+
+
+class Serve:
+    """`flowengine serve`: a page and an HTTP API over the store, until stopped."""
+
+    HELP = "serve a page and an HTTP API over the store until stopped"
+    EXAMPLE = """\
+flowengine deploy expense.yaml refund.yaml && flowengine serve
+flowengine serve --host 0.0.0.0 --proxy 10.0.0.2 --public flows.example.com
+flowengine serve --port 0"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument(
+            "--host",
+            metavar="ADDRESS",
+            default="127.0.0.1",
+            help="address to listen on (default: 127.0.0.1). Any but this machine's own "
+            "needs TLS or "
+            "--proxy",
+        )
+        parser.add_argument(
+            "--port", metavar="N", type=int, default=PORT, help=f"default: {PORT}; 0: any free one"
+        )
+        parser.add_argument("--tls-certificate", metavar="FILE", help="certificate chain (PEM)")
+        parser.add_argument(
+            "--tls-key", metavar="FILE", help="private key of the certificate (PEM)"
+        )
+        parser.add_argument(
+            "--proxy",
+            metavar="ADDRESS",
+            action="append",
+            default=[],
+            help="IP address of a proxy in front, whose X-Forwarded-For is believed (may be "
+            "repeated)",
+        )
+        parser.add_argument(
+            "--public",
+            metavar="NAME",
+            action="append",
+            default=[],
+            help="further name under which users reach it, with the port unless it is the "
+            "scheme's own "
+            "(may be repeated)",
+        )
+        parser.add_argument(
+            "--rate",
+            metavar="N",
+            type=int,
+            default=RATE,
+            help=f"requests of each token in a minute (default: {RATE}). Further ones get 429",
+        )
+        parser.add_argument(
+            "--temporal-page",
+            metavar="ORIGIN",
+            action="append",
+            default=[],
+            help="page of Temporal that may have payloads decoded: "
+            "https://temporal.example.com (may "
+            "be repeated)",
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Serve until SIGTERM or SIGINT.
+
+        Returns:
+            The exit code.
+
+        Raises:
+            UsageError: The packages of the extra `serve` are missing.
+        """
+        try:
+            from flowengine.page.site import Site
+            from flowengine.server.ag_ui import ag_ui_routes
+            from flowengine.server.mcp.http import mcp_routes
+            from flowengine.server.openai_chat import openai_routes
+            from flowengine.server.running import Serving, check, serve
+            from flowengine.server.tool_socket import tool_routes
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"'flowengine serve' needs the package {error.name}",
+                hint="pip install 'flowengine[serve]'",
+            ) from None
+
+        def ready(served: Ready) -> None:
+            if not arguments.quiet:
+                err(f"serving {session.place} at {served.url}")
+                err(f"your token is in {served.token_file}")
+
+        serving = Serving(
+            arguments.host,
+            arguments.port,
+            arguments.tls_certificate,
+            arguments.tls_key,
+            tuple(arguments.proxy),
+            tuple(arguments.public),
+            per_minute=arguments.rate,
+            pages=tuple(page.lower().rstrip("/") for page in arguments.temporal_page),
+        )
+        if arguments.rate < 1:
+            raise UsageError("--rate is at least 1")
+        check(serving)
+        with CliSession(arguments) as session:
+            serve(
+                session.engine,
+                serving,
+                ready,
+                lambda served: [
+                    *Site(served).routes(),
+                    *mcp_routes(served),
+                    *ag_ui_routes(served),
+                    *openai_routes(served),
+                    *tool_routes(served),
+                ],
+            )
+        return 0
+
+
+DRAIN = 30.0
+_WAKES = {True: "by notice", False: "each second"}
+"""How a worker learns that another process has written to the store."""
+
+
+class Worker:
+    """`flowengine worker`: take the work of a store until stopped."""
+
+    HELP = "drive the executions of a store until stopped"
+    EXAMPLE = """\
+flowengine worker
+flowengine worker --at-once 50 --per-flow 10 --drain 5m --log-format json
+flowengine worker --store temporal://127.0.0.1:7233/default"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument(
+            "--drain",
+            metavar="DURATION",
+            type=read.duration,
+            default=DRAIN,
+            help="when stopped, how long attempts at work get to end before they are cut "
+            "off; default: "
+            "30s. A second signal stops at once",
+        )
+        parser.add_argument(
+            "--at-once",
+            metavar="N",
+            type=read.count,
+            help="how many executions run at once; default: 16",
+        )
+        parser.add_argument(
+            "--per-flow",
+            metavar="N",
+            type=read.count,
+            help="how many executions of one flow run at once; default: as many as in all",
+        )
+        parser.add_argument(
+            "--log-format",
+            choices=["text", "json"],
+            default="text",
+            help="the form of the lines on standard error; default: text",
+        )
+        parser.add_argument(
+            "--http",
+            metavar="[HOST:]PORT",
+            type=_address,
+            help="answer GET /healthz, /readyz and /metrics at this port; default HOST: 127.0.0.1",
+        )
+        parser.add_argument(
+            "--heartbeat",
+            metavar="DURATION",
+            type=read.duration,
+            help="in Temporal, after how long without a sign of life an attempt counts as cut off; "
+            "default: $FLOWENGINE_HEARTBEAT, or 30s",
+        )
+        parser.add_argument(
+            "--deployment",
+            metavar="NAME[:BUILD]",
+            help="in Temporal, the worker's deployment version, so that executions stay on "
+            "workers of "
+            "the version on which they began; default BUILD: the version of flowengine",
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Work until SIGTERM or SIGINT.
+
+        Returns:
+            The exit code.
+
+        Raises:
+            UsageError: An option does not apply to a store in Temporal.
+        """
+        import asyncio
+
+        from flowengine.cli.terminal.logs import taking_records
+        from flowengine.engines.host import SystemClock
+        from flowengine.worker.service import WorkerLog
+
+        if arguments.quiet:
+            log = WorkerLog(arguments.log_format, SystemClock().now, lambda line: None)
+        else:
+            log = WorkerLog(arguments.log_format, SystemClock().now)
+        address = remote_store(arguments.store or "")
+        with taking_records(log):
+            asyncio.run(
+                _work(arguments, log) if address is None else _remote(arguments, log, address)
+            )
+        return 0
+
+
+async def _work(arguments: Namespace, log: WorkerLog) -> None:
+    """Take the work of a store in a directory."""
+    from flowengine.worker.backlog import AT_ONCE
+    from flowengine.worker.loop import Worker
+    from flowengine.worker.service import until_stopped
+
+    if arguments.heartbeat is not None:
+        raise UsageError(
+            "--heartbeat applies to stores in Temporal",
+            hint="leave it out: in a directory, a dead process is noticed within a second",
+        )
+    if arguments.deployment is not None:
+        raise UsageError(
+            "--deployment applies to stores in Temporal",
+            hint="leave it out: in a directory, each version continues the executions of others",
+        )
+    arguments.linger = 0.0  # whatever waits makes room for others
+    with CliSession(arguments, named=True) as session:
+        at_once = arguments.at_once or AT_ONCE
+
+        def tell(taken: TakenExecution) -> None:
+            _tell(log, taken, session.engine.trace_of(taken.due.execution))
+
+        def tell_start(start: ScheduledStart) -> None:
+            _tell_start(log, start)
+
+        worker = Worker(
+            session.engine,
+            at_once=at_once,
+            per_flow=arguments.per_flow,
+            tell=tell,
+            tell_start=tell_start,
+        )
+
+        def begun() -> None:
+            log("started", store=session.place, at_once=at_once, wakes=_WAKES[worker.by_reports])
+
+        async def work(stopping: asyncio.Event) -> None:
+            await worker.work(stopping, drain=arguments.drain, on_start=begun)
+
+        def measures() -> list[Measure]:
+            from flowengine.worker.measures import measured
+
+            return measured(worker, session.engine)
+
+        async with _answering(arguments, log, lambda: worker.is_ready, measures):
+            await until_stopped(work, log)
+
+
+def _tell(log: WorkerLog, taken: TakenExecution, trace: str | None) -> None:
+    """Write the line about an execution that was taken, has failed, or cannot be run here."""
+    due, error, result = taken.due, taken.error, taken.result
+    if result is not None:
+        if result.status == "failed" and result.error is not None:
+            failure = f"{result.error['type']}: {result.error['message']}"
+            log("failed", execution=due.execution, flow=due.flow, error=failure, trace=trace)
+        return
+    if error is not None:
+        why = error.with_hint if isinstance(error, FlowEngineError) else str(error)
+        log("refused", execution=due.execution, flow=due.flow, error=why, trace=trace)
+        return
+    deaths = due.deaths or None
+    log("taken", execution=due.execution, flow=due.flow, why=due.why, deaths=deaths, trace=trace)
+
+
+def _tell_start(log: WorkerLog, start: ScheduledStart) -> None:
+    """Write the line about a schedule that is due."""
+    error = None if start.error is None else str(start.error)
+    event = "begun" if error is None else "refused"
+    at = format_time(start.time)
+    log(event, execution=start.execution, flow=start.flow, why="schedule", time=at, error=error)
+
+
+async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
+    """Take the work of a store in Temporal."""
+    from flowengine import __version__
+    from flowengine.engines.temporal.opening import without_objects
+    from flowengine.engines.temporal.opening import work as work_for
+    from flowengine.worker.service import until_stopped
+
+    if arguments.at_once is not None or arguments.per_flow is not None:
+        raise UsageError(
+            "--at-once and --per-flow apply to stores in a directory",
+            hint="leave them out: Temporal distributes its work",
+        )
+
+    is_ready = False
+    deployment = arguments.deployment
+    if deployment is not None and ":" not in deployment:
+        deployment = f"{deployment}:{__version__}"
+
+    def begun() -> None:
+        nonlocal is_ready
+        is_ready = True
+        log("started", store=address)
+        if (missing := without_objects()) is not None:
+            log("warning", message=missing)
+
+    def attempted(execution: str, flow: str, address: str) -> None:
+        log("taken", execution=execution, flow=flow, why="attempt", step=address)
+
+    async def work(stopping: asyncio.Event) -> None:
+        await work_for(
+            address,
+            drain=arguments.drain,
+            heartbeat=arguments.heartbeat,
+            deployment=deployment,
+            stopping=stopping,
+            on_ready=begun,
+            on_attempt=attempted,
+            on_start=partial(_tell_start, log),
+        )
+
+    async with _answering(arguments, log, lambda: is_ready, list):
+        await until_stopped(work, log)
+
+
+@asynccontextmanager
+async def _answering(
+    arguments: Namespace,
+    log: WorkerLog,
+    is_ready: Callable[[], bool],
+    measures: Callable[[], list[Measure]],
+) -> AsyncIterator[None]:
+    """Answer requests about health, if an address is given."""
+    if arguments.http is None:
+        yield
+        return
+    try:
+        from flowengine.worker.health import answering, routes
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--http needs the package {error.name}",
+            hint="install it: pip install 'flowengine[serve]'",
+        ) from None
+    host, port = arguments.http
+    async with answering(routes(is_ready, measures), host, port) as port:
+        log("http", address=f"{host}:{port}")
+        yield
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Read an address to listen at.
+
+    Returns:
+        The host and the port.
+
+    Raises:
+        ArgumentTypeError: It is not valid.
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise ArgumentTypeError(f"{text!r} is not an address such as 8080 or 0.0.0.0:8080")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+class Mcp:
+    """`flowengine mcp`: deployed flows as tools of an MCP server, by standard input and output."""
+
+    HELP = "offer deployed flows as tools of an MCP server, over standard input and output"
+    EXAMPLE = """\
+flowengine deploy expense.yaml && flowengine mcp
+flowengine mcp --store /srv/expense/.flowengine"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add no arguments."""
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Serve until standard input ends.
+
+        Returns:
+            The exit code.
+
+        Raises:
+            UsageError: Packages of the extras `mcp` and `serve` are missing.
+        """
+        try:
+            from flowengine.server.mcp.stdio import serve_stdio
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"'flowengine mcp' needs the package {error.name}",
+                hint="pip install 'flowengine[mcp,serve]'",
+            ) from None
+        output = results()
+        if isinstance(output, TextIOWrapper):
+            output.reconfigure(encoding="utf-8")  # whatever the locale says
+        with CliSession(arguments) as session:
+            serve_stdio(
+                session.engine,
+                output,
+                lambda id: session.command("show", id),
+                lambda id: session.command("approvals", "show", id),
+            )
+        return 0

@@ -1,0 +1,222 @@
+"""`flowengine tokens`: the tokens of the server."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+from functools import partial
+from typing import Any
+
+from flowengine.cli.parsing import arguments as read
+from flowengine.cli.session import CliSession
+from flowengine.cli.terminal.output import err, out, out_json, table, when
+from flowengine.errors import UsageError
+from flowengine.sdk.visible_text import printable
+from flowengine.server_settings import ROLES
+
+
+class TokensCreate:
+    """`flowengine tokens create`: a token for a user or a program of the server."""
+
+    HELP = "create a token for the API, which is printed once"
+    EXAMPLE = """\
+flowengine tokens create ci --role starter --flow "expense*" --expires 90d
+flowengine tokens create ben --user ben"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("name", metavar="NAME", help="its name, for lists and the audit record")
+        parser.add_argument(
+            "--user",
+            metavar="USER",
+            type=read.user,
+            help="the user it stands for (default: you). It never gives more rights than "
+            "this user has",
+        )
+        parser.add_argument(
+            "--role",
+            choices=ROLES,
+            metavar="ROLE",
+            help=f"limits it to the rights of a role: {', '.join(ROLES)} (default: no limit)",
+        )
+        parser.add_argument(
+            "--flow",
+            metavar="PATTERN",
+            action="append",
+            default=[],
+            help="limits it to flows whose id matches, with --role (may be repeated)",
+        )
+        parser.add_argument(
+            "--content",
+            action="store_true",
+            help="let it see inputs, outputs and events, with --role",
+        )
+        parser.add_argument(
+            "--expires", metavar="DURATION", type=read.duration, help="default: it does not expire"
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Create it.
+
+        Returns:
+            The exit code.
+
+        Raises:
+            UsageError: A limit is given without a role.
+        """
+        if arguments.role is None and (arguments.flow or arguments.content):
+            raise UsageError("--flow and --content limit a role", hint="add --role ROLE")
+        with CliSession(arguments) as session:
+            served: Any = session.engine
+            user = arguments.user or session.engine.user
+            if session.is_served:
+                token = served.create_token(
+                    arguments.name,
+                    user=user,
+                    role=arguments.role,
+                    flows=arguments.flow,
+                    content=arguments.content,
+                    expires_in=None if arguments.expires is None else int(arguments.expires),
+                )
+            else:
+                token = _created_here(arguments, session, user)
+        if arguments.json:
+            out_json({"name": arguments.name, "user": user, "token": token})
+            return 0
+        if not arguments.quiet:
+            err("this token is shown only once:")
+        out(token)
+        return 0
+
+
+def _created_here(arguments: Namespace, session: CliSession, user: str) -> str:
+    """Create the token of a server over this store."""
+    from flowengine.server.records import ServerRecords, server_folder
+    from flowengine.server.rights import Access, access_of
+
+    engine = session.engine
+    now = int(time.time() * 1000)
+    expires = None if arguments.expires is None else now + int(arguments.expires * 1000)
+    flows = tuple(arguments.flow) or ("*",)
+    scope = arguments.role and Access(arguments.role, flows, arguments.content)
+    records = ServerRecords(server_folder(engine.store.location))
+    try:
+        token = records.create_token(arguments.name, user, scope, engine.user, now, expires)
+    finally:
+        records.close()
+    if not access_of(user, engine.user, engine.settings):
+        _warn_of_no_rights(user, arguments)
+    return token
+
+
+def _warn_of_no_rights(user: str, arguments: Namespace) -> None:
+    """Say what gives a user rights: an entry of `access`, and the file it belongs in."""
+    from flowengine.flow.export.yaml_text import inline
+    from flowengine.settings import settings_file
+
+    entry = {"who": [user.removeprefix("user:")], "role": arguments.role or "viewer"}
+    flows = {"flows": arguments.flow} if arguments.flow else {}
+    err(f"warning: {user} has no rights, so the token has none. To give some, for example:")
+    err(f"  add to {settings_file()}")
+    err("    access:")
+    err(f"      - {inline({**entry, **flows})}")
+
+
+class TokensList:
+    """`flowengine tokens list`: the tokens of the server."""
+
+    HELP = "list the tokens for the API, without their secrets"
+    EXAMPLE = "flowengine tokens list"
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add no arguments."""
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """List them.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            served: Any = session.engine
+            views: list[Any] = served.tokens() if session.is_served else _tokens_here(session)
+        if arguments.json:
+            out_json(views)
+            return 0
+        if not views:
+            err("there are no tokens: flowengine tokens create NAME")
+            return 0
+        rows = [
+            [
+                printable(view["name"]),
+                printable(view["user"]),
+                view["status"],
+                view.get("role", "-"),
+                printable(" ".join(view["flows"])),
+                when(view.get("expires_at", "-")),
+                when(view.get("used_at", "-")),
+            ]
+            for view in views
+        ]
+        for line in table(
+            rows, ["NAME", "USER", "STATUS", "ROLE", "FLOWS", "EXPIRES", "LAST USED"]
+        ):
+            out(line)
+        return 0
+
+
+def _tokens_here(session: CliSession) -> list[Any]:
+    """Return the tokens of a server over this store."""
+    from flowengine.server.records import ServerRecords, server_folder, token_view
+
+    now = int(time.time() * 1000)
+    records = ServerRecords(server_folder(session.engine.store.location))
+    try:
+        return [token_view(token, now) for token in records.tokens()]
+    finally:
+        records.close()
+
+
+class TokensRevoke:
+    """`flowengine tokens revoke`: revoke a token of the server."""
+
+    HELP = "revoke a token for the API: a running server refuses it from then on"
+    EXAMPLE = "flowengine tokens revoke ci"
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("name", metavar="NAME", help="name of the token")
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Revoke it.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            served: Any = session.engine
+            revoke = served.revoke_token if session.is_served else partial(_revoked_here, session)
+            view = revoke(arguments.name)
+        if arguments.json:
+            out_json(view)
+        elif not arguments.quiet:
+            err(f"revoked {arguments.name}")
+        return 0
+
+
+def _revoked_here(session: CliSession, name: str) -> Any:
+    """Revoke the token of a server over this store."""
+    from flowengine.server.records import ServerRecords, server_folder, token_view
+
+    now = int(time.time() * 1000)
+    records = ServerRecords(server_folder(session.engine.store.location))
+    try:
+        return token_view(records.revoke_token(name, now), now)
+    finally:
+        records.close()

@@ -1,0 +1,133 @@
+"""Commands for the machine and the store: `doctor`, `prune`, `completion`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+
+from flowengine.cli.parsing import arguments as read
+from flowengine.cli.session import CliSession
+from flowengine.cli.terminal.output import out, out_json, out_text
+from flowengine.cli.views.environments import examined
+from flowengine.sdk.visible_text import printable
+
+
+class Doctor:
+    """`flowengine doctor`: the capabilities of this machine."""
+
+    HELP = "show supported and missing capabilities of this machine, and how limits are enforced"
+    EXAMPLE = """\
+flowengine doctor
+flowengine doctor --json"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add no arguments."""
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Probe every kind in every sandbox, without opening an environment.
+
+        Returns:
+            The exit code: 0, even if something is missing.
+        """
+        import tempfile
+
+        from flowengine.execution_environment import EnvironmentManager
+
+        with tempfile.TemporaryDirectory() as folder, EnvironmentManager(folder) as manager:
+            probes = manager.examine()
+        if arguments.json:
+            out_json(probes)
+        else:
+            for line in (*examined(probes), *_of_workers(arguments.store)):
+                out(line)
+        return 0
+
+
+def _of_workers(named: str | None) -> Iterator[str]:
+    """Yield how soon a worker notices that another process has written to the store, if any."""
+    import os
+
+    from flowengine.store_folder import find_store, remote_store
+    from flowengine.worker.wakeups import are_reported
+
+    folder, _ = find_store(named or "")
+    if remote_store(folder) is None and os.path.isdir(folder):
+        how = "at once" if are_reported(folder) else "within a second: its files give no notice"
+        yield ""
+        yield printable(f"a worker notices writes to {folder} {how}")
+
+
+class Prune:
+    """`flowengine prune`: delete old executions."""
+
+    HELP = "delete executions that have ended and idle sessions of agents, with their files"
+    EXAMPLE = """\
+flowengine prune
+flowengine prune --older-than 7d --status succeeded"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument(
+            "--older-than",
+            metavar="DURATION",
+            type=read.duration,
+            default=30 * 86_400.0,
+            help="only those that ended, or sessions idle, at least this long (default: 30d)",
+        )
+        parser.add_argument(
+            "--status",
+            choices=["succeeded", "failed", "cancelled"],
+            metavar="S",
+            action="append",
+            default=[],
+            help="only succeeded, failed or cancelled ones, no sessions (may be repeated)",
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Delete them.
+
+        Returns:
+            The exit code.
+        """
+        with CliSession(arguments) as session:
+            pruned = session.engine.prune(older_than=arguments.older_than, status=arguments.status)
+        if arguments.json:
+            out_json(pruned._asdict())
+        else:
+            mib = pruned.bytes / (1024 * 1024)
+            out(
+                f"deleted {pruned.executions} executions and {pruned.artifacts} files "
+                f"({mib:.1f} MiB)"
+            )
+        return 0
+
+
+class Completion:
+    """`flowengine completion`: code for shells that completes command lines."""
+
+    HELP = "print the script that makes a shell complete commands, options and ids"
+    EXAMPLE = """\
+eval "$(flowengine completion bash)"
+flowengine completion zsh > ~/.zfunc/_flowengine
+flowengine completion fish > ~/.config/fish/completions/flowengine.fish"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="bash, zsh or fish")
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Print the code.
+
+        Returns:
+            The exit code.
+        """
+        from argcomplete.shell_integration import shellcode
+
+        out_text(shellcode(["flowengine"], shell=arguments.shell).strip())
+        return 0

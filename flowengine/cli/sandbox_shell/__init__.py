@@ -1,1 +1,0 @@
-"""Using a shell of an environment: from a script or at a terminal."""

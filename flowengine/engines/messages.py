@@ -1,0 +1,430 @@
+"""Messages from outside and between executions: signals, deliveries and notifications."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.executions.parts import RECEIVER
+from flowengine.engines.flows import as_loaded
+from flowengine.engines.results import Sent, Update
+from flowengine.engines.starting.deployed_flows import deploy
+from flowengine.engines.starting.separate import begin_separate, id_of_cause
+from flowengine.errors import Conflict, FlowEngineError, Hint, InputError, NotFound, UsageError
+from flowengine.journal.encoding import pack
+from flowengine.journal.records import ENDED, ExecutionFilter
+from flowengine.journal.shapes import unpack_event, unpack_notice
+from flowengine.kernel.notation.addresses import separate_id, wait_id
+from flowengine.sdk.near_words import did_you_mean, nearest
+from flowengine.sdk.validation import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from os import PathLike
+
+    from flowengine.engines.actors import Actor
+    from flowengine.engines.executions.linked_flows import LinkedFlow
+    from flowengine.engines.flows import LoadedFlow
+    from flowengine.engines.host import Host
+    from flowengine.journal.records import Beginning, ExecutionRecord, Outgoing, SignalStart
+    from flowengine.journal.records import SendResult as Stored
+    from flowengine.kernel.state.records import Wait
+
+
+# Signals from outside: checked against their declaration, then stored for their receivers.
+#
+# A signal goes to an execution, or to the open one that has its key. If no open execution has the
+# key, it starts an execution of a deployed flow that lists it in `start`. The store does this in
+# one transaction: of two simultaneous first messages, one starts the execution and the other goes
+# to it.
+
+_LOOKED_AT = 200
+"""Number of executions whose flows may declare a misspelled signal."""
+
+
+def signal(
+    host: Host,
+    name: str,
+    data: Any,
+    execution: str | None,
+    key: str | None,
+    id: str | None,
+    who: Actor,
+    flow: LoadedFlow | str | PathLike[str] | None,
+) -> Sent:
+    """Store a signal for an execution, which it may start. See `Engine.signal`."""
+    stored_id = None if execution is None else host.store.find_execution(execution)
+    begun = None
+    if flow is not None:
+        loaded = as_loaded(flow)
+        deploy(host, loaded)
+        begun = loaded.id
+    return send_signal(host, name, data, stored_id, key, id, who, begun)
+
+
+def send_signal(
+    host: Host,
+    name: str,
+    data: Any,
+    execution: str | None,
+    key: str | None,
+    id: str | None,
+    who: Actor,
+    flow: str | None = None,
+) -> Sent:
+    """Store a signal for an execution.
+
+    Args:
+        host: Provides the store.
+        name: Name of a signal that the flow declares.
+        data: Its data. Must match the declared schema.
+        execution: Full id of the execution.
+        key: The key of an open execution, or of the one to start, instead of `execution`.
+        id: Id of the message. A second message with the same id and data is not stored.
+        who: The sender.
+        flow: Id of the flow to start, if several could be started.
+
+    Returns:
+        The signal as stored, with its execution.
+
+    Raises:
+        UsageError: Exactly one of `execution` and `key` must be given.
+        InputError: The flow does not declare the signal, the data does not match, or the started
+            execution would not have the key.
+        NotFound: No open execution has the key, and no flow starts one.
+        Conflict: The execution has ended, several flows start on the signal, or a message with this
+            id was sent with other data.
+    """
+    if (execution is None) == (key is None):
+        raise UsageError("a signal needs an execution or a key to go to")
+    at, id = host.clock.now(), id or host.ids.message()
+    event: dict[str, Any] = {
+        "type": "message", "at": at, "signal": name, "key": key, "data": data, "id": id,
+        **who.fields(),
+    }  # fmt: skip
+    if execution is not None:
+        event["data"] = check_for(host, execution, name, data)
+        sent = host.store.send(execution, pack(event), at, f"{name} {id}")
+    else:
+        try:
+            sent = send_keyed(host, event, flow)
+        except NotFound as missing:
+            meant = _meant(host, name, str(key))
+            if meant is None:
+                raise
+            other, of = meant
+            hint = Hint(f"an open execution takes signal {other!r} with this key")
+            raise NotFound(missing.message, hint=hint, plain=missing.message, flow=of) from None
+    if not sent.first:
+        _check_same_message(host, event, sent)
+    return Sent(sent.execution, id, None, sent.began, sent.first)
+
+
+def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> Stored:
+    """Store a message for the open execution that has its key, or start one with it.
+
+    Args:
+        host: Provides the store.
+        event: The event to journal, with its `key`.
+        flow: See `send_signal`.
+
+    Returns:
+        The result of the store.
+
+    Raises:
+        NotFound: As `send_signal`, which may raise more.
+    """
+    name, key, at = event["signal"], str(event["key"]), event["at"]
+    event["key"] = key
+    try:
+        event["data"] = check_for(host, host.store.find_key(name, key), name, event["data"])
+        return host.store.send_keyed(name, key, pack(event), at, event["id"])
+    except NotFound:
+        try:
+            begin = _beginning(host, event, flow)
+        except NotFound:
+            # The same message again, for an execution that has ended since.
+            with suppress(NotFound):
+                return host.store.send_keyed(name, key, pack(event), at, event["id"])
+            raise
+        return host.store.send_keyed(name, key, pack(event), at, event["id"], begin)
+
+
+def _check_same_message(host: Host, event: dict[str, Any], sent: Stored) -> None:
+    """Check that a message has the same data as the stored one with its id.
+
+    Raises:
+        Conflict: The data differ.
+    """
+    from flowengine.engines.starting.same_start import differing
+
+    before = unpack_event(sent.event, f"a message to execution {sent.execution}")
+    message = before["message"] if before["type"] == "started" else before
+    if "data" not in message:
+        return  # it started an execution before messages were stored with their data
+    datas = message["data"], event["data"]
+    if not all(isinstance(data, dict) for data in datas):
+        datas = {"data": datas[0]}, {"data": datas[1]}
+    if differences := differing(*datas):
+        raise Conflict(
+            f"message {event['id']!r} of signal '{event['signal']}' was sent before, with other "
+            f"data: {', '.join(differences)}",
+            hint=Hint(
+                f"use another id, or look at: flowengine show {sent.execution}",
+                http=f"use another id, or look at: GET /v1/executions/{sent.execution}",
+            ),
+            plain=f"a message {event['id']!r} of signal '{event['signal']}' was sent before",
+            flow=host.store.execution(sent.execution).flow,
+        )
+
+
+def check(linked: LinkedFlow, name: str, data: Any) -> Any:
+    """Check a signal against its declaration, and return its data in the declared form.
+
+    Raises:
+        InputError: The flow does not declare the signal, or the data does not match.
+    """
+    declared = _declared(linked)
+    if name not in declared:
+        hint = did_you_mean(name, declared) or f"signals: {', '.join(declared) or 'none'}"
+        message = f"there is no signal '{name}'"
+        flow = linked.compiled["id"]
+        raise InputError(message, field=name, hint=hint, plain=message, flow=flow)
+    return validate(declared[name].get("data", True), data, f"signal '{name}'")
+
+
+def _declared(linked: LinkedFlow) -> dict[str, Any]:
+    """Return the signals that a flow or one of its subflows declares."""
+    declared: dict[str, Any] = {}
+    for flow in (linked.compiled, *linked.compiled.get("flows", ())):
+        declared = {**flow.get("signals", {}), **declared}
+    return declared
+
+
+def _meant(host: Host, name: str, key: str) -> tuple[str, str] | None:
+    """Return the signal with a similar name that an open execution takes with a key, and its flow.
+
+    Only the newest executions are looked at.
+    """
+    newest = host.store.executions(ExecutionFilter(), None, _LOOKED_AT).items
+    flows = {record.hash for record in newest if record.status not in ENDED}
+    with suppress(FlowEngineError):  # no such key, or a flow of another version of flowengine
+        names = {signal for hash in flows for signal in _declared(host.flows.by_hash(hash))}
+        meant = nearest(name, names - {name})
+        if meant is not None:
+            return meant, host.store.execution(host.store.find_key(meant, key)).flow
+    return None
+
+
+def check_for(host: Host, execution: str, name: str, data: Any) -> Any:
+    """Check a signal against the flow of an execution, and return its data."""
+    return check(host.flows.by_hash(host.store.execution(execution).hash), name, data)
+
+
+def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning:
+    """Return the execution that a message starts."""
+    from flowengine.engines.starting.beginning import begun_by
+
+    name, key = event["signal"], event["key"]
+    start = _start(host, name, key, flow)
+    linked = host.flows.by_hash(start.hash)
+    event["data"] = check(linked, name, event["data"])
+    begin = begun_by(host, linked, event)
+    if (name, key) not in begin.keys:
+        came = dict(begin.keys).get(name)
+        raise InputError(
+            f"the signal '{name}' has the key '{key}', but the execution of {start.flow} that it "
+            f"would start has the key '{came}'",
+            field="key",
+            hint="`start.with` must give the inputs from which the declared key is computed",
+            plain=f"the signal '{name}' with the key '{key}' starts no execution with this key",
+            flow=start.flow,
+        )
+    return begin
+
+
+def _start(host: Host, name: str, key: str, flow: str | None) -> SignalStart:
+    starts = [start for start in host.store.starts(name) if flow in (None, start.flow)]
+    if len(starts) == 1:
+        return starts[0]
+    if starts:
+        names = ", ".join(start.flow for start in starts)
+        raise Conflict(
+            f"signal '{name}' starts executions of several flows: {names}",
+            hint=Hint(
+                "say which: flow=FILE", f"say which: flowengine signal --key KEY --file FILE {name}"
+            ),
+            plain=f"signal '{name}' starts executions of several flows",
+        )
+    raise NotFound(
+        f"no open execution takes signal {name!r} with key {key!r}, and no flow starts one",
+        hint=Hint(
+            "it may have ended: flowengine list; or name the flow that it starts: flow=FILE",
+            "it may have ended: flowengine list; or name the flow that it starts: --file FILE",
+            "it may have ended: GET /v1/executions",
+        ),
+    )
+
+
+def ask_to_cancel(host: Host, execution: str, reason: str, who: Actor, *, now: bool) -> str:
+    """Record a request to cancel.
+
+    Args:
+        host: Provides the store.
+        execution: Its id, or an unambiguous prefix of it.
+        reason: The reason, for the history.
+        who: The user who cancels it.
+        now: Skip `finally` and compensation.
+
+    Returns:
+        The full id of the execution.
+    """
+    id, at = host.store.find_execution(execution), host.clock.now()
+    event = {"type": "cancel", "at": at, "reason": reason, **who.fields(), "now": now}
+    host.store.send(id, pack(event), at, host.ids.message())
+    return id
+
+
+# Delivery of messages between executions, from the sender's journal to the receiver's inbox.
+#
+# See docs/language.md: emit.
+#
+# A message is in the store from the commit of the event that sends it. From then on any process
+# delivers it, with at-least-once attempts: its id comes from the sender's journal, and an inbox
+# stores each id only once. An undeliverable message stays with its sender, with the reason.
+
+
+def deliver(host: Host) -> None:
+    """Deliver all pending messages to their receivers.
+
+    The receivers are added to `host.woken`.
+    """
+    for outgoing in host.store.outbox():
+        refused = None
+        try:
+            if not _is_moot(host, outgoing):
+                host.woken[delivered(host, outgoing)] = True
+        except (NotFound, Conflict, InputError) as error:
+            refused = error.message
+        host.store.settle(outgoing.number, refused)
+        if refused is not None:
+            host.tell(Update(outgoing.sender, "undelivered", view(outgoing._replace(why=refused))))
+
+
+def _is_moot(host: Host, outgoing: Outgoing) -> bool:
+    if outgoing.to != RECEIVER:
+        return False
+
+    return is_moot(host, _event_of(outgoing))
+
+
+def _event_of(outgoing: Outgoing) -> dict[str, Any]:
+    unpack = unpack_notice if outgoing.to == RECEIVER else unpack_event
+    event: dict[str, Any] = unpack(outgoing.event, f"a message of execution {outgoing.sender}")
+    return event
+
+
+def delivered(host: Host, outgoing: Outgoing) -> str:
+    """Store a message for its receiver, and return the receiving execution.
+
+    Raises:
+        NotFound: There is no receiver.
+        Conflict: The receiver has ended.
+        InputError: The receiver does not accept the message.
+    """
+    event = _event_of(outgoing)
+    if outgoing.to == RECEIVER:
+        return begin(host, event)
+    if outgoing.to == "all":
+        execution: str = send_keyed(host, event).execution
+        return execution
+    if outgoing.to == "parent":
+        raise NotFound("the sender has no parent")
+    name = event["signal"]
+    event["data"] = check_for(host, outgoing.to, name, event["data"])
+    message_id = f"{name} {event['id']}"
+    return host.store.send(outgoing.to, pack(event), event["at"], message_id).execution
+
+
+def view(outgoing: Outgoing) -> dict[str, Any]:
+    """Return an undeliverable message, as shown to users."""
+    event = _event_of(outgoing)
+    if outgoing.to == RECEIVER:
+        event |= {"signal": event["flow"], "key": None, "id": event["approval"]["id"]}
+    return {
+        "signal": event["signal"],
+        "to": outgoing.to,
+        "key": event["key"],
+        "id": event["id"],
+        "why": outgoing.why,
+    }
+
+
+# Sending notifications about approvals: each is an execution that calls its tool.
+#
+# See docs/language.md: approval.
+#
+# An execution has attempts that are repeated after a crash, a retry, policies and a journal, and
+# its failure affects no other. Its id follows from the notification, so it is started only once.
+
+
+def begin(host: Host, event: Mapping[str, Any]) -> str:
+    """Start the execution that sends a notification, unless that was done before.
+
+    Args:
+        host: Provides the store, and the address of the page.
+        event: The notification, see `executions/parts.py`.
+
+    Returns:
+        The id of the execution.
+
+    Raises:
+        NotFound: Its flow is missing.
+    """
+    linked = host.flows.by_hash(event["hash"])
+    sender = event["flow"]
+    flows = [linked.compiled, *linked.compiled.get("flows", [])]
+    number = next((n for n, flow in enumerate(flows) if flow["id"] == sender), None)
+    if number is None:
+        raise NotFound(f"the flow has no tool for {sender}")
+    url, approval = host.settings.server_url, event["approval"]
+    link = None if url is None else f"{url}/approvals/{approval['id']}"
+    parent = event["parent"]
+    id = _id(parent["id"], event["wait"], event["number"], sender)
+    inputs = {"approval": {**approval, "link": link}}
+    return begin_separate(host, linked, number, id, parent, inputs)
+
+
+def is_moot(host: Host, event: Mapping[str, Any]) -> bool:
+    """Return whether the approval is closed or decided, so there is nothing to notify about."""
+    try:
+        return not host.store.wait(event["approval"]["id"]).open
+    except NotFound:
+        return True
+
+
+def last_sent(
+    host: Host, execution: str, wait: Wait
+) -> Iterator[tuple[str, ExecutionRecord | None]]:
+    """Yield each flow that notifies about an open approval, with its newest execution.
+
+    Args:
+        host: Provides the store.
+        execution: Full id of the execution that asks.
+        wait: The approval.
+
+    Yields:
+        Id of the flow, and the execution, or None if it is not started yet.
+    """
+    store = host.store
+    for sender in wait.get("notify", ()):
+        id = _id(execution, wait["id"], wait["notified"], sender)
+        try:
+            id = id_of_cause(store, id, sender, store.execution(execution).started_by)
+            yield sender, store.execution(id)
+        except NotFound:
+            yield sender, None
+
+
+def _id(execution: str, wait: int, number: int, sender: str) -> str:
+    return separate_id(wait_id(execution, wait), number, sender)

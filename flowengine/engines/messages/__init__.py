@@ -1,1 +1,0 @@
-"""Messages: signals from outside, and messages between executions."""

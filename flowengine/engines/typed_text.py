@@ -1,0 +1,100 @@
+"""Values that a person types: text by the declared type of a field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from flowengine.errors import InputError
+from flowengine.sdk.json_values import read_json
+
+_JSON_TYPES: dict[type, tuple[str, ...]] = {
+    bool: ("boolean",),
+    int: ("integer", "number"),
+    float: ("number",),
+    str: ("string",),
+    list: ("array",),
+    dict: ("object",),
+    type(None): ("null",),
+}
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+"""A number in JSON. One that cannot be read is too large."""
+_WORDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+    "object": "a map as JSON",
+    "array": "a list as JSON",
+}
+
+
+def by_type(schema: Any, text: str, what: str, field: str) -> Any:
+    """Read a value by its declared type: text unchanged, everything else as JSON.
+
+    Args:
+        schema: JSON Schema of the value, `{}` if it is not declared.
+        what: Its description in messages: `input 'amount'`.
+        field: Its name.
+
+    Returns:
+        Plain data. The engine checks it against the whole schema.
+
+    Raises:
+        InputError: It is not of the declared type.
+    """
+    types = schema.get("type") if isinstance(schema, Mapping) else None
+    types = [types] if isinstance(types, str) else types
+    if types == ["string"]:
+        return text
+    try:
+        value = read_json(text, what, field)
+    except InputError:
+        if not types or "string" in types:
+            return text
+        expected = " or ".join(_WORDS.get(name, name) for name in types)
+        if {"integer", "number"}.intersection(types) and _NUMBER.fullmatch(text):
+            raise InputError(
+                f"{what} must be {expected} of 64 bits, not {text}", field=field
+            ) from None
+        raise InputError(f"{what} must be {expected}, not {text!r}", field=field) from None
+    if types and "string" in types and not set(_JSON_TYPES[type(value)]) & set(types):
+        return text
+    return value
+
+
+def edited_field(wait: Mapping[str, Any], path: str, text: str) -> Any:
+    """Read the new value of an editable field of an approval.
+
+    Args:
+        wait: The approval.
+        path: The field, as a dotted path.
+
+    Returns:
+        Plain data: of the declared type, otherwise of the type of the value shown.
+    """
+    from flowengine.flow.expressions.types import kinds
+
+    schema, _ = editable_schema(wait, path)
+    old = wait.get("subject")
+    for part in path.split("."):
+        old = old.get(part) if isinstance(old, dict) else None
+    types = sorted(kinds(schema) or (() if old is None else _JSON_TYPES.get(type(old), ())[-1:]))
+    return by_type({"type": types} if types else {}, text, f"'{path}'", path)
+
+
+def editable_schema(wait: Mapping[str, Any], path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the JSON Schema of an editable field of an approval.
+
+    Args:
+        wait: The approval.
+        path: The field, as a dotted path.
+
+    Returns:
+        The schema with its references resolved, empty if none is declared, and the root for the
+        references in its parts.
+    """
+    from flowengine.engines.people.edits import declared
+
+    return declared(wait.get("edit_schema", {}), path)

@@ -1,1 +1,0 @@
-"""Observability: events and metrics."""

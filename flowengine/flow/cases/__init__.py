@@ -1,1 +1,0 @@
-"""Test case files for flows, and the search for them and for flow files."""

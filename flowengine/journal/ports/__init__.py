@@ -1,1 +1,0 @@
-"""The ports of a store, one for each guarantee."""

@@ -1,1 +1,0 @@
-"""Messages between executions, and tokens created by messages and state writes."""

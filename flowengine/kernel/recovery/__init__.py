@@ -1,1 +1,0 @@
-"""Recovery of an execution after a crash, and restart of failed work."""

@@ -1,0 +1,1 @@
+"""Modules without a topic of the engine, which every part may import."""

@@ -1,0 +1,403 @@
+"""`slack` and `smtp`: messages to people, from arguments or from an approval's notification."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from flowengine.sdk import (
+    CallSignature,
+    HttpError,
+    Plain,
+    StepContext,
+    StepKind,
+    Synonym,
+    Timeout,
+    ToolError,
+    ValidationError,
+    printable,
+)
+from flowengine.sdk.visible_text import printable_lines
+from flowengine_nodes.code_tools import TEXT, record
+
+if TYPE_CHECKING:
+    import smtplib
+    from email.message import EmailMessage
+
+
+# Texts of messages to people, from arguments or from the notification of an approval.
+
+LONGEST_SUBJECT = 200
+LONGEST_TEXT = 20_000
+_LONGEST_DATA = 4000
+_WORDS = {"opened": "Decision needed", "reminded": "Reminder", "escalated": "Escalated"}
+"""Reason of a notification → the beginning of its subject."""
+
+ARGS: dict[str, Plain] = {
+    "type": "object",
+    "properties": {
+        "subject": {**TEXT, "description": "The subject, on one line."},
+        "text": {**TEXT, "description": "The text."},
+        "approval": {
+            "type": "object",
+            "description": "An approval to notify about, instead of `subject` and `text`.",
+        },
+    },
+    "additionalProperties": False,
+}
+"""JSON Schema of the arguments of a tool that sends messages."""
+
+
+class OutgoingMessage(NamedTuple):
+    """A message."""
+
+    subject: str
+    """On one line, without control characters."""
+    text: str
+    """Its text. It ends with the link, if there is one."""
+    link: str | None
+    """Where it can be acted upon."""
+
+
+def message_of(args: Mapping[str, Any]) -> OutgoingMessage:
+    """Return the message that arguments describe.
+
+    Args:
+        args: `{subject?, text}` or `{approval}`.
+
+    Raises:
+        ValidationError: There is neither.
+    """
+    approval = args.get("approval")
+    if approval is not None:
+        subject = f"{_WORDS.get(approval.get('why'), 'Approval')}: {approval.get('title') or ''}"
+        link = approval.get("link")
+        return OutgoingMessage(_line(subject), printable_lines(_text_of(approval)), link)
+    if not args.get("text"):
+        raise ValidationError("a message needs a 'text', or the 'approval' of a notification")
+    text = printable_lines(args["text"])
+    return OutgoingMessage(_line(str(args.get("subject") or text)), text, None)
+
+
+def _text_of(approval: Mapping[str, Any]) -> str:
+    parts = [str(approval.get("title") or ""), str(approval.get("body") or "")]
+    if approval.get("subject") is not None:
+        data = json.dumps(approval["subject"], ensure_ascii=False, indent=2, default=str)
+        parts.append(data if len(data) <= _LONGEST_DATA else f"{data[:_LONGEST_DATA]} …")
+    facts = [f"Flow: {approval.get('flow')}, execution {approval.get('execution')}"]
+    if approval.get("assignees"):
+        facts.append(f"For: {', '.join(map(str, approval['assignees']))}")
+    if approval.get("due"):
+        facts.append(f"Until: {approval['due']}")
+    link = approval.get("link")
+    facts.append(
+        f"Decide: {link}" if link else f"Show: flowengine approvals show {approval.get('id')}"
+    )
+    head = "\n\n".join(part for part in parts if part)
+    return f"{head[:LONGEST_TEXT]}\n\n" + "\n".join(facts)
+
+
+def _line(text: str) -> str:
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= LONGEST_SUBJECT else f"{line[: LONGEST_SUBJECT - 1]}…"
+
+
+# `slack`: posts a message to a channel through an incoming webhook.
+#
+# The address of the webhook is a secret: it is all that is needed to post. Errors name the host
+# only. Source: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
+
+LONGEST = 3000
+"""Maximum length of a text in Slack."""
+
+
+class Slack(StepKind):
+    """Posts a message to a channel."""
+
+    secrets = ("webhook",)
+    takes_arguments = True
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of the configuration of `slack`."""
+        return {
+            "type": "object",
+            "x-main": "webhook",
+            "properties": {
+                "webhook": {
+                    **TEXT,
+                    "description": "The address of the incoming webhook, a secret.",
+                    "examples": ["${{ secrets.SLACK_WEBHOOK }}"],
+                }
+            },
+            "required": ["webhook"],
+            "additionalProperties": False,
+        }
+
+    @classmethod
+    def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
+        """Return the arguments of a message."""
+        return CallSignature(ARGS, {"type": "null"}, description="Post a message to Slack.")
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        """Post a message.
+
+        Args:
+            context: The attempt.
+            task: Nothing of interest.
+            input: `args`, and those that the flow fixes. `configuration` contains `webhook`.
+
+        Returns:
+            None.
+
+        Raises:
+            HttpError: Slack refused the message, or there was no response.
+            Timeout: Slack stopped responding.
+            ValidationError: There is no message, or no address.
+        """
+        from flowengine_nodes.http import Http
+
+        message = message_of({**input["args"], **input.get("bind", {})})
+        url = input["configuration"]["webhook"]
+        host = urlsplit(url).hostname
+        request = {"method": "POST", "url": url, "body": {"text": _text(message)}}
+        try:
+            await Http().execute(context, {"idempotency_header": False}, request)
+        except HttpError as error:
+            status = (error.data or {}).get("status")
+            what = "did not respond" if status is None else f"answered with status {status}"
+            raise HttpError(
+                f"{host} {what}",
+                data={"status": status},
+                retryable=error.retryable,
+                retry_after=error.retry_after,
+            ) from None
+        except ValidationError:
+            raise ValidationError("the address of the webhook is not valid") from None
+        return None
+
+
+def _text(message: OutgoingMessage) -> str:
+    """Return a message in Slack's notation, in which only `&`, `<` and `>` have to be escaped."""
+    text = message.text if message.link is None else message.text.replace(message.link, "")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}…"
+    title = message.subject.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return f"*{title}*\n{text}" + (f"<{message.link}>" if message.link else "")
+
+
+# `smtp`: sends mail through a server.
+#
+# The recipients are those of the configuration: neither a model nor the data of a question chooses
+# them. Credentials are sent over TLS only, except to this machine. The Message-ID follows from the
+# step's idempotency key, so that repeated mail can be recognized (RFC 5322, 3.6.4).
+
+SECONDS = 30.0
+"""Time limit of each exchange with the server."""
+_PORTS = {"starttls": 587, "tls": 465, "none": 25}
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_LONGEST_REPLY = 300
+_ADDRESSES: dict[str, Plain] = {"anyOf": [TEXT, {"type": "array", "items": TEXT, "minItems": 1}]}
+
+
+class Smtp(StepKind):
+    """Sends mail."""
+
+    constants = ("security",)
+    secrets = ("user", "password")
+    takes_arguments = True
+    synonyms = (
+        Synonym("host hostname relay", "write 'server: mail.example.com'", "server"),
+        Synonym("username login", "write 'user: …'", "user"),
+        Synonym("sender", "write 'from: flows@example.com'", "from"),
+        Synonym("recipients recipient", "write 'to: [ana@example.com]'", "to"),
+        Synonym("tls ssl encryption", "write 'security: tls'", "security"),
+    )
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of the configuration of `smtp`."""
+        return {
+            "type": "object",
+            "properties": {
+                "server": {
+                    **TEXT,
+                    "description": "The server, with its port unless it is the usual one of "
+                    "`security`.",
+                    "examples": ["mail.example.com", "mail.example.com:2525"],
+                },
+                "security": {
+                    "enum": [*_PORTS],
+                    "default": "starttls",
+                    "description": "`starttls` (port 587), `tls` (465), or `none` (25), with which "
+                    "credentials are sent to this machine only.",
+                    "examples": ["tls"],
+                },
+                "user": {**TEXT, "examples": ["flows"]},
+                "password": {**TEXT, "examples": ["${{ secrets.MAIL_PASSWORD }}"]},
+                "from": {
+                    **TEXT,
+                    "description": "The sender.",
+                    "examples": ["Flows <flows@example.com>"],
+                },
+                "to": {
+                    **_ADDRESSES,
+                    "description": "The recipients.",
+                    "examples": [["ana@example.com", "ben@example.com"]],
+                },
+            },
+            "required": ["server", "from", "to"],
+            "additionalProperties": False,
+        }
+
+    @classmethod
+    def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
+        """Return the arguments and the result of sending mail."""
+        returns = record({"id": TEXT})
+        return CallSignature(ARGS, returns, description="Send mail to fixed recipients.")
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        """Send a message.
+
+        Args:
+            context: The attempt.
+            task: `security`.
+            input: `args`, and those that the flow fixes. `configuration` contains the others.
+
+        Returns:
+            `{id}`, the Message-ID.
+
+        Raises:
+            ToolError: The server cannot be reached, or refused the message.
+            Timeout: The server stopped responding.
+            ValidationError: There is no message, or an address is not valid.
+        """
+        message = message_of({**input["args"], **input.get("bind", {})})
+        settings = input["configuration"]
+        server = _server(str(settings["server"]), str(task.get("security", "starttls")))
+        credentials = settings.get("user"), settings.get("password")
+        if any(credentials) and server.security == "none" and server.host not in _LOOPBACK:
+            raise ValidationError("credentials are sent over TLS only: set 'security'")
+        mail = _mail(settings, message, context.idempotency_key)
+        await context.on_thread(lambda: _send(server, credentials, mail), settles=True)
+        return {"id": str(mail["Message-ID"])}
+
+
+class _Server(NamedTuple):
+    host: str
+    port: int
+    security: str
+
+
+def _server(text: str, security: str) -> _Server:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.path or parts.username is not None or not host.isprintable():
+        raise ValidationError("'server' is not a host, or host:port")
+    return _Server(host, port or _PORTS[security], security)
+
+
+def _mail(settings: Mapping[str, Any], message: OutgoingMessage, key: str) -> EmailMessage:
+    """Return the message to send.
+
+    Raises:
+        ValidationError: An address is not valid, for example because it contains a line break.
+    """
+    import hashlib
+    from email.errors import MessageError
+    from email.message import EmailMessage
+    from email.policy import SMTP
+    from email.utils import formatdate
+
+    to = settings["to"]
+    mail = EmailMessage(policy=SMTP)
+    digest = hashlib.sha256(key.encode()).hexdigest()[:32]
+    try:
+        mail["From"] = settings["from"]
+        mail["To"] = to if isinstance(to, str) else ", ".join(to)
+        addresses = [*mail["From"].addresses, *mail["To"].addresses]
+        if len(addresses) < 2 or not all(
+            address.username and address.domain for address in addresses
+        ):
+            raise ValueError
+    except (ValueError, TypeError, IndexError, MessageError):
+        raise ValidationError("'from' or 'to' is not a mail address") from None
+    mail["Subject"] = message.subject
+    mail["Date"] = formatdate()
+    mail["Message-ID"] = f"<{digest}@flowengine>"
+    mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no absence is to be reported
+    mail.set_content(message.text)
+    return mail
+
+
+def _send(server: _Server, credentials: tuple[Any, Any], mail: EmailMessage) -> None:
+    """Send a message.
+
+    Raises:
+        ToolError: The server cannot be reached, or refused it.
+        Timeout: The server stopped responding.
+    """
+    import smtplib
+    import ssl
+
+    place = f"{server.host}:{server.port}"
+    try:
+        with _connected(server) as connection:
+            if any(credentials):
+                connection.login(*map(str, credentials))
+            refused = connection.send_message(mail)
+    except smtplib.SMTPRecipientsRefused as error:
+        raise _all_refused(place, error.recipients) from None
+    except smtplib.SMTPResponseException as error:
+        raise _refused(place, error.smtp_code, error.smtp_error) from None
+    except smtplib.SMTPNotSupportedError as error:
+        raise ToolError(f"{place}: {printable(error)}", retryable=False) from None
+    except ssl.SSLCertVerificationError as error:
+        raise ToolError(f"{place}: {error.verify_message}", retryable=False) from None
+    except TimeoutError:
+        raise Timeout(f"{place} did not respond in {SECONDS:g} s") from None
+    except (smtplib.SMTPException, OSError) as error:
+        raise ToolError(f"{place}: {printable(error)[:_LONGEST_REPLY]}", retryable=True) from None
+    if refused:
+        raise _all_refused(place, refused)
+
+
+def _connected(server: _Server) -> smtplib.SMTP:
+    import smtplib
+    import ssl
+
+    if server.security == "tls":
+        trust = ssl.create_default_context()
+        return smtplib.SMTP_SSL(server.host, server.port, timeout=SECONDS, context=trust)
+    connection = smtplib.SMTP(server.host, server.port, timeout=SECONDS)
+    if server.security == "starttls":
+        try:
+            connection.starttls(context=ssl.create_default_context())
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _all_refused(place: str, recipients: Mapping[str, tuple[int, bytes]]) -> ToolError:
+    """Return the error about recipients. Another attempt may help if one of them is deferred."""
+    code, reply = min(recipients.values(), key=lambda item: item[0])
+    return _refused(place, code, reply)
+
+
+def _refused(place: str, code: int, reply: bytes | str) -> ToolError:
+    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)
+    message = f"{place} answered {code} {printable(text)[:_LONGEST_REPLY]}"
+    return ToolError(message, retryable=code < 500)
