@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.deciding import Decider
 from flowengine.errors import Conflict, NotFound, UsageError
-from flowengine.journal.store import every_item
 from flowengine.sdk.argument_checks import milliseconds
 from flowengine.store_folder import remote_store
 
@@ -267,6 +266,8 @@ class Operator(Decider):
 
     def _end_sessions(self, before: int) -> list[str]:
         """Cancel the sessions that have waited since a time, and return their executions."""
+        from flowengine.journal.store import every_item
+
         wanted = partial(self.waits, kinds=["session"], before=before, limit=500)
         idle = [wait["execution"] for wait in every_item(lambda after: wanted(after=after))]
         ended = []
@@ -289,6 +290,7 @@ class Operator(Decider):
             it or None.
         """
         from flowengine.engines.inspection.open_environments import open_environments
+        from flowengine.journal.store import every_item
 
         full = None if execution is None else self.find(execution)
         waits = every_item(lambda after: self.waits(kinds=["question"], after=after, limit=500))

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compiler import compiler
 from flowengine.flow.expressions import CelEvaluator
-from flowengine.kernel.graph.rules import Called, Calls, Verdict, in_order, strictest
 from flowengine.util.files import source_digest
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.journal.store import FlowPort
     from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.rules import Called, Calls, Verdict
     from flowengine.kernel.graph.specs import RuleSpec
 
 NAME = "policies.yaml"
@@ -201,6 +201,8 @@ class HostRules:
     """
 
     def __init__(self, name: str, compiled: Any) -> None:
+        from flowengine.kernel.graph.rules import Calls
+
         self._name = name
         self._rules: list[tuple[Calls, int | None]] = [
             (Calls((str(word), str(glob)), *more), when)
@@ -216,6 +218,8 @@ class HostRules:
             call: The call.
             names: The variables of conditions: `args`, without secrets, `calls` and `execution`.
         """
+        from flowengine.kernel.graph.rules import in_order, strictest
+
         return strictest(
             [in_order(self._fitting(call))],
             lambda number: bool(self._evaluator.evaluate(number, names)),

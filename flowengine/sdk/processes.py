@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -490,6 +489,8 @@ def scratch_folder() -> Iterator[Path]:
 
 def make_scratch() -> Path:
     """Create a temporary directory, to be removed by `remove_scratch`."""
+    import tempfile
+
     place = tempfile.gettempdir()
     if place not in _swept:
         _swept.add(place)
@@ -544,6 +545,8 @@ def _locked(path: Path) -> int | None:
 
 
 def _existing() -> list[Path]:
+    import tempfile
+
     try:
         with os.scandir(tempfile.gettempdir()) as entries:
             return [Path(each.path) for each in entries if each.name.startswith(PREFIX)]

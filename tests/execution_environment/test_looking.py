@@ -91,6 +91,7 @@ def test_a_process_that_hangs_is_not_waited_for(
     monkeypatch.setattr(screens, "_PATIENCE", 0.2)
     with holding(tmp_path / "environments") as holder:
         os.kill(holder.pid, signal.SIGSTOP)
+        os.waitpid(holder.pid, os.WUNTRACED)  # all of its threads are stopped
         assert f"process {holder.pid}" in (told := refusal(make()))
         assert told.endswith("does not answer")
         os.kill(holder.pid, signal.SIGCONT)
