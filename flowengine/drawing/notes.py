@@ -69,11 +69,14 @@ def _operation(name: str, nodes: Sequence[Any]) -> str:
     return f"{name}({', '.join(map(_node, nodes))})"
 
 
+def _bare(node: Any) -> Any:
+    """Return an operand without the types that are declared for it."""
+    return _bare(node[1]) if node[0] == "as" else node
+
+
 def _within(node: Any, binding: int) -> str:
     """Return an operand, in parentheses if it is an operator that binds less than its own."""
-    inner = node
-    while inner[0] == "as":
-        inner = inner[1]
+    inner = _bare(node)
     is_looser = inner[0] == "op" and _BINDING.get(inner[1], 9) < binding and len(inner[2]) > 1
     return _operand(inner) if is_looser or inner[0] in ("and", "or", "if") else _node(inner)
 
@@ -109,10 +112,9 @@ def _operand(node: Any) -> str:
     """Return a part of a condition, in parentheses where necessary."""
     text = _node(node)
     simple = ("path", "get", "call", "const", "has", "default", "not", "loop", "list", "map")
-    while node[0] == "as":
-        node = node[1]
-    is_call = node[0] == "op" and node[1] not in _BINDING
-    return text if node[0] in simple or is_call else f"({text})"
+    inner = _bare(node)
+    is_call = inner[0] == "op" and inner[1] not in _BINDING
+    return text if inner[0] in simple or is_call else f"({text})"
 
 
 def _joined(sign: str) -> Callable[[Sequence[Any]], str]:

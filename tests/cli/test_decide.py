@@ -323,7 +323,7 @@ def test_a_dry_run_promises_only_what_the_user_may_decide(
         "five.yaml", f"flowengine: 1\nid: five\nsteps:\n  - id: all\n    parallel:\n{steps}"
     )
     flowengine("run", "five.yaml", code=4)
-    monkeypatch.setattr("flowengine.cli.approvals.deciding.is_overdue", lambda due: True)
+    monkeypatch.setattr("flowengine.cli.deciding.is_overdue", lambda due: True)
 
     dry = flowengine("approve", "--all", "--dry-run")
     listed = flowengine("--json", "approve", "--all", "--dry-run").json()

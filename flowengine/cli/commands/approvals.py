@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.approvals import deciding, ownership
-from flowengine.cli.approvals.deciding import add_filters, for_others
+from flowengine.cli import deciding
+from flowengine.cli.deciding import add_filters, for_others
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession, NoStore
 from flowengine.cli.terminal.output import err, out, out_json, table, when
-from flowengine.cli.views.approvals import decision_lines, details, edits, rows
+from flowengine.cli.views.approvals import decision_lines, details, edits, link_text, rows
 from flowengine.cli.views.waits import answers
 from flowengine.engines.results import LISTED
 from flowengine.sdk.visible_text import printable
+
+if TYPE_CHECKING:
+    from flowengine.engines.infos import WaitInfo
 
 
 class Approve:
@@ -204,8 +207,7 @@ flowengine approvals decide 4c1d --choice respond --value '"done by hand"'"""
             "--value",
             metavar="JSON|@FILE",
             help="with the choice 'result' of a question, or 'respond' of a call: the output "
-            "to record "
-            "for the step",
+            "to record for the step",
         )
 
     @staticmethod
@@ -218,16 +220,40 @@ flowengine approvals decide 4c1d --choice respond --value '"done by hand"'"""
         return deciding.run(arguments, arguments.choice)
 
 
-class ApprovalsClaim:
+class _Ownership:
+    """The arguments of `approvals claim`, `release` and `delegate`."""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add them."""
+        parser.add_argument("wait", metavar="ID", help="an approval, by any unambiguous prefix")
+        parser.add_argument(
+            "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of another user"
+        )
+
+
+def _say(session: CliSession, wait: WaitInfo) -> int:
+    """Report the last change of an approval's ownership, and how to answer it.
+
+    Returns:
+        The exit code.
+    """
+    if session.arguments.json:
+        out_json(wait)
+        return 0
+    short = session.short_wait(wait["id"])
+    out(f"{short} {link_text(wait['handed'][-1])}")
+    if wait.get("claimed_by") == session.engine.user and not session.arguments.quiet:
+        for name, words in answers(session, wait, short):
+            err(f"  {name:11} {session.command(*words)}")
+    return 0
+
+
+class ApprovalsClaim(_Ownership):
     """`flowengine approvals claim`: claim an approval, so that no other assignee can decide it."""
 
     HELP = "claim an approval so that no other assignee decides it"
     EXAMPLE = "flowengine approvals claim a7f3"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        ownership.configure(parser)
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -238,19 +264,14 @@ class ApprovalsClaim:
         """
         with CliSession(arguments) as session:
             wait = session.engine.claim(arguments.wait, by=arguments.by)
-            return ownership.say(session, wait)
+            return _say(session, wait)
 
 
-class ApprovalsRelease:
+class ApprovalsRelease(_Ownership):
     """`flowengine approvals release`: release a claimed approval."""
 
     HELP = "release an approval that you have claimed"
     EXAMPLE = "flowengine approvals release a7f3"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        ownership.configure(parser)
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -261,10 +282,10 @@ class ApprovalsRelease:
         """
         with CliSession(arguments) as session:
             wait = session.engine.release(arguments.wait, by=arguments.by)
-            return ownership.say(session, wait)
+            return _say(session, wait)
 
 
-class ApprovalsDelegate:
+class ApprovalsDelegate(_Ownership):
     """`flowengine approvals delegate`: let another user decide instead of you."""
 
     HELP = "delegate an approval to another user, who decides in your place"
@@ -275,7 +296,7 @@ flowengine approvals delegate a7f3 --to ana --comment "on leave" --as ben"""
     @staticmethod
     def configure(parser: ArgumentParser) -> None:
         """Add the arguments."""
-        ownership.configure(parser)
+        _Ownership.configure(parser)
         parser.add_argument(
             "--to",
             metavar="USER",
@@ -298,7 +319,7 @@ flowengine approvals delegate a7f3 --to ana --comment "on leave" --as ben"""
             wait = session.engine.delegate(
                 arguments.wait, arguments.to, comment=arguments.comment, by=arguments.by
             )
-            return ownership.say(session, wait)
+            return _say(session, wait)
 
 
 class GrantsList:
