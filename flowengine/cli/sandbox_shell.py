@@ -122,8 +122,8 @@ _UNFINISHED = ("unexpected end of file", "unexpected EOF", "here-document at lin
 """Messages of bash about a command that continues on the next line."""
 _PATIENCE = 0.5
 """Seconds after which the output of a running command is shown."""
-_MUCH_INPUT = 4_000_000
-"""Characters transferred to this process per second: the whole output is sent each time."""
+_MUCH = 4_000_000
+"""Bytes or characters transferred to this process per second: all output is sent each time."""
 _MESSAGES = {
     "timeout": "the command was stopped: it timed out",
     "cancelled": "the command was stopped",
@@ -213,7 +213,7 @@ def _run_line(shell: Any, command: str, lines: Iterator[str], show: OutputWriter
             show(result.output)
         if result.status == "waiting_for_input":
             _feed(shell, result, lines)
-        result = shell.wait(max(_PATIENCE, len(result.output) / _MUCH_INPUT))
+        result = shell.wait(max(_PATIENCE, len(result.output) / _MUCH))
     if show is not None and result.status != "syntax_error":
         show(result.output)
     return result
@@ -251,8 +251,6 @@ def _data(result: Any) -> dict[str, Any]:
 
 _GLANCE = 0.05
 """Seconds between two checks of a command's output."""
-_MUCH = 4_000_000
-"""Bytes transferred to this process per second: the whole output is sent each time."""
 _KEYS = 1024
 _NOTICED = 0.2
 """Seconds within which Ctrl-C at the prompt is noticed."""

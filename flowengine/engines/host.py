@@ -419,8 +419,6 @@ class KeptFiles:
         Raises:
             KeyError: The execution has not kept or been handed a file with this digest.
         """
-        from flowengine.errors import NotFound
-
         try:
             return str(self._store.fetch_artifact(sha256, self._execution))
         except NotFound as error:

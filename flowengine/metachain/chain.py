@@ -77,7 +77,6 @@ def _blocking(
     run = _awaited(prepare, f"{name}_async")
 
     def call(self: Runner, /, *args: _Args.args, **options: _Args.kwargs) -> Response:
-        import asyncio
 
         refuse_in_loop(None, f"await {name}_async()")
         return asyncio.run(run(self, *args, **options))

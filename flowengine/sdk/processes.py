@@ -11,46 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from flowengine.util.files import remove_tree
+from flowengine.util.files import remove_tree as remove_tree  # noqa: PLC0414 - for environments
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-__all__ = [
-    "MARK",
-    "PREFIX",
-    "ROUNDS",
-    "VARIABLE",
-    "Closable",
-    "Family",
-    "HasOwner",
-    "ProcessEntry",
-    "ProcessIdentity",
-    "as_text",
-    "boot",
-    "close_at_exit",
-    "end_marked",
-    "end_orphans",
-    "end_session",
-    "forget",
-    "from_text",
-    "has_ended",
-    "is_dead",
-    "is_program",
-    "is_stopped",
-    "make_scratch",
-    "mark_of",
-    "marked",
-    "processes",
-    "remove_scratch",
-    "remove_tree",
-    "scratch_folder",
-    "started",
-    "sweep_scratch",
-    "this_process",
-]
-
 
 # Cleanup at the end of the process, for managers and environments opened without one.
 

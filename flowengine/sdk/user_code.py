@@ -378,7 +378,6 @@ def call_preview(function: Callable[..., Any], args: dict[str, Any]) -> Any:
     preview = function(args)
     if not hasattr(preview, "__await__"):
         return preview
-    import asyncio
 
     async def awaited() -> Any:
         return await preview
@@ -393,7 +392,6 @@ async def computed(preview: Callable[[], Any], mask: Callable[[Any], Any]) -> Sh
         preview: Returns the preview. It may raise, hang, or return anything.
         mask: Replaces secrets.
     """
-    import asyncio
 
     def compute() -> tuple[Any, BaseException | None]:
         try:

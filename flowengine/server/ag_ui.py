@@ -269,8 +269,6 @@ class _Door:
 
 def _load() -> tuple[Any, Any]:
     """Import the package of the protocol, which takes some time."""
-    from ag_ui.core import RunAgentInput
-
     return RunAgentInput, AgUiRun
 
 

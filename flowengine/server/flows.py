@@ -91,7 +91,6 @@ def _main() -> None:
     import resource
 
     from flowengine.engines.flows import load_text
-    from flowengine.errors import FlowFileError
 
     given = msgpack.unpackb(sys.stdin.buffer.read())
     seconds = given.pop("seconds")

@@ -83,8 +83,8 @@ def agent_parts(engine: Engine, execution: str) -> AgentParts:
 
 EXECUTION = "/v1/executions/{execution}"
 _HELD = ("stalled", "quarantined")
-_FIRST_LOOK = 0.01
-_LAST_LOOK = 0.5
+_FIRST_PAUSE = 0.01
+_LONGEST_PAUSE = 0.5
 """Seconds between two looks at an execution, while others change the store all the time."""
 
 Tell = Callable[[str], Awaitable[None]]
@@ -115,7 +115,7 @@ async def settled(
     """
     status_of, changes = find_route("GET", EXECUTION), application.changes
     ids = {"execution": execution}
-    pause, reported, reported_at = _FIRST_LOOK, "", 0.0
+    pause, reported, reported_at = _FIRST_PAUSE, "", 0.0
     while True:
         number = changes.number
         status = await application.view(status_of, principal, ids, _status)
@@ -132,7 +132,7 @@ async def settled(
                 return view
         await changes.after(number, min(until, now + TELL_SECONDS))
         await asyncio.sleep(min(pause, max(0.0, until - time.monotonic())))
-        pause = min(2 * pause, _LAST_LOOK)
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def open_questions(view: Mapping[str, Any], decided: Collection[str] = ()) -> list[Any]:
@@ -148,7 +148,6 @@ def _status(call: ApiCall) -> str:
 _EVENTS = f"{EXECUTION}/events"
 _EXECUTIONS = "/v1/executions"
 _DECISION = "/v1/approvals/{approval}/decision"
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 _log = logging.getLogger("flowengine.server")
 
 

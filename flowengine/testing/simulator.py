@@ -575,7 +575,7 @@ def graph_of(flow: LoadedFlow | str | PathLike[str]) -> Graph:
         The graph, with expressions and reducers as in the engine.
     """
     from flowengine.engines.executions.linked_flows import LinkedFlow
-    from flowengine.engines.flows import LoadedFlow, load
+    from flowengine.engines.flows import load
 
     loaded = flow if isinstance(flow, LoadedFlow) else load(flow)
     return LinkedFlow(loaded.compiled, loaded.form).graph

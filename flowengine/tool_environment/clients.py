@@ -169,8 +169,6 @@ def _tell(listener: Callable[[Message], object], text: str) -> None:
     try:
         listener(json.loads(text))
     except Exception:
-        import logging
-
         logging.getLogger("flowengine.tools").exception("a listener failed")
 
 

@@ -348,8 +348,6 @@ def main(answer: str) -> None:
     try:
         value = getattr(import_module(module), name)(**args)
         if inspect.iscoroutine(value):
-            import asyncio
-
             value = asyncio.run(value)
         outcome = value, None
     except BaseException as error:

@@ -297,7 +297,6 @@ class _Server(NamedTuple):
 
 
 def _server(text: str, security: str) -> _Server:
-    from urllib.parse import urlsplit
 
     try:
         parts = urlsplit(f"//{text}")

@@ -446,8 +446,6 @@ class FileUpload(NamedTuple):
     @property
     def described(self) -> dict[str, str | int]:
         """The description for approvers."""
-        from hashlib import sha256
-
         digest = sha256(self.data).hexdigest()
         return {"path": self.path, "size": len(self.data), "sha256": digest}
 

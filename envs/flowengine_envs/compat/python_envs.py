@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _Live = TypeVar("_Live", bound=Resource)
 
-_lifecycle_log = logging.getLogger("flowengine.environments")
+_log = logging.getLogger("flowengine.environments")
 _SECONDS = 120.0
 """Seconds within which it must open."""
 
@@ -187,18 +187,13 @@ class Unmanaged(Generic[_Live]):
             f"{id}@{name}",
             _not_written_down,
             background().loop.time() + _SECONDS,
-            logging.LoggerAdapter(_lifecycle_log, {}),
+            logging.LoggerAdapter(_log, {}),
         )
 
 
 def _not_written_down(**facts: Any) -> None:
     """Do nothing: containers carry labels, and processes end with this one."""
 
-
-if TYPE_CHECKING:
-    pass
-
-_log = logging.getLogger("flowengine.environments")
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _AGAIN = "the sandbox was lost and reopened: earlier names are gone\n"

@@ -342,7 +342,6 @@ def _number(text: str) -> int:
 # A field is written as marks between runs: begin, its code, separate, its result, end. The code
 # may be split into several runs, contain further fields, and extend over paragraphs.
 
-_WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _ARGUMENT = re.compile(r'"((?:\\.|[^"\\])*)"|\\(\S)|(\S+)')
 _ESCAPED = re.compile(r'\\([\\"])')
 _WITH_VALUE = frozenset("lot*")
@@ -371,10 +370,10 @@ class Fields:
     def prepare(self, root: Any) -> None:
         """Find the complete fields of a part of the document that is read next."""
         begun: list[list[Any]] = []
-        for mark in root.iter(f"{_WORD}fldChar"):
-            if next(mark.iterancestors(f"{_WORD}del", f"{_WORD}moveFrom"), None) is not None:
+        for mark in root.iter(f"{W}fldChar"):
+            if next(mark.iterancestors(f"{W}del", f"{W}moveFrom"), None) is not None:
                 continue
-            kind = mark.get(f"{_WORD}fldCharType", "")
+            kind = mark.get(f"{W}fldCharType", "")
             if kind == "begin":
                 begun.append([mark])
             elif begun:
@@ -395,10 +394,10 @@ class Fields:
 
     def take(self, element: Any) -> None:
         """Take an element of a run: a mark of a field, or a text, which may belong to a code."""
-        if element.tag == f"{_WORD}fldChar":
+        if element.tag == f"{W}fldChar":
             if element in self._complete:
-                self._mark(element.get(f"{_WORD}fldCharType", ""))
-        elif element.tag in {f"{_WORD}instrText", f"{_WORD}t"}:
+                self._mark(element.get(f"{W}fldCharType", ""))
+        elif element.tag in {f"{W}instrText", f"{W}t"}:
             field = next((each for each in reversed(self._open) if each.is_code), None)
             if field is not None:
                 field.code += element.text or ""

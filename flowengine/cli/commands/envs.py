@@ -130,8 +130,6 @@ def _write(file: Path, screen: ScreenInfo) -> None:
     """
     from base64 import b64decode
 
-    from flowengine.errors import UsageError
-
     if "picture" not in screen["screen"]:
         raise UsageError(f"{screen['environment']} has no picture", hint="leave out --picture")
     try:

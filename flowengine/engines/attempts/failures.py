@@ -153,8 +153,6 @@ def _chain(error: BaseException, mask: Mask) -> list[str]:
 
 def _is_told(error: BaseException) -> bool:
     """Return whether a step kind raised it deliberately, outside the user's code."""
-    from flowengine.sdk import StepError
-
     return isinstance(error, StepError | FlowEngineError) and not _has_users(error)
 
 
@@ -164,8 +162,6 @@ def _has_users(error: BaseException) -> bool:
 
 def _error_line(error: BaseException, mask: Mask) -> str:
     """Return an exception on one line."""
-    from flowengine.sdk.python_modules import public_name
-
     module = public_name(type(error).__module__)
     name = (
         type(error).__qualname__ if module == "builtins" else f"{module}.{type(error).__qualname__}"
@@ -243,7 +239,6 @@ def _listed(error: ErrorData, key: str) -> list[dict[str, Any]]:
 
 
 def _as_data(error: BaseException, mask: Mask, causes: int) -> Plain:
-    from flowengine.sdk.exception_text import leaves_of
 
     data: dict[str, Any] = {"type": _type_of(error), "message": _message_of(error, mask)}
     data["data"] = _data_of(error, mask)
@@ -278,7 +273,6 @@ def _type_of(error: BaseException) -> str:
 
 
 def _message_of(error: BaseException, mask: Mask) -> str:
-    from flowengine.sdk.exception_text import message_of
 
     text = error.with_hint if isinstance(error, FlowEngineError) else None
     return cut(public_name(message_of(error, text)) or type(error).__name__, _LONGEST, mask)

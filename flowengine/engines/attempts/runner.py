@@ -101,8 +101,6 @@ class TaskRunner:
 
         See `StepKind.source`.
         """
-        from flowengine import registry
-
         spec = self._flow["steps"][step]
         return registry.kind(spec["kind"]).source(spec.get("task", {}))
 
@@ -114,7 +112,6 @@ class TaskRunner:
             args: Its arguments, secrets masked.
             context: The context available to the tool.
         """
-        from flowengine import registry
         from flowengine.sdk.python_modules import import_function
         from flowengine.sdk.user_code import call_preview
 

@@ -87,8 +87,6 @@ class Consultant:
         Returns:
             Whether it was answered. Otherwise it is left to approvers.
         """
-        from flowengine.sdk.tool_calls import ToolCall
-
         own = self._of_executions.get(execution, self._all)
         if own is None:
             return False
@@ -129,8 +127,6 @@ def _shown(shown: dict[str, Any] | None) -> dict[str, Any] | None:
 
 async def _decision(response: Awaitable[Any]) -> ApprovalResponse:
     """Return the decision of an authority. Anything else counts as rejection."""
-    from flowengine.sdk.tool_calls import ApprovalResponse
-
     try:
         return ApprovalResponse.of(await response)
     except InputError as error:

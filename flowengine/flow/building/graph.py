@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from flowengine.errors import UsageError
 from flowengine.flow.building.expressions import Expr
 from flowengine.flow.building.origins import DeclarationSite, InCode, here
-from flowengine.flow.building.serialization import (
-    ABSENT,
-    fields_of,
-    folder_of,
-    reference,
-    schema_of,
-)
+from flowengine.flow.building.serialization import fields_of, folder_of, reference
 from flowengine.flow.building.steps import (
     BranchOpening,
     Chain,
@@ -30,6 +24,8 @@ from flowengine.flow.building.steps import (
     Words,
 )
 from flowengine.registry import has_kind, kind_class
+from flowengine.sdk.python_functions.live_types import schema_of
+from flowengine.sdk.python_functions.schema_forms import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

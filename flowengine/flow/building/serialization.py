@@ -16,20 +16,6 @@ from flowengine.sdk.python_functions.live_types import needed, schema_of
 from flowengine.sdk.python_functions.schema_forms import ABSENT, Schema
 from flowengine.sdk.python_modules import MAIN, name_of_program, public_name
 
-__all__ = [
-    "ABSENT",
-    "DURABLE",
-    "UNITS",
-    "duration",
-    "fields_of",
-    "folder_of",
-    "module_name",
-    "plain",
-    "reference",
-    "schema_of",
-]
-
-
 # Names of Python functions in flows: `module:function`, by which another process can find them.
 
 DURABLE = "an execution may continue in another process, which has to find the function by its name"

@@ -9,7 +9,7 @@ import threading
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.sdk import (
     EnvironmentClosed,
@@ -40,9 +40,6 @@ from flowengine_envs.kinds.supervised import Supervised
 from flowengine_envs.link.call_limits import GRACE, TIMEOUT, UNBOUNDED, Counted
 from flowengine_envs.link.channel import Channel, OnAnswer
 from flowengine_envs.link.terminal_text import masked
-
-if TYPE_CHECKING:
-    pass
 
 OUTPUT = 8 * 1024 * 1024
 """Bytes of output in a result, if the spec sets no limit."""
