@@ -207,12 +207,12 @@ def test_one_that_hangs_is_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch)
 DIES = """
 import os, signal, sys
 from flowengine import Engine
-from flowengine.engines.running import previews
+from flowengine.engines.running import call_descriptions
 
 async def dies(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-previews.previewed = dies
+call_descriptions.previewed = dies
 Engine("store").run("flow.yaml", id="it")
 """
 

@@ -141,6 +141,7 @@ class World:
             lambda it: [
                 *Site(it).routes(), *ag_ui_routes(it), *openai_routes(it), *tool_routes(it)
             ],
+            per_minute=1_000_000,
         )  # fmt: skip
 
     def wait(self, execution: str) -> str:
