@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from flowengine.cli.process import ProcessEnd
+from flowengine.cli.process import ProcessEnd, hold_interrupts
 from flowengine.cli.program import main
 
 UNEXPECTED = 70
@@ -21,6 +21,7 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 def script() -> NoReturn:
     """Run the command line of this process, and exit without cleaning up."""
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
+    hold_interrupts()
     _open_streams()
     ProcessEnd.ends_at_once = True
     try:

@@ -37,7 +37,7 @@ from flowengine.metachain.agent_events import StreamPart
 from flowengine.sdk.user_code import on_thread
 from flowengine.server.application import address_of
 from flowengine.server.problems import RequestRefused, problem_response
-from flowengine.server.streams import HEARTBEAT_SECONDS, SEND_SECONDS
+from flowengine.server.streams import HEARTBEAT_SECONDS
 from flowengine.server.talks import ArrivingPart, Talk
 
 if TYPE_CHECKING:
@@ -223,9 +223,7 @@ class _Door:
         response: Any
         try:
             pieces = _pieces(await self._run(request))
-            response = EventSourceResponse(
-                pieces, ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS, sep="\n"
-            )
+            response = EventSourceResponse(pieces, ping=HEARTBEAT_SECONDS, sep="\n")
         except FlowEngineError as error:
             if isinstance(error, RequestRefused):
                 await self._application.note(request, None, error.status, error.message)

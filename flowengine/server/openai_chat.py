@@ -21,7 +21,7 @@ from starlette.routing import Route as PathRoute
 from flowengine.errors import FlowEngineError, InputError, NotFound
 from flowengine.server.application import address_of
 from flowengine.server.problems import RequestRefused, status_of
-from flowengine.server.streams import HEARTBEAT_SECONDS, SEND_SECONDS
+from flowengine.server.streams import HEARTBEAT_SECONDS
 from flowengine.server.talks import ArrivingPart, Talk
 
 if TYPE_CHECKING:
@@ -141,9 +141,7 @@ async def _chat(application: Application, principal: Any, request: Request) -> A
         return JSONResponse(await turn.whole())
     # The server ends its streams itself when it stops.
     AppStatus.enable_automatic_graceful_drain = False
-    return EventSourceResponse(
-        turn.chunks(), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS, sep="\n"
-    )
+    return EventSourceResponse(turn.chunks(), ping=HEARTBEAT_SECONDS, sep="\n")
 
 
 class _Turn:

@@ -4,7 +4,7 @@ Middleware would come too late: it sees a request only once its head has arrived
 collected and checked here before h11 parses it:
 
 - a head must arrive within 10 s, a body must not pause for 30 s, and not be slower than 8 KiB/s
-- a reader of an answer must take some of it within 60 s
+- a reader of an answer, a stream or messages must take some of it within 60 s
 - heads are bounded in bytes and in lines, connections in all and for each address
 - a head must not be ambiguous: no `Content-Length` beside `Transfer-Encoding`, no folded lines, no
   bare line feeds, no names with `_`, which other programs confuse with `-`
@@ -28,6 +28,9 @@ from flowengine.sdk.sizes import size_text
 
 _END = b"\r\n\r\n"
 _BARE = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00")
+_LOOKS = 10
+"""How often in a row a reader is seen to have taken nothing before it is cut off. A server that was
+held up itself sends between two looks, so that this is not taken for the reader's fault."""
 _PHRASES = {
     400: b"Bad Request",
     403: b"Forbidden",
@@ -121,7 +124,7 @@ class _LimitedReader(asyncio.Protocol):
         """Wait for a slow reader, but not forever."""
         super().pause_writing()
         if self._patience is None:
-            self._patience = self.loop.call_later(self.reader_seconds, self.transport.abort)
+            self._look_later(_LOOKS, self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """Continue: the reader has taken enough."""
@@ -132,6 +135,19 @@ class _LimitedReader(asyncio.Protocol):
         """Wait no longer: the reader is gone."""
         self._end_patience()
         super().connection_lost(exc)
+
+    def _look_later(self, looks: int, left: int) -> None:
+        seconds = self.reader_seconds / _LOOKS
+        self._patience = self.loop.call_later(seconds, self._look, looks - 1, left)
+
+    def _look(self, looks: int, before: int) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left < before:
+            self._look_later(_LOOKS, left)
+        elif looks:
+            self._look_later(looks, left)
+        else:
+            self.transport.abort()
 
     def _end_patience(self) -> None:
         if self._patience is not None:

@@ -2,8 +2,8 @@
 
 Each event that is followed is read and encoded once for all readers. The
 newest ones are kept, and each reader sends them at its own pace. One that falls behind continues
-from the journal, and one that accepts nothing is cut off. It comes back with the number of the last
-event that it has received.
+from the journal, and one that accepts nothing is cut off by `protocol.py`. It comes back with the
+number of the last event that it has received.
 """
 
 from __future__ import annotations
@@ -130,8 +130,6 @@ PIECE_BYTES = 64 * 1024
 BATCH = 200
 """Events that are read at once."""
 HEARTBEAT_SECONDS = 15
-SEND_SECONDS = 10
-"""Seconds that a reader may take for a piece."""
 LISTEN_SECONDS = 0.04
 """Seconds between two looks for parts of replies that models are writing."""
 LONGEST_SECONDS = 600.0
@@ -322,7 +320,6 @@ class EventStreams:
         return EventSourceResponse(
             self._pieces(source, since),
             ping=HEARTBEAT_SECONDS,
-            send_timeout=SEND_SECONDS,
             sep="\n",
         )
 

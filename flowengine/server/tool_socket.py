@@ -24,7 +24,7 @@ from flowengine.server.application import address_of
 from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, status_of
 from flowengine.server.routes import find_route
-from flowengine.server.streams import LONGEST_SECONDS, SEND_SECONDS
+from flowengine.server.streams import LONGEST_SECONDS
 from flowengine.server.talks import EXECUTION
 from flowengine.tool_environment.clients import text_of
 from flowengine.tool_environment.journal import TASK
@@ -90,7 +90,7 @@ def tool_routes(application: Application) -> list[WebSocketRoute]:
         offered = socket.scope.get("subprotocols") or ()
         await socket.accept(PROTOCOL if PROTOCOL in offered else None)
         client = _Client(application, socket)
-        with suppress(WebSocketDisconnect, TimeoutError):
+        with suppress(WebSocketDisconnect):
             await client.serve()
 
     return [WebSocketRoute(PATH, connect)]
@@ -150,7 +150,7 @@ class _Client:
         for task in done:
             task.result()
         code = _DONE if asked.execution in self._ended else _AGAIN
-        await self._within(self._socket.close(code))
+        await self._socket.close(code)
 
     async def _first(self) -> _Open:
         """Return the first message.
@@ -229,7 +229,7 @@ class _Client:
             self._read,
         )
         for message in messages:
-            await self._send(text_of({"execution": full, **message}))
+            await self._socket.send_text(text_of({"execution": full, **message}))
             self._sent[full] = message["number"]
         if has_ended:
             self._ended.add(execution)
@@ -247,20 +247,13 @@ class _Client:
                 new.append(message)
         return id, has_ended, new
 
-    async def _send(self, text: str) -> None:
-        await self._within(self._socket.send_text(text))
-
-    async def _within(self, sending: Any) -> None:
-        """Send, or cut off a client that takes nothing."""
-        await asyncio.wait_for(sending, SEND_SECONDS)
-
     async def _refuse(self, error: FlowEngineError) -> None:
         """Record why the connection is closed, and send the reason."""
         await self._application.note_act(
             self._principal, VIA.upper(), PATH, status_of(error), self._address, error.message
         )
-        await self._send(json.dumps(_refusal(error)))
-        await self._within(self._socket.close(_REFUSED))
+        await self._socket.send_text(json.dumps(_refusal(error)))
+        await self._socket.close(_REFUSED)
 
     # From the client
 
@@ -276,7 +269,7 @@ class _Client:
                 return
             async with self._answering:
                 await self._check(asked)
-                await self._send(json.dumps(await self._answer(received.get("text"))))
+                await self._socket.send_text(json.dumps(await self._answer(received.get("text"))))
 
     async def _answer(self, text: str | None) -> dict[str, Any]:
         """Return the answer to a message: it is accepted or refused."""

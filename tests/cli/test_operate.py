@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -412,6 +413,34 @@ def test_interrupting_saves_and_says_how_to_go_on(flowengine: CommandLine) -> No
         "interrupted; saved as EXECUTION; to resume: flowengine resume EXECUTION\n"
     )
     assert "was running when its process ended" in flowengine("why", flowengine.newest()).out
+
+
+def test_an_interrupt_waits_until_a_module_is_imported(flowengine: CommandLine) -> None:
+    """Libraries in Rust end their import with a panic otherwise."""
+    flowengine.write("sitecustomize.py", INTERRUPTING)
+    text = "flowengine: 1\nid: own\nsteps: [{id: a, run: 'true'}, {id: b, run: sleep 60}]\n"
+    flow = flowengine.write("flow.yaml", text)
+    process = flowengine.spawn("run", str(flow), env={**os.environ, "PYTHONPATH": "."})
+    _, err = process.communicate(timeout=60)
+
+    assert (flowengine.folder / "imported").exists()
+    assert process.returncode == 130
+    assert "interrupted; saved as " in err
+
+
+INTERRUPTING = """
+import os, signal, sys
+
+
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == "jsonschema_rs":
+            os.kill(os.getpid(), signal.SIGINT)
+            open("imported", "w").close()
+
+
+sys.meta_path.insert(0, Finder)
+"""
 
 
 @also_served

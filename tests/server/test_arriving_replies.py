@@ -263,10 +263,7 @@ def test_a_reader_of_replies_alone_receives_no_entries(
     assert "***" in found
 
 
-def test_a_reader_of_replies_that_does_not_read_is_cut_off(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flowengine.server.streams.SEND_SECONDS", 0.2)
+def test_a_reader_of_replies_that_does_not_read_is_cut_off(served: Served, tmp_path: Path) -> None:
     id = served.api.engine.start(served.api.flows[0])
     files = ReplyFiles(str(tmp_path / "store"))
     assert files.are_wanted()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import http.client
 import json
 import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from flowengine.server.protocol import ProtocolLimits, fault_of
+from flowengine.server.protocol import ProtocolLimits, _LimitedReader, fault_of
 from tests.server.api import LOCAL, OWNER
 from tests.server.served import Served, everything, status, until
 
@@ -193,6 +196,42 @@ def test_a_reader_that_does_not_read_is_cut_off(served: Served) -> None:
         connection.recv(1)
         until(lambda: not served.server.server_state.connections)
         assert len(everything(connection)) < 8_000_000
+
+
+def test_a_reader_is_judged_by_what_it_takes() -> None:
+    """Neither by how much, nor by how late a busy server looks."""
+
+    class Base(asyncio.Protocol):
+        def pause_writing(self) -> None: ...
+
+    class Reader(_LimitedReader, Base):
+        def __init__(self) -> None:
+            self.loop: Any = self
+            self.transport: Any = self
+            self.reader_seconds, self.left, self.cut = 60.0, 100_000, False
+            self.pause_writing()
+
+        def call_later(self, seconds: float, look: Any, *given: Any) -> None:
+            self.next: Any = functools.partial(look, *given)
+
+        def get_write_buffer_size(self) -> int:
+            return self.left
+
+        def abort(self) -> None:
+            self.cut = True
+
+        def look(self, taken: int) -> None:
+            self.left -= taken
+            self.next()
+
+    slow, stuck = Reader(), Reader()
+    for number in range(100):
+        slow.look(1 if number % 9 == 0 else 0)
+    for _ in range(9):
+        stuck.look(0)
+    assert (slow.cut, stuck.cut) == (False, False), "a single late look decides nothing"
+    stuck.look(0)
+    assert stuck.cut
 
 
 def test_forwarded_addresses_are_believed_from_a_proxy_only(served: Served) -> None:

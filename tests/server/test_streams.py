@@ -105,7 +105,7 @@ def test_streams_end_when_the_server_stops(served: Served) -> None:
     ("readers", "stuck", "live", "served"),
     [
         (12, 4, False, 0.5),
-        # On a busy machine, some of a thousand readers have to wait for their turn.
+        # The readers and the server share an interpreter, so that readers wait for their turn.
         pytest.param(1000, 100, True, 10.0, marks=pytest.mark.endurance),
     ],
     indirect=["served"],
