@@ -209,7 +209,8 @@ def test_runs_at_the_same_time_do_not_exceed_the_budget(tmp_path: Path) -> None:
     step = 'map: {over: "${{ [1, 2, 3, 4, 5] }}", concurrency: 5}, '
     text = flow(step + python("on_a_thread"), "budget: {tool_calls: 9, tokens: 1000000}")
     case = Case(tmp_path, text, [PAY] * 40)
-    assert case.run().outputs == {"how": ["budget"] * 5}
+    result = case.run()
+    assert result.outputs == {"how": ["budget"] * 5}, result.error
 
     assert len(case.called) == 4
     with case.engine_open() as engine:

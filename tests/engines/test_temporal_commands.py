@@ -30,6 +30,7 @@ TESTS = {
 }
 EXCEPTIONS: Mapping[str, tuple[str, ...]] = {
     "steps run on the host of the worker, which shows what they print": (
+        "test_a_failure_on_the_host_does_not_repeat_that_it_was_unsandboxed",
         "test_steps_that_run_on_the_host_are_named_first",
         "test_verbose_streams_what_a_shell_shows",
         "test_verbose_streams_what_functions_print",
@@ -58,6 +59,7 @@ EXCEPTIONS: Mapping[str, tuple[str, ...]] = {
         "test_all_takes_questions_too",
         "test_all_that_can_move_is_resumed_at_once",
         "test_an_execution_held_by_another_process_is_left_to_it",
+        "test_an_overdue_approval_is_shown_as_overdue",
         "test_an_execution_that_was_only_recorded_says_so_until_a_process_begins_it",
         "test_interrupting_saves_and_says_how_to_go_on",
         "test_recording_only_leaves_going_on_to_resume",
