@@ -135,14 +135,16 @@ def test_a_function_does_not_go_on_in_a_worker_that_is_cut_off(
     function: str, address: str, tmp_path: Path
 ) -> None:
     fenced = Fenced(address, tmp_path, function)
+    # A worker has an eighth of this to end its attempts. Else its guard ends it.
+    beat = ("--heartbeat", "9s") if function == "act" else BEAT
     with (
         OwnNetwork() as network,
-        RunningWorker(address, *BEAT, via=network.via) as lonely,
+        RunningWorker(address, *beat, via=network.via) as lonely,
         fenced.engine as engine,
     ):
         fenced.begin()
         network.cut()
-        with RunningWorker(address, *BEAT):
+        with RunningWorker(address, *beat):
             engine.decide(fenced.question()["id"], "retry", resume=False)
             until(lambda: len(fenced.effects("began")) == 2)
             fenced.go()
@@ -151,7 +153,7 @@ def test_a_function_does_not_go_on_in_a_worker_that_is_cut_off(
         if function == "insist":  # nothing but its end can stop it
             assert lonely.drained() != 0
         else:
-            assert lonely.stop() == 0
+            assert lonely.stop() == 0, "".join(lonely.log)
     assert len(fenced.effects("acted")) == 1
 
 

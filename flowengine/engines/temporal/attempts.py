@@ -33,7 +33,7 @@ from flowengine.engines.running.local import LATE_SECONDS
 from flowengine.engines.running.recovery import begin_detached, not_released
 from flowengine.engines.temporal.at_work import AtWork
 from flowengine.engines.temporal.guard import Slot, now
-from flowengine.engines.temporal.heartbeat import BEATS, CUT
+from flowengine.engines.temporal.heartbeat import BEATS, CUT, END
 from flowengine.engines.temporal.objects import ObjectWorkspaces
 from flowengine.engines.temporal.outgoing import NewTexts
 from flowengine.engines.temporal.past import begun_by, first_input
@@ -143,6 +143,8 @@ class Attempts:
             end: Ends this process, for a reason. None: it does not end.
         """
         pulse, pause = self._pulse, heartbeat / BEATS / 2
+        look = heartbeat * (END - CUT) / 4  # what was cut off is seen to have ended before the end
+        asked = -pause
         details = await self._client.data_converter.encode(beat_of(None))
         pulse.prepare(Payloads(payloads=details).SerializeToString())
         asking: asyncio.Task[None] | None = None
@@ -152,9 +154,9 @@ class Attempts:
                 is_lost = pulse.is_lost(heartbeat) or await self._goes_on(attempt.execution)
                 if is_lost and end is not None:
                     end(f"a function of execution {attempt.execution} could not be cut off")
-            if asking is None or asking.done():
-                asking = asyncio.create_task(self._ask(heartbeat))
-            await asyncio.sleep(pause)
+            if (asking is None or asking.done()) and now() - asked >= pause:
+                asked, asking = now(), asyncio.create_task(self._ask(heartbeat))
+            await asyncio.sleep(look)
 
     async def _ask(self, heartbeat: float) -> None:
         """Ask the server for a sign of life, and give it the outcomes that it may not have."""
