@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 import zipfile
 import zlib
 from contextlib import suppress
@@ -11,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-import openpyxl
 import pytest
 
 from flowengine_envs.documents.converters import convert
@@ -162,18 +160,6 @@ def test_entities_are_not_expanded_and_nothing_is_loaded(tmp_path: Path) -> None
     assert "hunter2" not in convert(buffer.getvalue()).markdown
 
 
-@pytest.mark.endurance
-def test_a_far_away_cell_costs_nothing() -> None:
-    book = openpyxl.Workbook()
-    book.active["A1"] = "here"
-    book.active["XFD1048576"] = "there"
-    buffer = io.BytesIO()
-    book.save(buffer)
-
-    document = convert(buffer.getvalue())
-    assert document.tables == [[["here", ""], ["", "there"]]]
-
-
 def test_tables_are_cut_at_the_limit_of_cells() -> None:
     rows = "".join(f"{number},x\n" for number in range(1_000)).encode()
     document = convert(rows, "a.csv", limits=SMALL)
@@ -189,32 +175,6 @@ def test_text_is_cut_at_the_limit_of_characters() -> None:
     assert len(document.markdown) == 1_000
     assert document.truncated
     assert document.notes == ["cut after 1,000 characters (limit 'characters')"]
-
-
-def test_slides_are_cut_at_the_limit_of_pages() -> None:
-    document = convert((FILES / "pandoc.pptx").read_bytes(), limits=SMALL)
-
-    assert len(document.parts) == 3
-    assert document.notes == ["cut after 3 slides (limit 'pages')"]
-
-
-def test_an_image_of_too_many_pixels_is_refused() -> None:
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    head = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b""))
-
-    with pytest.raises(LimitReached, match="the limit 'pixels'"):
-        convert(data)
-
-
-@pytest.mark.parametrize("data", [b'{"nbformat": 4, "cells": 1}', b'{"nbformat": 4, "cells": [1]}'])
-def test_a_notebook_that_is_none_is_damaged(data: bytes) -> None:
-    with pytest.raises(Damaged):
-        convert(data, "a.ipynb")
 
 
 def test_a_notebook_nested_too_deeply_is_damaged() -> None:

@@ -78,34 +78,6 @@ def test_word_blocks_come_in_the_order_of_the_document() -> None:
     )
 
 
-def test_what_stands_above_or_below_the_line_is_told() -> None:
-    document = docx.Document()
-    paragraph = document.add_paragraph("10")
-    paragraph.add_run("6").font.superscript = True
-    paragraph.add_run(" H")
-    paragraph.add_run("2").font.subscript = True
-    paragraph.add_run("O, the 1")
-    paragraph.add_run("st").font.superscript = True
-    slides = pptx.Presentation()
-    frame = slides.slides.add_slide(slides.slide_layouts[5]).shapes.title.text_frame
-    for text, baseline in (("10", ""), ("6", "30000"), (" H", ""), ("2", "-25000"), ("O", "0")):
-        run = frame.paragraphs[0].add_run()
-        run.text = text
-        if baseline:
-            run._r.get_or_add_rPr().set("baseline", baseline)
-
-    assert read(document).markdown == "10^6 H_2O, the 1st"
-    assert "## 10^6 H_2O" in read(slides).markdown
-
-
-def test_word_revisions_are_read_as_accepted() -> None:
-    document = docx.Document()
-    add(document, "<w:p W><w:r><w:t>one </w:t></w:r><w:ins><w:r><w:t>new</w:t></w:r></w:ins>"
-        "<w:del><w:r><w:delText>old</w:delText></w:r></w:del></w:p>")  # fmt: skip
-
-    assert read(document).markdown == "one new"
-
-
 def numbered(document: Any, levels: str, *lists: str) -> None:
     """Add a numbering with ID 77, and lists with IDs from 70 that use it."""
     root = document.part.numbering_part.element
@@ -127,16 +99,6 @@ def put(document: Any, list: int, at: int, text: str, style: str = "Normal") -> 
     paragraph = document.add_paragraph(text, style)
     place = f'<w:numPr {W}><w:ilvl w:val="{at}"/><w:numId w:val="{list}"/></w:numPr>'
     paragraph._p.get_or_add_pPr().append(parse_xml(place))
-
-
-def test_word_lists_go_on_and_start_anew_as_they_say() -> None:
-    document = docx.Document()
-    restart = '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="{}"/></w:lvlOverride>'
-    numbered(document, level(0, "decimal", "%1."), "", "", restart.format(1), restart.format(7))
-    for list, text in ((70, "a"), (70, "b"), (71, "c"), (72, "d"), (72, "e"), (73, "f"), (73, "g")):
-        put(document, list, 0, text)
-
-    assert read(document).markdown == "1. a\n2. b\n3. c\n1. d\n2. e\n7. f\n8. g"
 
 
 def test_word_numbers_of_clauses_and_headings_are_shown() -> None:
@@ -434,95 +396,6 @@ def test_word_comments_are_read_at_their_place() -> None:
     )
 
 
-M = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
-
-
-@pytest.mark.parametrize(
-    ("inner", "latex"),
-    [
-        ("<m:f><m:num>{a}</m:num><m:den>{b}</m:den></m:f>", r"\frac{a}{b}"),
-        ("<m:sSup><m:e>{ab}</m:e><m:sup>{2}</m:sup></m:sSup>", "{ab}^{2}"),
-        (
-            "<m:sSubSup><m:e>{x}</m:e><m:sub>{i}</m:sub><m:sup>{2}</m:sup></m:sSubSup>",
-            "x_{i}^{2}",
-        ),
-        ("<m:rad><m:deg>{3}</m:deg><m:e>{x}</m:e></m:rad>", r"\sqrt[3]{x}"),
-        (
-            '<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr><m:sub>{i=1}</m:sub><m:sup>{n}</m:sup>'
-            "<m:e>{i}</m:e></m:nary>",
-            r"\sum_{i=1}^{n} i",
-        ),
-        (
-            '<m:d><m:dPr><m:begChr m:val="{"/><m:endChr m:val=""/></m:dPr><m:e>{a}</m:e></m:d>',
-            r"\left\{ a \right.",
-        ),
-        ("<m:func><m:fName>{sin}</m:fName><m:e>{x}</m:e></m:func>", r"\sin x"),
-        (
-            "<m:m><m:mr><m:e>{1}</m:e><m:e>{0}</m:e></m:mr><m:mr><m:e>{0}</m:e><m:e>{1}</m:e></m:mr></m:m>",
-            r"\begin{matrix} 1 & 0 \\ 0 & 1 \end{matrix}",
-        ),
-        ('<m:acc><m:accPr><m:chr m:val="\u20d7"/></m:accPr><m:e>{v}</m:e></m:acc>', r"\vec{v}"),
-        ("<m:unknown><m:e>{a}</m:e></m:unknown>", "a"),
-        ("<m:r><m:t>50% \\end $</m:t></m:r>", r"50\% \backslash end \$"),
-    ],
-)
-def test_word_formulas_are_latex(inner: str, latex: str) -> None:
-    xml = re.sub(r"\{([\w=]+)\}", r"<m:r><m:t>\1</m:t></m:r>", inner)
-    document = docx.Document()
-    add(document, f"<w:p W {M}><m:oMath>{xml}</m:oMath></w:p>")
-    assert read(document).markdown == f"${latex}$"
-
-
-def test_each_image_of_a_group_keeps_its_text() -> None:
-    drawing = "http://schemas.openxmlformats.org/drawingml/2006"
-    names = "".join(
-        f'<pic:pic><pic:nvPicPr><pic:cNvPr id="{at}" name="p" descr="{text}"/></pic:nvPicPr>'
-        "</pic:pic>"
-        for at, text in enumerate(("a bow", "a stern"))
-    )
-    document = docx.Document()
-    for own in ("", ' descr="a ship"'):
-        add(
-            document,
-            f'<w:p W xmlns:wp="{drawing}/wordprocessingDrawing" xmlns:pic="{drawing}/picture">'
-            f'<w:r><w:drawing><wp:inline><wp:docPr id="9" name="Group"{own}/>{names}</wp:inline>'
-            "</w:drawing></w:r></w:p>",
-        )
-
-    assert read(document).markdown == "![a bow]()![a stern]()\n\n![a ship]()"
-
-
-def test_images_keep_their_links() -> None:
-    document = docx.Document()
-    to = [
-        document.part.relate_to(f"https://{host}.example/", RT.HYPERLINK, is_external=True)
-        for host in ("around", "on", "older")
-    ]
-    drawing = "http://schemas.openxmlformats.org/drawingml/2006"
-    look = (
-        f'<w:r><w:drawing xmlns:wp="{drawing}/wordprocessingDrawing" xmlns:a="{drawing}/main">'
-        '<wp:inline><wp:docPr id="9" name="x" descr="a map">CLICK</wp:docPr></wp:inline>'
-        "</w:drawing></w:r>"
-    )
-    older = (
-        '<w:r><w:pict xmlns:v="urn:schemas-microsoft-com:vml"><v:shape ALT><v:imagedata/>'
-        "</v:shape></w:pict></w:r>"
-    )
-    named = older.replace("ALT", 'alt="print"')
-    for text in (
-        f'<w:hyperlink r:id="{to[0]}">{look.replace("CLICK", "")}</w:hyperlink>',
-        look.replace("CLICK", f'<a:hlinkClick r:id="{to[1]}"/>'),
-        f'<w:hyperlink r:id="{to[2]}">{named}</w:hyperlink>',
-        older.replace("ALT", ""),  # without an alternative text or a link, it has no content
-    ):
-        add(document, f'<w:p W xmlns:r="{RELATED}">{text}</w:p>')
-
-    assert read(document).markdown == (
-        "[![a map]()](https://around.example/)\n\n[![a map]()](https://on.example/)\n\n"
-        "[![print]()](https://older.example/)"
-    )
-
-
 def test_a_picture_in_a_placeholder_is_shown() -> None:
     deck = pptx.Presentation()
     slide = deck.slides.add_slide(deck.slide_layouts[8])
@@ -532,24 +405,6 @@ def test_a_picture_in_a_placeholder_is_shown() -> None:
     picture._element.nvPicPr.cNvPr.attrib.pop("descr", None)
 
     assert read(deck).markdown == "<!-- slide 1 -->\n\n![image]()"
-
-
-def test_links_in_paragraphs_set_as_code_are_kept() -> None:
-    document = docx.Document()
-    document.styles.add_style("HTML Preformatted", 1)
-    id = document.part.relate_to("https://ships.example/a", RT.HYPERLINK, is_external=True)
-    R = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-    for link in (
-        "",
-        f'<w:hyperlink xmlns:r="{R}" r:id="{id}"><w:r><w:t>all</w:t></w:r></w:hyperlink>',
-    ):
-        add(
-            document,
-            '<w:p W><w:pPr><w:pStyle w:val="HTMLPreformatted"/></w:pPr><w:r>'
-            f'<w:t xml:space="preserve">ships </w:t></w:r>{link}</w:p>',
-        )
-
-    assert read(document).markdown == "```\nships \n```\n\nships [all](https://ships.example/a)"
 
 
 def test_long_texts_for_images_are_cut() -> None:

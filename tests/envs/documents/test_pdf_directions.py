@@ -2,32 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from flowengine_envs.documents.converters import convert
 from tests.envs.documents.written_pdf import pdf
 
-FILES = Path(__file__).with_name("files")
 Shown = list[tuple[int, str]]
 """Places from the left, and texts in the order of their letters on the page."""
-
-
-@pytest.mark.parametrize("program", ["chromium", "libreoffice"])
-def test_files_of_programs(program: str) -> None:
-    text = convert((FILES / f"rtl_{program}.pdf").read_bytes()).markdown
-
-    assert text.partition("-->\n\n")[2] == (
-        'המחיר הוא 1,234.50 ש"ח בלבד\n'
-        "נא לפנות אל John Smith בטלפון 03-1234567 (משרד)\n"
-        "2024 הייתה שנה טובה.\n"
-        "סעיף 3: תשלום תוך 30 יום, הנחה של 15%\n"
-        "The word שלום means peace, and תודה רבה is thanks 5 times.\n"
-        "المبلغ 1500 ريال في عام 2024\n"
-        "رقم الهاتف ٠٥٠١٢٣٤٥٦٧ للتواصل\n\n"
-        "| פריט | כמות | מחיר |\n| --- | --- | --- |\n| ברגים | 20 | 12.5 |\n| אומים | 7 | 3.0 |"
-    )
 
 
 def page(lines: list[Shown]) -> bytes:

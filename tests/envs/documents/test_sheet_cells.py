@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import re
-from html import escape
 from typing import Any
 
 import openpyxl
-import pytest
 
 from flowengine_envs.documents.converters import convert
-from tests.envs.documents.test_workbooks import changed, saved
+from tests.envs.documents.test_workbooks import saved
 
 HOUR = 1 / 24
 SHOWN: list[tuple[Any, str, str]] = [
@@ -112,44 +109,6 @@ def test_links_of_cells() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("formula", "shown"),
-    [
-        ('HYPERLINK("https://a.example/", "the port")', "[kept](https://a.example/)"),
-        ('hyperlink("https://a.example/")', "[kept](https://a.example/)"),
-        ('HYPERLINK("#Other!A1","go")', "[kept](#Other!A1)"),
-        ('HYPERLINK(A1&"x","go")', "kept"),
-        ('HYPERLINK("https://a.example/"&A1,"go")', "kept"),
-        ('HYPERLINK("javascript:x()","go")', "kept"),
-        ('IF(TRUE,HYPERLINK("https://a.example/"))', "kept"),
-    ],
-)
-def test_links_of_formulas(formula: str, shown: str) -> None:
-    cell = f'<c r="A1" t="str"><f>{escape(formula, quote=False)}</f><v>kept</v></c>'
-
-    def calculate(name: str, content: bytes) -> bytes:
-        return re.sub(rb'<c r="A1".*</c>', cell.encode(), content)
-
-    book = openpyxl.Workbook()
-    book.worksheets[0]["A1"] = "=1"
-    assert convert(changed(saved(book), calculate)).tables == [[[shown]]]
-
-
-def test_formulas_that_share_a_text_are_shown_for_their_cell() -> None:
-    book = openpyxl.Workbook()
-    sheet = book.worksheets[0]
-    for row in ([2, "=A1*2"], [3, "=A2*2"]):
-        sheet.append(row)
-
-    def share(name: str, content: bytes) -> bytes:
-        first = b'<f t="shared" ref="B1:B2" si="0">A1*2</f><v>4</v>'
-        content = content.replace(b"<f>A1*2</f><v></v>", first).replace(b"<f>A1*2</f><v/>", first)
-        return content.replace(b"<f>A2*2</f>", b'<f t="shared" si="0"/>')
-
-    found = convert(changed(saved(book), share))
-    assert found.tables == [[["2", "4"], ["3", "=A2*2"]]]
-
-
 def test_hidden_rows_and_columns_are_marked() -> None:
     book = openpyxl.Workbook()
     sheet = book.worksheets[0]
@@ -174,15 +133,3 @@ def test_hidden_rows_and_columns_are_marked() -> None:
         [["seen"]],
     ]
     assert found.notes == ["hidden rows are marked", "hidden columns are marked"]
-
-
-def test_hidden_columns_of_a_group_and_without_a_title() -> None:
-    book = openpyxl.Workbook()
-    sheet = book.worksheets[0]
-    for row in (["a", None, None], [1, 2, 3]):
-        sheet.append(row)
-    sheet.column_dimensions.group("B", "D", hidden=True)
-
-    assert convert(saved(book)).tables == [
-        [["a", "<!-- hidden -->", "<!-- hidden -->"], ["1", "2", "3"]]
-    ]

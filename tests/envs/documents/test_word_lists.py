@@ -10,27 +10,6 @@ from docx.oxml import parse_xml
 
 from tests.envs.documents.test_office_files import W, level, put, read
 
-BUILT_IN = [
-    ("List Bullet", "- a"),
-    ("List Bullet 2", "    - b"),
-    ("List Bullet 3", "        - c"),
-    ("List Number 2", "    1. d"),
-    ("List Number 2", "    2. e"),
-    ("List Number 3", "        1. f"),
-    ("List Bullet", "- g"),
-    ("List Number", "1. h"),
-    ("List Bullet 2", "    - i"),
-    ("List Number", "2. j"),
-]
-
-
-def test_built_in_styles_are_levels() -> None:
-    document = docx.Document()
-    for style, item in BUILT_IN:
-        document.add_paragraph(item[-1], style)
-
-    assert read(document).markdown == "\n".join(item for _, item in BUILT_IN)
-
 
 def lists(document: Any, *numberings: str) -> None:
     """Add numberings, each with a list of its own: 80, 81, …"""
@@ -117,24 +96,3 @@ def test_indents_of_paragraphs_and_styles_count() -> None:
     put(document, 81, 0, "back")
 
     assert read(document).markdown == "1. outer\n    1. moved\n    - styled\n2. back"
-
-
-def test_levels_that_belong_to_a_style_and_numberings_by_style() -> None:
-    document = docx.Document()
-    for name in ("Outer", "Inner"):
-        style = document.styles.add_style(name, 1)
-        numbered = f'<w:pPr {W}><w:numPr><w:numId w:val="80"/></w:numPr></w:pPr>'
-        style.element.append(parse_xml(numbered))
-    belonging = "".join(
-        level(at, "lowerLetter", f"(%{at + 1})", f'<w:pStyle w:val="{name}"/>')
-        for at, name in enumerate(("Outer", "Inner"))
-    )
-    lists(
-        document,
-        '<w:numStyleLink w:val="Legal"/>',
-        f'<w:styleLink w:val="Legal"/>{belonging}',
-    )
-    for text, name in (("one", "Outer"), ("in", "Inner"), ("in", "Inner"), ("two", "Outer")):
-        document.add_paragraph(text, name)
-
-    assert read(document).markdown == ("- (a) one\n    - (a) in\n    - (b) in\n- (b) two")

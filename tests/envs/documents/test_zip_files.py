@@ -71,23 +71,6 @@ def test_files_follow_each_other_with_their_names() -> None:
     assert found.notes == ["some files of the archive were not read"]
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("../../etc/passwd", "../../etc/passwd"),
-        ("/etc/passwd", "/etc/passwd"),
-        ("C:\\boot.txt", "C:/boot.txt"),
-        ("a\n# b\u202e.txt", "a # b.txt"),
-        ("größe.txt", "größe.txt"),
-    ],
-)
-def test_names_are_shown_and_nothing_else(name: str, shown: str) -> None:
-    name = name.replace("\\", "/")
-    found = convert(packed((name, "text")))
-
-    assert found.markdown == f"<!-- file 1 -->\n\n## {shown}\n\ntext"
-
-
 def test_names_in_utf_8_that_do_not_say_so_are_decoded() -> None:
     name = "größe.txt".encode()
     data = packed(("x" * len(name), "text")).replace(b"x" * len(name), name)
@@ -204,12 +187,6 @@ def test_damaged_files_do_not_affect_the_others() -> None:
     assert found.markdown.endswith("## b.txt\n\nsecond")
     with pytest.raises(Damaged):
         convert(data[:-30])
-
-
-def test_an_archive_without_files() -> None:
-    found = convert(b"PK\5\6" + bytes(18), "a.zip")
-
-    assert (found.markdown, found.notes) == ("", ["the archive has no files"])
 
 
 def test_converters_apply_to_files_of_archives() -> None:

@@ -1,0 +1,105 @@
+"""Documents and the Markdown that they become.
+
+`cases/*.yaml` has groups of cases: a file or its compact description (`written.py`), options of the
+conversion, and the whole result. To add a case, write its first part, run
+
+    UPDATE_GOLDEN=1 pytest tests/envs/documents/test_cases.py
+
+to add the second, and read it as a reader of the document would.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flowengine.flow.export.definition import to_yaml
+from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.document import ConversionLimits, Document, Unreadable
+from tests.envs.documents.written import KINDS, built
+
+CASES = Path(__file__).with_name("cases")
+OPTIONS = ("name", "media_type", "base", "comments", "password", "limits")
+Case = dict[str, Any]
+
+
+@cache
+def cases_of(path: Path) -> dict[str, list[Case]]:
+    """Return the groups of cases of a file."""
+    loaded: dict[str, list[Case]] = yaml.load(path.read_text(), yaml.CSafeLoader)
+    return loaded
+
+
+ALL = [
+    pytest.param(path, group, number, id=f"{path.stem}: {group} {number + 1}")
+    for path in sorted(CASES.glob("*.yaml"))
+    for group, cases in cases_of(path).items()
+    for number in range(len(cases))
+]
+
+
+@pytest.mark.parametrize(("path", "group", "number"), ALL)
+def test_a_document_becomes_this_markdown(path: Path, group: str, number: int) -> None:
+    case = cases_of(path)[group][number]
+    given = {key: case[key] for key in case if key in KINDS or key in OPTIONS}
+    expected = {key: case[key] for key in case if key not in given}
+
+    found = result(given)
+
+    if os.environ.get("UPDATE_GOLDEN"):
+        cases_of(path)[group][number] = {**given, **found}
+        path.write_text(to_yaml(cases_of(path)))
+    else:
+        assert found == expected, f"{path.name}, {group!r}, case {number + 1}:\n" + "\n".join(
+            difflib.ndiff(to_yaml(expected).split("\n"), to_yaml(found).split("\n"))
+        )
+
+
+def result(given: Case) -> Case:
+    """Return what a file becomes: an error, or its Markdown and everything that differs from the
+    default.
+    """
+    data = built(given)
+    options = {key: given[key] for key in OPTIONS if key in given}
+    if "limits" in options:
+        options["limits"] = ConversionLimits(**options["limits"])
+    try:
+        document = convert(data, **options)
+    except Unreadable as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    assert (document.size, document.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    for part in document.parts:
+        mark = f"<!-- {part.kind} {part.number}"
+        assert document.markdown[part.start :].startswith(mark), "a part does not begin at its mark"
+    found = {
+        "format": document.format,
+        "title": document.title,
+        "notes": document.notes,
+        "truncated": document.truncated,
+        "parts": [part.name for part in document.parts if part.name],
+        "tables": [] if tables_are_shown(document) else document.tables,
+        "markdown": document.markdown or "(empty)",
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def tables_are_shown(document: Document) -> bool:
+    """Return whether the Markdown has the tables of a document, and no others."""
+    lines = [
+        line.strip("> ")
+        for line in document.markdown.split("\n")
+        if line.lstrip(" >-").startswith("| ")
+    ]
+    shown = [
+        "| " + " | ".join(cells) + " |"
+        for table in document.tables
+        for cells in [table[0], ["---"] * len(table[0]), *table[1:]]
+    ]
+    return lines == shown
