@@ -287,6 +287,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_acting_for_others_is_forbidden_if_one_file_forbids_it",
             "test_an_unusable_file_is_reported_without_its_content",
             "test_circle_of_groups_ends",
+            "test_faults_in_settings_of_a_server_keep_their_messages",
             "test_file_that_is_wrong_is_told_with_its_name",
             "test_members_are_those_that_both_files_name_and_a_project_adds_none",
             "test_user_is_who_the_system_says_whatever_the_environment_says",
@@ -322,7 +323,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
     },
     "the test reads, changes or counts what only a store in a directory has": {
-        "engines/test_detached": ("test_it_is_begun_once_however_often_the_process_dies",),
         "engines/test_environments": (
             "test_who_goes_on_is_not_known_where_the_store_cannot_be_asked",
         ),
@@ -381,6 +381,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
     },
     WAITS: {
+        "engines/test_detached": ("test_it_is_begun_once_however_often_the_process_dies",),
         "engines/test_eager_environments": (
             "test_a_subflow_that_begins_again_leaves_it_to_the_step_that_uses_it",
             "test_steps_begin_while_it_opens_and_the_first_that_uses_it_waits",
@@ -427,6 +428,9 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_history": ("test_prune_removes_what_ended_with_its_files_and_nothing_else",),
         "engines/test_notifications": (
             "test_calls_and_environments_notify_too_unless_a_rule_answers_first",
+        ),
+        "engines/test_shared_locks": (
+            "test_items_and_a_nested_holder_take_it_as_they_take_their_own",
         ),
     },
     AT_ONCE: {
