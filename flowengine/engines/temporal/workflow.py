@@ -61,6 +61,7 @@ from flowengine.engines.temporal.requests import (
     MOST_BYTES,
     MOVED,
     NOT_BEGUN,
+    OUTCOMES,
     PLACES,
     READS,
     REDUCE,
@@ -724,13 +725,29 @@ class WorkflowDriver(Carrier):
         self._move()
 
     def _queue(self, unit: int, attempt: int, event: dict[str, Any]) -> None:
-        """Queue the event of an attempt, and its warnings."""
+        """Queue the event of an attempt, and its warnings.
+
+        An outcome can arrive twice: by the activity that watches a long attempt, and as a late one
+        from a worker whose watch belonged to an earlier run. The second one is dropped.
+        """
+        is_over = event["type"] in (*OUTCOMES, "cut") and not self._counts(unit, attempt)
+        if is_over and workflow.patched("an outcome counts once"):
+            return
         kind, own = event["type"], {"at": _now(), "unit": unit, "attempt": attempt}
         whole: Any = {"type": kind, **own, **event, **own}
         warnings = whole.pop("warnings", [])
         if kind == "measured" and (warning := uncounted(self.execution, whole)) is not None:
             warnings.append(warning)
         self.execution.queue += [*warnings, whole]
+
+    def _counts(self, number: int, attempt: int) -> bool:
+        """Return whether an outcome of an attempt can still have an effect."""
+        state = self.execution.state
+        unit = state["units"].get(number)
+        is_open = (
+            unit is not None and unit["attempt"] == attempt and unit["phase"] in ("run", "ask")
+        )
+        return is_open or number in state["cuts"]
 
     async def _event(self, run: Run, event: Any) -> Any:
         """Return the event of an attempt. None: it was stopped, or begins again later."""
