@@ -14,6 +14,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
 pytest_plugins = [
+    "tests.cases.collecting",
     "tests.endurance",
     "tests.in_temporal",
     "tests.order",

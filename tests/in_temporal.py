@@ -93,7 +93,10 @@ def reason_for(item: pytest.Item) -> str | None:
 
 def is_in_temporal(test: pytest.Function) -> bool:
     """Return whether a test is a case in Temporal."""
-    return hasattr(test, "callspec") and bool(test.callspec.params.get("in_temporal"))
+    of_a_case = getattr(test, "in_temporal", False)  # see `tests.cases.collecting`
+    return of_a_case or (
+        hasattr(test, "callspec") and bool(test.callspec.params.get("in_temporal"))
+    )
 
 
 @pytest.fixture(scope="session")
@@ -109,7 +112,7 @@ def namespaces() -> Iterator[Namespaces]:
 @pytest.fixture(autouse=True)
 def in_temporal(request: pytest.FixtureRequest) -> Iterator[Stores | None]:
     """The stores in Temporal of a test. None: it is not a case in Temporal."""
-    if not getattr(request, "param", False):
+    if not getattr(request, "param", False) and not is_in_temporal(request.node):
         yield None
         return
     from tests.temporal_stores import stores_in_temporal

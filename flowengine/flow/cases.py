@@ -263,6 +263,8 @@ class _Names:
         for key in ("path", "waits"):
             for index, address in enumerate(getattr(expect, key) or ()):
                 self._address(address, (*expect.loc, key, index))
+        for address in expect.steps or ():
+            self._address(address, (*expect.loc, "steps", address))
 
     def _scripts(self, scripts: Mapping[str, Script], loc: Loc) -> None:
         for name in scripts:

@@ -63,6 +63,7 @@ def problems(case: Case, player: Player) -> Iterator[Problem]:
         return
     yield from _status(case, player)
     yield from _path(case, player)
+    yield from _steps(case, player)
     state = player.execution.state
     expect = case.expect
     if expect.outputs is not None and state["outputs"] is not None:
@@ -128,6 +129,18 @@ def _path(case: Case, player: Player) -> Iterator[Problem]:
     if path != wanted:
         lines = "\n".join(ways_apart(wanted, path))
         yield Problem(f"path\n{lines}", (*case.expect.loc, "path"))
+
+
+def _steps(case: Case, player: Player) -> Iterator[Problem]:
+    ends = {seen.address: seen for seen in player.observations}
+    for address, wanted in (case.expect.steps or {}).items():
+        seen = ends.get(address)
+        for name in ("status", "outcome", "output"):
+            expected = all_unmarked(as_data(getattr(wanted, name)))
+            actual = None if seen is None else all_unmarked(getattr(seen, name))
+            if wanted.has(name) and not same(expected, actual):
+                lines = "\n".join(differences({name: expected}, {name: actual}))
+                yield Problem(f"steps\n{address}: {lines}", (*case.expect.loc, "steps", address))
 
 
 def _named(

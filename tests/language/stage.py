@@ -197,14 +197,15 @@ class World:
 class Clock(selectors.DefaultSelector):
     """A virtual clock for an event loop and an engine: it jumps to the loop's next wake-up."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: int = START) -> None:
         super().__init__()
+        self.start = start
         self.seconds = 0.0  # since the start: small numbers keep additions exact
         self.threads = 0
 
     def now(self) -> int:
         """Return the time in milliseconds since 1970."""
-        return START + round(self.seconds * 1000)
+        return self.start + round(self.seconds * 1000)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return ready events. If there are none, advance the clock instead of waiting."""

@@ -323,3 +323,16 @@ steps:
     assert stage.simulate(text, order="first").started == ["g/finally/tidy", "after"]
     assert stage.run(text).status == "succeeded"
     assert stage.world.started == ["g/finally/tidy", "after"]
+
+
+def test_cancelling_at_once_ends_a_cleanup_that_is_under_way(stage: Stage) -> None:
+    text = """
+steps: [{id: w, wait: {for: 1h}}]
+finally: [{id: tidy, python: "tools:act"}, {id: last, python: "tools:act"}]
+"""
+    played = stage.simulator(text).start()
+    for now, status in ((False, "running"), (True, "cancelled")):
+        played.apply(
+            {"type": "cancel", "at": played.now, "reason": "no", "by": "user:a", "now": now}
+        )
+        assert (played.status, played.started) == (status, ["finally/tidy"])

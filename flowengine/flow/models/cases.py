@@ -306,6 +306,17 @@ class ExpectedError(Part):
     data: Value = Field(default=None, description="Its data.", examples=[{"status": 503}])
 
 
+class ExpectedStep(Part):
+    """How a step is expected to have ended. Omitted properties are not checked."""
+
+    NOUN = "a step"
+    MAIN = "status"
+
+    status: Words | None = Field(default=None, description="Its status.", examples=["skipped"])
+    outcome: Words | None = Field(default=None, description="Its outcome.", examples=["approve"])
+    output: Value = Field(default=None, description="Its output.", examples=[{"id": 7}])
+
+
 class Expected(Part):
     """The expected result of a case. Omitted properties are not checked."""
 
@@ -328,6 +339,11 @@ class Expected(Part):
             "are omitted."
         ),
         examples=[["route", "book"]],
+    )
+    steps: dict[str, ExpectedStep] | None = Field(
+        default=None,
+        description="How steps ended, by address: a status, or `{status, outcome, output}`.",
+        examples=[{"notify": "skipped"}],
     )
     outputs: dict[str, Value] | None = Field(
         default=None, description="Outputs by name.", examples=[{"booked": True}]
