@@ -19,6 +19,7 @@ from flowengine.execution_environment.policy_approval import (
     register_handler,
     unregister_handler,
 )
+from tests.engines.world import Clock
 from tests.execution_environment.toy import Toy
 
 FUNCTIONS = """
@@ -268,3 +269,22 @@ def test_a_person_who_answers_while_a_handler_thinks_is_first(toy: Toy, handler:
 
     assert result.outputs == {"a": "x"}
     assert [event["by"] for event in decided] == ["user:ana"]
+
+
+def test_a_handler_that_answers_after_the_expiry_decides_nothing(
+    toy: Toy, handler: Answers
+) -> None:
+    clock = Clock()
+
+    def slow(_: Question) -> Mapping[str, Any]:
+        clock.time += 10_000
+        return {"approved": True}
+
+    handler(slow)
+    with Engine("store", clock=clock) as engine:
+        result = engine.run(write("{expires: 5s}"))
+        decided = [e for e in engine.events(result.execution) if e["type"] == "decided"]
+
+    assert (result.status, result.error and result.error["type"]) == ("failed", "Expired")
+    assert decided == []
+    assert used() == ""
