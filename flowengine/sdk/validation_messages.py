@@ -53,7 +53,7 @@ def predicate(error: Mapping[str, Any]) -> str:
     if wanted is not None:
         return f"must be {wanted.format_map(error.get('ctx', {}))}"
     text = str(error["msg"]).removeprefix("Value error, ")
-    return text[:1].lower() + text[1:]
+    return text if text[:2].isupper() else text[:1].lower() + text[1:]  # such as JSON
 
 
 def parser_reason(error: Exception) -> str:
