@@ -30,6 +30,7 @@ _MUST_BE = {
     "greater_than_equal": "{ge} or more",
     "less_than": "less than {lt}",
     "less_than_equal": "{le} or less",
+    "callable_type": "a function",
     "literal_error": "{expected}",
     "enum": "{expected}",
     "too_short": "a list of at least {min_length}",
