@@ -58,6 +58,10 @@ class FlowEngineError(Exception):
         flow: str | None = None,
         wait: str | None = None,
     ) -> None:
+        if " at 0x" in message:  # of an object of the program, where it is in memory
+            import re
+
+            message = re.sub(r"(<[^<>]*) at 0x[0-9a-f]+>", r"\1>", message)
         super().__init__(message)
         self.message = message
         self.hint = hint

@@ -30,6 +30,8 @@ from flowengine.sdk.python_functions.plain_hints import (
     obvious_conversions,
 )
 
+_VARKEYWORDS = 0x08
+"""Code flag of functions with `**kwargs`."""
 _COROUTINE = 0x80 | 0x100
 """Code flags of functions that return a coroutine: `async def`, and `types.coroutine`."""
 
@@ -288,8 +290,9 @@ def _conversion(
     skip = (*context, *INJECTED)
     defaults = getattr(inner, "__defaults__", None) or ()
     named = getattr(inner, "__kwdefaults__", None) or {}
+    takes_others = getattr(getattr(inner, "__code__", None), "co_flags", 0) & _VARKEYWORDS
     try:
-        if any(map(is_field, (*defaults, *named.values()))):
+        if takes_others or any(map(is_field, (*defaults, *named.values()))):
             raise NotObvious
         each = obvious_conversions(getattr(inner, "__annotations__", {}), skip)
     except NotObvious:

@@ -97,7 +97,7 @@ def test_a_child_that_was_being_started_when_its_parent_was_stopped_is_killed(
     """A process that is in the middle of `fork` stops, or dies, only after it."""
     os.mkfifo(tmp_path / "gate")
     send = processes_module._send
-    stops: list[Any] = []
+    stops: list[signal.Signals] = []
 
     async def killed() -> None:
         program = await start("sh", "-c", "read x < gate; env -i setsid sleep 1000 & wait", **there)

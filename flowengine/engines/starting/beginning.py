@@ -225,7 +225,7 @@ def execution_data(
     Raises:
         UsageError: The id is not valid.
     """
-    if id is not None and not re.fullmatch(_ID, id):
+    if id is not None and not (isinstance(id, str) and re.fullmatch(_ID, id)):
         raise UsageError(
             f"{id!r} is not a valid execution id",
             hint="up to 128 letters, digits and . _ -, starting with a letter or digit",
