@@ -91,7 +91,7 @@ def read_cases(path: Path) -> list[Played]:
             )
             for key in MERGED:
                 told[key] = {**whole.get(key, {}), **given.get(key, {})}
-            fill = {**filled(told["fill"], row), **row}
+            fill = {**filled(told["fill"], row), **filled(row, told["fill"])}
             told = filled(told, fill)
             told.line = given.line
             told["name"] += label
@@ -137,8 +137,8 @@ def _played(flows: Mapping[str, str], told: Map, fill: Mapping[str, Any]) -> Pla
         ways = ("player",)
     elif follows:
         ways = ("engine", "crash")
-    but = told["except"]
-    if unknown := set(but) - set(ways):
+    but = {way for way, reason in told["except"].items() if reason is not None}
+    if unknown := but - set(ways):
         raise ValueError(f"it is not played in {', '.join(unknown)}, but in {', '.join(ways)}")
     plays = tuple(way for way in ways if way not in but)
     return Played(

@@ -164,6 +164,13 @@ def _some(value: Any, found: Any, at: str) -> Iterator[str]:
             yield f"{at}: expected one like {one!r} in {short(found)}"
 
 
+def _none(value: Any, found: Any, at: str) -> Iterator[str]:
+    """`!none`: no one of a list is like any of these."""
+    for one in value:
+        if like := [each for each in found if is_like(one, each)]:
+            yield f"{at}: expected none like {one!r}, found {short(like)}"
+
+
 def _set(value: Any, found: Any, at: str) -> Iterator[str]:
     """`!set`: these, in any order."""
     left = list(found)
@@ -201,6 +208,7 @@ TAGS: Mapping[str, Callable[[Any, Any, str], Iterator[str]]] = {
     "without": _without,
     "re": _re,
     "some": _some,
+    "none": _none,
     "set": _set,
     "not": _not,
     "len": _len,

@@ -1,4 +1,4 @@
-"""Approval ownership: claiming, releasing and delegating (F43, F44)."""
+"""Claims of an approval that meet: of several processes, and of one that is dead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.errors import Conflict, NotAllowed, UsageError
+from flowengine.errors import Conflict
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import SendResult
 from flowengine.journal.sqlite.store import SqliteStore
@@ -49,132 +49,6 @@ def ask(engine: Engine, tmp_path: Path, more: str = "claim: true") -> str:
 def links(engine: Engine, wait: str) -> list[Any]:
     """Return the changes of an approval, each as `(what, by, to)`."""
     return [(one["do"], one["by"], one.get("to")) for one in engine.wait(wait).get("handed", [])]
-
-
-def test_what_must_be_claimed_is_decided_by_its_claimant_only(
-    engine: Engine, tmp_path: Path
-) -> None:
-    wait = ask(engine, tmp_path)
-    with pytest.raises(Conflict, match="has to be claimed") as refused:
-        engine.approve(wait)
-    assert f"flowengine approvals claim {wait}" in str(refused.value.hint)
-
-    assert engine.claim(wait)["claimed_by"] == "user:ben"
-    assert engine.claim(wait)["claimed_by"] == "user:ben"
-    for refused_call in (engine.approve, engine.claim, engine.reject):
-        with pytest.raises(Conflict, match="claimed by user:ben since 20") as refused:
-            refused_call(wait, by="user:cleo")
-        assert refused.value.exit_code == 7
-    assert engine.approve(wait).result.outputs == {"by": "user:ben"}  # type: ignore[union-attr]
-    with pytest.raises(Conflict, match="is closed"):
-        engine.claim(wait)
-
-
-def test_what_is_given_back_can_be_claimed_by_another(engine: Engine, tmp_path: Path) -> None:
-    wait = ask(engine, tmp_path)
-    with pytest.raises(Conflict, match="is not claimed"):
-        engine.release(wait)
-    engine.claim(wait)
-    with pytest.raises(NotAllowed, match="who alone can release it"):
-        engine.release(wait, by="user:cleo")
-    assert "claimed_by" not in engine.release(wait)
-    engine.claim(wait, by="user:cleo")
-    assert links(engine, wait) == [
-        ("claimed", "user:ben", None), ("released", "user:ben", None),
-        ("claimed", "user:cleo", None),
-    ]  # fmt: skip
-    assert engine.approve(wait, by="user:cleo").first
-
-
-def test_only_assignees_claim_and_hand_on_and_exclusion_wins(
-    engine: Engine, tmp_path: Path
-) -> None:
-    wait = ask(engine, tmp_path)
-    for user in ("user:eve", "user:mallory"):
-        with pytest.raises(NotAllowed, match="may not claim"):
-            engine.claim(wait, by=user)
-        with pytest.raises(NotAllowed, match="may not delegate"):
-            engine.delegate(wait, "user:ben", by=user)
-    with pytest.raises(NotAllowed, match="it excludes user:eve"):
-        engine.delegate(wait, "user:eve")
-    for nobody in ("user:ben", "group:finance", "user:", "user:group:finance"):
-        with pytest.raises(UsageError, match="to another user"):
-            engine.delegate(wait, nobody)
-    assert links(engine, wait) == []
-
-
-def test_what_is_handed_on_is_decided_by_the_other_and_the_chain_is_kept(
-    engine: Engine, tmp_path: Path
-) -> None:
-    wait = ask(engine, tmp_path, "claim: false")
-    engine.delegate(wait, "user:dora", comment="on leave")
-    with pytest.raises(NotAllowed, match="user:ben has delegated it"):
-        engine.approve(wait)
-    assert not engine.waits(assignee="user:ben").items
-    assert [one["id"] for one in engine.waits(assignee="user:dora").items] == [wait]
-    assert [one["id"] for one in engine.waits(assignee="user:cleo").items] == [wait]
-    engine.delegate(wait, "user:finn", by="user:dora")
-    with pytest.raises(NotAllowed):
-        engine.approve(wait, by="user:dora")
-    engine.delegate(wait, "user:ben", by="user:finn")
-    assert engine.approve(wait).first
-    assert links(engine, wait) == [
-        ("delegated", "user:ben", "user:dora"), ("delegated", "user:dora", "user:finn"),
-        ("delegated", "user:finn", "user:ben"),
-    ]  # fmt: skip
-    assert engine.wait(wait)["handed"][0]["comment"] == "on leave"
-
-
-def test_a_claim_goes_along_and_others_cannot_hand_on_what_is_claimed(
-    engine: Engine, tmp_path: Path
-) -> None:
-    wait = ask(engine, tmp_path)
-    engine.claim(wait)
-    with pytest.raises(Conflict, match="claimed by user:ben"):
-        engine.delegate(wait, "user:dora", by="user:cleo")
-    assert engine.delegate(wait, "user:dora")["claimed_by"] == "user:dora"
-    with pytest.raises(NotAllowed, match="delegated it"):
-        engine.approve(wait)
-    assert engine.approve(wait, by="user:dora").first
-
-
-def test_the_flow_can_forbid_both(engine: Engine, tmp_path: Path) -> None:
-    wait = ask(engine, tmp_path, "delegate: false")
-    with pytest.raises(NotAllowed, match="'delegate: false'"):
-        engine.delegate(wait, "user:dora")
-    with pytest.raises(Conflict, match="does not have to be claimed"):
-        engine.claim(wait)
-
-
-def test_who_has_voted_hands_nothing_on(engine: Engine, tmp_path: Path) -> None:
-    wait = ask(engine, tmp_path, "need: 2")
-    engine.approve(wait)
-    with pytest.raises(Conflict, match="user:ben already voted"):
-        engine.delegate(wait, "user:dora")
-    with pytest.raises(Conflict, match="user:ben already voted"):
-        engine.delegate(wait, "user:ben", by="user:cleo")
-    engine.delegate(wait, "user:dora", by="user:cleo")
-    assert engine.approve(wait, by="user:dora").result.status == "succeeded"  # type: ignore[union-attr]
-
-
-def test_all_of_it_is_in_the_history_with_by_whom_and_through_what(
-    engine: Engine, tmp_path: Path
-) -> None:
-    wait = ask(engine, tmp_path)
-    engine.claim(wait, by="user:cleo")
-    engine.delegate(wait, "user:dora", comment="yours", by="user:cleo")
-    engine.release(wait, by="user:dora")
-    told = [
-        (one["type"], one["by"], one["via"], one["entered_by"], one.get("to"), one.get("comment"))
-        for one in engine.events(engine.wait(wait)["execution"])
-        if one["type"] != "started"
-    ]
-    entered = ("python", "user:ben")
-    assert told == [
-        ("claimed", "user:cleo", *entered, None, None),
-        ("delegated", "user:cleo", *entered, "user:dora", "yours"),
-        ("released", "user:dora", *entered, None, None),
-    ]
 
 
 def test_claimed_while_another_process_drives_shows_at_once_and_stands(

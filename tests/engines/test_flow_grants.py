@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.engines.results import ExecutionResult
-from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.errors import Conflict, NotFound
 
 ACTS = """
 def write(path: str, text: str = "") -> str:
@@ -66,46 +65,15 @@ def grant(engine: Engine, result: ExecutionResult, **given: Any) -> ExecutionRes
     return after
 
 
-def test_later_executions_are_not_asked_as_often_as_granted() -> None:
-    write()
-    with Engine("store") as engine:
-        assert grant(engine, begin(engine, "a"), args=ANY, uses=2).status == "succeeded"
-    with Engine("store") as engine:
-        assert begin(engine, "b").status == "succeeded"
-        assert begin(engine, "x/y").status == "waiting"  # not covered by the grant
-        assert begin(engine, "c").status == "succeeded"
-        assert [wait["subject"] for wait in begin(engine, "d").waits] == [{"path": "d"}]
-        [given] = engine.grants()
-    assert acted() == ["a", "b", "c"]
-    said = (given["flow"], given["tool"], given["used"], given["uses"], given["status"])
-    assert said == ("it", "write", 2, 2, "used up")
-
-
-def test_the_history_tells_which_grant_answered() -> None:
-    write()
-    with Engine("store") as engine:
-        grant(engine, begin(engine, "a"), args=ANY)
-        [given] = engine.grants()
-        later = begin(engine, "b")
-        [wait] = engine.waits(execution=later.execution, status="closed").items
-        assert wait["decision"]["via"] == "grant"
-        assert wait["decision"]["by"] == given["by"]
-        events = [e for e in engine.events(later.execution) if e["type"] == "decided"]
-        assert given["id"] in json.dumps(events)
-
-
-def test_it_holds_for_one_flow_one_version_of_the_tool_and_the_same_bound_arguments() -> None:
-    bind = '{text: "${{ inputs.account }}"}'
-    write(bind=bind)
-    write(bind=bind, id="other")
-    with Engine("store") as engine:
-        grant(engine, begin(engine, "a"), args=ANY)
-        assert begin(engine, "b").status == "succeeded"
-        assert begin(engine, "c", account="another").status == "waiting"
-        assert begin(engine, "c", flow="other.yaml").status == "waiting"
-        write(bind='{text: "fixed"}')
-        assert begin(engine, "c").status == "waiting"
-    assert acted() == ["a", "b"]
+PROGRAM = """
+import sys
+from flowengine import Engine
+with Engine("store") as engine:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for number in range(6):
+        print(engine.run("it.yaml", {"paths": [f"{sys.argv[1]}{number}"]}).status)
+"""
 
 
 @pytest.mark.endurance
@@ -154,80 +122,6 @@ def test_revocation_holds_at_once_also_for_a_call_that_was_answered() -> None:
             engine.revoke(given["id"])
         with pytest.raises(NotFound):
             engine.revoke("nothing")
-
-
-def test_questions_that_are_open_are_answered_and_their_executions_continue() -> None:
-    write()
-    with Engine("store") as engine:
-        waiting = [begin(engine, *paths) for paths in (["a", "b"], ["c"], ["x/y"], ["d"])]
-        first = grant(engine, waiting[0], args=ANY, uses=2)
-        results = [engine.result(one.execution).status for one in waiting]
-    assert first.status == "succeeded"
-    assert results == ["succeeded", "succeeded", "waiting", "waiting"]
-    assert acted() == ["a", "b", "c"]
-
-
-def test_nobody_answers_what_they_may_not_decide() -> None:
-    asked = "{assignees: ['user:${{ args.path }}']}"
-    write(approval=asked)
-    with Engine("store") as engine:
-        wait = begin(engine, "ana").waits[0]
-        engine.approve(wait["id"], by="user:ana", grant={"scope": "flow", "args": ANY})
-        [wait] = begin(engine, "ben").waits
-        assert wait["assignees"] == ["user:ben"]
-        assert begin(engine, "ana").status == "succeeded"
-        engine.approve(wait["id"], by="user:ben", grant={"args": ANY})
-        [wait] = begin(engine, "cfo", "ana").waits
-        assert wait["assignees"] == ["user:cfo"]
-
-
-def test_within_an_execution_too_others_are_asked_about_what_others_may_decide() -> None:
-    write(approval="{assignees: ['user:${{ args.path }}']}")
-    with Engine("store") as engine:
-        result = begin(engine, "ana", "ben", "ana")
-        ana = next(one for one in result.waits if one["assignees"] == ["user:ana"])
-        after = engine.approve(ana["id"], by="user:ana", grant={"args": ANY}).result
-        assert after is not None
-        assert [wait["assignees"] for wait in after.waits] == [["user:ben"]]
-
-
-def test_what_wants_a_person_each_time_is_never_granted() -> None:
-    with Engine("store") as engine:
-        for approval in ("required", "{need: 2}", "{claim: true}"):
-            write(approval=approval)
-            wait = begin(engine, "a").waits[0]
-            with pytest.raises(InputError):
-                engine.approve(wait["id"], grant={"scope": "flow"})
-        write()
-        wait = begin(engine, "a").waits[0]
-        with pytest.raises(InputError, match="'execution' or 'flow'"):
-            engine.approve(wait["id"], grant={"scope": "all"})  # type: ignore[typeddict-item]
-        assert engine.grants() == []
-
-
-def test_a_rule_that_denies_is_stronger_and_one_that_asks_is_answered() -> None:
-    write(approval="none")
-    host = Path("config/flowengine/policies.yaml")
-    host.parent.mkdir(parents=True)
-    host.write_text("policies: [{ask: write}]\n")
-    with Engine("store") as engine:
-        grant(engine, begin(engine, "a"), args=ANY)
-        assert begin(engine, "b").status == "succeeded"
-        host.write_text("policies: [{deny: write}]\n")
-        result = begin(engine, "c")
-    assert acted() == ["a", "b"]
-    assert result.status == "failed"
-
-
-PROGRAM = """
-import sys
-from flowengine import Engine
-with Engine("store") as engine:
-    print("ready", flush=True)
-    sys.stdin.readline()
-    for number in range(6):
-        print(engine.run("it.yaml", {"paths": [f"{sys.argv[1]}{number}"]}).status)
-"""
 
 
 @pytest.mark.endurance

@@ -15,10 +15,37 @@ from flowengine.engines.executions.linked_flows import read, state_at
 from flowengine.engines.results import ExecutionResult
 from tests.engines import world
 from tests.engines.test_reducers import forget_modules
-from tests.engines.test_retrying import ITEMS, calls, refuse, settled
 from tests.engines.world import Clock
 
 MINUTE = 60_000
+ITEMS = """
+steps:
+  - id: m
+    map: {over: 5, concurrency: CONCURRENCY, on_item_error: HOW}
+    group:
+      - {id: pay, python: "effects:act", effect: once, with: {value: "${{ item }}"}}
+      - {id: check, python: "effects:fail_until_file", with: {item: "${{ item }}"}}
+      - {id: book, python: "effects:act", effect: once, with: {value: "${{ item }}"}}
+    output: "${{ steps.book.output }}"
+outputs: {m: "${{ steps.m.output }}"}
+"""
+
+
+def calls(folder: Path) -> list[str]:
+    return [address for address, _, _ in world.effects(folder)]
+
+
+def refuse(folder: Path, *items: int) -> None:
+    """Make `check` reject exactly these items from now on."""
+    (folder / "refused").write_text(" ".join(map(str, items)))
+
+
+def settled(engine: Engine, folder: Path, result: ExecutionResult) -> ExecutionResult:
+    """Answer questions about stopped attempts according to their actual effects."""
+    while result.waits:
+        world.answer(engine, result.waits[0], folder)
+        result = engine.resume("it")
+    return result
 
 
 @pytest.fixture
