@@ -37,6 +37,7 @@ from flowengine.kernel.commands import (
     ClearTimer,
     CloseWait,
     Command,
+    End,
     GiveBack,
     Notify,
     Observation,
@@ -115,6 +116,7 @@ class Execution:
         put_off: Whether none of its attempts has begun: its last process was stopped in an orderly
             way.
         stored: Bytes of its events so far. `limits.stored` of its flow bounds them.
+        halted: Whether its state cannot be stored, so that it has ended. No snapshot is taken.
         is_bounded: Returns whether a result that exceeds this limit may be refused.
         recovered: Number of events once the interruption by the death of its last process is on
             disk. None: its last process did not die.
@@ -150,6 +152,7 @@ class Execution:
         "depth",
         "epoch",
         "error",
+        "halted",
         "id",
         "is_bounded",
         "kept",
@@ -200,7 +203,7 @@ class Execution:
         self.waited_until: float | None = None
         self.error: Exception | None = None
         self.put_off = False
-        self.stored = 0
+        self.stored, self.halted = 0, False
         self.is_bounded: Callable[[], bool] = lambda: True
         self.recovered: int | None = None
         self.outer: OuterAttempt | None = None
@@ -260,7 +263,7 @@ class Execution:
         self._loaded = True
 
     def _load(self, loaded: Loaded) -> None:
-        self.state, self.seq, self.stored = new_state(), 0, 0
+        self.state, self.seq, self.stored, self.halted = new_state(), 0, 0, False
         self._snapshot = self._tail = 0
         self._lists.forget()
         self._index_of_steps = StepIndex(kept=self._flows.by_hash(loaded.record.hash).indexed)
@@ -276,6 +279,7 @@ class Execution:
         graph = self.linked.graph
         for entry in loaded.tail:
             event = unpack_event(entry.payload, f"entry {entry.seq} of execution {self.id}")
+            self.halted = event["type"] == "halted"
             if event["type"] in ("retry", "upgraded"):  # a snapshot exists, or it is damaged
                 self._index_of_steps.end()
                 self._replay(loaded)
@@ -343,7 +347,7 @@ class Execution:
         from flowengine.engines.executions.parts import claims_in
 
         self.state = state
-        self._rewritten = True
+        self._rewritten, self.halted = True, False
         self._index_of_steps.end()
         self._index()
         self._claims = list(claims_in(self.id, self.linked.graph, state))
@@ -408,11 +412,38 @@ class Execution:
         if self.linked.grows:
             self._lists.add_event(self.seq + len(self._events), packed)
         self._events.append((event["at"], packed))
+        self._note_all(commands)
+
+    def _note_all(self, commands: list[Command]) -> None:
+        """Note the commands of an event. If one cannot be stored, the execution fails."""
+        fault: InputError | None = None
         for command in commands:
             if type(command) is Run:
                 self.commands.append(command)
-            else:
+                continue
+            try:
+                if type(command) is OpenWait:
+                    pack(command.record)  # a store does not know whose record it is
                 self._note(command)
+            except InputError as error:
+                fault = error
+        if fault is not None:
+            self._halt(fault)
+
+    def _halt(self, fault: InputError) -> None:
+        """Let it fail because something that it has come to cannot be stored."""
+        if self.halted:
+            raise fault
+        self.halted = True
+        message = f"the execution cannot go on: {fault.message}"
+        self.commands = deque(each for each in self.commands if type(each) is not End)
+        self.apply(
+            {
+                "type": "halted",
+                "at": self.state["now"],
+                "error": {"type": "ValidationError", "message": message, "retryable": False},
+            }
+        )
 
     def _take_in(self, event: Event) -> None:
         """Note the effects of an event outside the kernel's state."""
@@ -507,7 +538,15 @@ class Execution:
         Args:
             release: Also release the lease.
         """
-        events, seq = self._events, self.seq
+        events, seq, head = self._events, self.seq, self._head
+        try:
+            return self._take(release, events, seq)
+        except InputError as fault:
+            self._events, self.seq, self._head = events, seq, head
+            self._halt(fault)
+            return self._take(release, self._events, seq)
+
+    def _take(self, release: bool, events: list[tuple[int, bytes]], seq: int) -> Append:
         self._events = []
         self.seq = seq + len(events)
         unchanged = not release and self._head[0] == "running" == self.state["status"]
@@ -516,8 +555,14 @@ class Execution:
         tail = self._tail + BYTES_PER_ID * (ids - self._ids)
         snapshot: tuple[int, bytes] | None = None
         lists: Sequence[ListPart] = ()
-        if self._rewritten or (tail >= SMALLEST_TAIL and tail >= 2 * self._snapshot):
-            snapshot, lists = self._take_snapshot(ids)
+        grown = tail >= SMALLEST_TAIL and tail >= 2 * self._snapshot
+        if (self._rewritten or grown) and not self.halted:
+            try:
+                snapshot, lists = self._take_snapshot(ids)
+            except InputError:
+                if not self.ended:  # it is not needed then
+                    raise
+                self.halted = True
         listed = self._opened or self._closed or self._taken or self._sent or self._claims
         if not (head or snapshot or release or listed or self._files):
             return Append(self.id, self.epoch, seq, events)  # most steps of most flows
