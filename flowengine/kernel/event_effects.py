@@ -10,6 +10,7 @@ from flowengine.kernel import flows, held_failures
 from flowengine.kernel import messages as signals
 from flowengine.kernel import recovery as interrupted
 from flowengine.kernel import recovery as retrying
+from flowengine.kernel.commands import End
 from flowengine.kernel.ending import cleanup as compensation
 from flowengine.kernel.ending import closing
 from flowengine.kernel.ending import leftovers as cut_attempts
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         Decided,
         Described,
         Failed,
+        Halted,
         Lost,
         Measured,
         RetryAsked,
@@ -304,6 +306,14 @@ def _state_set(tx: Transition, event: StateSet) -> None:
         variables.put(tx, key, value)
 
 
+def _halted(tx: Transition, event: Halted) -> None:
+    if tx.state["scopes"]:  # it has not ended
+        flows.close(tx, "failed", event["error"])
+        return
+    tx.state["status"], tx.state["outputs"], tx.state["error"] = "failed", None, event["error"]
+    tx.commands.append(End("failed", None, event["error"]))
+
+
 def _warned(tx: Transition, event: Warned) -> None:
     if event["about"] == "budget":
         tx.state.setdefault("warned", {})[event["message"]] = True
@@ -322,6 +332,7 @@ EVENTS: dict[str, Callable[[Transition, Any], None]] = {
     "cancel": lambda tx, event: cancelling.cancel_flow(tx, event["reason"], event["now"]),
     "retry": _retry,
     "state": _state_set,
+    "halted": _halted,
     "warning": _warned,
 }
 """Event type → its effect. `upgraded` is handled separately because it needs two flows."""

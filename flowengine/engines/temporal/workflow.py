@@ -180,8 +180,10 @@ class WorkflowDriver(Carrier):
             lambda address, text: None,
         )
         flows = _Flows(self.store)
-        read = partial(self.store.events, id)
-        self.execution = Execution(id, flows.by_hash(new.hash), context, 0, flows, read)
+        self.execution = Execution(
+            id, flows.by_hash(new.hash), context, 0, flows, partial(self.store.events, id)
+        )
+        self.execution.is_bounded = lambda: workflow.patched("limits.stored")
         self.broken: str | None = None
         """An error of the engine, which fails the current workflow task. Temporal gives it to a
         worker again, until one has an engine that can continue."""
