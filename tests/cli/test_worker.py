@@ -134,6 +134,6 @@ def test_what_does_not_apply_is_refused(
 
     assert error in done.err
     assert not (flowengine.folder / "store").exists()
-    told = flowengine("--store", store, "worker", option, "--log-format", "json", code=2).stderr
+    told = flowengine("--store", store, "worker", option, "--log-format", "json", code=2).err
     line = json.loads(told)
     assert (line["event"], error in line["message"]) == ("error", True)

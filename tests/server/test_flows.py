@@ -89,7 +89,7 @@ def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
         return run(*args, **options)
 
     monkeypatch.setattr(flows, "SECONDS", 4)
-    monkeypatch.setattr(flows.subprocess, "run", noted)
+    monkeypatch.setattr(subprocess, "run", noted)
     vera, ben = api.token("user:vera"), api.token("user:ben")
     with ThreadPoolExecutor() as threads:
         slow = threads.submit(
