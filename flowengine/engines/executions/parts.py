@@ -271,3 +271,16 @@ def _approval(
         "due": format_time(record["due"]) if "due" in record else None,
         **shown,
     }
+
+
+def has_expired(wait: Mapping[str, Any], now: int) -> bool:
+    """Return whether the time of a wait is over, even if no process has closed it yet.
+
+    Whoever decides then - approvers, grants, programs - is too late.
+
+    Args:
+        wait: The wait's record.
+        now: The time (ms).
+    """
+    due = wait.get("due")
+    return due is not None and due <= now

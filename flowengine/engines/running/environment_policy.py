@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.calls import names_of
+from flowengine.engines.executions.parts import has_expired
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Vote
@@ -53,10 +54,10 @@ async def consult(
     record = execution.waits.get(asked.wait)
     if answered is None or record is None:
         return False
-    event = _event(record, *answered)
-    if event is None:
+    event, now = _event(record, *answered), host.clock.now()
+    if event is None or has_expired(record, now):
         return False
-    event |= {"at": host.clock.now(), "wait": asked.wait}
+    event |= {"at": now, "wait": asked.wait}
     approves = answered[1].approved
     return host.store.decide(id, Vote(event["by"], event["at"], approves, pack(event))).accepted
 

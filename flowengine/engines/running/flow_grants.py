@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import is_assignee
+from flowengine.engines.executions.parts import has_expired
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import NewGrant, Vote, WaitFilter
 from flowengine.journal.store import every_item
@@ -70,7 +71,7 @@ def answer(host: Host, wait: ListedWait, source: str | None) -> bool:
     if "digest" not in record or not wait.open or _takes_a_person(record):
         return False
     now = host.clock.now()
-    if record.get("due") is not None and record["due"] <= now:
+    if has_expired(record, now):
         return False
     return any(
         _use(host.store, wait, grant, now)
