@@ -333,3 +333,10 @@ def test_a_wrong_argument_is_an_error_with_a_remedy(message: str) -> None:
 
     assert caught.value.message.startswith(message)
     assert (caught.value.hint or "") == hint
+
+
+def test_no_message_says_where_an_object_is_in_memory() -> None:
+    for error in (UsageError, ValidationError):
+        raised = error(f"{object()!r} and {add!r} do not fit, at 0x10 in the file")
+        text = "<object object> and <function add> do not fit, at 0x10 in the file"
+        assert (str(raised), raised.message) == (text, text)

@@ -313,3 +313,16 @@ def bounded(event: Event, size: int, stored: int, most: int) -> Event:
 
 
 _KEPT = ("type", "message", "retryable", "retry_after", "source")
+
+
+def has_expired(wait: Mapping[str, Any], now: int) -> bool:
+    """Return whether the time of a wait is over, even if no process has closed it yet.
+
+    Whoever decides then - approvers, grants, programs - is too late.
+
+    Args:
+        wait: The wait's record.
+        now: The time (ms).
+    """
+    due = wait.get("due")
+    return due is not None and due <= now

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.host import KeptFiles
 from flowengine.engines.people.approval_ownership import check_assignee, check_claim, standing
 from flowengine.engines.people.grants import checked_grant, checked_images, digests, name_of, view
@@ -100,10 +101,9 @@ def decide(store: Store, settings: Settings, id: str, answer: GivenAnswer, now: 
     files = check_files(answer.attach)
     if not wait.open:
         return _settled(wait, answer, files)
-    due = wait.record.get("due")
-    if due is not None and due <= now:
+    if has_expired(wait.record, now):
         raise Conflict(
-            f"{id} expired at {format_time(due)}",
+            f"{id} expired at {format_time(wait.record['due'])}",
             hint=Hint(
                 f"resume the execution: flowengine resume {wait.execution}",
                 http=f"resume the execution: POST /v1/executions/{wait.execution}/resume",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.engines.executions.parts import has_expired
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Vote
@@ -86,9 +87,9 @@ def say(host: Host, id: str, asked: Mapping[str, Any], said: Said) -> bool:
     Returns:
         Whether it counts. Otherwise the question is left to others.
     """
-    now, due = host.clock.now(), asked.get("due")
+    now = host.clock.now()
     choice = only_choice(asked, "approve" if said.approves else "reject")
-    if choice is None or (due is not None and due <= now):
+    if choice is None or has_expired(asked, now):
         return False
     if (said.approves and asked.get("form")) or (
         choice.get("comment") == "required" and not said.comment
