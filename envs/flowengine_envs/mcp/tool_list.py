@@ -151,14 +151,14 @@ def _invalid_parts(entry: Mapping[str, Any], version: str, kinds: str) -> set[st
     """Return the parts of an entry that the protocol library refuses."""
     from mcp.types import Prompt, Resource, Tool
     from mcp_types.methods import validate_server_result
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
 
-    kind = {"tools": Tool, "resources": Resource, "prompts": Prompt}[kinds]
+    forms: dict[str, type[BaseModel]] = {"tools": Tool, "resources": Resource, "prompts": Prompt}
     page = {kinds: [entry], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     invalid: set[str] = set()
     for validate, depth in (
         (lambda: validate_server_result(f"{kinds}/list", version, page), 2),
-        (lambda: kind.model_validate(entry, by_name=False), 0),
+        (lambda: forms[kinds].model_validate(entry, by_name=False), 0),
     ):
         try:
             validate()
