@@ -270,7 +270,8 @@ class Agent(AgentWithTools):
 def _told(error: InvalidFields, given: Mapping[str, Any]) -> UsageError:
     """Return the error for fields of an agent that have values of other types."""
     wanted: dict[str, dict[str, None]] = {}
-    values, hint = {}, None
+    values: dict[str, Any] = {}
+    hint = None
     for each in error.errors(include_url=False):
         field, *inside = each["loc"]
         value, place = each["input"], str(field)

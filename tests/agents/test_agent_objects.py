@@ -259,19 +259,22 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "give it a name: session='ana'",
     ),
     "agent 'Agent': tools must be a list, not the function 'add'": (
-        lambda: Agent(tools=add),
+        lambda: Agent(tools=add),  # type: ignore[arg-type]
         "write it in a list: tools=[…]",
     ),
     "agent 'Bob': handoffs[0] must be an Agent, not 'Ada'": (
-        lambda: Agent(name="Bob", handoffs=["Ada"]),
+        lambda: Agent(name="Bob", handoffs=["Ada"]),  # type: ignore[list-item]
         "give the Agent itself, not its name",
     ),
     "agent 'Agent': handoffs must be a list, not the Agent 'Ada'": (
-        lambda: Agent(handoffs=ADA),
+        lambda: Agent(handoffs=ADA),  # type: ignore[arg-type]
         "write it in a list: handoffs=[…]",
     ),
     "agent 'Agent': instructions must be text or a function, not 5; repeats must be 0 or more, "
-    "not -1": (lambda: Agent(instructions=5, repeats=-1), ""),
+    "not -1": (
+        lambda: Agent(instructions=5, repeats=-1),  # type: ignore[arg-type]
+        "",
+    ),
     "agent 'Agent': checks[0] is an object": (
         lambda: Agent(checks=[object()]),
         "say {'before': function} or {'after': function}",

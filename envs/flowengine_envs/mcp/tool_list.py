@@ -153,7 +153,7 @@ def _invalid_parts(entry: Mapping[str, Any], version: str, kinds: str) -> set[st
     from mcp_types.methods import validate_server_result
     from pydantic import ValidationError
 
-    kind = {"tools": Tool, "resources": Resource, "prompts": Prompt}[kinds]
+    kind: Any = {"tools": Tool, "resources": Resource, "prompts": Prompt}[kinds]
     page = {kinds: [entry], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     invalid: set[str] = set()
     for validate, depth in (
