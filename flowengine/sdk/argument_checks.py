@@ -89,7 +89,7 @@ def check_kind(name: str, value: object, kind: type) -> None:
 
 
 def in_words(value: object) -> str:
-    """Return what an object of the program is, for messages. Its `repr` could have an address."""
+    """Describe an object of the program in a message. Its `repr` could contain an address."""
     if isinstance(value, str | int | float | None):
         text = repr(value)
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

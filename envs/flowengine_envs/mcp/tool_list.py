@@ -29,7 +29,7 @@ _NEEDED = {
     "resources": {"name", "uri"},
     "prompts": {"name", "arguments"},
 }
-"""What an entry is used by. Other parts only describe it."""
+"""Parts without which an entry cannot be used. The others only describe it."""
 
 
 def usable(entries: list[Any], version: str, kinds: str) -> tuple[Tools, dict[str, str]]:

@@ -225,8 +225,8 @@ def execution_data(
     Raises:
         UsageError: The id is not valid.
     """
-    given: object = id  # whatever a caller gives
-    if given is not None and not (isinstance(given, str) and re.fullmatch(_ID, given)):
+    given: Any = id
+    if given is not None and (type(given) is not str or not re.fullmatch(_ID, given)):
         raise UsageError(
             f"{id!r} is not a valid execution id",
             hint="up to 128 letters, digits and . _ -, starting with a letter or digit",
