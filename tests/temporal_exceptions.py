@@ -76,16 +76,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "a step has the context variables of its worker, not of the caller": {
         "engines/test_running": ("test_what_a_coroutine_sets_in_its_context_stays_there",),
     },
-    "workers resume what is due by themselves, so no command is named for it": {
-        "engines/test_why": (
-            "test_an_idle_execution_names_its_triggers_and_its_end",
-            "test_stand_is_explained[moment]",
-            "test_stand_is_explained[time]",
-        ),
-    },
-    "a wait is found by at least eight digits": {
-        "engines/test_approved_calls": ("test_who_may_decide_is_as_for_every_approval",),
-    },
     "an approval of an environment applies to one execution": {
         "engines/test_asking_policies": (
             "test_an_answer_about_a_session_counts_for_the_executions_that_share_it_here",
@@ -121,7 +111,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
                 "nts_are_asked_anew"
             ),
         ),
-        "engines/test_approved_calls": ("test_a_refusal_is_an_error_that_is_routed",),
         "engines/test_asking_environments": (
             (
                 "test_a_call_is_approved_then_its_environment_opened_then_it_runs_then_t"
@@ -429,14 +418,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_a_cancel_can_be_recorded_for_the_process_that_drives",
             "test_the_newest_entries_continue_and_never_block",
         ),
-        "engines/test_upgrade": (
-            "test_what_a_living_process_holds_is_left_alone_and_told",
-            "test_what_has_not_begun_is_not_moved",
-        ),
-        "engines/test_why": (
-            "test_execution_that_was_only_recorded_has_not_begun",
-            "test_what_was_recorded_and_not_taken_is_told",
-        ),
+        "engines/test_upgrade": ("test_what_a_living_process_holds_is_left_alone_and_told",),
     },
 }
 """Reason → module → tests that do not hold, or cases of them."""

@@ -90,7 +90,6 @@ class Operated:
         self._told = filled({**played.told}, {"HERE": str(Path.cwd())})
         self._patch = patch
         self._store = store
-        self._crashed = False
         self._clock = world.Clock()
         self._open = ExitStack()
         self._engines: dict[str, Engine] = {}
@@ -148,7 +147,6 @@ class Operated:
     def _crash(self) -> None:
         """Begin the next process."""
         assert self._store is not None
-        self._crashed = True
         self._store.die()
         for engine in self._engines.values():
             with suppress(BaseException):
@@ -183,6 +181,7 @@ class Operated:
 
     def _repeated(self, one: Map, what: str) -> Any:
         """Do an operation, again if the process has died meanwhile."""
+        crashed = False
         while True:
             engine = self._engines[one.get("in", "")]
             more = {
@@ -194,22 +193,25 @@ class Operated:
                 found = self._do(engine, what, bare(self._meant(one[what])), more)
             except ProcessDied:
                 self._crash()
+                crashed = True
                 continue
             except Conflict:
-                if not self._crashed or what not in ("retry", "fork") or "raises" in one:
+                if not crashed or what not in ("retry", "fork", "cancel") or "raises" in one:
                     raise
                 found = engine.resume(more.get("id", one[what]))  # it was done before the crash
-            return self._answered(found) if self._crashed else found
+            return self._made_up_for(engine, found) if crashed else found
 
-    def _answered(self, found: Any) -> Any:
-        """Return a result once questions about calls that the crash cut off are answered."""
+    def _made_up_for(self, engine: Engine, found: Any) -> Any:
+        """Return a result once all that the crash left undone is done, as workers do it."""
+        while due := engine.due():
+            engine.resume(due[0].execution)
         result = getattr(found, "result", found)
-        if isinstance(result, ExecutionResult) and any(
-            w["kind"] == "question" for w in result.waits
-        ):
-            self._crashed = False
+        if not isinstance(result, ExecutionResult):
+            return found
+        asked = [wait for wait in result.waits if wait["kind"] == "question"]
+        if asked:
             return self._settle(result.execution)
-        return found
+        return engine.result(result.execution) if result is found else found
 
     def _do(self, engine: Engine, what: str, given: Any, more: dict[str, Any]) -> Any:
         if what in self.ACTS:

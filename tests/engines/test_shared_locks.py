@@ -12,7 +12,6 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.running.driving import SYNC_SECONDS
-from flowengine.errors import Conflict
 from flowengine.journal.encoding import pack
 from tests.engines import child, world
 from tests.testing.faulty_store import FaultyStore, ProcessDied
@@ -55,55 +54,6 @@ def asked(engine: Engine, execution: str) -> bool:
 
 def approve(engine: Engine, execution: str) -> None:
     engine.approve(engine.result(execution).waits[0]["id"])
-
-
-@pytest.mark.parametrize("scope", ["flow", "global"])
-def test_one_waits_until_the_other_has_given_it_back(
-    engine: Engine, tmp_path: Path, scope: str
-) -> None:
-    """In order of arrival. The process that releases the lock also resumes the next execution."""
-    file = holds(tmp_path, scope)
-    ids = [engine.run(file, id=f"e{n}").execution for n in range(3)]
-    assert [asked(engine, id) for id in ids] == [True, False, False]
-    assert [engine.result(id).status for id in ids] == ["waiting"] * 3
-    [reason] = engine.why("e2")
-    assert reason["what"] == "waiting for the lock 'a', which execution e0 holds; e1 is ahead of it"
-    approve(engine, "e0")
-    assert [asked(engine, id) for id in ids] == [False, True, False]
-    approve(engine, "e1")
-    assert asked(engine, "e2")
-
-
-def test_scopes_and_keys_are_apart(engine: Engine, tmp_path: Path) -> None:
-    file = holds(tmp_path, "flow")
-    assert asked(engine, engine.run(file).execution)
-    assert asked(engine, engine.run(file, {"key": "b"}).execution), "another key"
-    assert asked(engine, engine.run(holds(tmp_path, "flow", name="other")).execution), "a flow"
-    assert asked(engine, engine.run(holds(tmp_path, "global", name="third")).execution), "a scope"
-    assert not asked(engine, engine.run(holds(tmp_path, "global", name="last")).execution)
-
-
-def test_as_many_as_it_permits(engine: Engine, tmp_path: Path) -> None:
-    file = holds(tmp_path, "global", 2)
-    ids = [engine.run(file).execution for _ in range(4)]
-    assert [asked(engine, id) for id in ids] == [True, True, False, False]
-    approve(engine, ids[1])
-    assert [asked(engine, id) for id in ids] == [True, False, True, False]
-
-
-@pytest.mark.parametrize("how", ["cancelled", "rejected", "queued"])
-def test_it_is_given_back_on_every_way_out(engine: Engine, tmp_path: Path, how: str) -> None:
-    file = holds(tmp_path, "global")
-    for id in ("e0", "e1", "e2"):
-        engine.run(file, id=id)
-    if how == "rejected":
-        engine.reject(engine.result("e0").waits[0]["id"])
-    else:
-        engine.cancel("e0" if how == "cancelled" else "e1")
-    assert asked(engine, "e1") == (how != "queued")
-    if how == "queued":
-        approve(engine, "e0")
-        assert asked(engine, "e2"), "who waited and was cancelled is passed over"
 
 
 def test_items_and_a_nested_holder_take_it_as_they_take_their_own(
@@ -181,47 +131,6 @@ def test_what_was_sent_before_the_lock_came_free_is_taken_before_it(tmp_path: Pa
     assert asyncio.run(main()) == ["started", "message", "granted"]
 
 
-def test_of_a_queue_each_begins_when_the_one_before_has_ended(
-    engine: Engine, tmp_path: Path
-) -> None:
-    file = flow(tmp_path, BOUND.replace("THEN", "queue"))
-    ids = [engine.run(file, id=f"e{n}").execution for n in range(3)]
-    assert asked(engine, engine.run(file, {"repo": "other"}).execution)
-    assert [asked(engine, id) for id in ids] == [True, False, False]
-    assert engine.result("e1").status == "waiting"
-    [reason] = engine.why("e2")
-    assert reason["what"] == (
-        "waiting for earlier executions of 'flow' to finish: e0 is open; e1 is ahead of it"
-    )
-    approve(engine, "e0")
-    assert [asked(engine, id) for id in ids] == [False, True, False]
-    engine.cancel("e1")
-    assert asked(engine, "e2")
-
-
-def test_one_more_is_rejected(engine: Engine, tmp_path: Path) -> None:
-    file = flow(tmp_path, BOUND.replace("THEN", "reject"))
-    engine.run(file, id="e0")
-    for begin in (engine.run, engine.start):
-        with pytest.raises(
-            Conflict, match="at its concurrency limit for 'r': execution e0 is open"
-        ):
-            begin(file, id="e1")
-    assert [one["execution"] for one in engine.executions().items] == ["e0"]
-    approve(engine, "e0")
-    assert asked(engine, engine.run(file, id="e1").execution)
-
-
-def test_the_oldest_is_cancelled(engine: Engine, tmp_path: Path) -> None:
-    file = flow(tmp_path, BOUND.replace("THEN", "cancel").replace("max: 1", "max: 2"))
-    ids = [engine.run(file, id=f"e{n}").execution for n in range(4)]
-    assert [engine.result(id).status for id in ids] == ["cancelled"] * 2 + ["waiting"] * 2
-    assert [asked(engine, id) for id in ids] == [False, False, True, True]
-    error = engine.result("e0").error
-    assert error is not None
-    assert "execution e2 of the same flow took its place" in error["message"]
-
-
 def test_the_next_one_begins_when_the_attempts_of_the_cancelled_one_have_ended(
     tmp_path: Path,
 ) -> None:
@@ -279,20 +188,6 @@ def test_a_crash_at_any_write_of_a_start_blocks_no_later_one(tmp_path: Path, the
         if writes <= crash:
             return
     raise AssertionError("it never came through")
-
-
-def test_a_retry_needs_the_lock_it_held(engine: Engine, tmp_path: Path) -> None:
-    text = HOLDS.replace("SCOPE", "global").replace("PERMITS", "1")
-    text = text.replace(
-        "[{id: sure, approval: Sure?}]", '[{id: no, python: "effects:break_at_once"}]'
-    )
-    assert engine.run(flow(tmp_path, text), id="e0").status == "failed"
-    engine.run(holds(tmp_path, "global"), id="e1")
-    with pytest.raises(Conflict, match="the lock 'a' is held by execution e1"):
-        engine.retry("e0")
-    approve(engine, "e1")
-    assert engine.retry("e0").status == "failed"
-    assert engine.store.claims("global:a") == []
 
 
 def test_a_lock_that_became_free_and_that_nobody_took_is_told(tmp_path: Path) -> None:
