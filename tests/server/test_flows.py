@@ -214,6 +214,7 @@ secrets: {key: {file: /root/.ssh/id_rsa}, other: {env: KEY}}
 #"""
 DOCUMENTS = "{kind: documents}"
 SEEING = "{kind: documents, config: {vision_model: MODEL}}"
+CONVERTING = "{kind: documents, config: {converters: FUNCTIONS}}"
 READ_WEB = READ.replace("path: x", "url: 'https://a.b'")
 
 
@@ -228,6 +229,7 @@ READ_WEB = READ.replace("path: x", "url: 'https://a.b'")
         ("{kind: files, config: {path: '${{ inputs.place }}'}}", IN_PLACE, "an expression"),
         ("{kind: sqlite, config: {path: /srv/x.db}}", QUERY, "uses '/srv/x.db'"),
         ("{kind: bash, provider: docker, config: {image: {build: /srv}}}", QUERY, "uses '/srv'"),
+        ("{kind: documents, config: {converters: ['inis:read']}}", QUERY, "uses 'inis.py'"),
         ("{kind: files}", OWN, ""),
         ("{kind: files, config: {path: FOLDER/in}}", IN_PLACE, ""),
         ("{kind: sqlite, config: {path: ':memory:'}}", QUERY, ""),
@@ -272,6 +274,9 @@ def test_only_files_that_the_host_allows_are_deployed(
         ("{kind: browser, config: {program: /bin/sh}}", OPEN, "/bin/sh"),
         (DOCUMENTS, OF_SECRET, "/root/.ssh/id_rsa"),
         (DOCUMENTS, VISIT.replace("ADDRESS", "'https://a.b/c'"), ""),
+        (CONVERTING.replace("FUNCTIONS", "['formats.ini:read']"), READ_WEB, "formats/ini.py"),
+        (CONVERTING.replace("FUNCTIONS", "'${{ [inputs.place] }}'"), READ_WEB, None),
+        (CONVERTING.replace("FUNCTIONS", "['${{ inputs.place }}']"), READ_WEB, None),
         (DOCUMENTS, READ.replace("path: x", "url: '${{ inputs.place }}'"), ""),
         (DOCUMENTS, READ.replace("place}", "place, files: own}"), ""),
     ],
