@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flowengine.util.worker_log import WorkerLog
+    from flowengine.telemetry.worker_log import WorkerLog
 
 STOP = (signal.SIGTERM, signal.SIGINT)
 

@@ -249,7 +249,7 @@ def _request(
         ValidationError: It is not a valid request.
     """
     from flowengine.sdk.web.responses import WebRequest, check_headers
-    from flowengine_nodes.http_requests import as_text, request_body
+    from flowengine_nodes.http_bodies import as_text, request_body
 
     method = (input.get("method") or "GET").upper()
     headers = {
@@ -275,7 +275,7 @@ def _request(
 
 def _url(text: str, query: Mapping[str, Any]) -> Url:
     from flowengine.sdk.web.urls import PORTS, UrlRefused, read_url, scheme_of
-    from flowengine_nodes.http_requests import with_query
+    from flowengine_nodes.http_bodies import with_query
 
     if scheme_of(text.strip()) not in PORTS:
         raise ValidationError("a URL starts with https:// or http:// and a host")
@@ -340,9 +340,8 @@ async def _answer(
     import tempfile
 
     from flowengine.sdk.web.client import HttpClient
-    from flowengine.sdk.web.connections import Network
+    from flowengine.sdk.web.connections import Network, Rules
     from flowengine.sdk.web.responses import TooLarge, followed
-    from flowengine.sdk.web.rules import Rules
 
     silence = None if context.timed else READ_SECONDS
     client = HttpClient(Network(Rules(public=True, named=True)), silence=silence, proxies=True)

@@ -26,8 +26,15 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         ValidationError: The arguments are not a valid request.
         HttpError: There is no response, or it is declared as JSON but invalid.
     """
-    from flowengine_nodes.http_bodies import KEY_HEADER, as_data, decoded, is_json, is_text
-    from flowengine_nodes.http_requests import request_body, with_query
+    from flowengine_nodes.http_bodies import (
+        KEY_HEADER,
+        as_data,
+        decoded,
+        is_json,
+        is_text,
+        request_body,
+        with_query,
+    )
 
     client = context.resources[PLACE]
     url, method = with_query(args["url"], args.get("query") or {}), args.get("method", "GET")

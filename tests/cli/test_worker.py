@@ -13,7 +13,7 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.worker import wakeups
+from flowengine.worker import loop
 from tests.cli.conftest import CommandLine
 
 ASKING = "flowengine: 1\nid: asking\nsteps: [{id: ask, approval: {title: Go?}}]\n"
@@ -108,7 +108,7 @@ def test_the_doctor_says_how_soon_a_worker_notices_writes(
 ) -> None:
     monkeypatch.setattr(EnvironmentManager, "examine", lambda manager: [])
     if not reported:
-        monkeypatch.setattr(wakeups, "reports_of", lambda folder: None)
+        monkeypatch.setattr(loop, "reports_of", lambda folder: None)
     flowengine("run", flowengine.write("asking.yaml", ASKING), code=4)
 
     said = flowengine("doctor").out.splitlines()[-1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine_envs.sandboxes.docker.build_lock import BuildLock
+from flowengine_envs.sandboxes.docker.image import BuildLock
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from flowengine.sdk import ImageUnavailable
 from flowengine_envs.kinds.python import Python
 from flowengine_envs.sandboxes.docker import image
 from flowengine_envs.sandboxes.docker.daemon import connect
-from flowengine_envs.sandboxes.docker.fetching import find_image
+from flowengine_envs.sandboxes.docker.image import find_image
 from flowengine_envs.sandboxes.docker.sandbox import Docker
 from tests.envs.containers import skip_without_docker
 from tests.envs.opening import opened, request_for

@@ -15,7 +15,7 @@ from flowengine.engines.results import ExecutionResult, ScheduledStart
 from flowengine.errors import Conflict, InputError, LeaseLost
 from flowengine.flow.schedules import NoSchedule
 from flowengine.journal.memory.store import MemoryStore
-from flowengine.worker import loop, wakeups
+from flowengine.worker import loop
 from flowengine.worker.loop import TakenExecution, Worker
 from tests.engines import child, world
 from tests.engines.test_leases import SLOW
@@ -109,7 +109,7 @@ def test_it_wakes_when_another_process_has_written(
     """By the report of the operating system, else by looking now and then."""
     monkeypatch.setattr(loop, "LOOK", 3600.0 if reported else 0.05)
     if not reported:
-        monkeypatch.setattr(wakeups, "reports_of", lambda folder: None)
+        monkeypatch.setattr(loop, "reports_of", lambda folder: None)
 
     async def play(engine: Engine) -> None:
         await engine.run_async(world.make(tmp_path, ASKING), id="it")

@@ -9,7 +9,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from flowengine.engines.engine import Engine
-from flowengine.util.worker_log import WorkerLog
+from flowengine.telemetry.worker_log import WorkerLog
 from flowengine.worker import backlog
 from flowengine.worker.loop import Worker
 from flowengine.worker.service import until_stopped

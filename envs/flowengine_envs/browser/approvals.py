@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 from flowengine.sdk import StepError
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.sizes import size_text
-from flowengine.sdk.web.rules import Rules
+from flowengine.sdk.web.connections import Rules
 from flowengine.sdk.web.urls import BadHost, spelled
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.requests import ActionFailed, shown_url

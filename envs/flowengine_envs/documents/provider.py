@@ -12,7 +12,7 @@ from pydantic import Field
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Request, Spec
 from flowengine.sdk.sizes import size_text
-from flowengine.sdk.web.rules import Rules
+from flowengine.sdk.web.connections import Rules
 from flowengine_envs.documents import conversion as libraries
 from flowengine_envs.documents.conversion import MEMORY, folders
 from flowengine_envs.documents.reader import Documents

@@ -15,9 +15,8 @@ from flowengine.sdk import EnvironmentFailure, EnvironmentLost, LimitExceeded, N
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
 from flowengine.sdk.processes import scratch_folder
 from flowengine.sdk.web.client import HttpClient
-from flowengine.sdk.web.connections import Network
+from flowengine.sdk.web.connections import Network, Rules
 from flowengine.sdk.web.responses import TooLarge
-from flowengine.sdk.web.rules import Rules
 from flowengine.sdk.web.urls import Url, UrlRefused, read_url
 from flowengine_envs.documents import downloads
 from flowengine_envs.documents.conversion import (

@@ -27,9 +27,8 @@ from flowengine.sdk.environments import (
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.web import responses
 from flowengine.sdk.web.client import HttpClient
-from flowengine.sdk.web.connections import Network
+from flowengine.sdk.web.connections import Network, Rules
 from flowengine.sdk.web.responses import BadAnswer, TooLarge, WebRequest
-from flowengine.sdk.web.rules import Rules
 from flowengine.sdk.web.urls import Url, UrlRefused, read_url
 
 SECONDS = 60.0

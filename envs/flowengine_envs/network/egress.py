@@ -27,9 +27,8 @@ from typing import Any, NamedTuple
 from flowengine.sdk import EnvironmentUnavailable, Refused
 from flowengine.sdk.environments import Request, Spec
 from flowengine.sdk.processes import remove_tree
-from flowengine.sdk.web.connections import Network
+from flowengine.sdk.web.connections import Network, Rules, needs_proxy
 from flowengine.sdk.web.responses import failure_reason
-from flowengine.sdk.web.rules import Rules, needs_proxy
 from flowengine_envs.link.words import MOST, REACHED
 from flowengine_envs.network.proxy import Accepted, Judge, Proxy, Refusal, join
 

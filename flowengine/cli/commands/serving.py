@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from flowengine.engines.results import ScheduledStart
     from flowengine.server.running import Ready
-    from flowengine.util.worker_log import WorkerLog
+    from flowengine.telemetry.worker_log import WorkerLog
+    from flowengine.worker.health import Measure
     from flowengine.worker.loop import TakenExecution
-    from flowengine.worker.measures import Measure
 
 
 PORT = 8383
@@ -227,7 +227,7 @@ flowengine worker --store temporal://127.0.0.1:7233/default"""
 
         from flowengine.cli.terminal.logs import taking_records
         from flowengine.engines.host import SystemClock
-        from flowengine.util.worker_log import WorkerLog
+        from flowengine.telemetry.worker_log import WorkerLog
 
         if arguments.quiet:
             log = WorkerLog(arguments.log_format, SystemClock().now, lambda line: None)
@@ -288,7 +288,7 @@ async def _work(arguments: Namespace, log: WorkerLog) -> None:
             await worker.work(stopping, drain=arguments.drain, on_start=begun)
 
         def measures() -> list[Measure]:
-            from flowengine.worker.measures import measured
+            from flowengine.worker.health import measured
 
             return measured(worker, session.engine)
 

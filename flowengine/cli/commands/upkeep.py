@@ -50,7 +50,7 @@ def _of_workers(named: str | None) -> Iterator[str]:
     import os
 
     from flowengine.store_folder import find_store, remote_store
-    from flowengine.worker.wakeups import are_reported
+    from flowengine.worker.loop import are_reported
 
     folder, _ = find_store(named or "")
     if remote_store(folder) is None and os.path.isdir(folder):

@@ -15,8 +15,7 @@ from flowengine.flow.check import net
 from flowengine.flow.check.net import cancellations
 from flowengine.flow.check.reaching_outputs import EarlierSteps
 from flowengine.flow.compile.link import expressions_in
-from flowengine.flow.expressions.paths import NoValue, follow, written
-from flowengine.flow.expressions.step_paths import step_paths, tested_steps
+from flowengine.flow.expressions.paths import NoValue, follow, step_paths, tested_steps, written
 from flowengine.kernel.expressions.provenance import find
 from flowengine.kernel.moving.counterparts import other_type
 from flowengine.kernel.moving.obstacles import Obstacle

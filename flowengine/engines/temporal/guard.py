@@ -35,14 +35,14 @@ from flowengine.sdk.processes import (
     is_stopped,
     this_process,
 )
-from flowengine.util.worker_log import WorkerLog
+from flowengine.telemetry.worker_log import WorkerLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from flowengine.engines.temporal.connection import Address
     from flowengine.sdk.processes import ProcessIdentity
-    from flowengine.util.worker_log import Format
+    from flowengine.telemetry.worker_log import Format
 
 _log = logging.getLogger("flowengine.temporal")
 _ROOM = 4096

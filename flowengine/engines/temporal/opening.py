@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.results import ScheduledStart
     from flowengine.engines.temporal.store import TemporalStore
-    from flowengine.util.worker_log import Format
+    from flowengine.telemetry.worker_log import Format
 
 
 def open_remote(address: str) -> TemporalStore:

@@ -15,14 +15,14 @@ from flowengine.util.lazy_names import exports
 if TYPE_CHECKING:
     from flowengine.flow.expressions.checker import check
     from flowengine.flow.expressions.evaluator import CelEvaluator
-    from flowengine.flow.expressions.interface import (
+    from flowengine.flow.expressions.template import Piece, TemplateError, split_text
+    from flowengine.flow.expressions.types import (
         CheckedExpression,
         DeclaredNames,
         ExpressionProblem,
         Note,
         Want,
     )
-    from flowengine.flow.expressions.template import Piece, TemplateError, split_text
 
 __all__ = [
     "EVALUATOR",
@@ -43,13 +43,13 @@ EVALUATOR = "cel-1"
 
 _HOMES = {
     "CelEvaluator": ".evaluator",
-    "CheckedExpression": ".interface",
-    "DeclaredNames": ".interface",
-    "Note": ".interface",
+    "CheckedExpression": ".types",
+    "DeclaredNames": ".types",
+    "Note": ".types",
     "Piece": ".template",
-    "ExpressionProblem": ".interface",
+    "ExpressionProblem": ".types",
     "TemplateError": ".template",
-    "Want": ".interface",
+    "Want": ".types",
     "check": ".checker",
     "split_text": ".template",
 }

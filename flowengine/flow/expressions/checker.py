@@ -8,15 +8,7 @@ from typing import Any, NamedTuple
 
 from flowengine.flow.expressions import names as naming
 from flowengine.flow.expressions import overloads, types
-from flowengine.flow.expressions.boundaries import KINDS
-from flowengine.flow.expressions.interface import (
-    CheckedExpression,
-    DeclaredNames,
-    ExpressionProblem,
-    Path,
-    Schema,
-    Want,
-)
+from flowengine.flow.expressions.functions import KINDS
 from flowengine.flow.expressions.names import Segment
 from flowengine.flow.expressions.overloads import (
     NAMESPACES,
@@ -26,17 +18,7 @@ from flowengine.flow.expressions.overloads import (
 )
 from flowengine.flow.expressions.paths import NoValue
 from flowengine.flow.expressions.scope import Tree
-from flowengine.flow.expressions.signatures import (
-    ELSEWHERE,
-    MACROS,
-    METHODS,
-    SIGNATURES,
-    TYPE_NAMES,
-    Argument,
-    FunctionTypes,
-)
-from flowengine.flow.expressions.syntax import parse
-from flowengine.flow.expressions.syntax_tree import (
+from flowengine.flow.expressions.syntax import (
     Binary,
     CallNode,
     Entries,
@@ -48,9 +30,26 @@ from flowengine.flow.expressions.syntax_tree import (
     Select,
     Ternary,
     Unary,
+    parse,
 )
 from flowengine.flow.expressions.tokens import ExpressionSyntaxError
-from flowengine.flow.expressions.types import article, kind
+from flowengine.flow.expressions.types import (
+    ELSEWHERE,
+    MACROS,
+    METHODS,
+    SIGNATURES,
+    TYPE_NAMES,
+    Argument,
+    CheckedExpression,
+    DeclaredNames,
+    ExpressionProblem,
+    FunctionTypes,
+    Path,
+    Schema,
+    Want,
+    article,
+    kind,
+)
 from flowengine.flow.source.synonyms import NAMES, VALUES
 
 MOST_KNOWN = 4096

@@ -1,4 +1,4 @@
-"""The functions that the flow language adds to CEL. All are pure."""
+"""The functions that the flow language adds to CEL, the values that they take, and their cost."""
 
 from __future__ import annotations
 
@@ -8,9 +8,91 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from flowengine.flow.expressions.budget import EvaluationBudget
-from flowengine.flow.expressions.paths import NoValue, name_of
+from flowengine.flow.expressions.paths import NoValue, TooExpensive, name_of
+from flowengine.flow.expressions.scope import TypeName, Unsigned, is_time
 from flowengine.kernel.graph.compiled import Plain
+
+# Limits on the cost of one evaluation.
+
+LIMIT = 1_000_000
+"""Rounds of `map`, `filter` and similar macros, all levels together, plus parts of values passed on
+in them. About three seconds."""
+_TEXT = 64
+"""Characters that count as one part."""
+_DEPTH = 100
+
+
+class EvaluationBudget:
+    """Counts down the cost of an evaluation with loops."""
+
+    __slots__ = ("_weights", "left")
+
+    def __init__(self) -> None:
+        self.left = LIMIT
+        self._weights: dict[int, tuple[Plain, int]] = {}
+
+    def charge(self, amount: int) -> None:
+        """Charge an amount.
+
+        Args:
+            amount: The amount.
+
+        Raises:
+            TooExpensive: The remaining budget is smaller.
+        """
+        self.left -= amount
+        if self.left < 0:
+            raise TooExpensive(
+                f"the expression is too expensive: more than {LIMIT} rounds or parts of "
+                "values. Compute this in a tool"
+            )
+
+    def charge_value(self, value: Plain) -> None:
+        """Charge the cost of passing on a value.
+
+        Args:
+            value: The value. Parts that occur several times count each time.
+        """
+        if isinstance(value, (str, bytes)):
+            self.charge(len(value) // _TEXT)
+        elif isinstance(value, (list, dict)):
+            self.charge(self.weigh(value))
+
+    def weigh(self, value: Plain, depth: int = 0) -> int:
+        """Return the number of parts of a value, counting a part at each occurrence.
+
+        Args:
+            value: Plain data. The same object in several places is examined once.
+            depth: Its nesting depth.
+
+        Returns:
+            At least 1.
+
+        Raises:
+            TooExpensive: The value has more parts than an evaluation may handle.
+            NoValue: The value is nested too deeply.
+        """
+        if isinstance(value, (str, bytes)):
+            return 1 + len(value) // _TEXT
+        if not isinstance(value, (list, dict)):
+            return 1
+        known = self._weights.get(id(value))
+        if known is not None:
+            return known[1]
+        if depth > _DEPTH:
+            raise NoValue(f"the value is nested more than {_DEPTH} levels deep")
+        weight = 1
+        for part in value.values() if isinstance(value, dict) else value:
+            weight += self.weigh(part, depth + 1)
+        if weight > LIMIT:
+            raise TooExpensive(
+                f"the value is too large: more than {LIMIT} parts. Compute it in a tool"
+            )
+        self._weights[id(value)] = (value, weight)
+        return weight
+
+
+# The functions that the flow language adds to CEL. All are pure.
 
 MAX_RANGE = 1_000_000
 MAX_TEXT = 32 * 1024 * 1024
@@ -372,3 +454,90 @@ FUNCTIONS: dict[str, Callable[..., Plain]] = {
     "unique": unique,
     "values": values,
 }
+
+
+# Values of the flow that enter operators as their declared types, and results that leave them.
+
+KINDS: dict[str, type] = {
+    "boolean": bool, "integer": int, "number": float, "string": str, "bytes": bytes,
+    "array": list, "object": dict,
+}  # fmt: skip
+"""Types that are checked when a value enters an operator."""
+
+
+def converted(value: Plain, kind: str, shown: str) -> Plain:
+    """Return a number as the declared one of the two types of numbers.
+
+    Args:
+        value: A value of another type than declared.
+        kind: A key of `KINDS`.
+        shown: Its name in messages.
+
+    Returns:
+        `3` for `3.0` as an integer, and `3.0` for `3` as a number.
+
+    Raises:
+        NoValue: It is not of the declared type.
+    """
+    if kind == "integer" and type(value) is float and value.is_integer():
+        return int(value)
+    if kind == "number" and type(value) is int:
+        try:
+            return float(value)
+        except OverflowError:
+            raise NoValue(f"{shown} is an integer beyond 64 bits") from None
+    from flowengine.flow.expressions.types import WORDS
+
+    raise NoValue(f"{shown} is {name_of(value)}, but declared as {WORDS[kind]}")
+
+
+def items_converted(values: list[Plain], kind: str, shown: str) -> list[Plain]:
+    """Return a list whose items are of the declared type.
+
+    Args:
+        values: The list.
+        kind: A key of `KINDS`.
+        shown: Its name in messages.
+
+    Raises:
+        NoValue: One is of another type.
+    """
+    wanted = KINDS[kind]
+    if all(type(value) is wanted for value in values):
+        return values
+    try:
+        return [v if type(v) is wanted else converted(v, kind, shown) for v in values]
+    except NoValue:
+        raise NoValue(f"{shown} holds items of another type than declared") from None
+
+
+def leave(value: Plain, inside: bool = False) -> Plain:
+    """Return the result of an operator as a value of the flow language.
+
+    Args:
+        value: The result.
+        inside: It is in a list or map, where times are texts.
+
+    Raises:
+        NoValue: It is no value outside an expression.
+    """
+    kind = type(value)
+    if kind is str or kind is bool or kind is int or value is None:
+        return value
+    if kind is float:
+        if value - value != 0:
+            raise NoValue("the result is not a finite number")
+        return value
+    if kind is list:
+        return [leave(item, inside=True) for item in value]
+    if kind is dict:
+        return {key: leave(item, inside=True) for key, item in value.items()}
+    if kind is Unsigned:
+        if value >= 2**63:
+            raise NoValue("integer overflow: the result is beyond 64 bits")
+        return int(value)
+    if kind is TypeName:
+        raise NoValue("the result is a type, no value")
+    if inside and is_time(value):
+        return plain_time(value)
+    return value

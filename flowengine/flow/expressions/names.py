@@ -6,9 +6,19 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from flowengine.flow.expressions import types
-from flowengine.flow.expressions.interface import DeclaredNames, Note, Path, Schema
 from flowengine.flow.expressions.paths import written
-from flowengine.flow.expressions.types import SOURCES, article, kind, kinds, resolve, without_null
+from flowengine.flow.expressions.types import (
+    SOURCES,
+    DeclaredNames,
+    Note,
+    Path,
+    Schema,
+    article,
+    kind,
+    kinds,
+    resolve,
+    without_null,
+)
 from flowengine.flow.source.synonyms import OUTPUTS
 from flowengine.sdk.near_words import nearest
 

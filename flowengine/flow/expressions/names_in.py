@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flowengine.flow.expressions.syntax import parse
-from flowengine.flow.expressions.syntax_tree import Index, Literal, Name, Select
+from flowengine.flow.expressions.syntax import Index, Literal, Name, Select, parse
 from flowengine.flow.expressions.tokens import ExpressionSyntaxError
 
 

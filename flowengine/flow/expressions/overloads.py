@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 from flowengine.flow.expressions import types
-from flowengine.flow.expressions.interface import Schema
 from flowengine.flow.expressions.types import (
     ANY,
     BOOL,
@@ -18,6 +17,7 @@ from flowengine.flow.expressions.types import (
     TIMESTAMP,
     TYPE,
     UINT,
+    Schema,
     article,
     common,
     kind,

@@ -308,7 +308,7 @@ def _charged(
 
 def _standard_function(name: str) -> Callable[..., Plain]:
     """Return a standard function, which most processes do not need."""
-    from flowengine.flow.expressions.standard import STANDARD_FUNCTIONS
+    from flowengine.flow.expressions.operators import STANDARD_FUNCTIONS
 
     if name in STANDARD_FUNCTIONS:
         return STANDARD_FUNCTIONS[name]
@@ -339,7 +339,7 @@ def _leaving(name: str, nodes: list[Tree]) -> Run:
     run = _operation(name, nodes)
     if name in _TESTS:
         return run
-    from flowengine.flow.expressions.boundaries import leave
+    from flowengine.flow.expressions.functions import leave
 
     def leaving(names: ReadableNames) -> Plain:
         value = run(names)
@@ -350,7 +350,7 @@ def _leaving(name: str, nodes: list[Tree]) -> Run:
 
 def _as(node: Tree, kind: str, items: str | None = None) -> Run:
     """Return an operand whose type is declared."""
-    from flowengine.flow.expressions.boundaries import KINDS, converted, items_converted
+    from flowengine.flow.expressions.functions import KINDS, converted, items_converted
 
     run, wanted = build(node), KINDS[kind]
 
@@ -384,7 +384,7 @@ def _budget(names: ReadableNames) -> Any:
     """Return the budget of an evaluation: a loop's, or a new one."""
     if isinstance(names, LoopNames):
         return names.budget
-    from flowengine.flow.expressions.budget import EvaluationBudget
+    from flowengine.flow.expressions.functions import EvaluationBudget
 
     return EvaluationBudget()
 

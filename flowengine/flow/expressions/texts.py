@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from flowengine.flow.expressions.functions import MAX_TEXT
-from flowengine.flow.expressions.operators import WrongTypes, as_double
+from flowengine.flow.expressions.operators import WrongTypes, as_double, takes, to_bytes
 from flowengine.flow.expressions.paths import NoValue, name_of
 from flowengine.flow.expressions.scope import TypeName
-from flowengine.flow.expressions.standard import takes, to_bytes
 from flowengine.kernel.graph.compiled import Plain
 
 _SPACE = " \t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(

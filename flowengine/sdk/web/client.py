@@ -18,9 +18,8 @@ from urllib.parse import unquote, urlsplit
 
 import httpcore2
 
-from flowengine.sdk.web.connections import Network
+from flowengine.sdk.web.connections import Network, Rules
 from flowengine.sdk.web.responses import BadAnswer, ConnectionInterrupted, ResponseHead
-from flowengine.sdk.web.rules import Rules
 from flowengine.sdk.web.urls import PORTS, Url, literal, not_public
 
 if TYPE_CHECKING:

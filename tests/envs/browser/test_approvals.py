@@ -11,8 +11,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.sdk.environments import background
-from flowengine.sdk.web.connections import Network, Stream, dial
-from flowengine.sdk.web.rules import Rules
+from flowengine.sdk.web.connections import Network, Rules, Stream, dial
 from flowengine_envs.browser import sharing
 from flowengine_envs.browser.configuration import BrowserPolicy
 from flowengine_envs.browser.provider import BrowserProvider

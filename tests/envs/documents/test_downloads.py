@@ -16,9 +16,8 @@ import pytest
 
 from flowengine.sdk import HttpError, StepError, Timeout
 from flowengine.sdk.web.client import HttpClient
-from flowengine.sdk.web.connections import Network
+from flowengine.sdk.web.connections import Network, Rules
 from flowengine.sdk.web.responses import TooLarge
-from flowengine.sdk.web.rules import Rules
 from flowengine.sdk.web.urls import UrlRefused, read_url
 from flowengine_envs.documents.downloads import DownloadedFile, Downloader, DownloadLimits
 from tests.envs.network.ways_out import PUBLIC, Dialled, Names, Site, network, run, serving

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.sdk.web.connections import Network
-from flowengine.sdk.web.rules import Rules
+from flowengine.sdk.web.connections import Network, Rules
 from flowengine.sdk.web.urls import BadHost, UrlRefused, not_public, spelled
 from tests.envs.network.ways_out import (
     ALSO_PUBLIC,

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.sdk.web.connections import Network
-from flowengine.sdk.web.rules import Rules
+from flowengine.sdk.web.connections import Network, Rules
 from flowengine_envs.network.proxy import Proxy, Refusal
 from tests.envs.network.ways_out import PUBLIC, Dialled, Names, Site, network, run, serving
 

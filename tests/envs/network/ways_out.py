@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from flowengine.sdk.web.connections import Dial, Network, Stream, dial
-from flowengine.sdk.web.rules import Rules
+from flowengine.sdk.web.connections import Dial, Network, Rules, Stream, dial
 
 PUBLIC = "93.184.216.34"
 ALSO_PUBLIC = "2606:2800:220:1:248:1893:25c8:1946"

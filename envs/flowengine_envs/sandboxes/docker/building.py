@@ -36,8 +36,8 @@ from flowengine.sdk.path_walk import LeadsOut, NotRegular, open_file, walked
 from flowengine.sdk.sizes import size_text
 from flowengine_envs.sandboxes.docker import image
 from flowengine_envs.sandboxes.docker.accounts import HOME
-from flowengine_envs.sandboxes.docker.build_lock import PAUSE, BuildLock
 from flowengine_envs.sandboxes.docker.daemon import connect, connection
+from flowengine_envs.sandboxes.docker.image import PAUSE, BuildLock
 from flowengine_envs.sandboxes.mounts import check, named_folder
 
 REPOSITORY = "flowengine-built"

@@ -8,6 +8,7 @@ involved. The tag is a digest of the description, so an existing image is the ri
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import tempfile
@@ -19,11 +20,58 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
-from flowengine_envs.sandboxes.docker.build_lock import PAUSE, BuildLock
+from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable, ImageUnavailable
+from flowengine.sdk.confined_files import take_lock
+from flowengine.sdk.environments import Spec
 
 if TYPE_CHECKING:
     from docker import DockerClient
+
+PAUSE = 0.1
+"""Seconds between two checks whether another process has built it."""
+
+
+class BuildLock:
+    """The lock for one image. Its file exists only while a process holds it.
+
+    Args:
+        tag: Tag of the image.
+    """
+
+    def __init__(self, tag: str) -> None:
+        name = f"{tag.replace(':', '-')}-{os.getuid()}.lock"
+        self._path = Path(tempfile.gettempdir()) / name
+        self._file: int | None = None
+
+    def take(self) -> bool:
+        """Take the lock unless another process holds it.
+
+        Returns:
+            Whether it was taken.
+        """
+        file = take_lock(self._path)
+        if file is None:
+            return False
+        if not self._is_there(file):
+            os.close(file)
+            return False
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        """Release the lock."""
+        self._path.unlink(missing_ok=True)  # before another process can take it
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _is_there(self, file: int) -> bool:
+        """Return whether the file still exists: the previous holder may have removed it."""
+        try:
+            return os.path.samestat(os.fstat(file), os.lstat(self._path))
+        except FileNotFoundError:
+            return False
+
 
 REPOSITORY = "flowengine-sandbox"
 DATA = f"{REPOSITORY}:data"
@@ -173,3 +221,57 @@ if __name__ == "__main__":
     from flowengine_envs.sandboxes.docker.daemon import connect
 
     build(connect(), data="data" in sys.argv[1:])
+
+
+# Selects the image of a container, and pulls it.
+
+
+def find_image(client: DockerClient, spec: Spec, named: str | None = None) -> str:
+    """Return the image of a container, pulling or building it if that is allowed.
+
+    Args:
+        client: A client of the daemon.
+        spec: The environment's spec.
+        named: The image. Default: the one in the spec's config, or else the project's own.
+
+    Returns:
+        Its reference.
+
+    Raises:
+        ImageUnavailable: It is missing, and must not or cannot be pulled.
+    """
+    from docker.errors import APIError
+
+    reference = named or getattr(spec.config, "image", None)
+    if reference is None:
+        return build(client)
+    policy = getattr(spec.config, "pull_policy", None) or "missing"
+    if reference == DATA:
+        tag = description(data=True).tag
+        if policy == "never" and not is_there(client, tag):
+            raise ImageUnavailable(
+                f"{spec}: the image {reference} is not built on this machine yet, and pull_policy "
+                "is never: python -m flowengine_envs.sandboxes.docker.image data"
+            )
+        return build(client, data=True)
+    try:
+        there = is_there(client, reference)
+    except APIError as error:
+        raise ImageUnavailable(
+            f"{spec}: {reference!r} is not the name of an image: {error.explanation}"
+        ) from error
+    if there and policy != "always":
+        return str(reference)
+    if policy == "never":
+        raise ImageUnavailable(
+            f"{spec}: the image {reference} is not on this machine, and pull_policy is never: "
+            f"docker pull {reference}"
+        )
+    try:
+        client.images.pull(reference, platform=getattr(spec.config, "platform", None))
+    except (APIError, OSError) as error:
+        reason = getattr(error, "explanation", None) or error
+        raise ImageUnavailable(
+            f"{spec}: the image {reference} could not be fetched (pull_policy {policy}): {reason}"
+        ) from error
+    return str(reference)

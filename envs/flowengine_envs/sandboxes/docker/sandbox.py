@@ -48,7 +48,7 @@ from flowengine_envs.sandboxes.docker.accounts import (
 )
 from flowengine_envs.sandboxes.docker.building import built, wanted
 from flowengine_envs.sandboxes.docker.daemon import Attached, ContainerProgram, attached, connect
-from flowengine_envs.sandboxes.docker.fetching import find_image
+from flowengine_envs.sandboxes.docker.image import find_image
 from flowengine_envs.sandboxes.docker.leftovers import reap, remove, sweep
 from flowengine_envs.sandboxes.mounts import Mount, check_all, mounts, warn_of_new
 from flowengine_envs.sandboxes.processes import OWN_PROCESSES, cpus
