@@ -131,7 +131,7 @@ def string_of(token: SyntaxToken) -> Literal:
     prefix = re.match("[bBrR]*", token.text)
     marks = prefix.group().lower() if prefix else ""
     body = token.text[len(marks) :]
-    body = body[3:-3] if body[:3] in {'"""', "'''"} else body[1:-1]
+    body = body[3:-3] if body[:3] in {'"' * 3, "'" * 3} else body[1:-1]
     value = body if "r" in marks else _unescape(body, token)
     if "b" in marks:
         escaped = "\\" in body and "r" not in marks
