@@ -113,6 +113,7 @@ def measure(
             if end.error or not end.log:
                 raise SystemExit(f"the tests cannot run without a change: {end.error}")
             last = next(item for item in items if item.nodeid == end.log[-1])
+            sys.__stdout__.write(f"ended its process with {end.status}: {last.nodeid}\n")  # type: ignore[union-attr]
             own = files[last.path]
             with (folder / f"part-{end.child}.jsonl").open("a") as file:
                 file.write(json.dumps([[], Run(last.nodeid, True, 0.0, 0.0, [])]) + "\n")
