@@ -111,13 +111,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
                 "nts_are_asked_anew"
             ),
         ),
-        "engines/test_asking_environments": (
-            (
-                "test_a_call_is_approved_then_its_environment_opened_then_it_runs_then_t"
-                "hat_is_released"
-            ),
-            "test_trying_again_after_expiry_gives_time_anew",
-        ),
         "engines/test_asking_policies": (
             "test_a_handler_gets_what_is_asked_and_its_yes_opens",
             "test_a_handler_may_answer_pending_and_another_process_goes_on_with_an_answer",
