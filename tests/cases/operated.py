@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
+from flowengine.engines.executions.linked_flows import read, state_at
 from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict
 from flowengine.execution_environment import register_provider, unregister_provider
@@ -81,7 +82,7 @@ class Operated:
     """
 
     ACTS = ("write", "remove", "change", "env", "pass", "engine", "read", "lines", "calls", "cli",
-            "settle", "sparse", "stored", "opened")  # fmt: skip
+            "settle", "sparse", "stored", "opened", "replay")  # fmt: skip
     """Operations beside the methods of `Engine`."""
     TOLD = ("expect", "raises", "where", "of", "save", "in")
     """Keys of an operation that are no keywords of a method."""
@@ -357,6 +358,14 @@ class Operated:
             for number, (address, key, result) in enumerate(world.effects(Path()))
         }  # after a crash, a call may have been made again under its key
         return list(done.values())
+
+    def _replay(self, execution: str) -> None:
+        """Check that the journal alone leads to the current state."""
+        engine = self._engines[""]
+        found, journal = engine._host.stored(execution, 0), read(engine.store, execution)
+        state = state_at(engine._host.flows, found.linked.hash, journal, len(journal))[1]
+        assert state == found.state
+        assert engine.show(execution)["status"] == state["status"]
 
     def _opened(self, _: None) -> dict[str, int]:
         return {"opens": self._toy.opens, "releases": self._toy.releases}
