@@ -146,6 +146,7 @@ async def _work(address: str, stopping: asyncio.Event, ready: asyncio.Event) -> 
         read_address(address),
         drain=1,
         heartbeat=10,
+        log_format="text",
         strict=False,
         stopping=stopping,
         on_ready=ready.set,

@@ -35,6 +35,15 @@ class Hint(str):
         return hint
 
 
+def without_addresses(message: str) -> str:
+    """Return a message that does not say where in memory the objects are that it quotes."""
+    if " at 0x" not in message:
+        return message
+    import re
+
+    return re.sub(r"(<[^<>]*) at 0x[0-9a-f]+>", r"\1>", message)
+
+
 class FlowEngineError(Exception):
     """Base of all errors of the engine. Never raised itself.
 
@@ -58,6 +67,7 @@ class FlowEngineError(Exception):
         flow: str | None = None,
         wait: str | None = None,
     ) -> None:
+        message = without_addresses(message)
         super().__init__(message)
         self.message = message
         self.hint = hint

@@ -112,6 +112,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             ),
         ),
         "engines/test_asking_policies": (
+            "test_a_handler_that_answers_after_the_expiry_is_too_late",
             "test_a_handler_gets_what_is_asked_and_its_yes_opens",
             "test_a_handler_may_answer_pending_and_another_process_goes_on_with_an_answer",
             "test_a_handler_may_narrow_the_policy",

@@ -141,6 +141,7 @@ def running_worker(address: str) -> Iterator[None]:
             address,
             drain=0,
             heartbeat=DEFAULT,
+            log_format="text",
             deployment=None,
             stopping=stopping,
             on_ready=ready.set,

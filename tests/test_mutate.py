@@ -36,6 +36,16 @@ def test_larger():
 def test_count():
     assert count(3) == 3
 """
+ENDS = """
+import os
+
+def test_that_ends_its_process():
+    if count(0) == 0:
+        os._exit(1)
+
+def test_that_is_left():
+    assert count(-1) == 0
+"""
 
 
 @pytest.fixture
@@ -83,10 +93,12 @@ def test_a_change_survives_only_if_no_test_notices_it(project: Path) -> None:
 
     before = project / "before.jsonl"
     (project / ".mutate/results.jsonl").rename(before)
-    (project / "tests/test_numbers.py").write_text(TESTS.replace("count(3) == 3", "count(3) >= 3"))
+    tests = TESTS.replace("count(3) == 3", "count(3) >= 3")
+    (project / "tests/test_numbers.py").write_text(tests + ENDS)
     code, report, _ = mutate(project, "--against", str(before))
 
-    assert "5 of 10 caught; before: 7 of 10" in report
+    assert "is left out: tests/test_numbers.py::test_that_ends_its_process\n" in report
+    assert "6 of 10 caught; before: 7 of 10" in report
     assert (
         "caught no longer: numbers_.py:7: number < limit  ->  number <= limit; before by" in report
     )

@@ -6,23 +6,32 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    field_serializer,
+    model_validator,
+)
+from pydantic import ValidationError as InvalidFields
 
 from flowengine.agents.agent_tools import AgentAsTool, AgentWithTools, environment_names, is_tool
 from flowengine.agents.first_messages import VARIABLE
 from flowengine.agents.function_schemas import check_name, read_tool
 from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
-from flowengine.sdk.argument_checks import check_keywords
+from flowengine.sdk.argument_checks import check_keywords, in_words
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.json_values import plain
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_functions.schema_forms import is_plain
+from flowengine.sdk.validation_messages import predicate
 
 TURNS = 30
 LAST = ("fail", "answer")
@@ -114,17 +123,20 @@ class Agent(AgentWithTools):
     handoffs: list[Agent] = Field(default_factory=list, repr=False)
     """Agents that this agent can hand the conversation off to. Two agents can name each other."""
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _has_such_fields(cls, given: Any) -> Any:
-        """Reject unknown fields, suggesting the one that was probably meant."""
+    def _has_such_fields(cls, given: Any, handler: ModelWrapValidatorHandler[Agent]) -> Agent:
+        """Reject unknown fields, suggesting the one that was probably meant, and wrong values."""
         if not isinstance(given, dict):
-            return given
+            return handler(given)
         for name in given.keys() - cls.model_fields.keys():
             if name in INSTEAD:
                 raise UsageError(f"an agent has no {name!r}", hint=INSTEAD[name])
         check_keywords("an agent", given, cls.model_fields)
-        return given
+        try:
+            return handler(given)
+        except InvalidFields as error:
+            raise _told(error, given) from None
 
     @model_validator(mode="after")
     def _can_be_called(self) -> Agent:
@@ -157,7 +169,7 @@ class Agent(AgentWithTools):
             for place, check in enumerate(self.checks):
                 if not isinstance(check, Mapping):
                     raise UsageError(
-                        f"checks[{place}] is {check!r}",
+                        f"checks[{place}] is {in_words(check)}",
                         hint="say {'before': function} or {'after': function}",
                     )
             for function in self.helper_functions:
@@ -206,11 +218,12 @@ class Agent(AgentWithTools):
             return with_distinct_members(schema, lambda: computed_fields([self.returns]))
         except UsageError as error:
             raise UsageError(
-                f"agent {self.name!r}: returns={self.returns!r}: {error.message}", hint=error.hint
+                f"agent {self.name!r}: returns: {error.message}", hint=error.hint
             ) from None
         except Exception as error:
             raise UsageError(
-                f"agent {self.name!r}: returns={self.returns!r} has no JSON Schema: {error}",
+                f"agent {self.name!r}: returns: {in_words(self.returns)} has no JSON Schema: "
+                f"{error}",
                 hint="say a pydantic model, a dataclass, another plain type, or a JSON Schema",
             ) from None
 
@@ -252,6 +265,33 @@ class Agent(AgentWithTools):
                 f"the answer of agent {self.name!r} fits the schema of its type, but not the "
                 f"type: {misfit}"
             ) from misfit
+
+
+def _told(error: InvalidFields, given: Mapping[str, Any]) -> UsageError:
+    """Return the error for fields of an agent that have values of other types."""
+    wanted: dict[str, dict[str, None]] = {}
+    values: dict[str, Any] = {}
+    hint = None
+    for each in error.errors(include_url=False):
+        field, *inside = each["loc"]
+        value, place = each["input"], str(field)
+        text = "must be an Agent" if each["type"] == "model_type" else predicate(each)
+        if inside and isinstance(inside[0], int):
+            place = f"{field}[{inside[0]}]"
+            if not isinstance(given[str(field)], Sequence):  # an agent is a series of its fields
+                text, value, place = "must be a list", given[str(field)], str(field)
+        if text == "must be a list":
+            hint = hint or f"write it in a list: {field}=[…]"
+        elif text == "must be an Agent" and isinstance(value, str):
+            hint = hint or "give the Agent itself, not its name"
+        wanted.setdefault(place, {})[text] = None
+        values.setdefault(place, value)
+    faults = [
+        f"{place} {' or '.join(texts).replace(' or must be', ' or')}, not {in_words(values[place])}"
+        for place, texts in wanted.items()
+    ]
+    name = given.get("name", Agent.model_fields["name"].default)
+    return UsageError(f"agent {in_words(name)}: {'; '.join(faults)}", hint=hint)
 
 
 def typed_answer(type: Any, value: Any) -> Any:

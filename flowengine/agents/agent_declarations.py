@@ -27,6 +27,7 @@ from flowengine.agents.termination import is_case_tool
 from flowengine.agents.tool_steps import ASK
 from flowengine.errors import UsageError
 from flowengine.sdk import Plain, StepContext, ToolError, import_function
+from flowengine.sdk.argument_checks import in_words
 from flowengine.sdk.python_functions.signature import Signature
 from flowengine.sdk.step_kind import BuiltFlow
 from flowengine.sdk.visible_text import literal_text
@@ -189,7 +190,9 @@ def declare_in(agent: object, flow: BuiltFlow) -> str:
     if isinstance(agent, str):
         return agent
     if not isinstance(agent, Agent):
-        raise UsageError(f"{agent!r} is no agent", hint="give an Agent, or the name of an entry")
+        raise UsageError(
+            f"{in_words(agent)} is not an agent", hint="give an Agent, or the name of an entry"
+        )
     written = declarations([agent], _OfFile(flow), flow.head)
     for section, declaration in written.sections.items():
         there = flow.head.get(section, {})

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from flowengine import registry
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk import Plain
+from flowengine.sdk.argument_checks import check_kind, in_words
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
 from flowengine.sdk.visible_text import literal_text
@@ -221,6 +222,7 @@ class AgentWithTools(BaseModel):
                 hint="use_mcp(command=[…]), use_mcp(url=…) or use_mcp({'name': {'url': …}})",
             )
         table = servers if servers is not None else {name: config}
+        check_kind("servers", table, dict)
         ready: list[ReadyTool] = []
         for called, entry in table.items():
             chosen = entry.get("include", include)
@@ -259,8 +261,8 @@ class AgentWithTools(BaseModel):
             methods = _marked_methods(tool)
             if not methods and not callable(tool) and not isinstance(tool, AgentAsTool):
                 raise UsageError(
-                    f"agent {self.name!r}: {tool!r} is not a function, and has no method that is a "
-                    "tool",
+                    f"agent {self.name!r}: {in_words(tool)} is not a function, and has no method "
+                    "that is a tool",
                     hint="say it in handoffs, or give its as_tool()"
                     if isinstance(tool, AgentWithTools)
                     else "mark its methods with @tool of flowengine.tool_environment",

@@ -9,6 +9,7 @@ from typing import Any
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError, UsageError
+from flowengine.sdk.argument_checks import in_words
 from flowengine.sdk.python_functions.live_signature import name_of, read_function, resolved_hints
 from flowengine.sdk.python_functions.live_types import computed_fields
 from flowengine.sdk.python_functions.schema_forms import with_distinct_members
@@ -63,9 +64,10 @@ def read_tool(
         UsageError: A model cannot call it.
     """
     if not callable(function):
-        raise UsageError(
-            f"{function!r} is not a function", hint="give a function, a method or a partial"
-        )
+        hint = "give a function, a method or a partial"
+        if hasattr(function, "as_tool"):
+            hint = "give agent.as_tool(), or let it take over: handoffs=[agent]"
+        raise UsageError(f"{in_words(function)} is not a function", hint=hint)
     name = name_of(function)
     if name == "<lambda>":
         raise UsageError(

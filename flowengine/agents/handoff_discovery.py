@@ -12,6 +12,7 @@ from typing import Any
 from flowengine.agents.agent import Agent
 from flowengine.agents.agent_tools import AgentAsTool
 from flowengine.errors import UsageError
+from flowengine.sdk.argument_checks import in_words
 from flowengine.sdk.python_functions.live_signature import innermost
 
 
@@ -45,6 +46,11 @@ def _walked(
     agents: dict[str, Agent] = {}
     pending = [*first]
     for agent in pending:  # grows during the loop
+        if not isinstance(agent, Agent):
+            raise UsageError(
+                f"{in_words(agent)} is not an agent",
+                hint="give an Agent first, and then the messages: run(agent, messages)",
+            )
         if agent.name not in agents:
             agents[agent.name] = agent
             pending += following(agent)

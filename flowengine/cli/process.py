@@ -42,6 +42,7 @@ class _Interrupts:
         self._until: float | None = None
         """How long an interrupt that has come may wait."""
         self._repeats = False
+        self._main = _thread.get_ident()
 
     def handle(self, _: int, frame: FrameType | None) -> None:
         """Interrupt the program, or later if it is importing a module.
@@ -62,7 +63,8 @@ class _Interrupts:
         time.sleep(_PAUSE)
         if self._until is not None:
             self._repeats = True
-            _thread.interrupt_main()
+            # `interrupt_main` would not wake it from a lock, such as of a call to Temporal.
+            signal.pthread_kill(self._main, signal.SIGINT)
 
 
 def _is_importing(frame: FrameType | None) -> bool:

@@ -26,6 +26,7 @@ from flowengine.engines.results import (
     Sent,
 )
 from flowengine.errors import UsageError
+from flowengine.sdk.argument_checks import check_kind, in_words
 from flowengine.settings import current_user, load_settings
 from flowengine.store_folder import project_folder, remote_store
 from flowengine.util.blocking import blocking, on_loop
@@ -682,6 +683,12 @@ class Engine(Operator):
     ) -> Starting:
         from flowengine.engines.starting.beginning import Starting
 
+        for name, given in (
+            ("inputs", inputs),
+            ("labels", labels),
+            ("runtime_resources", resources),
+        ):
+            check_kind(name, given or {}, dict)
         user = self.user
         return Starting(
             flow, inputs or {}, id, labels or {}, user, environments, dict(resources or {})
@@ -712,6 +719,11 @@ def _opened(
 ) -> tuple[JournalStore, TemporalStore | None]:
     """Return a store, and the same one if it is in Temporal."""
     if store is not None and not isinstance(store, str | PathLike):
+        if not hasattr(store, "location"):
+            raise UsageError(
+                f"{in_words(store)} is not a store",
+                hint="give a directory or an address, or None for a store in memory",
+            )
         if remote_store(str(store.location)) is None:
             return store, None
         opened: Any = store

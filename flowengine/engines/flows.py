@@ -220,7 +220,10 @@ def load(flow: Flow | str | PathLike[str]) -> LoadedFlow:
     Raises:
         FlowFileError: The flow has errors. Contains all of them.
     """
-    return _load_file(fspath(flow)) if isinstance(flow, str | PathLike) else _load_built(flow)
+    if isinstance(flow, str | PathLike):
+        return _load_file(fspath(flow))
+    _check_flow(flow)
+    return _load_built(flow)
 
 
 def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
@@ -238,6 +241,7 @@ def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
         return check_file(fspath(flow)).diagnostics
     from flowengine.errors import FlowFileError
 
+    _check_flow(flow)
     try:
         return list(flow.compile().diagnostics)
     except FlowFileError as error:
@@ -277,6 +281,17 @@ def load_text(
 def as_loaded(flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
     """Return a flow as the engine runs it."""
     return flow if isinstance(flow, LoadedFlow) else load(flow)
+
+
+def _check_flow(flow: Any) -> None:
+    if not hasattr(flow, "loaded"):
+        from flowengine.errors import UsageError
+        from flowengine.sdk.argument_checks import in_words
+
+        raise UsageError(
+            f"{in_words(flow)} is not a flow",
+            hint="give a Flow, or the path of a flow file; an agent is run by Runner(engine).run",
+        )
 
 
 def _load_file(path: str) -> LoadedFlow:

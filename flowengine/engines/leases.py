@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING
 
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.lease_holders import steady_now, this_process
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from flowengine.journal.store import JournalStore
+
+
+class Hold(NamedTuple):
+    """A call of this engine that holds an execution."""
+
+    is_driving: bool
+    """Whether it reads the messages to the execution before it is done."""
+    thread: int
 
 
 class LeaseKeeper:
@@ -38,8 +47,8 @@ class LeaseKeeper:
         """How often a heartbeat was late. Each time, leases may have been lost."""
         self._sure: dict[str, int] = {}
         """Execution → the number of lapses when its lease was last known to be held."""
-        self._held: dict[str, object] = {}
-        """Executions that this engine drives → the call that drives them."""
+        self._held: dict[str, Hold] = {}
+        """Executions that this engine holds → the call that holds them."""
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._closed = threading.Event()
@@ -60,11 +69,12 @@ class LeaseKeeper:
                 thread.start()
                 self._thread = thread
 
-    def acquire(self, execution: str) -> int:
+    def acquire(self, execution: str, *, is_driving: bool = True) -> int:
         """Take the lease of an execution.
 
         Args:
             execution: Full id.
+            is_driving: Whether the caller reads the messages to it before it is done.
 
         Returns:
             Its epoch.
@@ -72,14 +82,14 @@ class LeaseKeeper:
         Raises:
             Conflict: Another holder has the lease. The message names it.
         """
-        self.reserve(execution)
+        self.reserve(execution, is_driving=is_driving)
         try:
             return self._journals.acquire(execution, self.owner.id, steady_now())
         except BaseException:
             self.released(execution)
             raise
 
-    def reserve(self, execution: str) -> None:
+    def reserve(self, execution: str, *, is_driving: bool = True) -> None:
         """Claim an execution within this engine, before its lease is taken or it is created.
 
         The store grants a lease to the same owner again, so a second thread would take it from the
@@ -87,9 +97,9 @@ class LeaseKeeper:
         lease.
 
         Raises:
-            Conflict: Another call of this engine drives it.
+            Conflict: Another call of this engine holds it.
         """
-        call = object()
+        call = Hold(is_driving, threading.get_ident())
         if self._held.setdefault(execution, call) is not call:  # atomic
             raise Conflict(
                 f"another call of this engine is running execution {execution}",
@@ -102,6 +112,10 @@ class LeaseKeeper:
             self.released(execution)
             raise
         self._sure[execution] = self._lapses
+
+    def hold(self, execution: str) -> Hold | None:
+        """Return the call of this engine that holds an execution, or None."""
+        return self._held.get(execution)
 
     def has(self, execution: str) -> bool:
         """Return whether this engine still has the lease of an execution that it drives.

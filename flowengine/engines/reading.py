@@ -680,7 +680,14 @@ class StoreReader:
         Returns:
             A function that ends the subscription. With `output` it waits until all updates so far
             are delivered, for at most 5 seconds or the seconds given as `patience`.
+
+        Raises:
+            UsageError: The callback is not a function.
         """
+        if not callable(callback):
+            from flowengine.sdk.argument_checks import in_words
+
+            raise UsageError(f"{in_words(callback)} is not a function", hint="it takes an Update")
         from flowengine.engines.inspection.updates import Subscription
 
         return Subscription(self._host, callback, output=output, gather=gather)

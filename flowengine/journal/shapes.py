@@ -99,6 +99,7 @@ EVENTS: dict[str, Shape] = {
     "upgraded": {
         "before": str, "after": str, "mapping": dict, "version": str, "evaluator": str, "by": str,
     },
+    "halted": {"error": dict},
     "warning": {"about": str, "message": str},
 }  # fmt: skip
 """Type of an event → its shape. Every event also has `type` and `at`."""

@@ -71,7 +71,7 @@ def advance(
         from flowengine.kernel.limits.budgets import skip
 
         skip(state, before)
-    if state["status"] in ENDED:
+    if state["status"] in ENDED and event["type"] != "halted":
         return []
     more: Any = event.get("holds")
     if more is not None:  # the event is applied again for a retry or fork

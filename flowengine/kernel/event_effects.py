@@ -10,6 +10,7 @@ from flowengine.kernel import flows, held_failures
 from flowengine.kernel import messages as signals
 from flowengine.kernel import recovery as interrupted
 from flowengine.kernel import recovery as retrying
+from flowengine.kernel.commands import End
 from flowengine.kernel.ending import cleanup as compensation
 from flowengine.kernel.ending import closing
 from flowengine.kernel.ending import leftovers as cut_attempts
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         Decided,
         Described,
         Failed,
+        Halted,
         Lost,
         Measured,
         RetryAsked,
@@ -58,10 +60,9 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Unit, Wait
 
 
-# The effects of a decision or an expiry, by the wait's owner.
+# The answers to questions, by the wait's owner. Decisions and expiries take the same way.
 
-_Decide: TypeAlias = "Callable[[Transition, Wait, Decided], None]"
-_Expire: TypeAlias = "Callable[[Transition, Wait], None]"
+_Settle: TypeAlias = "Callable[[Transition, Wait, str, dict[str, Any]], None]"
 
 
 class Row(NamedTuple):
@@ -70,65 +71,60 @@ class Row(NamedTuple):
     who: str
     """The waiting party."""
     decided: str
-    decide: _Decide
     expired: str
-    expire: _Expire | None
-    """None: its waits have no such timer and stay open until they are decided."""
+    settle: _Settle
+    """Closes the question as `decided` or `expired`, and continues with the decision."""
 
 
 def decide(tx: Transition, event: Decided) -> None:
     """Apply a decision. A decision about a closed wait has no effect."""
     wait = tx.state["waits"].get(event["wait"])
-    if wait is not None and wait["kind"] in DECIDABLE:
-        DECISIONS[wait["owner"]].decide(tx, wait, event)
+    if wait is None or wait["kind"] not in DECIDABLE:
+        return
+    decision = approvals.voted(tx, wait, event)
+    if decision is not None:
+        DECISIONS[wait["owner"]].settle(tx, wait, "decided", decision)
 
 
 def expire(tx: Transition, number: int, _arg: int) -> None:
     """Apply the expiry of an open wait, when its timer has fired."""
     wait = tx.state["waits"][number]
-    do = DECISIONS[wait["owner"]].expire
-    assert do is not None
-    do(tx, wait)
+    DECISIONS[wait["owner"]].settle(tx, wait, "expired", approvals.expired(wait))
 
 
 DECISIONS: dict[Owner, Row] = {
     "step": Row(
         "the unit of an `approval`, a question (`std.ask`) or a `wait`",
         "it is a vote; with enough of them the step continues with the outcome",
-        approvals.decide_approval,
         "the step continues with `expired`, or with the choice that `on_expire` names",
-        approvals.expire,
+        approvals.settle,
     ),
     "permission": Row(
         "all units that need it before their attempts begin: to call a tool, or to open an "
         "environment",
         "it is a vote; with enough of them the attempts begin, or fail with `Rejected`; or the "
         "call has the result that was given",
-        permissions.decide_permission,
         "the attempts fail with `Expired`, or continue as `on_expire` says; who needs it next asks "
         "again",
-        permissions.expire,
+        permissions.settle,
     ),
     "budget": Row(
         "all units for whose calls a budget has nothing left",
         "the budget is raised, and the calls begin; or they and all further ones fail",
-        budget_questions.decide_budget,
         "it stays open",
-        None,
+        budget_questions.settle,
     ),
     "attempt": Row(
         "a unit whose attempt was cut off, or that has lost its environment",
         "the attempt runs again, has the result given, or has failed",
-        interrupted.decide_attempt,
         "it stays open",
-        None,
+        interrupted.settle,
     ),
     "cut": Row(
         "a compensation, for an attempt that was cut off",
         "that runs again, has acted and is undone, or has not acted",
-        cut_attempts.decide_cut_attempt,
         "it stays open",
-        None,
+        cut_attempts.settle,
     ),
 }
 """Owner → the effects of a decision about its waits, and of their expiry."""
@@ -310,6 +306,14 @@ def _state_set(tx: Transition, event: StateSet) -> None:
         variables.put(tx, key, value)
 
 
+def _halted(tx: Transition, event: Halted) -> None:
+    if tx.state["scopes"]:  # it has not ended
+        flows.close(tx, "failed", event["error"])
+        return
+    tx.state["status"], tx.state["outputs"], tx.state["error"] = "failed", None, event["error"]
+    tx.commands.append(End("failed", None, event["error"]))
+
+
 def _warned(tx: Transition, event: Warned) -> None:
     if event["about"] == "budget":
         tx.state.setdefault("warned", {})[event["message"]] = True
@@ -328,6 +332,7 @@ EVENTS: dict[str, Callable[[Transition, Any], None]] = {
     "cancel": lambda tx, event: cancelling.cancel_flow(tx, event["reason"], event["now"]),
     "retry": _retry,
     "state": _state_set,
+    "halted": _halted,
     "warning": _warned,
 }
 """Event type → its effect. `upgraded` is handled separately because it needs two flows."""

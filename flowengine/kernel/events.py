@@ -407,6 +407,17 @@ class Upgraded(TypedDict):
     via: str
 
 
+class Halted(TypedDict):
+    """What the execution has become cannot be stored, so it fails at once, without cleanups.
+
+    It may have ended already, with outputs that cannot be stored.
+    """
+
+    type: Literal["halted"]
+    at: int
+    error: ErrorData
+
+
 class Warned(TypedDict):
     """A problem outside the execution, possibly after its end.
 
@@ -441,5 +452,6 @@ Event = (
     | RetryAsked
     | StateSet
     | Upgraded
+    | Halted
     | Warned
 )

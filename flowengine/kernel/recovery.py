@@ -27,7 +27,6 @@ from flowengine.kernel.waiting.waits import close_wait, duration_of
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import (
-        Decided,
         ErrorData,
         Failed,
         ProcessData,
@@ -168,15 +167,10 @@ def run_again(tx: Transition, unit: Unit, noted: bool = False) -> None:
         run(tx, unit)
 
 
-def decide_attempt(tx: Transition, wait: Wait, event: Decided) -> None:
-    """Apply an operator's answer about an attempt that was cut off or has no environment.
-
-    Args:
-        wait: The open question.
-        event: The answer, which has been validated.
-    """
-    choice = event["choice"]
-    close_wait(tx, wait, "decided", choice)
+def settle(tx: Transition, wait: Wait, how: str, decision: dict[str, Any]) -> None:
+    """Apply an operator's answer about an attempt that was cut off or has no environment."""
+    choice = decision["choice"]
+    close_wait(tx, wait, how, choice)
     unit = tx.state["units"][wait["unit"]]
     move(unit, "ready")
     unpark(tx, unit)
@@ -184,7 +178,7 @@ def decide_attempt(tx: Transition, wait: Wait, event: Decided) -> None:
     if choice == "retry":
         run_again(tx, unit)
     elif choice == "result":
-        attempt_outcomes.attempt_ended(tx, unit, event.get("value"), "ok")
+        attempt_outcomes.attempt_ended(tx, unit, decision.get("value"), "ok")
     elif error is not None and wait["record"]["ran"] == "no":
         error["retryable"] = False
         attempt_outcomes.attempt_failed(tx, unit, error)

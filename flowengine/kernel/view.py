@@ -359,6 +359,15 @@ def counting(record: dict[str, Plain], choice: str) -> str:
     return "other"
 
 
+def only_choice(record: Mapping[str, Any], counts_as: str) -> Mapping[str, Any] | None:
+    """Return the only choice of a question that counts as `approve` or `reject`.
+
+    None: it has several, or none.
+    """
+    choices = [each for each in record.get("choices") or () if each.get("counts_as") == counts_as]
+    return choices[0] if len(choices) == 1 else None
+
+
 def grant_status(grant: Mapping[str, Any], now: int) -> str:
     """Return the status of a grant: `open`, `revoked`, `used up` or `over`."""
     if "revoked" in grant:

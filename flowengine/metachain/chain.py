@@ -28,7 +28,7 @@ from flowengine.metachain import responses as flows
 from flowengine.metachain.agent_events import StreamPart
 from flowengine.metachain.sessions import SessionWork
 from flowengine.metachain.work import ResumeOptions, RunOptions, Work
-from flowengine.sdk.argument_checks import check_keywords
+from flowengine.sdk.argument_checks import check_keywords, check_kind, in_words
 from flowengine.sdk.resources import refuse_in_loop
 from flowengine.secrets import mask_known
 
@@ -144,6 +144,11 @@ class Runner:
         logger: LoggerManager | None = None,
         log_path: str | PathLike[str] | None = None,
     ) -> None:
+        if engine is not None and not hasattr(engine, "resume_async"):
+            raise UsageError(
+                f"{in_words(engine)} is not an engine",
+                hint="give an Engine here, and the agent to run(agent, messages)",
+            )
         if log_path is not None and logger is None:
             logger = LoggerManager(file=log_path)
         self.engine = engine
@@ -190,8 +195,10 @@ class Runner:
             AgentRunFailed: The execution failed.
         """
         check_keywords("a run of agents", options, RunOptions.__annotations__)
+        more = options.get("agents", ())
+        check_kind("agents", more, list)
         described = flows.described(
-            (agent, *options.get("agents", ())),
+            (agent, *more),
             model=options.get("model") or self.model,
             max_turns=max_turns,
             execute_tools=execute_tools,

@@ -24,6 +24,7 @@ from flowengine.flow.building.serialization import folder_of, reference
 from flowengine.flow.models.types import in_generated
 from flowengine.flow.source.diagnostics import Loc, Position
 from flowengine.sdk import Plain
+from flowengine.sdk.argument_checks import check_kind
 from flowengine.sdk.python_functions.signature import Signature
 from flowengine.sdk.python_modules import MAIN, import_function
 from flowengine.sdk.visible_text import literal_text
@@ -72,6 +73,8 @@ def described(
     Raises:
         UsageError: The flow has errors.
     """
+    check_kind("agents", agents, list)
+    check_kind("policies", policies, list)
     if not agents:
         raise UsageError("there is no agent to compile", hint="give at least one")
     references = _References(model)

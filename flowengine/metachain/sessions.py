@@ -12,6 +12,7 @@ from flowengine.engines.starting.beginning import exists
 from flowengine.errors import Conflict, UsageError
 from flowengine.metachain.responses import STEP, conversations, next_message
 from flowengine.metachain.work import SESSION, Work
+from flowengine.sdk.argument_checks import in_words
 
 if TYPE_CHECKING:
     from flowengine.agents.loggers import LoggerManager
@@ -42,7 +43,7 @@ class SessionWork(Work):
         """Return a run that starts or continues a session."""
         name: Any = options["session"]
         if not isinstance(name, str) or not name.strip():
-            raise UsageError(f"session is {name!r}", hint="give it a name: session='ana'")
+            raise UsageError(f"session is {in_words(name)}", hint="give it a name: session='ana'")
         labels = {**(options.get("labels") or {}), SESSION: name}
         named: RunOptions = {**options, "id": session_id(name), "labels": labels}
         work = super().starting(logger, described, messages, context_variables, named)

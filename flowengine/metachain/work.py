@@ -17,6 +17,7 @@ from flowengine.errors import UsageError
 from flowengine.metachain import responses as flows
 from flowengine.metachain.agent_events import AgentEvents
 from flowengine.metachain.responses import conversations, response
+from flowengine.sdk.argument_checks import check_kind
 from flowengine.sdk.python_functions.schema_forms import is_plain
 from flowengine.util.blocking import on_this_loop
 
@@ -231,6 +232,7 @@ class Work:
 
     def __post_init__(self) -> None:
         self.flow = self.described.flow
+        check_kind("runtime_resources", self.resources, dict)
         twice = self.live.keys() & self.resources.keys()
         if twice:
             raise UsageError(

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from flowengine.errors import InputError, UsageError
 
+_LONGEST = 60
+"""Characters of a text or number that messages show."""
+
 
 def check_input_names(given: Iterable[str], known: Iterable[str]) -> None:
     """Check the names of the inputs that a caller gives.
@@ -65,6 +68,38 @@ def milliseconds(name: str, value: float | str) -> int:
     except (ValueError, TypeError, OverflowError):
         hint = "give seconds, or a duration such as 30d"
         raise UsageError(f"{name} is {value!r}", hint=hint) from None
+
+
+_KINDS: dict[type, tuple[type | tuple[type, ...], str, str]] = {
+    dict: (Mapping, "a dict", "{'key': value}"),
+    list: ((list, tuple), "a list", "[…]"),
+}
+
+
+def check_kind(name: str, value: object, kind: type) -> None:
+    """Check an argument that must be a `dict` or a `list`, or behave as one.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    kinds, wanted, example = _KINDS[kind]
+    if not isinstance(value, kinds):
+        hint = f"write {name}={example}"
+        raise UsageError(f"{name} must be {wanted}, not {in_words(value)}", hint=hint)
+
+
+def in_words(value: object) -> str:
+    """Describe an object of the program in a message. Its `repr` could contain an address."""
+    if isinstance(value, str | int | float | None):
+        text = repr(value)
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    if isinstance(value, type):
+        return f"the class {value.__name__!r}"
+    kind = type(value).__name__
+    name = getattr(value, "name", None) or getattr(value, "__name__", None)
+    if isinstance(name, str):
+        return f"the {kind} {name!r}"
+    return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
 
 
 def known_words(word: str, known: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from flowengine.errors import without_addresses
 from flowengine.kernel.graph.compiled import Plain
 
 
@@ -35,6 +36,7 @@ class StepError(Exception):
         retryable: bool | None = None,
         retry_after: float | None = None,
     ) -> None:
+        message = without_addresses(message)
         super().__init__(message)
         self.message = message
         self.data = data

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Protocol
 
 from flowengine.util.files import remove_tree as remove_tree  # noqa: PLC0414 - for environments
@@ -173,7 +174,7 @@ def started(pid: int) -> int | None:
     return None if fields is None or has_ended(fields) else int(fields[19])
 
 
-def _fields(pid: int) -> list[bytes] | None:
+def _fields(pid: int | str) -> list[bytes] | None:
     """Return the fields after the name in the `stat` of a process, or None if there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -210,9 +211,11 @@ VARIABLE = "FLOWENGINE_ENVIRONMENT"
 `Request.mark`. It identifies the processes of a dead owner."""
 ROUNDS = 250
 """How often the search for processes to kill is repeated at most."""
-_STOPPING = 5_000
-"""How often processes are stopped at most until none has started another one. On a busy machine,
-each round may find just one more of a chain of processes that start each other."""
+_MOMENT = 0.001
+"""Seconds between searches while processes are about to stop."""
+_PATIENCE = 2.0
+"""Seconds without progress after which processes are killed that have not stopped, as when they
+wait for a disk that does not answer."""
 
 
 class Family:
@@ -231,6 +234,8 @@ class Family:
     ) -> None:
         self._mark = None if mark is None else f"{variable}={mark}".encode()
         self._leader = leader
+        self._killed: set[tuple[int, int]] = set()
+        """Ids and starts."""
         self._since = 0
         """Ticks since boot: processes older than the leader do not belong to it."""
         if leader is not None and (leader_process := _process(leader)):
@@ -238,6 +243,9 @@ class Family:
 
     def members(self) -> list[int]:
         """Return the living processes, without zombies and this process."""
+        return list(self._members())
+
+    def _members(self) -> dict[int, ProcessEntry]:
         alive = {process.pid: process for process in processes(self._since)}
         alive.pop(os.getpid(), None)
         leader = self._leader
@@ -248,40 +256,62 @@ class Family:
             for process in alive.values()
             if leader in {process.session, process.pid} or self._is_marked(process.pid)
         }
-        return [pid for pid in alive if _descends(pid, related, alive)]
+        return {pid: process for pid, process in alive.items() if _descends(pid, related, alive)}
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal to all processes.
-
-        Before SIGKILL, all are stopped. A stopped process starts no other one, and a child that it
-        has just started is still found, by its parent.
+        """Send a signal to all processes. With SIGKILL, none escapes by starting others meanwhile.
 
         Returns:
             Whether there was any.
         """
-        members = self.members()
         if number == signal.SIGKILL:
-            members = self._stop(members)
+            return self._kill()
+        members = self.members()
         _send(members, number)
         return bool(members)
 
-    def _stop(self, members: list[int]) -> list[int]:
-        """Stop processes and all that they started meanwhile, and return them."""
+    def _kill(self) -> bool:
+        """Stop all processes, and kill each once it and all its descendants have stopped.
+
+        A process that is starting another one when it is stopped or killed still does so. If it
+        were killed at that moment, its child would have no parent that could reveal it. So only
+        processes that have been seen to have stopped are killed, after another search for children.
+        Descendants are killed first because `vfork` returns only after the child has ended.
+
+        Returns:
+            Whether there was any, including those that are already dying.
+        """
+        found, dying = False, self._killed
         stopped: set[int] = set()
-        for _ in range(_STOPPING):
-            running = [pid for pid in members if pid not in stopped]
-            if not running:
+        until = monotonic() + _PATIENCE
+        while members := self._members():
+            found = True
+            left = {pid for pid, each in members.items() if (pid, each.started) not in dying}
+            if not left:
                 break
+            running, held = left - stopped, set[int]()
+            for pid in running if monotonic() < until else ():
+                ancestor = pid
+                while ancestor in members and ancestor not in held:
+                    held.add(ancestor)
+                    ancestor = members[ancestor].parent
             _send(running, signal.SIGSTOP)
-            stopped.update(running)
-            members = self.members()
-        return members
+            _send(left - held, signal.SIGKILL)
+            dying |= {(pid, members[pid].started) for pid in left - held}
+            now_stopped = {pid for pid in running & held if _has_stopped(pid)}
+            stopped |= now_stopped
+            if now_stopped:
+                until = monotonic() + _PATIENCE
+            elif held:
+                sleep(_MOMENT)
+        return found
 
     def kill(self) -> None:
         """Kill all processes, and wait until they are dead."""
         for _ in range(ROUNDS):
             if not self.signal(signal.SIGKILL):
                 return
+            sleep(_MOMENT)
 
     def _is_marked(self, pid: int) -> bool:
         if self._mark is None:
@@ -290,6 +320,16 @@ class Family:
         if self._mark.endswith(b":"):
             return any(variable.startswith(self._mark) for variable in variables)
         return self._mark in variables
+
+
+def _has_stopped(pid: int) -> bool:
+    """Return whether all threads of a process are stopped. One that has ended is, too."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return True
+    fields = (_fields(f"{pid}/task/{thread}") for thread in threads)
+    return all(found is None or found[0] in b"TtZX" for found in fields)
 
 
 def _send(pids: Iterable[int], number: signal.Signals) -> None:

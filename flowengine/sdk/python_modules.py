@@ -22,6 +22,7 @@ from typing import Any
 
 from flowengine.errors import UsageError
 from flowengine.util.files import digest_of
+from flowengine.util.garbage import CollectedLater
 from flowengine.util.named_tuples import NamedTuple
 
 # Lookup and import of the Python modules that flows name.
@@ -373,7 +374,8 @@ def parse(source: str | bytes, filename: str = "<unknown>", mode: str = "exec") 
     """Return the syntax tree of Python source, with the arguments and errors of `ast.parse`.
 
     CPython 3.11 counts the nesting depth of trees for all threads together, so two threads that
-    parse at once raise a `SystemError` (https://github.com/python/cpython/issues/106905).
+    parse at once raise a `SystemError` (https://github.com/python/cpython/issues/106905). So does
+    one in which a finalizer parses, as Python does to print the finalizer's error.
     """
-    with _PARSING:
+    with _PARSING, CollectedLater():
         return ast.parse(source, filename, mode)

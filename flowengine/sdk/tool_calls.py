@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from flowengine.errors import InputError, UsageError
-from flowengine.kernel.view import RESPOND
+from flowengine.kernel.view import RESPOND, only_choice
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.validation_messages import faults
 
@@ -221,11 +221,8 @@ class ApprovalResponse(Data):
             return None
         if self.decision == "respond":
             return {**answer, "choice": RESPOND, "value": self.content, "images": []}
-        counts_as = "approve" if self.approved else "reject"
-        choices = [
-            choice["id"] for choice in question["choices"] if choice["counts_as"] == counts_as
-        ]
-        if len(choices) != 1:
+        choice = only_choice(question, "approve" if self.approved else "reject")
+        if choice is None:
             return None
         if self.args is not None:
             subject = question["subject"]
@@ -234,7 +231,7 @@ class ApprovalResponse(Data):
             edits = {k: v for k, v in self.args.items() if k not in subject or subject[k] != v}
             answer["edit"] = edits or None
         images = [image.url for image in self.images]
-        return {**answer, "choice": choices[0], "images": images}
+        return {**answer, "choice": choice["id"], "images": images}
 
 
 class ObserverResult(Data):

@@ -270,13 +270,36 @@ def _is_duration(text: str) -> bool:
     return True
 
 
+def _read_by(type: str) -> Callable[[str], bool]:
+    """Return a function that returns whether pydantic reads a text as a type."""
+
+    def fits(text: str) -> bool:
+        import pydantic
+
+        try:
+            pydantic.TypeAdapter(getattr(pydantic, type)).validate_strings(text)
+        except ValueError:
+            return False
+        return True
+
+    return fits
+
+
 _FORMATS = {
+    **{f"uuid{version}": _read_by(f"UUID{version}") for version in (1, 3, 4, 5, 6, 7, 8)},
+    "aware-date-time": _read_by("AwareDatetime"),
+    "naive-date-time": _read_by("NaiveDatetime"),
+    "url": _read_by("AnyUrl"),
+    "ipvanyaddress": _read_by("IPvAnyAddress"),
+    "ipvanyinterface": _read_by("IPvAnyInterface"),
+    "ipvanynetwork": _read_by("IPvAnyNetwork"),
     "date-time": _is_time,
     "iso-date-time": _is_iso_time,
     "iso-time": _is_iso_clock_time,
     "duration": _is_duration,
 }
-"""Formats of times. `date-time` is a point in time. The values of Python's types may be local."""
+"""Formats of times and of types of pydantic. `date-time` is a point in time. The values of Python's
+types may be local."""
 
 
 def shared(schema: Any, folder: str | None = None) -> Validator:
@@ -500,10 +523,23 @@ def _reason(name: str, kind: dict[str, Any], error: jsonschema_rs.ValidationErro
     return f"is wrong: {short}"
 
 
+_FORMAT_WORDS = {
+    "url": "a URL such as https://example.com/a",
+    "naive-date-time": "a date-time without an offset, such as 2026-11-25T09:14:02",
+    "ipvanyaddress": "an IP address",
+    "ipvanyinterface": "an IP address, with or without the size of its network",
+    "ipvanynetwork": "an IP network such as 192.0.2.0/24",
+    **{f"uuid{version}": f"a UUID of version {version}" for version in (1, 3, 4, 5, 6, 7, 8)},
+}
+"""Formats → what a text must be."""
+
+
 def _no_such_format(format: str, text: str, shown: str) -> str:
     if format == "path":
         return f"names {shown}, but there is no such file or directory"
-    if format == "date-time":
+    if format in _FORMAT_WORDS:
+        return f"must be {_FORMAT_WORDS[format]}, not {shown}"
+    if format in {"date-time", "aware-date-time"}:
         from flowengine.kernel.notation.times import lacks_offset
 
         if lacks_offset(text):

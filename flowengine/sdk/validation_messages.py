@@ -30,6 +30,7 @@ _MUST_BE = {
     "greater_than_equal": "{ge} or more",
     "less_than": "less than {lt}",
     "less_than_equal": "{le} or less",
+    "callable_type": "a function",
     "literal_error": "{expected}",
     "enum": "{expected}",
     "too_short": "a list of at least {min_length}",
@@ -53,7 +54,7 @@ def predicate(error: Mapping[str, Any]) -> str:
     if wanted is not None:
         return f"must be {wanted.format_map(error.get('ctx', {}))}"
     text = str(error["msg"]).removeprefix("Value error, ")
-    return text[:1].lower() + text[1:]
+    return text if text[:2].isupper() else text[:1].lower() + text[1:]  # such as JSON
 
 
 def parser_reason(error: Exception) -> str:

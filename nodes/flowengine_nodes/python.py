@@ -30,6 +30,8 @@ from flowengine.sdk.python_functions.plain_hints import (
     obvious_conversions,
 )
 
+_VARARGS, _VARKEYWORDS = 0x04, 0x08
+"""Code flags of functions with `*args` and `**kwargs`."""
 _COROUTINE = 0x80 | 0x100
 """Code flags of functions that return a coroutine: `async def`, and `types.coroutine`."""
 
@@ -288,10 +290,11 @@ def _conversion(
     skip = (*context, *INJECTED)
     defaults = getattr(inner, "__defaults__", None) or ()
     named = getattr(inner, "__kwdefaults__", None) or {}
+    hints = getattr(inner, "__annotations__", {})
     try:
-        if any(map(is_field, (*defaults, *named.values()))):
+        if _others(inner) in hints or any(map(is_field, (*defaults, *named.values()))):
             raise NotObvious
-        each = obvious_conversions(getattr(inner, "__annotations__", {}), skip)
+        each = obvious_conversions(hints, skip)
     except NotObvious:
         from flowengine.sdk.python_functions.live_signature import conversion
 
@@ -301,6 +304,15 @@ def _conversion(
     return lambda given: {
         name: each[name](value) if name in each else value for name, value in given.items()
     }
+
+
+def _others(inner: Any) -> str:
+    """Return the name of `**kwargs`, or an empty text."""
+    code = getattr(inner, "__code__", None)
+    if code is None or not code.co_flags & _VARKEYWORDS:
+        return ""
+    before = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & _VARARGS)
+    return str(code.co_varnames[before])
 
 
 def _result_hint(inner: Any) -> Any:

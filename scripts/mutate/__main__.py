@@ -39,7 +39,7 @@ def main() -> int:
     given = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # let children and files be removed
     root = Path.cwd()
-    tests = [one for one in given.tests or TESTS if (root / one).exists()]
+    tests = [one for one in given.tests or TESTS if (root / one.partition("::")[0]).exists()]
     session = _Session(root, given, tests)
     quiet = ["-qq", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "0"]
     status = pytest.main(

@@ -47,10 +47,10 @@ class Map:
         self.modules: set[str] = set()
         """Modules that the tests loaded."""
         self.runs: dict[str, Run] = {}
-        for part in sorted(folder.glob("part-*.json")):
-            found = json.loads(part.read_text())
-            self.modules.update(found["modules"])
-            self.runs |= {one[0]: Run(*one) for one in found["runs"]}
+        for part in sorted(folder.glob("part-*.jsonl")):
+            for modules, run in map(json.loads, part.read_text().splitlines()):
+                self.modules.update(modules)
+                self.runs[run[0]] = Run(*run)
         self._by_mark: defaultdict[str, list[Run]] = defaultdict(list)
         for run in self.runs.values():
             for mark in run.marks:
@@ -91,7 +91,10 @@ def fingerprint(root: Path, tests: Iterable[str], drawn: Iterable[Place]) -> str
 def measure(
     root: Path, folder: Path, items: Sequence[pytest.Item], drawn: Sequence[Place], jobs: int
 ) -> None:
-    """Run all tests in several processes, and write into the folder what each of them reached."""
+    """Run all tests in several processes, and write into the folder what each of them reached.
+
+    A test that ends its process has failed, and another process runs the rest of its file.
+    """
     functions = Functions(root)
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
@@ -99,48 +102,58 @@ def measure(
     queue, queued = os.pipe()
     os.write(queued, b"".join(number.to_bytes(2) for number in range(len(files))))
     os.close(queued)
+    part = _Part(root, folder, [*files.values()], queue)
     with forks.Children() as children:
-        for number in range(jobs):
-            part = _Part(root, folder / f"part-{number}.json", [*files.values()], queue)
-            children.start(partial(part.run, drawn, functions))
+        for _ in range(jobs):
+            children.start(partial(part.run, drawn, functions, ()))
         while children:
             end = children.wait()
-            if end.status:
-                last = end.log[-1:]
-                raise SystemExit(f"the tests without a change ended in {last}\n{end.error}")
+            if not end.status:
+                continue
+            if end.error or not end.log:
+                raise SystemExit(f"the tests cannot run without a change: {end.error}")
+            last = next(item for item in items if item.nodeid == end.log[-1])
+            own = files[last.path]
+            with (folder / f"part-{end.child}.jsonl").open("a") as file:
+                file.write(json.dumps([[], Run(last.nodeid, True, 0.0, 0.0, [])]) + "\n")
+            children.start(partial(part.run, drawn, functions, own[own.index(last) + 1 :]))
     os.close(queue)
 
 
 class _Part:
-    """One of the processes that run the tests, a file at a time."""
+    """What each of the processes does that run the tests, a file at a time."""
 
     def __init__(
-        self, root: Path, result: Path, files: Sequence[Sequence[pytest.Item]], queue: int
+        self, root: Path, folder: Path, files: Sequence[Sequence[pytest.Item]], queue: int
     ) -> None:
         self._root = root
-        self._result = result
+        self._folder = folder
         self._files = files
         self._queue = queue
 
-    def run(self, drawn: Sequence[Place], functions: Functions, log: TextIO) -> None:
-        """Run tests until none is left."""
+    def run(
+        self, drawn: Sequence[Place], functions: Functions, first: Iterable[pytest.Item],
+        log: TextIO,
+    ) -> None:  # fmt: skip
+        """Run the tests that another process has left, and then others until none is left."""
         marks: set[str] = set()
         setattr(builtins, changes.PROBE, marks.add)
         for path in {place.path for place in drawn}:
             own = [place for place in drawn if place.path == path]
             functions.replace(changes.probed(self._root, path, own))
         forks.own_output(self._files[0][0].config)
-        before, runs = set(sys.modules), []
-        for item, after in pairwise(chain(self._items(), [None])):
-            assert item is not None
-            item.add_marker(pytest.mark.timeout(LONGEST), append=False)
-            log.write(f"{item.nodeid}\n")
-            marks.clear()
-            outcome = forks.run_test(item, after)
-            cpu, wall = round(outcome.cpu, 4), round(outcome.wall, 4)
-            runs.append(Run(item.nodeid, outcome.failed, cpu, wall, sorted(marks)))
-        found = {"modules": sorted(set(sys.modules) - before), "runs": runs}
-        self._result.write_text(json.dumps(found))
+        known = set(sys.modules)
+        with (self._folder / f"part-{os.getpid()}.jsonl").open("w", buffering=1) as file:
+            for item, after in pairwise(chain(first, self._items(), [None])):
+                assert item is not None
+                item.add_marker(pytest.mark.timeout(LONGEST), append=False)
+                log.write(f"{item.nodeid}\n")
+                marks.clear()
+                outcome = forks.run_test(item, after)
+                cpu, wall = round(outcome.cpu, 4), round(outcome.wall, 4)
+                run = Run(item.nodeid, outcome.failed, cpu, wall, sorted(marks))
+                file.write(json.dumps([sorted(set(sys.modules) - known), run]) + "\n")
+                known.update(sys.modules)
 
     def _items(self) -> Iterator[pytest.Item]:
         """Take one file after the other from the queue, which all parts share."""

@@ -1,5 +1,6 @@
-"""A hand-written MCP server: `mcp_server.py FILE`. Its tools are a JSON list in the file.
+"""A hand-written MCP server: `mcp_server.py FILE`.
 
+The file has a JSON list: its tools, resources or prompts.
 Calls are recorded in `FILE.called`. A call of `swap` replaces the list with `FILE.next` and
 notifies the client, `die` ends the server, `fail` fails, `hang` is never answered.
 """
@@ -45,8 +46,9 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         }
     if method == "ping":
         return {"result": {}}
-    if method == "tools/list":
-        return {"result": {"tools": json.loads(FILE.read_text())}}
+    kinds, _, verb = method.partition("/")
+    if verb == "list":
+        return {"result": {kinds: json.loads(FILE.read_text())}}
     if method == "tools/call":
         return {"result": called(params["name"], params.get("arguments") or {})}
     return {"error": {"code": -32601, "message": "no such method"}}

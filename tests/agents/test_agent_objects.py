@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from flowengine import Engine, Flow
 from flowengine.agents import Agent, Response, Result
 from flowengine.agents.agent import instructions_of
 from flowengine.errors import UsageError
 from flowengine.metachain import Runner
 from flowengine.sdk import ValidationError
+from flowengine.tool_environment import tool
 
 
 def add(a: int, b: int) -> int:
@@ -119,7 +122,7 @@ def test_a_description_of_the_context_is_part_of_the_instructions() -> None:
         ({"functions": [add, twin()]}, "agent 'A' has two functions named 'add'"),
         ({"functions": [stars]}, "agent 'A': the parameter '*numbers' of stars"),
         ({"functions": [takes_socket]}, "agent 'A': the parameter 'line' of takes_socket"),
-        ({"checks": [add]}, "agent 'A': checks[0] is <function add"),
+        ({"checks": [add]}, "agent 'A': checks[0] is the function 'add'"),
         ({"checks": [{"before": lambda a: a}]}, "agent 'A': a lambda has no name"),
     ],
 )
@@ -221,3 +224,122 @@ def test_a_tool_that_does_not_come_with_the_engine_is_told_at_once() -> None:
     with pytest.raises(UsageError, match="there is no built-in tool 'std") as told:
         Agent(name="A").use_tools("std.read_fil")
     assert told.value.hint == "did you mean 'std.read_file'?"
+
+
+ADA = Agent(name="Ada")
+ONE = Flow("one")
+ONE.step(add, with_={"a": 1, "b": 2})
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+    "'hello' is not an agent": (
+        lambda: Runner().run("hello", ADA),  # type: ignore[arg-type]
+        "give an Agent first, and then the messages: run(agent, messages)",
+    ),
+    "the function 'add' is not an agent": (
+        lambda: list(Runner().stream(add, "hello")),  # type: ignore[arg-type]
+        "give an Agent first, and then the messages: run(agent, messages)",
+    ),
+    "agents must be a list, not the Agent 'Ada'": (
+        lambda: Runner().compile(ADA),  # type: ignore[arg-type]
+        "write agents=[…]",
+    ),
+    "agents must be a list, not 'Bob'": (
+        lambda: Runner().run(ADA, "hello", agents="Bob"),  # type: ignore[arg-type]
+        "write agents=[…]",
+    ),
+    "policies must be a list, not 5": (
+        lambda: Runner().run(ADA, "hello", policies=5),  # type: ignore[arg-type]
+        "write policies=[…]",
+    ),
+    "the Agent 'Ada' is not an engine": (
+        lambda: Runner(ADA),  # type: ignore[arg-type]
+        "give an Engine here, and the agent to run(agent, messages)",
+    ),
+    "session is an object": (
+        lambda: Runner().run(ADA, "hello", session=object()),  # type: ignore[arg-type]
+        "give it a name: session='ana'",
+    ),
+    "agent 'Agent': tools must be a list, not the function 'add'": (
+        lambda: Agent(tools=add),  # type: ignore[arg-type]
+        "write it in a list: tools=[…]",
+    ),
+    "agent 'Bob': handoffs[0] must be an Agent, not 'Ada'": (
+        lambda: Agent(name="Bob", handoffs=["Ada"]),  # type: ignore[list-item]
+        "give the Agent itself, not its name",
+    ),
+    "agent 'Agent': handoffs must be a list, not the Agent 'Ada'": (
+        lambda: Agent(handoffs=ADA),  # type: ignore[arg-type]
+        "write it in a list: handoffs=[…]",
+    ),
+    "agent 'Agent': instructions must be text or a function, not 5; repeats must be 0 or more, "
+    "not -1": (
+        lambda: Agent(instructions=5, repeats=-1),  # type: ignore[arg-type]
+        "",
+    ),
+    "agent 'Agent': checks[0] is an object": (
+        lambda: Agent(checks=[object()]),
+        "say {'before': function} or {'after': function}",
+    ),
+    "agent 'Agent': the Agent 'Ada' is not a function, and has no method that is a tool": (
+        lambda: Agent().use_tools(ADA),
+        "say it in handoffs, or give its as_tool()",
+    ),
+    "agent 'Agent': returns: <object object> has no JSON Schema: Unable to generate": (
+        lambda: Agent(returns=object()),
+        "give a type of data, or a JSON Schema as a dict",
+    ),
+    "servers must be a dict, not 5": (
+        lambda: Agent().use_mcp(5),  # type: ignore[arg-type]
+        "write servers={'key': value}",
+    ),
+    "'add' is not a function": (
+        lambda: tool("add"),  # type: ignore[call-overload]
+        "write @tool above the function",
+    ),
+    "5 is not a store": (
+        lambda: Engine(5),  # type: ignore[arg-type]
+        "give a directory or an address, or None for a store in memory",
+    ),
+    "the Agent 'Ada' is not a flow": (
+        lambda: Engine(None).run(ADA),  # type: ignore[arg-type]
+        "give a Flow, or the path of a flow file; an agent is run by Runner(engine).run",
+    ),
+    "inputs must be a dict, not a list": (
+        lambda: Engine(None).run(ONE, ["a"]),  # type: ignore[arg-type]
+        "write inputs={'key': value}",
+    ),
+    "labels must be a dict, not 'a'": (
+        lambda: Engine(None).run(ONE, labels="a"),  # type: ignore[arg-type]
+        "write labels={'key': value}",
+    ),
+    "runtime_resources must be a dict, not 5": (
+        lambda: Engine(None).run(ONE, runtime_resources=5),  # type: ignore[arg-type]
+        "write runtime_resources={'key': value}",
+    ),
+    "5 is not a valid execution id": (
+        lambda: Engine(None).run(ONE, id=5),  # type: ignore[arg-type]
+        "up to 128 letters, digits and . _ -, starting with a letter or digit",
+    ),
+    "'print' is not a function": (
+        lambda: Engine(None).subscribe("print"),  # type: ignore[arg-type]
+        "it takes an Update",
+    ),
+}
+"""What is said → a call with a wrong argument, and what to do."""
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_a_wrong_argument_is_an_error_with_a_remedy(message: str) -> None:
+    call, hint = WRONG[message]
+
+    with pytest.raises(UsageError) as caught:
+        call()
+
+    assert caught.value.message.startswith(message)
+    assert (caught.value.hint or "") == hint
+
+
+def test_no_message_says_where_an_object_is_in_memory() -> None:
+    for error in (UsageError, ValidationError):
+        raised = error(f"{object()!r} and {add!r} do not fit, at 0x10 in the file")
+        text = "<object object> and <function add> do not fit, at 0x10 in the file"
+        assert (str(raised), raised.message) == (text, text)

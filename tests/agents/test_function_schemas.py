@@ -345,14 +345,6 @@ def test_a_member_of_a_union_may_have_its_computed_fields() -> None:
     assert schema.misfits({"shape": {"sides": 2}})
 
 
-def test_what_source_leaves_open_is_a_type_that_only_the_program_knows() -> None:
-    static = derive("tests.agents.functions:inherited", str(ROOT)).args
-    assert static is not None
-
-    assert static["properties"]["b"] == {}
-    assert properties(functions.inherited)["b"]["format"] == "uri"
-
-
 def test_types_of_the_standard_library_are_read_from_source() -> None:
     signature = derive("tests.agents.functions:library", str(ROOT))
     assert signature.args is not None

@@ -955,7 +955,7 @@ def test_an_answer_that_never_fits_is_no_progress(bench: Bench) -> None:
 
 
 def test_what_has_no_schema_cannot_be_returned() -> None:
-    with pytest.raises(UsageError, match=r"agent 'A': returns=.*socket.* has no JSON Schema"):
+    with pytest.raises(UsageError, match=r"agent 'A': returns: socket.* has no JSON Schema"):
         Agent(name="A", returns=socket.socket)
 
 

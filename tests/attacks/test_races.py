@@ -156,38 +156,73 @@ def test_two_processes_at_the_same_moment_are_one_after_the_other(
         assert process.exitcode == 0
 
 
-@pytest.mark.parametrize("engines", [1, 2])
+@pytest.mark.parametrize(
+    ("engines", "moment"),
+    # A commit has released the lease for other engines before its own engine lets go.
+    [
+        (1, "taken"),
+        (1, "noting"),
+        (1, "releasing"),
+        (1, "released"),
+        (2, "noting"),
+        (2, "released"),
+    ],
+)
 def test_a_decision_made_while_another_hand_is_noted_is_taken(
-    engines: int, monkeypatch: pytest.MonkeyPatch
+    engines: int, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A delegation holds the execution for a moment, without driving it."""
+    """A delegation holds the execution for a moment, without driving it.
+
+    The decision meets it from when the lease is taken until it is released, and looks whether to
+    try again only after that.
+    """
     write(TWICE)
     with Engine("store") as first, Engine("store") as second:
         wait = first.run("flow.yaml", id="e").waits[0]["id"]
         decides = first if engines == 1 else second
-        refused, is_noting = threading.Event(), threading.Event()
-        acquire, stored = decides._host.keeper.acquire, first._host.stored
+        refused, is_held = threading.Event(), threading.Event()
+        hand = threading.Thread(target=DOES["delegate"], args=(first, wait))
+        host, keeper, decider = first._host, first._host.keeper, decides._host.keeper
+        take, stored, release, acquire = (
+            keeper.acquire,
+            host.stored,
+            keeper.release,
+            decider.acquire,
+        )
 
-        def note(execution: str, epoch: int) -> Any:
-            if epoch:
-                is_noting.set()
+        def holds(*moments: str) -> None:
+            if moment in moments and threading.current_thread() is hand:
+                is_held.set()
                 assert refused.wait(60)
+
+        def taken(execution: str, **more: Any) -> int:
+            epoch = take(execution, **more)
+            holds("taken")
+            return epoch
+
+        def noting(execution: str, epoch: int) -> Any:
+            holds("noting", "released")
             return stored(execution, epoch)
 
-        def tell(execution: str) -> int:
-            if not is_noting.is_set():
-                return acquire(execution)
+        def releasing(leases: Any) -> None:
+            holds("releasing")
+            release(leases)
+
+        def meets(execution: str, **more: Any) -> int:
             try:
-                return acquire(execution)
+                return (taken if engines == 1 else acquire)(execution, **more)
             except Conflict:
                 refused.set()
+                if moment == "released":
+                    hand.join(60)
                 raise
 
-        monkeypatch.setattr(first._host, "stored", note)
-        monkeypatch.setattr(decides._host.keeper, "acquire", tell)
-        hand = threading.Thread(target=DOES["delegate"], args=(first, wait))
+        monkeypatch.setattr(keeper, "acquire", taken)
+        monkeypatch.setattr(host, "stored", noting)
+        monkeypatch.setattr(keeper, "release", releasing)
+        monkeypatch.setattr(decider, "acquire", meets)
         hand.start()
-        assert is_noting.wait(60)
+        assert is_held.wait(60)
         decision = DOES["approve"](decides, wait)
         hand.join(60)
 
@@ -209,10 +244,10 @@ def test_who_could_not_move_an_execution_that_was_held_says_so(
 
         acquire, other = LeaseKeeper.acquire, holds._host.keeper
 
-        def held(self: LeaseKeeper, execution: str) -> int:
+        def held(self: LeaseKeeper, execution: str, **more: bool) -> int:
             lease = (execution, acquire(other, execution))
             try:
-                return acquire(self, execution)
+                return acquire(self, execution, **more)
             finally:
                 other.release([lease])
 

@@ -133,4 +133,8 @@ def test_what_does_not_apply_is_refused(
     done = flowengine("--store", store, "worker", option, code=2)
 
     assert error in done.err
+    if "--http" not in option:  # known before there is a log
+        told = flowengine("--store", store, "worker", option, "--log-format=json", code=2).err
+        assert (line := json.loads(told))["event"] == "error"
+        assert error in line["message"]
     assert not (flowengine.folder / "store").exists()

@@ -19,6 +19,7 @@ from flowengine.execution_environment.policy_approval import (
     register_handler,
     unregister_handler,
 )
+from tests.engines.test_asking_environments import Clock
 from tests.execution_environment.toy import Toy
 
 FUNCTIONS = """
@@ -268,3 +269,25 @@ def test_a_person_who_answers_while_a_handler_thinks_is_first(toy: Toy, handler:
 
     assert result.outputs == {"a": "x"}
     assert [event["by"] for event in decided] == ["user:ana"]
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_a_handler_that_answers_after_the_expiry_is_too_late(
+    toy: Toy, handler: Answers, approved: bool
+) -> None:
+    clock = Clock()
+
+    def late(_: Question) -> Mapping[str, Any]:
+        clock.time += 1_000
+        return {"approved": approved, "reason": "too late"}
+
+    handler(late)
+    with Engine("store", linger=0, clock=clock) as engine:
+        result = engine.run(write("{expires: 1s}"), id="it")
+        if result.status == "waiting":
+            result = engine.resume("it")
+        decided = [e for e in engine.events("it") if e["type"] == "decided"]
+
+    assert decided == []
+    assert result.error is not None
+    assert (result.error["type"], toy.opens) == ("Expired", 0)

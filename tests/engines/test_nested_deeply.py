@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine, InputError
+from flowengine import Engine
 
 DEEP = """
 flowengine: 1
@@ -71,17 +71,69 @@ def test_the_deepest_flow_is_cancelled(tmp_path: Path) -> None:
         assert engine.show(id)["status"] == "cancelled"
 
 
-def test_a_state_that_cannot_be_stored_stops_no_other_execution(tmp_path: Path) -> None:
-    (tmp_path / "nests.yaml").write_text(NESTS)
+NOT_STORED = {
+    "- {id: ask, approval: {title: Go on?}}": "",
+    "- {id: ask, python: 'tools:take', effect: once, with: {x: '${{ state.x }}'}}": "",
+    """- id: ask
+    approval:
+      title: Go on?
+      form: {type: object, properties: {a: {default: '${{ state.x }}'}}}""": "",
+    """- id: ask
+    emit: {signal: go, to: 01m8epk8mjqz01m8epk8mjqzaa, data: '${{ state.x }}'}""": (
+        "signals: {go: {}}"
+    ),
+    "- {id: ask, when: '${{ state.n > 0 }}', fail: {type: Boom, data: '${{ state.x }}'}}": "",
+    "- {id: ask, output: 1}": "outputs: {x: '${{ state.x }}'}",
+}
+"""Last step → more of a flow whose state, wait, message, error or outputs are nested too deeply."""
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_what_cannot_be_stored_fails_its_execution_and_no_other(
+    tmp_path: Path, in_memory: bool
+) -> None:
     (tmp_path / "deep.yaml").write_text(DEEP.replace("LAST", "{id: done, output: 1}"))
+    files = []
+    for number, (last, more) in enumerate(NOT_STORED.items()):
+        text = NESTS.replace("- {id: ask, approval: {title: Go on?}}", last)
+        files.append(tmp_path / f"nests{number}.yaml")
+        files[-1].write_text(text + more)
+    (tmp_path / "tools.py").write_text("def take(x: object) -> None: ...\n")
+    store = None if in_memory else tmp_path / "store"
 
     async def main() -> None:
-        async with Engine(tmp_path / "store", durability="none") as engine:
-            nests = asyncio.ensure_future(engine.run_async(tmp_path / "nests.yaml"))
+        async with Engine(store, durability="none") as engine:
+            nests = [asyncio.ensure_future(engine.run_async(file)) for file in files]
             others = [engine.run_async(tmp_path / "deep.yaml", {"n": n}) for n in range(20)]
             assert {result.status for result in await asyncio.gather(*others)} == {"succeeded"}
-            with pytest.raises(InputError, match="nested more than 1024 deep") as caught:
-                await nests
-            assert len(caught.value.message) < 200
+            for result in await asyncio.gather(*nests):
+                error: Any = result.error
+                assert (result.status, error["type"]) == ("failed", "ValidationError")
+                assert "nested more than 1024 deep" in error["message"]
+                assert len(error["message"]) < 200
+                check(engine, result.execution)
+
+    def check(engine: Engine, id: str) -> None:
+        assert engine.show(id)["status"] == "failed"
+        assert engine.show(id)["outputs"] is None
+        assert list(engine.events(id))[-1]["type"] == "halted"
+        assert "1024" in str(engine.why(id))
+        assert not engine.waits(execution=id).items
 
     asyncio.run(main())
+
+
+def test_an_execution_that_became_too_deep_in_another_process_fails(tmp_path: Path) -> None:
+    """All that came before is on disk, because no snapshot was due."""
+    (tmp_path / "tools.py").write_text("def large() -> str:\n    return 'x' * 100_000\n")
+    text = NESTS.replace("{'a': state.x}", f"{10 * '['}state.x{10 * ']'}").replace("1500", "110")
+    more = "  - {id: more, python: 'tools:large'}\n  - {id: after, approval: {title: Again?}}\n"
+    (tmp_path / "nests.yaml").write_text(text + more)
+    with Engine(tmp_path / "store", durability="none") as engine:
+        wait = engine.run(tmp_path / "nests.yaml").waits[0]
+    with Engine(tmp_path / "store", durability="none") as engine:
+        result = engine.approve(wait["id"]).result
+        assert result is not None
+        assert (result.status, result.waits) == ("failed", [])
+        assert result.error is not None
+        assert "more than 1024 deep" in result.error["message"]

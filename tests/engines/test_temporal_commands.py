@@ -31,6 +31,7 @@ TESTS = {
 EXCEPTIONS: Mapping[str, tuple[str, ...]] = {
     "steps run on the host of the worker, which shows what they print": (
         "test_a_failure_on_the_host_does_not_repeat_that_it_was_unsandboxed",
+        "test_an_interrupt_waits_until_a_module_is_imported",
         "test_steps_that_run_on_the_host_are_named_first",
         "test_verbose_streams_what_a_shell_shows",
         "test_verbose_streams_what_functions_print",

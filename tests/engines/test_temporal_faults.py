@@ -21,6 +21,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine import Engine
 from flowengine.engines.infos import WaitInfo
+from flowengine.engines.temporal import connection
 from flowengine.engines.temporal.at_work import AttemptAtWork
 from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.connection import connect, read_address
@@ -36,7 +37,7 @@ from tests.engines.temporal_server import RunningWorker, free_port, start_server
 
 pytestmark = pytest.mark.endurance
 
-SHORT = ("--heartbeat", "1s")
+SHORT = ("--heartbeat", "2s")  # busy machines miss shorter ones
 KILLS = 2
 MANY = """
 steps:
@@ -52,6 +53,7 @@ steps:
 outputs: {all: "${{ steps.each.output }}"}
 """
 """At each moment, four of its attempts are at work."""
+ASKING = "flowengine: 1\nid: asks\nsteps: [{id: ask, approval: Sure?}]\n"
 
 
 def cuts(engine: Engine, id: str) -> list[Any]:
@@ -435,3 +437,32 @@ def test_times_are_those_of_the_server(
         times = [event["at"] for id in opened.ids for event in engine.events(id)]
     assert begun <= datetime.fromisoformat(min(times))
     assert datetime.fromisoformat(max(times)) <= datetime.now(UTC)
+
+
+def test_a_request_without_a_worker_ends_soon_and_with_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker that was killed counts as one for 75 s. Temporal's library would ask forever."""
+    monkeypatch.setattr(connection, "PATIENCE", timedelta(seconds=3))
+    (tmp_path / "flow.yaml").write_text(ASKING)
+    port = free_port()
+    process = start_server(port, "never", "killed", workers=False)
+    try:
+        address = f"temporal://127.0.0.1:{port}"
+        with RunningWorker(f"{address}/killed"):
+            pass
+        for namespace in ("never", "killed"):
+            with Engine(f"{address}/{namespace}") as engine:
+                for request in (
+                    lambda: engine.signal("go", key="k"),
+                    lambda: engine.deploy(tmp_path / "flow.yaml"),
+                    engine.deployed,
+                ):
+                    begun = time.monotonic()
+                    with pytest.raises(NoWorker, match=f"no worker of {address}/{namespace}"):
+                        request()
+                    assert time.monotonic() - begun < 25
+        assert not caplog.records
+    finally:
+        process.kill()
+        process.wait()

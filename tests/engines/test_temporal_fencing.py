@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -113,7 +114,7 @@ def test_a_stopped_worker_ends_before_its_attempt_begins_again(
     address: str, tmp_path: Path
 ) -> None:
     fenced = Fenced(address, tmp_path, "act")
-    with RunningWorker(address, *BEAT) as stopped, fenced.engine as engine:
+    with RunningWorker(address, *BEAT, "--log-format", "json") as stopped, fenced.engine as engine:
         fenced.begin()
         os.kill(stopped.process.pid, signal.SIGSTOP)
         with RunningWorker(address, *BEAT):
@@ -126,7 +127,9 @@ def test_a_stopped_worker_ends_before_its_attempt_begins_again(
             fenced.go()
             until(fenced.has_succeeded)
         assert stopped.drained() == -signal.SIGKILL
-        assert any("was ended with 1 attempts at work" in line for line in stopped.log)
+        lines = [json.loads(line) for line in stopped.log]
+        [ended] = [line["message"] for line in lines if line["event"] == "error"]
+        assert "was ended with 1 attempts at work" in ended
     assert len(fenced.effects("acted")) == 1
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flowengine.sdk import processes as processes_module
 from flowengine.sdk.environments import VARIABLE, background
 from flowengine.sdk.processes import marked, processes
 from flowengine_envs.kinds.bash import BashProvider
@@ -86,6 +89,38 @@ def test_a_program_that_is_killed_while_its_children_start_others_holds_no_pipe(
 
     for pause in (0, 0.01, 0.03):
         asyncio.run(killed(pause))
+
+
+def test_a_child_that_was_being_started_when_its_parent_was_stopped_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is in the middle of `fork` stops, or dies, only after it."""
+    os.mkfifo(tmp_path / "gate")
+    send = processes_module._send
+    stops: list[signal.Signals] = []
+
+    async def killed() -> None:
+        program = await start("sh", "-c", "read x < gate; env -i setsid sleep 1000 & wait", **there)
+        assert program.stdout is not None
+
+        def late(pids: Iterable[int], number: signal.Signals) -> None:
+            if pids and len(stops) < 2:
+                stops.append(number)
+                if len(stops) == 1:
+                    return
+                (tmp_path / "gate").write_text("\n")
+                until(lambda: [each for each in processes() if each.parent == program.pid])
+            send(pids, number)
+
+        monkeypatch.setattr(processes_module, "_send", late)
+        program.kill()
+        async with asyncio.timeout(BOUND):
+            assert await program.stdout.read() == b""
+            await program.wait()
+
+    there = {**STREAMS, "cwd": tmp_path}
+    asyncio.run(killed())
+    assert stops == [signal.SIGSTOP, signal.SIGSTOP]
 
 
 def test_a_killed_program_has_ended_though_nobody_reads_what_it_wrote(

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import ast
 import asyncio
+import gc
 import hashlib
 import sys
 import threading
@@ -12,6 +14,7 @@ import pytest
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk import import_function
+from flowengine.sdk.python_modules import parse
 
 from .conftest import Bench
 
@@ -370,3 +373,22 @@ def marks(): return log, began
     asyncio.run(withdraw())
 
     assert log == ["ended"]
+
+
+def test_source_is_read_while_a_finalizer_that_reads_source_is_due() -> None:
+    """Python 3.11 prints an error of a finalizer with the help of its own parser."""
+
+    class Ends:
+        def __del__(self) -> None:
+            ast.parse("a = 1")
+
+    before = gc.get_threshold()
+    gc.set_threshold(50)
+    try:
+        gc.collect()  # the next search is due after 50 new objects
+        garbage: Any = Ends()
+        garbage.itself = garbage
+        del garbage
+        assert parse("a = [1, {2: 3}]\n" * 200).body
+    finally:
+        gc.set_threshold(*before)

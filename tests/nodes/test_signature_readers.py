@@ -41,10 +41,13 @@ from typing import Annotated, Any, Generic, Literal, NewType, Optional, TypeVar,
 from annotated_types import Ge, Gt, Interval, Le, Len, Lt, MaxLen, MinLen, MultipleOf, Predicate
 from limits import LOWEST, Level, Limits
 from pydantic import (
-    AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Field as F, NonNegativeInt,
-    PlainValidator, PositiveFloat, Strict, StrictInt, StringConstraints, WithJsonSchema,
-    conint, conlist, constr, field_validator,
+    AfterValidator, AnyUrl, AwareDatetime, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field,
+    Field as F, FutureDate, HttpUrl, HttpUrl as U, IPvAnyAddress, Json, NaiveDatetime,
+    NonNegativeInt, PlainValidator, PositiveFloat, PostgresDsn, SerializeAsAny, Strict, StrictInt,
+    StringConstraints, UUID4, WithJsonSchema, conbytes, condate, condecimal, conint, conlist,
+    conset, constr, field_validator,
 )
+from pydantic.types import UUID7
 
 MOST = 10
 HOUR = 60 * 60
@@ -149,6 +152,26 @@ p.PositiveInt
 StrictInt
 conint(ge=1, le=MOST)
 constr(min_length=2, pattern="^a")
+conlist(int, min_length=2)
+conset(AwareDatetime, max_length=MOST)
+condecimal(max_digits=4, gt=LOWEST)
+conbytes(min_length=2)
+HttpUrl
+U
+p.AnyUrl
+list[HttpUrl]
+HttpUrl | None
+Annotated[HttpUrl, Field(description="Where")]
+PostgresDsn
+AwareDatetime
+NaiveDatetime
+FutureDate
+dict[str, UUID4]
+UUID7
+IPvAnyAddress
+ByteSize
+Json
+SerializeAsAny[int]
 Literal[Color.RED]
 Literal[Color.RED, Color.BLUE]
 Literal[Level.LOW, "none"]
@@ -174,7 +197,6 @@ LOOSER = {
         "type": ["integer", "string"], "description": "d"},
     "Annotated[str, StringConstraints(pattern=re.compile('^a'))]": {
         "type": "string", "pattern": "^a"},
-    "conlist(int, min_length=2)": {"type": "array", "minItems": 2},
     "Auto": {"type": "string"},
     "Aliased": {"type": "object"},
     "Generated": {"type": "object"},

@@ -284,3 +284,79 @@ def test_an_infinite_default_is_not_shown_to_the_model() -> None:
     [parameters] = [function_to_json(endless)["function"]["parameters"]]
     assert parameters["properties"] == {"limit": {"type": "number"}, "share": {"type": "number"}}
     json.dumps(parameters, allow_nan=False)
+
+
+MISFITS = {
+    "value: HttpUrl": ("no url", "must be a URL such as https://example.com/a, not "),
+    "value: list[HttpUrl]": (["y"], "must be a URL such as https://example.com/a, not "),
+    "value: AwareDatetime": ("2026-01-02T03:04:05", "must be a date-time with an offset, as in "),
+    "value: NaiveDatetime": ("2026-01-02T03:04:05Z", "must be a date-time without an offset, "),
+    "value: UUID4": ("9c2b0c1e-7d4a-11f0-9c55-0a6f1d2e3b4c", "must be a UUID of version 4, not "),
+    "value: IPvAnyNetwork": ("x", "must be an IP network such as 192.0.2.0/24, not "),
+    "value: condecimal(gt=1)": (True, "must be "),
+    "value: conlist(UUID4, max_length=1)": (["x"], "must be a UUID of version 4, not "),
+    "value: conbytes(min_length=2)": (5, "must be text, not 5"),
+    "value: Json": (6, "must be text, not 6"),
+    "**others: int": ("x", "must be a whole number, not "),
+    "other: int = 1, **others: HttpUrl": ("x", "must be a URL such as https://example.com/a, not "),
+    "**others: Unpack[Options]": ("x", "must be a date-time such as 2026-11-25T09:14:02Z, not "),
+    "**others: 'Unpack[Options]'": ({"a": 1}, "must be text, not "),
+}
+"""Parameters → a value that does not fit, and why."""
+SHOWN_BY_THE_CALL = {
+    "value: condecimal(max_digits=3)": (
+        "1.2345",
+        "decimal input should have no more than 3 digits",
+    ),
+    "value: FutureDate": ("2001-01-01", "date should be in the future"),
+    "value: HttpUrl": ("ftp://example.com", "URL scheme should be 'http' or 'https'"),
+    "value: Json": ("{", "invalid JSON"),
+}
+"""Likewise, for what a JSON Schema cannot say."""
+
+
+def test_values_that_do_not_fit_are_refused_before_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [*MISFITS.items(), *SHOWN_BY_THE_CALL.items()]
+    text = (
+        "from __future__ import annotations\nfrom pydantic import *\nfrom pydantic import UUID4\n"
+    )
+    text += "from typing import TypedDict\nfrom typing_extensions import NotRequired, Unpack\n"
+    text += "CALLED = []\nclass Options(TypedDict):\n    value: NotRequired[AwareDatetime]\n"
+    names = "AwareDatetime, FutureDate, HttpUrl, IPvAnyNetwork, Json, NaiveDatetime, conbytes"
+    text = text.replace("import *", f"import {names}, condecimal, conlist")
+    for number, (parameters, _) in enumerate(cases):
+        text += f"def f{number}({parameters}) -> None:\n    CALLED.append({number})\n"
+    (tmp_path / "misfits.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("misfits")
+    functions = [getattr(module, f"f{number}") for number in range(len(cases))]
+    values = [value for _, (value, _) in cases]
+
+    checked = Flow("checked")
+    for function, value in zip(functions, values, strict=True):
+        checked.step(function, with_={"value": value})
+    with pytest.raises(FlowFileError) as caught:
+        run(checked)
+    messages = [each.message for each in caught.value.diagnostics]
+    assert len(messages) == len(MISFITS)
+    ran = []
+    for function, value in zip(functions, values, strict=True):
+        flow = Flow("run", inputs={"value": Any})
+        flow.step(function, with_={"value": cel.inputs.value})
+        ran.append(run(flow, {"value": value})["message"])
+    calls = [
+        {"name": f"f{number}", "arguments": {"value": value}} for number, value in enumerate(values)
+    ]
+    with using(ScriptedModel([{"calls": calls}, {"text": "done"}])):
+        found = MetaChain().run(Agent(functions=functions), [{"role": "user", "content": "Go"}])
+    told = [one["content"] for one in found.messages if one["role"] == "tool"]
+    del sys.modules["misfits"]
+
+    reasons = [reason for _, (_, reason) in cases]
+    for reason, *shown in zip(reasons, ran, told, strict=True):
+        assert all(reason in text for text in shown), (reason, shown)
+    for reason in reasons[: len(MISFITS)]:
+        assert any(reason in message for message in messages), reason
+    assert module.CALLED == []

@@ -11,8 +11,10 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, Optional, TypedDict
 import typing_extensions
 from pydantic import (
-    AliasChoices, AliasPath, AwareDatetime, Base64Bytes, BaseModel, BeforeValidator, ConfigDict,
-    Field, PlainSerializer, RootModel, Strict, computed_field, model_serializer,
+    AliasChoices, AliasPath, AwareDatetime, Base64Bytes, Base64Str, BaseModel, BeforeValidator,
+    ByteSize, ConfigDict, Field, FutureDate, HttpUrl, IPvAnyAddress, IPvAnyNetwork, Json, JsonValue,
+    PastDatetime, PlainSerializer, PositiveInt, PostgresDsn, RootModel, Strict, UUID4,
+    computed_field, conbytes, condate, condecimal, conlist, conset, constr, model_serializer,
 )
 from pydantic_core import core_schema
 from pydantic.alias_generators import to_camel
@@ -316,6 +318,27 @@ CASES = [
     ("str | None", "'aaaa'"),
     ("Base64Bytes", "b'abc'"),
     ("Annotated[bytes, Field(max_length=3)]", BYTES),
+    ("HttpUrl", "HttpUrl('https://example.com/a?b=%C3%BC')"),
+    ("list[HttpUrl] | None", "[HttpUrl('https://m\\xfcnchen.de/')]"),
+    ("PostgresDsn", "PostgresDsn('postgres://u@one,two/d')"),
+    ("dict[str, PastDatetime]", "{'a': datetime(2026, 1, 2, tzinfo=UTC)}"),
+    ("FutureDate", "date(2926, 1, 2)"),
+    ("condate(ge=date(2026, 1, 1))", "date(2926, 1, 2)"),
+    ("condecimal(max_digits=4, gt=0)", "Decimal('1.10')"),
+    ("conlist(condecimal(ge=1), min_length=1)", "[Decimal('1.10')]"),
+    ("conset(UUID4, max_length=3)", "{uuid.UUID('3f2b8c1e-7d4a-4e0b-9c55-0a6f1d2e3b4c')}"),
+    ("constr(min_length=2, to_upper=True)", "'ABC'"),
+    ("conbytes(min_length=2)", BYTES),
+    ("UUID4", "uuid.UUID('3f2b8c1e-7d4a-4e0b-9c55-0a6f1d2e3b4c')"),
+    ("IPvAnyAddress", "ipaddress.IPv6Address('::1')"),
+    ("IPvAnyNetwork", "ipaddress.IPv4Network('192.0.2.0/24')"),
+    ("ByteSize", "ByteSize(1024)"),
+    ("PositiveInt", "5"),
+    ("Base64Str", "'abc'"),
+    ("Json", "{'a': [1, None]}"),
+    ("Json[list[date]]", "[date(2026, 1, 2)]"),
+    ("JsonValue", "{'a': [1, None]}"),
+    ("typing.Annotated[HttpUrl, 'Where']", "HttpUrl('https://example.com/')"),
     ("Decimal", "Decimal('1.10')"),
     ("Decimal", "Decimal('1E+5')"),
     ("set[Decimal]", "{Decimal('1.10'), Decimal('2')}"),
@@ -414,7 +437,7 @@ CASES = [
 NAMES = [f"v{number}" for number in range(len(CASES))]
 NOT_JSON = {"bytes | str", "Loose"}
 """Types that JSON cannot tell from text."""
-OWN = NOT_JSON | {"Base64Bytes", "Epoch", "list[Epoch]"}
+OWN = NOT_JSON | {"Base64Bytes", "Base64Str", "Json", "Json[list[date]]", "Epoch", "list[Epoch]"}
 """Types whose plain form depends also on their own code, which a flow does not know."""
 UNSHOWN = NOT_JSON | {"Epoch", "list[Epoch]"}
 """Types whose schema is not that of their plain form."""

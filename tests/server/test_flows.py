@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -80,7 +82,14 @@ def nested(depth: int) -> str:
 def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    begun, run = threading.Event(), subprocess.run
+
+    def noted(*args: Any, **options: Any) -> Any:
+        begun.set()
+        return run(*args, **options)
+
     monkeypatch.setattr(flows, "SECONDS", 4)
+    monkeypatch.setattr(subprocess, "run", noted)
     vera, ben = api.token("user:vera"), api.token("user:ben")
     with ThreadPoolExecutor() as threads:
         slow = threads.submit(
@@ -88,6 +97,8 @@ def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
         )
         while not api.application._checking._own.get("user:vera"):
             assert not slow.done()
+        assert begun.wait(60)
+        monkeypatch.setattr(flows, "SECONDS", 60)  # the others have all time that they need
         api("POST", "/v1/flows/check", {"text": GREET}, token=vera, code=429)
         assert api("POST", "/v1/flows/check", {"text": GREET}, token=ben, code=200)["flow"]
         assert "cannot be checked in" in slow.result()["detail"]
@@ -203,6 +214,7 @@ secrets: {key: {file: /root/.ssh/id_rsa}, other: {env: KEY}}
 #"""
 DOCUMENTS = "{kind: documents}"
 SEEING = "{kind: documents, config: {vision_model: MODEL}}"
+CONVERTING = "{kind: documents, config: {converters: FUNCTIONS}}"
 READ_WEB = READ.replace("path: x", "url: 'https://a.b'")
 
 
@@ -217,6 +229,7 @@ READ_WEB = READ.replace("path: x", "url: 'https://a.b'")
         ("{kind: files, config: {path: '${{ inputs.place }}'}}", IN_PLACE, "an expression"),
         ("{kind: sqlite, config: {path: /srv/x.db}}", QUERY, "uses '/srv/x.db'"),
         ("{kind: bash, provider: docker, config: {image: {build: /srv}}}", QUERY, "uses '/srv'"),
+        ("{kind: documents, config: {converters: ['inis:read']}}", QUERY, "uses 'inis.py'"),
         ("{kind: files}", OWN, ""),
         ("{kind: files, config: {path: FOLDER/in}}", IN_PLACE, ""),
         ("{kind: sqlite, config: {path: ':memory:'}}", QUERY, ""),
@@ -261,6 +274,9 @@ def test_only_files_that_the_host_allows_are_deployed(
         ("{kind: browser, config: {program: /bin/sh}}", OPEN, "/bin/sh"),
         (DOCUMENTS, OF_SECRET, "/root/.ssh/id_rsa"),
         (DOCUMENTS, VISIT.replace("ADDRESS", "'https://a.b/c'"), ""),
+        (CONVERTING.replace("FUNCTIONS", "['formats.ini:read']"), READ_WEB, "formats/ini.py"),
+        (CONVERTING.replace("FUNCTIONS", "'${{ [inputs.place] }}'"), READ_WEB, None),
+        (CONVERTING.replace("FUNCTIONS", "['${{ inputs.place }}']"), READ_WEB, None),
         (DOCUMENTS, READ.replace("path: x", "url: '${{ inputs.place }}'"), ""),
         (DOCUMENTS, READ.replace("place}", "place, files: own}"), ""),
     ],

@@ -9,9 +9,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from flowengine.engines.engine import Engine
+from flowengine.util.worker_log import WorkerLog
 from flowengine.worker import backlog
 from flowengine.worker.loop import Worker
-from flowengine.worker.service import WorkerLog, until_stopped
+from flowengine.worker.service import until_stopped
 from tests.engines import child
 
 

@@ -40,7 +40,10 @@ def convert(data: bytes, out: Writer, picture: bool = False) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the number of pixels is checked below
             image = Image.open(io.BytesIO(data), formats=["PNG", "JPEG", "GIF", "WEBP"])
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
+    except UnidentifiedImageError:
+        message = "the image cannot be read: it is no PNG, JPEG, GIF or WebP file"
+        raise Damaged(message) from None
+    except (OSError, ValueError, SyntaxError) as error:
         raise Damaged(f"the image cannot be read: {error}") from None
     except Image.DecompressionBombError as error:
         raise LimitReached("pixels", out.limits.pixels, str(error)) from None

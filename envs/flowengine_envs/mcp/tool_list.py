@@ -1,4 +1,4 @@
-"""The tools of a server, and changes in its list."""
+"""The tools, resources and prompts that a server lists, and changes in its list of tools."""
 
 from __future__ import annotations
 
@@ -24,29 +24,40 @@ LONGEST = 256
 Tools = list[dict[str, Plain]]
 
 
-def usable(entries: list[Any], version: str) -> tuple[Tools, dict[str, str]]:
+_NEEDED = {
+    "tools": {"name", "inputSchema"},
+    "resources": {"name", "uri"},
+    "prompts": {"name", "arguments"},
+}
+"""Parts without which an entry cannot be used. The others only describe it."""
+
+
+def usable(entries: list[Any], version: str, kinds: str) -> tuple[Tools, dict[str, str]]:
     """Return the entries that the protocol library accepts, and the reasons for leaving out others.
 
     Args:
         entries: The entries of one page, as the server sent them.
         version: The protocol revision of the session.
+        kinds: `tools`, `resources` or `prompts`.
 
     Returns:
-        The tools, and the name of each unusable entry → the reason.
+        The entries, and the name of each unusable one → the reason.
     """
-    tools: Tools = []
+    kept: Tools = []
     left_out: dict[str, str] = {}
     for number, entry in enumerate(entries, 1):
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST or not name.isprintable():
             what = f"its name is {brief(repr(name)[:LONGEST])}" if name is not None else "no name"
-            left_out[f"entry {number}"] = f"it is not a tool with a readable name: {what}"
+            kind = kinds.removesuffix("s")
+            left_out[f"entry {number}"] = f"it is not a {kind} with a readable name: {what}"
             continue
         try:
-            tools.append(_tool(entry, version))
+            sound = _with_schemas(entry, version) if kinds == "tools" else entry
+            kept.append(_valid(sound, version, kinds))
         except ValueError as fault:
             left_out[name] = str(fault)
-    return tools, left_out
+    return kept, left_out
 
 
 def once(tools: Iterable[dict[str, Plain]], left_out: dict[str, str]) -> Tools:
@@ -64,8 +75,8 @@ def once(tools: Iterable[dict[str, Plain]], left_out: dict[str, str]) -> Tools:
     return [tool for name, tool in known.items() if name not in left_out]
 
 
-def _tool(entry: Mapping[str, Any], version: str) -> dict[str, Plain]:
-    """Return an entry in the form that the protocol library accepts.
+def _with_schemas(entry: Mapping[str, Any], version: str) -> dict[str, Plain]:
+    """Return a tool whose schemas the protocol library accepts.
 
     Raises:
         ValueError: Its arguments are not clear.
@@ -83,9 +94,20 @@ def _tool(entry: Mapping[str, Any], version: str) -> dict[str, Plain]:
     result = entry.get("outputSchema")
     if not isinstance(result, dict) or (not modern and _fault(result)):
         tool.pop("outputSchema", None)
-    for part in _invalid_parts(tool, version):
-        tool.pop(part, None)
     return tool
+
+
+def _valid(entry: Mapping[str, Any], version: str, kinds: str) -> dict[str, Plain]:
+    """Return an entry without the parts that the protocol library refuses.
+
+    Raises:
+        ValueError: It needs one of them.
+    """
+    invalid = _invalid_parts(entry, version, kinds)
+    if kinds != "tools" and (needed := sorted(invalid & _NEEDED[kinds])):
+        raise ValueError(f"its '{needed[0]}' is not valid")
+    invalid -= _NEEDED[kinds]
+    return {part: value for part, value in entry.items() if part not in invalid}
 
 
 def _completed(schema: Any) -> Any:
@@ -125,24 +147,25 @@ def _fault(schema: Any) -> str:
     return "" if isinstance(schema.get("$schema", ""), str) else "has a '$schema' that is not text"
 
 
-def _invalid_parts(tool: Mapping[str, Any], version: str) -> set[str]:
-    """Return the parts of a tool that the protocol library refuses, which only describe it."""
-    from mcp.types import Tool
+def _invalid_parts(entry: Mapping[str, Any], version: str, kinds: str) -> set[str]:
+    """Return the parts of an entry that the protocol library refuses."""
+    from mcp.types import Prompt, Resource, Tool
     from mcp_types.methods import validate_server_result
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
 
-    page = {"tools": [tool], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    forms: dict[str, type[BaseModel]] = {"tools": Tool, "resources": Resource, "prompts": Prompt}
+    page = {kinds: [entry], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     invalid: set[str] = set()
     for validate, depth in (
-        (lambda: validate_server_result("tools/list", version, page), 2),
-        (lambda: Tool.model_validate(tool, by_name=False), 0),
+        (lambda: validate_server_result(f"{kinds}/list", version, page), 2),
+        (lambda: forms[kinds].model_validate(entry, by_name=False), 0),
     ):
         try:
             validate()
         except ValidationError as error:
             places = (fault["loc"][depth:] for fault in error.errors(include_url=False))
             invalid |= {str(place[0]) for place in places if place}
-    return invalid - {"name", "inputSchema"}
+    return invalid
 
 
 _LEFT_OUT = 100
@@ -212,18 +235,24 @@ class ToolList:
         return [*map(OfferedTool.of, tools), *unusable]
 
     def readable(self, answer: JSONRPCResponse, version: str) -> JSONRPCResponse:
-        """Return an answer whose tools, if it lists any, the protocol library accepts.
+        """Return an answer whose entries, if it lists any, the protocol library accepts.
 
         Args:
             answer: An answer of the server.
             version: The protocol revision of the session.
         """
-        listed = answer.result.get("tools")
-        if not isinstance(listed, list):
-            return answer
-        tools, unusable = usable(listed, version)
-        self._unusable |= unusable
-        return answer.model_copy(update={"result": {**answer.result, "tools": tools}})
+        for name in _NEEDED:
+            listed = answer.result.get(name)
+            if isinstance(listed, list):
+                kept, unusable = usable(listed, version, name)
+                if name == "tools":
+                    self._unusable |= unusable
+                elif unusable:
+                    shown = dict(islice(unusable.items(), _SHOWN))
+                    self._request.log.warning("left out of the server's %s: %s", name, shown)
+                result = {**answer.result, name: kept}
+                return answer.model_copy(update={"result": result})
+        return answer
 
     def text(self, name: str) -> str | None:
         """Return the server's last description of a tool, or None."""

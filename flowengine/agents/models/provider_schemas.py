@@ -31,8 +31,19 @@ _ENFORCED = frozenset(
 )
 """Keywords that providers enforce, besides those that contain schemas."""
 _FORMATS = {
-    name: name for name in ("date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
-} | {"date-time": "date-time", "iso-date-time": "date-time", "time": "time", "iso-time": "time"}
+    name: name
+    for name in (
+        "date",
+        "date-time",
+        "time",
+        "duration",
+        "email",
+        "hostname",
+        "ipv4",
+        "ipv6",
+        "uuid",
+    )
+} | {"iso-date-time": "date-time", "aware-date-time": "date-time", "iso-time": "time"}
 """Formats → those that providers enforce, which may be narrower."""
 _DESCRIBED = frozenset({"format", "minLength", "maxLength", "uniqueItems", "contentEncoding"})
 """Keywords that are not enforced. The description of the value mentions them instead."""

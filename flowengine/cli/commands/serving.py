@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from flowengine.engines.results import ScheduledStart
     from flowengine.server.running import Ready
+    from flowengine.util.worker_log import WorkerLog
     from flowengine.worker.loop import TakenExecution
     from flowengine.worker.measures import Measure
-    from flowengine.worker.service import WorkerLog
 
 
 PORT = 8383
@@ -227,7 +227,7 @@ flowengine worker --store temporal://127.0.0.1:7233/default"""
 
         from flowengine.cli.terminal.logs import taking_records
         from flowengine.engines.host import SystemClock
-        from flowengine.worker.service import WorkerLog
+        from flowengine.util.worker_log import WorkerLog
 
         if arguments.quiet:
             log = WorkerLog(arguments.log_format, SystemClock().now, lambda line: None)
@@ -235,9 +235,15 @@ flowengine worker --store temporal://127.0.0.1:7233/default"""
             log = WorkerLog(arguments.log_format, SystemClock().now)
         address = remote_store(arguments.store or "")
         with taking_records(log):
-            asyncio.run(
-                _work(arguments, log) if address is None else _remote(arguments, log, address)
-            )
+            try:
+                asyncio.run(
+                    _work(arguments, log) if address is None else _remote(arguments, log, address)
+                )
+            except FlowEngineError as error:
+                if arguments.log_format == "text":
+                    raise
+                log("error", message=error.message, hint=error.hint and str(error.hint))
+                return error.exit_code
         return 0
 
 
@@ -348,6 +354,7 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
             drain=arguments.drain,
             heartbeat=arguments.heartbeat,
             deployment=deployment,
+            log_format=arguments.log_format,
             stopping=stopping,
             on_ready=begun,
             on_attempt=attempted,

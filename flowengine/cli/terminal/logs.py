@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flowengine.cli.terminal.output import err
 
 if TYPE_CHECKING:
-    from flowengine.worker.service import WorkerLog
+    from flowengine.util.worker_log import WorkerLog
 
 
 def show_logs(level: str) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import UsageError
 from flowengine.sdk import ExecutionContext, StepError
+from flowengine.sdk.argument_checks import check_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -81,6 +82,7 @@ def check_names(
     Raises:
         UsageError: A name is in use. Nothing was started.
     """
+    check_kind("runtime_resources", resources, dict)
     for name in resources:
         if not isinstance(name, str):
             raise UsageError(f"runtime_resources: the name {name!r} is not text")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.executions.growing_lists import GrowingLists
-from flowengine.engines.executions.parts import HANDING, HandedFile, Timers, handed
+from flowengine.engines.executions.growing_lists import STORED, GrowingLists
+from flowengine.engines.executions.parts import HANDING, HandedFile, Timers, bounded, handed
 from flowengine.engines.executions.subjects import StepIndex, address_of, why_of
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, pack_result, pack_snapshot, unpack_snapshot
@@ -37,6 +37,7 @@ from flowengine.kernel.commands import (
     ClearTimer,
     CloseWait,
     Command,
+    End,
     GiveBack,
     Notify,
     Observation,
@@ -49,7 +50,7 @@ from flowengine.kernel.commands import (
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.attempts.serialization import StoredValue
@@ -114,6 +115,9 @@ class Execution:
         error: Why it cannot continue in this process.
         put_off: Whether none of its attempts has begun: its last process was stopped in an orderly
             way.
+        stored: Bytes of its events so far. `limits.stored` of its flow bounds them.
+        halted: Whether its state cannot be stored, so that it has ended. No snapshot is taken.
+        is_bounded: Returns whether a result that exceeds this limit may be refused.
         recovered: Number of events once the interruption by the death of its last process is on
             disk. None: its last process did not die.
         outer: The attempt that started it, if the budgets and policies around that apply.
@@ -148,7 +152,9 @@ class Execution:
         "depth",
         "epoch",
         "error",
+        "halted",
         "id",
+        "is_bounded",
         "kept",
         "linked",
         "outer",
@@ -159,6 +165,7 @@ class Execution:
         "recovered",
         "seq",
         "state",
+        "stored",
         "timers",
         "told",
         "waited_until",
@@ -196,6 +203,8 @@ class Execution:
         self.waited_until: float | None = None
         self.error: Exception | None = None
         self.put_off = False
+        self.stored, self.halted = 0, False
+        self.is_bounded: Callable[[], bool] = lambda: True
         self.recovered: int | None = None
         self.outer: OuterAttempt | None = None
         self.depth = 0
@@ -237,6 +246,7 @@ class Execution:
         self._new = new
         self._forms = forms
         self._events = [(event["at"], pack(event)) for event in past]
+        self.stored = sum(len(packed) for _, packed in self._events)
         for number, (_, packed) in enumerate(self._events if self.linked.grows else ()):
             self._lists.add_event(number, packed)
         self.put_back(state)
@@ -253,21 +263,23 @@ class Execution:
         self._loaded = True
 
     def _load(self, loaded: Loaded) -> None:
-        self.state, self.seq = new_state(), 0
+        self.state, self.seq, self.stored, self.halted = new_state(), 0, 0, False
         self._snapshot = self._tail = 0
         self._lists.forget()
         self._index_of_steps = StepIndex(kept=self._flows.by_hash(loaded.record.hash).indexed)
         if loaded.snapshot is not None:
             self.seq, packed = loaded.snapshot
-            self.state, indexed = self._lists.load(packed, loaded.lists)
+            self.state, indexed, self.stored = self._lists.load(packed, loaded.lists)
             self._index_of_steps.loaded(indexed)
             check_state(self.state, new_state(), f"the snapshot of execution {self.id}")
             self._snapshot = len(packed)
         self._ids = self.state["last"] + self.state["inner"]
+        self.stored += sum(len(entry.payload) for entry in loaded.tail)
         self.linked = self._flows.by_hash(loaded.record.hash)
         graph = self.linked.graph
         for entry in loaded.tail:
             event = unpack_event(entry.payload, f"entry {entry.seq} of execution {self.id}")
+            self.halted = event["type"] == "halted"
             if event["type"] in ("retry", "upgraded"):  # a snapshot exists, or it is damaged
                 self._index_of_steps.end()
                 self._replay(loaded)
@@ -335,7 +347,7 @@ class Execution:
         from flowengine.engines.executions.parts import claims_in
 
         self.state = state
-        self._rewritten = True
+        self._rewritten, self.halted = True, False
         self._index_of_steps.end()
         self._index()
         self._claims = list(claims_in(self.id, self.linked.graph, state))
@@ -396,14 +408,42 @@ class Execution:
         if "reduced" in event:  # the results of the user's reducers are part of the event
             packed = pack(event)
         self._tail += len(packed)
+        self.stored += len(packed)
         if self.linked.grows:
             self._lists.add_event(self.seq + len(self._events), packed)
         self._events.append((event["at"], packed))
+        self._note_all(commands)
+
+    def _note_all(self, commands: list[Command]) -> None:
+        """Note the commands of an event. If one cannot be stored, the execution fails."""
+        fault: InputError | None = None
         for command in commands:
             if type(command) is Run:
                 self.commands.append(command)
-            else:
+                continue
+            try:
+                if type(command) is OpenWait:
+                    pack(command.record)  # a store does not know whose record it is
                 self._note(command)
+            except InputError as error:
+                fault = error
+        if fault is not None:
+            self._halt(fault)
+
+    def _halt(self, fault: InputError) -> None:
+        """Let it fail because something that it has come to cannot be stored."""
+        if self.halted:
+            raise fault
+        self.halted = True
+        message = f"the execution cannot go on: {fault.message}"
+        self.commands = deque(each for each in self.commands if type(each) is not End)
+        self.apply(
+            {
+                "type": "halted",
+                "at": self.state["now"],
+                "error": {"type": "ValidationError", "message": message, "retryable": False},
+            }
+        )
 
     def _take_in(self, event: Event) -> None:
         """Note the effects of an event outside the kernel's state."""
@@ -431,7 +471,16 @@ class Execution:
         return commands
 
     def _pack(self, event: Event) -> tuple[Event, bytes]:
-        """Return the event to journal and its bytes, reusing the packed form of a result."""
+        """Return the event to journal, smaller if it exceeds `limits.stored`, and its bytes."""
+        event, packed = self._packed(event)
+        most: int = self.linked.graph.limits["stored"]
+        if self.stored + len(packed) > most and event["type"] in RESULTS and self.is_bounded():
+            event = bounded(event, len(packed), self.stored, most)
+            packed = pack(event)
+        return event, packed
+
+    def _packed(self, event: Event) -> tuple[Event, bytes]:
+        """Return an event and its bytes, reusing the packed form of a result."""
         if event["type"] == "succeeded" and (kept := self.kept.pop(event["unit"], None)):
             packed = kept.packed
             if packed is not None and kept.value is event["value"] and [*event] == RESULT_KEYS:
@@ -494,7 +543,15 @@ class Execution:
         Args:
             release: Also release the lease.
         """
-        events, seq = self._events, self.seq
+        events, seq, head = self._events, self.seq, self._head
+        try:
+            return self._take(release, events, seq)
+        except InputError as fault:
+            self._events, self.seq, self._head = events, seq, head
+            self._halt(fault)
+            return self._take(release, self._events, seq)
+
+    def _take(self, release: bool, events: list[tuple[int, bytes]], seq: int) -> Append:
         self._events = []
         self.seq = seq + len(events)
         unchanged = not release and self._head[0] == "running" == self.state["status"]
@@ -503,8 +560,14 @@ class Execution:
         tail = self._tail + BYTES_PER_ID * (ids - self._ids)
         snapshot: tuple[int, bytes] | None = None
         lists: Sequence[ListPart] = ()
-        if self._rewritten or (tail >= SMALLEST_TAIL and tail >= 2 * self._snapshot):
-            snapshot, lists = self._take_snapshot(ids)
+        grown = tail >= SMALLEST_TAIL and tail >= 2 * self._snapshot
+        if (self._rewritten or grown) and not self.halted:
+            try:
+                snapshot, lists = self._take_snapshot(ids)
+            except InputError:
+                if not self.ended:  # it is not needed then
+                    raise
+                self.halted = True
         listed = self._opened or self._closed or self._taken or self._sent or self._claims
         if not (head or snapshot or release or listed or self._files):
             return Append(self.id, self.epoch, seq, events)  # most steps of most flows
@@ -542,10 +605,10 @@ class Execution:
         Args:
             ids: Number of records so far.
         """
-        state: Mapping[str, Any] = self.state
+        state: Mapping[str, Any] = {**self.state, STORED: self.stored}
         lists: Sequence[ListPart] = ()
         if self.linked.grows:
-            state, lists = self._lists.split(self.linked.graph, self.state, self._index_of_steps)
+            state, lists = self._lists.split(self.linked.graph, state, self._index_of_steps)
         packed = pack_snapshot(state)
         self._snapshot, self._tail, self._ids = len(packed), 0, ids
         return (self.seq, packed), lists

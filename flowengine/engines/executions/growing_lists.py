@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 LEFT_OUT = "lists"
 """Key of a packed state with the lists that it leaves out, each with its length."""
+STORED = "stored"
+"""Key of a packed state with the bytes of the events before it. Earlier versions did not count."""
 _GAP = 8
 """Number of unneeded events to read if that saves a query."""
 
@@ -68,7 +70,7 @@ class GrowingLists:
         self._events.append((number, packed))
 
     def split(
-        self, graph: Graph, state: State, index: StepIndex
+        self, graph: Graph, state: Any, index: StepIndex
     ) -> tuple[dict[str, Any], list[ListPart]]:
         """Return a state without its append-only lists, and the parts that are not stored yet.
 
@@ -94,7 +96,7 @@ class GrowingLists:
             lengths[INDEX] = index.length
         return {**_without(state, lists), LEFT_OUT: lengths}, parts
 
-    def load(self, snapshot: bytes, parts: Sequence[ListPart]) -> tuple[State, int | None]:
+    def load(self, snapshot: bytes, parts: Sequence[ListPart]) -> tuple[State, int | None, int]:
         """Return the state of a snapshot, with the lists that it leaves out.
 
         Args:
@@ -102,12 +104,14 @@ class GrowingLists:
             parts: All stored parts.
 
         Returns:
-            The state, and the number of records in the index of the steps. None: no index is
-            stored.
+            The state, the number of records in the index of the steps (None: no index is stored),
+            and the bytes of the events before.
         """
         with CollectedLater():  # all that is made here stays referenced
-            state: State = unpack_snapshot(snapshot)
-        return state, self._join(state, parts)
+            packed: Any = unpack_snapshot(snapshot)
+        stored = packed.pop(STORED, 0)
+        state: State = packed
+        return state, self._join(state, parts), stored
 
     def _join(self, state: Any, parts: Sequence[ListPart]) -> int | None:
         lengths: dict[str, int] = state.pop(LEFT_OUT, {})

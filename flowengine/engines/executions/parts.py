@@ -13,6 +13,7 @@ from flowengine.kernel.commands import Claim, GiveBack, SetTimer
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import is_shared
+from flowengine.sdk.sizes import size_text
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -271,3 +272,57 @@ def _approval(
         "due": format_time(record["due"]) if "due" in record else None,
         **shown,
     }
+
+
+# Outcomes of attempts that exceed `limits.stored`.
+
+_SHORT = 1000
+"""Characters of an error message that are kept."""
+
+
+def bounded(event: Event, size: int, stored: int, most: int) -> Event:
+    """Return what is journaled in place of the outcome of an attempt that exceeds `limits.stored`.
+
+    A result becomes an error. Of an error, its type and the beginning of its message are kept.
+
+    Args:
+        event: The outcome. Others are returned unchanged.
+        size: Its bytes.
+        stored: Bytes of all earlier events.
+        most: The limit.
+    """
+    about: Any = event
+    error: dict[str, Any]
+    if event["type"] == "succeeded":
+        message = (
+            f"its result was dropped: it needs {size_text(size)}, and the execution has stored "
+            f"{size_text(stored)} of the {size_text(most)} that limits.stored allows. Keep large "
+            "values as files, or raise the limit and retry with the changed flow (retry --flow)"
+        )
+        data = {"limit": "stored", "value": most, "stored": stored, "size": size}
+        error = {"type": "LimitExceeded", "message": message, "data": data, "retryable": False}
+    elif event["type"] in ("failed", "lost"):
+        error = {key: about["error"][key] for key in _KEPT if key in about["error"]}
+        error["message"] = error["message"][:_SHORT]
+    else:
+        return event
+    kept = {key: value for key, value in about.items() if key not in ("value", "log", "evidence")}
+    if event["type"] == "succeeded":
+        kept["type"] = "failed"
+    return {**kept, "error": error}  # type: ignore[return-value]
+
+
+_KEPT = ("type", "message", "retryable", "retry_after", "source")
+
+
+def has_expired(wait: Mapping[str, Any], now: int) -> bool:
+    """Return whether the time of a wait is over, even if no process has closed it yet.
+
+    Whoever decides then - approvers, grants, programs - is too late.
+
+    Args:
+        wait: The wait's record.
+        now: The time (ms).
+    """
+    due = wait.get("due")
+    return due is not None and due <= now

@@ -166,7 +166,8 @@ def _start(host: Host, execution: str, since: int | None) -> _Start:
     if since is not None and since < number:
         return _beginning(host, hash, read(store, execution))
     with Sound(f"what is stored of execution {execution}"):
-        state, _ = GrowingLists(partial(store.events, execution)).load(packed, loaded.lists)
+        lists = GrowingLists(partial(store.events, execution))
+        state, *_ = lists.load(packed, loaded.lists)
         check_state(state, new_state(), f"the snapshot of execution {execution}")
     return _Start(hash, host.flows.by_hash(hash).graph, state, number, tail)
 

@@ -69,7 +69,7 @@ def read_index(host: Host, record: ExecutionRecord) -> Indexed | None:
         return None
     number, packed = loaded.snapshot
     lists = GrowingLists(_ReadOnce(partial(host.store.events, record.id)))
-    state, length = lists.load(packed, loaded.lists)
+    state, length, _ = lists.load(packed, loaded.lists)
     tail = unpacked(record.id, loaded.tail)
     if length is None or any(event["type"] in step_index.REWRITES for event in tail):
         return None

@@ -264,7 +264,7 @@ class Upgrading:
         """
         host = self._host
         try:
-            epoch = host.keeper.acquire(record.id)
+            epoch = host.keeper.acquire(record.id, is_driving=False)
         except Conflict:
             info = self.look(record)
             if info["verdict"] == "continues":  # its holder released it just now

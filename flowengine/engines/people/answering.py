@@ -12,6 +12,7 @@ from flowengine.engines.running.flow_grants import answer_open
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotAllowed, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.kernel.notation.grants import FLOW
+from flowengine.kernel.view import only_choice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,11 +91,11 @@ def choice_of(host: Host, wait: str, counts_as: str) -> str:
     view = wait_of(host, wait)
     check_decidable(wait, view["kind"])
     choices = view.get("choices", [])
-    ids: list[str] = [c["id"] for c in choices if c.get("counts_as") == counts_as]
-    if len(ids) == 1:
-        return ids[0]
+    if (choice := only_choice(view, counts_as)) is not None:
+        return str(choice["id"])
     known = ", ".join(choice["id"] for choice in choices) or "none"
-    how_many = "several choices count" if ids else "no choice counts"
+    is_counted = any(choice.get("counts_as") == counts_as for choice in choices)
+    how_many = "several choices count" if is_counted else "no choice counts"
     raise InputError(
         f"{wait}: {how_many} as '{counts_as}'",
         field="choice",

@@ -1,8 +1,8 @@
-"""Authorization and recording of decisions: the single function for every decision.
+"""Decisions of people, about questions of every kind.
 
 All interfaces, such as the command line and the Python API, call `decide`. It checks the wait, the
-user, the choice, the form, the edits, the comment and the files, in this order. The store then
-settles the decision by compare-and-set. The first decision counts. Repeating it returns the
+user, the choice, the form, the edits, the comment and the files, in this order. `running.answers`
+then records the decision. The first decision counts. Repeating it returns the
 recorded one. A different decision is refused with the recorded choice, its user and its time.
 """
 
@@ -14,15 +14,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.host import KeptFiles
 from flowengine.engines.people.approval_ownership import check_assignee, check_claim, standing
 from flowengine.engines.people.grants import checked_grant, checked_images, digests, name_of, view
 from flowengine.engines.results import Decision
+from flowengine.engines.running.answers import record
 from flowengine.engines.running.flow_grants import to_keep
 from flowengine.engines.starting.inputs import fill_defaults
 from flowengine.errors import Conflict, Hint, InputError
-from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.records import Vote
+from flowengine.journal.encoding import unpack
 from flowengine.journal.shapes import damage, unpack_event
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import DECIDABLE, RESPOND
@@ -100,10 +101,9 @@ def decide(store: Store, settings: Settings, id: str, answer: GivenAnswer, now: 
     files = check_files(answer.attach)
     if not wait.open:
         return _settled(wait, answer, files)
-    due = wait.record.get("due")
-    if due is not None and due <= now:
+    if has_expired(wait.record, now):
         raise Conflict(
-            f"{id} expired at {format_time(due)}",
+            f"{id} expired at {format_time(wait.record['due'])}",
             hint=Hint(
                 f"resume the execution: flowengine resume {wait.execution}",
                 http=f"resume the execution: POST /v1/executions/{wait.execution}/resume",
@@ -118,10 +118,7 @@ def decide(store: Store, settings: Settings, id: str, answer: GivenAnswer, now: 
     decision["attachments"] = [keeper.put(Path(path), os.path.basename(path)) for path in files]
     if images:
         decision["images"] = [keeper.put(image, name_of(image)) for image in images]
-    event = {"type": "decided", "at": now, "wait": wait.number, **decision}
-    approves = _choice(wait.record, answer.choice).get("counts_as") == "approve"
-    gives = to_keep(wait, decision)
-    stands = store.decide(id, Vote(answer.who.user, now, approves, pack(event), gives))
+    event, stands = record(store, id, wait.record, decision, now, to_keep(wait, decision))
     if stands.accepted:
         return _decision(wait, event, first=True)
     if stands.settled:

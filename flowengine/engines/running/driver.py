@@ -141,16 +141,20 @@ class Driver(Carrier):
                 self.halt(execution, error)
 
     def _appends(self, going: list[Execution]) -> list[Append]:
-        """Return the changes of executions, without those whose state cannot be stored."""
+        """Return the changes of executions, without those that cannot continue."""
         appends = []
         for execution in [*going]:
             is_over = execution.state["status"] != "running" or self.host.draining
-            rests = is_over and self._may_rest(execution)
+            rests, halted = is_over and self._may_rest(execution), execution.halted
             try:
-                appends.append(execution.take(release=rests))
+                append = execution.take(release=rests)
             except InputError as error:
                 going.remove(execution)
                 self.halt(execution, error)
+                continue
+            appends.append(append)
+            if execution.halted and not halted and not append.release:
+                self.look(execution)  # it has just ended
         return appends
 
     def _moves(self, execution: Execution, until: float | None = None) -> bool:

@@ -50,8 +50,6 @@ class Driving:
         self._host = host
         self._local: Local | None = None
         self._sent_out = False
-        self._noting: dict[str, int] = {}
-        """Executions held only to write to their journal → the thread that does so."""
 
     async def close(self) -> None:
         """Stop driving on the event loop. All executions are saved."""
@@ -241,38 +239,36 @@ class Driving:
         for _ in range(LOOKS if resume and not self._host.draining else 0):
             try:
                 return await self.drive(self.loaded(execution))
-            except Conflict as held:
-                if not self._lets_go(execution, held):
+            except Conflict:
+                if not self._lets_go(execution):
                     break
             await pause(LOOK_SECONDS)
         return None
 
-    def _lets_go(self, execution: str, held: Conflict) -> bool:
-        """Return whether the holder of an execution may release it without reading its inbox.
+    def _lets_go(self, execution: str) -> bool:
+        """Return whether an execution that was held has been or may be released with messages left.
 
         A holder that only writes to the journal does so, as in `take_hands`, and so does one that
-        has nothing to do. A holder that drives it either still has work to do or reads the message
-        soon.
+        has nothing to do. A holder that drives it either still has work to do or reads the messages
+        soon. The conflict may be over when this is called, so only the present state counts.
         """
         from threading import get_ident
 
-        if held.standing == self._host.keeper.owner:
-            return self._noting.get(execution) not in (None, get_ident())
+        hold = self._host.keeper.hold(execution)
+        if hold is not None and (hold.is_driving or hold.thread == get_ident()):
+            return False
         store = self._host.store
         return store.execution(execution).status in AT_REST and bool(store.inbox(execution))
 
     def take_hands(self, execution: str) -> None:
         """Journal claims and delegations of an execution's approvals, without driving it."""
-        from threading import get_ident
-
         if self._taken_here(execution):
             return
         host = self._host
         try:
-            epoch = host.keeper.acquire(execution)
+            epoch = host.keeper.acquire(execution, is_driving=False)
         except Conflict:
             return  # its holder journals them
-        self._noting[execution] = get_ident()
         try:
             found = host.stored(execution, epoch)
             from flowengine.engines.running.recovery import take_hands
@@ -282,7 +278,6 @@ class Driving:
         except Conflict:
             pass  # taken over, but the messages remain in the inbox
         finally:
-            del self._noting[execution]
             host.keeper.release([(execution, epoch)])
 
     # Internals

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import is_assignee
+from flowengine.engines.running.answers import Said, say
 from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.records import NewGrant, Vote, WaitFilter
+from flowengine.journal.records import NewGrant, WaitFilter
 from flowengine.journal.store import every_item
 from flowengine.kernel.notation.grants import FLOW, ONLY_PEOPLE, covers
 from flowengine.kernel.view import edited, grant_status
@@ -70,10 +71,8 @@ def answer(host: Host, wait: ListedWait, source: str | None) -> bool:
     if "digest" not in record or not wait.open or _takes_a_person(record):
         return False
     now = host.clock.now()
-    if record.get("due") is not None and record["due"] <= now:
-        return False
     return any(
-        _use(host.store, wait, grant, now)
+        say(host, wait.id, record, Said(grant.by, approves=True, via="grant", grant=grant.id))
         for grant in host.store.grants(wait.flow, record["tool"])
         if _fits(grant, record, source, now) and is_assignee(record, grant.by, host.settings)
     )
@@ -104,20 +103,8 @@ def revoked_by(store: Store, flow: str, id: str) -> str | None:
 
 def _takes_a_person(record: Mapping[str, Any]) -> bool:
     """Return whether a question requires more than an approval granted for another call."""
-    choice = _approving(record)
-    return (
-        not record.keys().isdisjoint(ONLY_PEOPLE)
-        or (record.get("need") or 1) > 1
-        or bool(record.get("claim"))
-        or choice is None
-        or choice.get("comment") == "required"
-    )
-
-
-def _approving(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the only choice that approves. None: the wait has several, or none."""
-    approving = [choice for choice in record["choices"] if choice.get("counts_as") == "approve"]
-    return approving[0] if len(approving) == 1 else None
+    is_shared = (record.get("need") or 1) > 1 or bool(record.get("claim"))
+    return is_shared or not record.keys().isdisjoint(ONLY_PEOPLE)
 
 
 def _fits(grant: FlowGrant, record: Mapping[str, Any], source: str | None, now: int) -> bool:
@@ -128,13 +115,3 @@ def _fits(grant: FlowGrant, record: Mapping[str, Any], source: str | None, now: 
         and grant_status(known, now) == "open"
         and covers(known, record["subject"])
     )
-
-
-def _use(store: Store, wait: ListedWait, grant: FlowGrant, now: int) -> bool:
-    choice = _approving(wait.record)
-    assert choice is not None
-    event = {
-        "type": "decided", "at": now, "wait": wait.number, "choice": choice["id"], "by": grant.by,
-        "via": "grant", "form": None, "edits": None, "comment": None, "granted": grant.id,
-    }  # fmt: skip
-    return store.decide(wait.id, Vote(grant.by, now, True, pack(event), uses=grant.id)).accepted

@@ -18,10 +18,9 @@ from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
 from flowengine.engines.executions.calls import is_call, names_of, offer_of, subject_of, tool_of
 from flowengine.engines.executions.outer_attempts import AttemptOver, stricter
+from flowengine.engines.running.answers import Said, say
 from flowengine.engines.running.call_descriptions import asked, asked_anew, difference
 from flowengine.errors import FlowEngineError
-from flowengine.journal.encoding import pack
-from flowengine.journal.records import Vote
 from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.view import as_said, call_names
@@ -197,17 +196,9 @@ def answer(host: Host, execution: Execution, wait: int, number: int, *, required
         return False
     if verdict.do == "allow" and (required or not record.keys().isdisjoint(_WANTS_PEOPLE)):
         return False
-    wanted = "reject" if verdict.do == "deny" else "approve"
-    choices = [choice["id"] for choice in record["choices"] if choice["counts_as"] == wanted]
-    if len(choices) != 1:
-        return False
-    event: dict[str, Any] = {
-        "type": "decided", "at": host.clock.now(), "wait": wait, "choice": choices[0],
-        "by": BY_HOST, "via": "policy", "form": None, "edits": None, "comment": verdict.rule,
-        "value": {"refused": True} if verdict.do == "deny" else None,
-    }  # fmt: skip
-    vote = Vote(BY_HOST, event["at"], verdict.do == "allow", pack(event))
-    return host.store.decide(wait_id(execution.id, wait), vote).accepted
+    denies = verdict.do == "deny"
+    said = Said(BY_HOST, not denies, verdict.rule, value={"refused": True} if denies else None)
+    return say(host, wait_id(execution.id, wait), record, said)
 
 
 def _verdict(

@@ -425,7 +425,7 @@ class Local(Driver):
             if is_call:
                 preview = self._loop.create_task(self._add_preview(execution, command))
             if isinstance(command, Consult) and self.host.may_consult():
-                from flowengine.engines.running.environment_policy import consult
+                from flowengine.engines.running.answers import consult
 
                 answered = await consult(self.host, execution, command, preview)
             if preview is not None and not answered:

@@ -310,7 +310,7 @@ def warn(
         commit: Commits the queue of an execution.
     """
     try:
-        epoch = host.keeper.acquire(execution)
+        epoch = host.keeper.acquire(execution, is_driving=False)
     except Conflict:
         with suppress(Conflict):  # it has ended in another process
             for event in warnings:

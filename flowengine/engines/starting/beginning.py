@@ -225,7 +225,8 @@ def execution_data(
     Raises:
         UsageError: The id is not valid.
     """
-    if id is not None and not re.fullmatch(_ID, id):
+    given: Any = id
+    if given is not None and (type(given) is not str or not re.fullmatch(_ID, given)):
         raise UsageError(
             f"{id!r} is not a valid execution id",
             hint="up to 128 letters, digits and . _ -, starting with a letter or digit",

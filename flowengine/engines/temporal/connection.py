@@ -166,13 +166,17 @@ class TemporalConnection:
         """Return the answer of a workflow to a request that needs a worker.
 
         Raises:
-            NoWorker: There is none.
+            NoWorker: There is none, or none that answers. Temporal's library would ask forever.
         """
         answering = asyncio.create_task(again_if_refused(request))
-        done, _ = await asyncio.wait([answering], timeout=_SOON_SECONDS)
-        if not done and not await self.has_worker():
+        until = monotonic() + PATIENCE.total_seconds()
+        while not (await asyncio.wait([answering], timeout=_SOON_SECONDS))[0]:
+            if monotonic() < until and await self.has_worker():
+                continue
             answering.cancel()
-            raise self.no_worker()
+            await asyncio.wait([answering])
+            if answering.cancelled() or answering.exception() is not None:
+                raise self.no_worker()
         return await answering
 
     async def has_worker(self) -> bool:

@@ -35,12 +35,14 @@ from flowengine.sdk.processes import (
     is_stopped,
     this_process,
 )
+from flowengine.util.worker_log import WorkerLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from flowengine.engines.temporal.connection import Address
     from flowengine.sdk.processes import ProcessIdentity
+    from flowengine.util.worker_log import Format
 
 _log = logging.getLogger("flowengine.temporal")
 _ROOM = 4096
@@ -181,17 +183,20 @@ def now() -> float:
 
 
 @contextmanager
-def guarded(pulse: Pulse, address: Address, heartbeat: float) -> Iterator[Callable[[str], None]]:
+def guarded(
+    pulse: Pulse, address: Address, heartbeat: float, log_format: Format
+) -> Iterator[Callable[[str], None]]:
     """Run the guard of this process during a block, and yield what ends this process.
 
     Args:
         pulse: Of this process.
         address: The store.
         heartbeat: Seconds without a heartbeat after which an attempt is interrupted.
+        log_format: The form of the log of this process.
     """
     command = [sys.executable, "-m", __name__, as_text(this_process()), str(pulse.file)]
     with subprocess.Popen(
-        [*command, str(heartbeat), *address],
+        [*command, str(heartbeat), log_format, *address],
         stdin=subprocess.PIPE,
         start_new_session=True,
         pass_fds=[pulse.file],
@@ -220,12 +225,19 @@ class _Guard:
         worker: The worker.
         pulse: Its pulse.
         heartbeat: Its heartbeat (s).
+        log_format: The form of its log.
         address: Its store.
     """
 
     def __init__(
-        self, worker: ProcessIdentity, pulse: Pulse, heartbeat: float, address: Address
+        self,
+        worker: ProcessIdentity,
+        pulse: Pulse,
+        heartbeat: float,
+        log_format: Format,
+        address: Address,
     ) -> None:
+        self._log = WorkerLog(log_format, lambda: time.time_ns() // 1_000_000)
         self._worker = worker
         self._pulse = pulse
         self._heartbeat = heartbeat
@@ -262,13 +274,12 @@ class _Guard:
             return
         os.kill(self._worker.pid, signal.SIGKILL)
         silence = round(now() - self._pulse.heard)
-        print(  # noqa: T201 - the log of the worker may be held up
+        message = (
             f"worker {self._worker.pid} was ended with {attempts} attempts at work, which may "
             f"begin again elsewhere: it gave the server no sign of life for {silence} s, because "
-            "it was stopped, held up by a function, or cut off. Start it again.",
-            file=sys.stderr,
-            flush=True,
+            "it was stopped, held up by a function, or cut off. Start it again."
         )
+        self._log("error", logger=_log.name, message=message)
 
     def _beat(self) -> None:
         """Send heartbeats whenever the worker is silent."""
@@ -315,14 +326,15 @@ class _Guard:
             await asyncio.sleep(self._heartbeat / BEATS / 2)
 
 
-def main(worker: str, file: str, heartbeat: str, *address: str) -> None:
+def main(worker: str, file: str, heartbeat: str, log_format: str, *address: str) -> None:
     """Run the guard of a worker."""
     from flowengine.engines.temporal.connection import Address
 
     named = from_text(worker)
     assert named is not None
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _Guard(named, Pulse(int(file)), float(heartbeat), Address(*address)).keep()
+    form: Format = "json" if log_format == "json" else "text"
+    _Guard(named, Pulse(int(file)), float(heartbeat), form, Address(*address)).keep()
     os._exit(0)  # a thread may be waiting for the server
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.results import ScheduledStart
     from flowengine.engines.temporal.store import TemporalStore
+    from flowengine.util.worker_log import Format
 
 
 def open_remote(address: str) -> TemporalStore:
@@ -40,6 +41,7 @@ async def work(
     drain: float,
     heartbeat: float,
     deployment: str | None,
+    log_format: Format,
     stopping: asyncio.Event,
     on_ready: Callable[[], None],
     on_attempt: Callable[[str, str, str], None],
@@ -63,6 +65,7 @@ async def work(
         drain=drain,
         heartbeat=heartbeat,
         deployment=deployment,
+        log_format=log_format,
         strict=load_settings(project_folder()).strict,
         policies=policies,
         stopping=stopping,

@@ -72,6 +72,8 @@ QUEUE = "flowengine"
 """The task queue of executions and attempts."""
 NOT_BEGUN = "NotBegun"
 """Type of the error of an activity whose attempt could not begin at its worker, for now."""
+OUTCOMES = ("succeeded", "failed")
+"""Types of events that say whether an attempt has taken effect."""
 REFUSED = "Refused"
 """Type of the error with which a workflow refuses an update. Its detail is the answer."""
 NO_TIME_YET = "the time of its newest events is not known yet"

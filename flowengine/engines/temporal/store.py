@@ -787,6 +787,7 @@ class TemporalStore:
                 task_timeout=task_time(self.heartbeat),
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             )
+            start._workflow_handle.add_done_callback(lambda it: it.cancelled() or it.exception())
             return await client.execute_update_with_start_workflow(
                 update,
                 args=arguments,

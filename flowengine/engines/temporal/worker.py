@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from flowengine.engines.results import ScheduledStart
     from flowengine.engines.temporal.at_work import AtWork
     from flowengine.engines.temporal.connection import Address
+    from flowengine.util.worker_log import Format
 
 _PASSED = (
     "flowengine",
@@ -82,6 +83,7 @@ async def work(
     strict: bool,
     policies: PolicyFiles | None = None,
     deployment: str | None = None,
+    log_format: Format,
     stopping: asyncio.Event,
     on_ready: Callable[[], None] = lambda: None,
     on_attempt: Callable[[str, str, str], None] = lambda execution, flow, address: None,
@@ -99,6 +101,7 @@ async def work(
         policies: The policies of this host, which apply to the calls that it makes.
         deployment: Name and build of its deployment version, `NAME:BUILD`. None: it takes the
             executions of every version.
+        log_format: The form of the log of this process.
         stopping: Stops the worker when set.
         on_ready: Called when it starts to accept work.
         on_attempt: Called with the execution, its flow and the address of the step when an attempt
@@ -131,7 +134,7 @@ async def work(
         # The library's two seconds, for which it has no option, end tasks that would succeed.
         driving: Any = workers.shared._workflow_worker
         driving._deadlock_timeout_seconds = patience_with_task(heartbeat)
-        with guarded(pulse, address, heartbeat) as end:
+        with guarded(pulse, address, heartbeat, log_format) as end:
             living = asyncio.create_task(attempts.keep_alive(heartbeat, end))
             try:
                 async with workers.shared, workers.own, workers.watching:

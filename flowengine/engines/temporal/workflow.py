@@ -61,6 +61,7 @@ from flowengine.engines.temporal.requests import (
     MOST_BYTES,
     MOVED,
     NOT_BEGUN,
+    OUTCOMES,
     PLACES,
     READS,
     REDUCE,
@@ -179,8 +180,10 @@ class WorkflowDriver(Carrier):
             lambda address, text: None,
         )
         flows = _Flows(self.store)
-        read = partial(self.store.events, id)
-        self.execution = Execution(id, flows.by_hash(new.hash), context, 0, flows, read)
+        self.execution = Execution(
+            id, flows.by_hash(new.hash), context, 0, flows, partial(self.store.events, id)
+        )
+        self.execution.is_bounded = lambda: workflow.patched("limits.stored")
         self.broken: str | None = None
         """An error of the engine, which fails the current workflow task. Temporal gives it to a
         worker again, until one has an engine that can continue."""
@@ -724,13 +727,29 @@ class WorkflowDriver(Carrier):
         self._move()
 
     def _queue(self, unit: int, attempt: int, event: dict[str, Any]) -> None:
-        """Queue the event of an attempt, and its warnings."""
+        """Queue the event of an attempt, and its warnings.
+
+        An outcome can arrive twice: by the activity that watches a long attempt, and as a late one
+        from a worker whose watch belonged to an earlier run. The second one is dropped.
+        """
+        is_over = event["type"] in (*OUTCOMES, "cut") and not self._counts(unit, attempt)
+        if is_over and workflow.patched("an outcome counts once"):
+            return
         kind, own = event["type"], {"at": _now(), "unit": unit, "attempt": attempt}
         whole: Any = {"type": kind, **own, **event, **own}
         warnings = whole.pop("warnings", [])
         if kind == "measured" and (warning := uncounted(self.execution, whole)) is not None:
             warnings.append(warning)
         self.execution.queue += [*warnings, whole]
+
+    def _counts(self, number: int, attempt: int) -> bool:
+        """Return whether an outcome of an attempt can still have an effect."""
+        state = self.execution.state
+        unit = state["units"].get(number)
+        is_open = (
+            unit is not None and unit["attempt"] == attempt and unit["phase"] in ("run", "ask")
+        )
+        return is_open or number in state["cuts"]
 
     async def _event(self, run: Run, event: Any) -> Any:
         """Return the event of an attempt. None: it was stopped, or begins again later."""

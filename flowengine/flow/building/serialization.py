@@ -12,6 +12,7 @@ from typing import Any, get_origin
 
 from flowengine.errors import UsageError
 from flowengine.flow.building.expressions import Expr
+from flowengine.sdk.argument_checks import in_words
 from flowengine.sdk.python_functions.live_types import needed, schema_of
 from flowengine.sdk.python_functions.schema_forms import ABSENT, Schema
 from flowengine.sdk.python_modules import MAIN, name_of_program, public_name
@@ -39,7 +40,8 @@ def reference(function: Any) -> str:
     where = _where(function)
     if name is None or module is None:
         raise UsageError(
-            f"{function!r} has no name", hint=f"define a function that calls it, because {DURABLE}"
+            f"{in_words(function)} has no name",
+            hint=f"define a function that calls it, because {DURABLE}",
         )
     if "<lambda>" in name:
         raise UsageError(

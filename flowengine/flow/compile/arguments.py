@@ -55,16 +55,17 @@ def check_arguments(
         return
     given = arguments.named
     bound = callee.bind or {}
-    properties = schema.get("properties", {})
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties")
     free = [one for one in properties if one not in bound]
     for argument, typed in given.items():
         place = (*loc, "with", argument)
         if argument in bound:
             message = f"the flow fixes the argument {argument!r} of {name!r} with 'bind'"
             report.at("E402", message, place, "leave it out", key=True)
-        elif argument in properties:
-            check_argument(report, properties[argument], typed, place, f"{name}.{argument}")
-        elif schema.get("additionalProperties") is False:
+        elif argument in properties or others is not False:
+            wanted = properties.get(argument, others)
+            check_argument(report, wanted, typed, place, f"{name}.{argument}")
+        else:
             foreign = callee.step_kind.synonym(argument)
             hint = foreign.hint if foreign else did_you_mean(argument, free) or _takes(free)
             message = f"{name!r} takes no argument {argument!r}"
@@ -89,15 +90,18 @@ def _check_whole(
         return
     schema, bound = callee.args or {}, callee.bind or {}
     takes, has = schema.get("properties", {}), given.schema.get("properties", {})
+    others = schema.get("additionalProperties")
     sure = given.schema.get("required", ())
     for argument, part in has.items():
         if argument in bound and argument in sure:
             message = f"the flow fixes the argument {argument!r} of {name!r} with 'bind'"
             report.at("E402", message, loc)
-        elif argument in takes and argument not in bound:
+        elif argument in bound:
+            continue
+        elif argument in takes or others is not False:
             typed = TypedValue(given.value, part)
-            check_argument(report, takes[argument], typed, loc, f"{name}.{argument}")
-        elif argument in sure and schema.get("additionalProperties") is False:
+            check_argument(report, takes.get(argument, others), typed, loc, f"{name}.{argument}")
+        elif argument in sure:
             free = [one for one in takes if one not in bound]
             report.at("E402", f"{name!r} takes no argument {argument!r}", loc, _takes(free))
     if given.schema.get("additionalProperties") is False:

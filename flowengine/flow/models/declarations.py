@@ -23,6 +23,7 @@ from flowengine.flow.models.types import (
     Positive,
     PositiveOrExpression,
     SignalName,
+    Size,
     Template,
     Text,
     Value,
@@ -221,6 +222,13 @@ class Limits(Part):
         examples=["30d"],
     )
     depth: Depth = Field(default=8, description="The maximum nesting of subflows.", examples=[3])
+    stored: Size = Field(
+        default=1024**3,
+        description="The maximum size of the journal: inputs, results, errors, signals and "
+        "decisions. Files that steps keep do not count. For subflows, that of the "
+        "flow that was started applies.",
+        examples=["100MB"],
+    )
     finally_: Duration = Field(
         default="5m",
         alias="finally",

@@ -30,7 +30,7 @@ from flowengine.kernel.waiting.attempt_questions import ask_about_cut
 from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
-    from flowengine.kernel.events import Decided, ErrorData
+    from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state.records import (
         Activation,
         Cut,
@@ -157,21 +157,16 @@ def stop_settling(tx: Transition, number: int) -> None:
         move_cut(cut, "open")
 
 
-def decide_cut_attempt(tx: Transition, wait: Wait, event: Decided) -> None:
-    """Apply an operator's answer about a cut-off attempt.
-
-    Args:
-        wait: The open question.
-        event: The answer, which has been validated.
-    """
-    choice, number = event["choice"], wait["cut"]
+def settle(tx: Transition, wait: Wait, how: str, decision: dict[str, Any]) -> None:
+    """Apply an operator's answer about a cut-off attempt."""
+    choice, number = decision["choice"], wait["cut"]
     cut = tx.state["cuts"][number]
-    close_wait(tx, wait, "decided", choice)
+    close_wait(tx, wait, how, choice)
     if choice == "retry":
         _run_again(tx, number, cut)
     else:
         outcome = "succeeded" if choice == "result" else "failed"
-        _settled(tx, number, cut, outcome, event.get("value"))
+        _settled(tx, number, cut, outcome, decision.get("value"))
 
 
 def done_of(tx: Transition, cut: Cut) -> Done:

@@ -18,6 +18,8 @@ _PATHS = ("path", "storage_state", "interpreter", "program")
 """Fields of `config` that name files of this host."""
 _MODEL, _SCRIPTED = "vision_model", "scripted/"
 """The field that names a model, and how it names a file of this host instead."""
+_FUNCTIONS = "converters"
+"""The field that names functions, whose source is read from files of this host."""
 _SERVER = "mcp"
 """The kind whose environments are programs themselves. In other kinds, the steps' programs run."""
 
@@ -104,9 +106,15 @@ def _host_paths(spec: Mapping[str, Any]) -> Iterator[str | None]:
     elif model is None and config.get(_MODEL) is not None:
         yield None
     # A server is only told its roots.
-    roots = config.get("roots", []) if spec.get("kind") != _SERVER else []
-    roots = roots if _are_texts(roots) else _known(roots)
-    yield from roots if _are_texts(roots) else [None]
+    yield from _texts(config.get("roots", []) if spec.get("kind") != _SERVER else [])
+    for function in _texts(config.get(_FUNCTIONS, [])):  # in files beside the flow file
+        yield function and f"{function.partition(':')[0].replace('.', '/')}.py"
+
+
+def _texts(value: Any) -> list[Any]:
+    """Return the texts of a list. None stands for those of an expression."""
+    known = value if _are_texts(value) else _known(value)
+    return known if _are_texts(known) else [None]
 
 
 def _are_texts(value: Any) -> bool:

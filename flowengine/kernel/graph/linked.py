@@ -67,7 +67,7 @@ DIRECT = TELLING | ATTEMPTING | ENDING | {"sources", "join"}
 """Keys of a step that begins with its first attempt directly when a single token arrives."""
 
 
-DEFAULT_LIMITS = {"activations": 1000, "steps": 10_000, "depth": 8}
+DEFAULT_LIMITS = {"activations": 1000, "steps": 10_000, "depth": 8, "stored": 1024**3}
 """Default limits of an execution (docs/language.md: Budgets)."""
 
 

@@ -202,39 +202,22 @@ def escalate(tx: Transition, wait: Wait, index: int) -> None:
     notify(tx, wait, "escalated")
 
 
-def decide_approval(tx: Transition, wait: Wait, event: Decided) -> None:
-    """Count a decision. The step continues if that closes its approval.
-
-    Args:
-        wait: The open approval of a step.
-        event: The decision, which has been validated.
-    """
-    decision = voted(tx, wait, event)
-    if decision is not None:
-        _end(tx, wait, decision, "decided", event["choice"])
-
-
-def expire(tx: Transition, wait: Wait) -> None:
-    """Close an approval at its expiry with the outcome `expired` or the choice in `on_expire`."""
-    decision = expired(wait)
-    _end(tx, wait, decision, "expired", decision["choice"] or "expired")
-
-
-def _end(tx: Transition, wait: Wait, decision: dict[str, Plain], how: str, outcome: str) -> None:
+def settle(tx: Transition, wait: Wait, how: str, decision: dict[str, Any]) -> None:
+    """Close the approval of a step, which continues with the choice, or with `expired`."""
     if wait["kind"] in ("ask", "session"):
         form: Plain = decision.get("form")
         field = wait["field"]
         end_wait(tx, wait, how, form if field is None else form[field], "ok")
         return
     output = answer(tx.state["execution"]["id"], wait["record"], decision, tx.now)
-    end_wait(tx, wait, how, output, outcome)
+    end_wait(tx, wait, how, output, decision["choice"] or "expired")
 
 
-def voted(tx: Transition, wait: Wait, event: Decided) -> dict[str, Plain] | None:
-    """Count a decision, and return it if it closes the approval. None: more votes are needed."""
-    decision: dict[str, Plain] = {k: v for k, v in event.items() if k not in ("type", "wait")}
+def voted(tx: Transition, wait: Wait, event: Decided) -> dict[str, Any] | None:
+    """Count a decision, and return it if it closes the question. None: more votes are needed."""
+    decision: dict[str, Any] = {k: v for k, v in event.items() if k not in ("type", "wait")}
     decision["at"] = format_time(event.get("sent", event["at"]))
-    if counting(wait["record"], event["choice"]) == "approve":
+    if wait["owner"] != "budget" and counting(wait["record"], event["choice"]) == "approve":
         wait["record"]["votes"].append({"by": event.get("by"), "at": decision["at"]})
         show(tx, wait)
         if len(wait["record"]["votes"]) < (wait["record"].get("need") or 1):
@@ -242,7 +225,7 @@ def voted(tx: Transition, wait: Wait, event: Decided) -> dict[str, Plain] | None
     return decision
 
 
-def expired(wait: Wait) -> dict[str, Plain]:
+def expired(wait: Wait) -> dict[str, Any]:
     """Return the decision that applies at expiry."""
     return {"choice": wait["record"].get("on_expire"), "by": "system", "via": "expiry"}
 

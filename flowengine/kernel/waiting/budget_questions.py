@@ -10,7 +10,7 @@ withdrawn at the end of the event.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.limits import locks
@@ -22,7 +22,7 @@ from flowengine.kernel.limits.budgets import (
 )
 from flowengine.kernel.limits.locks import resume, suspend
 from flowengine.kernel.limits.meters import counted_as, is_crowded, lacks
-from flowengine.kernel.notation.times import format_duration, format_time, parse_duration
+from flowengine.kernel.notation.times import format_duration, parse_duration
 from flowengine.kernel.state import entries
 from flowengine.kernel.view import (
     DOLLAR,
@@ -37,7 +37,6 @@ from flowengine.kernel.waiting.approvals import answer
 from flowengine.kernel.waiting.waits import add_wait, close_wait, show
 
 if TYPE_CHECKING:
-    from flowengine.kernel.events import Decided
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.specs import BudgetSpec
     from flowengine.kernel.state.entries import Entry
@@ -265,28 +264,21 @@ def _field(spec: BudgetSpec, budget: Budget, what: str) -> dict[str, Plain]:
             "default": more}  # fmt: skip
 
 
-def decide_budget(tx: Transition, wait: Wait, event: Decided) -> None:
-    """Raise a budget, or fail everything that it stops, according to a decision.
-
-    Args:
-        wait: The open question.
-        event: The decision, which has been validated.
-    """
+def settle(tx: Transition, wait: Wait, how: str, decision: dict[str, Any]) -> None:
+    """Raise a budget, or fail everything that it stops, according to a decision."""
     number = wait["budget"]
     budget = budget_of(tx.state, number)
     assert budget is not None
-    decision: dict[str, Plain] = {k: v for k, v in event.items() if k not in ("type", "wait")}
-    decision["at"] = format_time(event.get("sent", event["at"]))
-    if counting(wait["record"], event["choice"]) == "approve":
-        form = event.get("form") or {}
+    if counting(wait["record"], decision["choice"]) == "approve":
+        form = decision.get("form") or {}
         for what, limit in budget["limits"].items():
             budget["limits"][what] = max(limit, _limit(what, form.get(what)))
     else:
-        budget["refused"] = {"by": event.get("by"), "comment": event.get("comment")}
+        budget["refused"] = {"by": decision.get("by"), "comment": decision.get("comment")}
         if "wall_time" in used_up(tx, budget):
             _stop_calls(tx, number, budget)
     result = answer(tx.state["execution"]["id"], wait["record"], decision, tx.now)
-    release_waiting(tx, number, budget, "decided", result)
+    release_waiting(tx, number, budget, how, result)
 
 
 def _limit(what: str, given: Plain) -> int:

@@ -27,7 +27,7 @@ from flowengine.kernel.state.moves import move
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import RESPOND
 from flowengine.kernel.waiting import call_questions, grants
-from flowengine.kernel.waiting.approvals import answer, expired, fill_in, notify, voted
+from flowengine.kernel.waiting.approvals import answer, fill_in, notify
 from flowengine.kernel.waiting.call_questions import (
     About,
     NeededPermission,
@@ -43,7 +43,7 @@ from flowengine.kernel.waiting.waits import start_hits_anew
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from flowengine.kernel.events import Asked, Decided
+    from flowengine.kernel.events import Asked
     from flowengine.kernel.state.records import Unit, Wait
 
 LONGEST = 200
@@ -248,24 +248,8 @@ def _fail(tx: Transition, unit: Unit, failure: StepFailure | EvaluationError) ->
     tx.agenda.append(entries.attempt_failed(unit["id"], failure))
 
 
-def decide_permission(tx: Transition, wait: Wait, event: Decided) -> None:
-    """Count a decision. The waiting units continue or fail if that closes the question.
-
-    Args:
-        wait: An open question.
-        event: The decision, which has been validated.
-    """
-    decision = voted(tx, wait, event)
-    if decision is not None:
-        _close(tx, wait, "decided", decision)
-
-
-def expire(tx: Transition, wait: Wait) -> None:
-    """Fail the units that wait for a question that was not decided in time."""
-    _close(tx, wait, "expired", expired(wait))
-
-
-def _close(tx: Transition, wait: Wait, how: str, decision: dict[str, Plain]) -> None:
+def settle(tx: Transition, wait: Wait, how: str, decision: dict[str, Any]) -> None:
+    """Close a question. The waiting units continue, or fail."""
     output = answer(tx.state["execution"]["id"], wait["record"], decision, tx.now)
     units = [tx.state["units"][number] for number in wait["units"]]
     for unit in units:

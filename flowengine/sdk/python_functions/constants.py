@@ -15,7 +15,7 @@ from flowengine.sdk.python_functions.modules import (
     absolute,
     original,
 )
-from flowengine.sdk.python_functions.schema_forms import DECIMAL, SCALARS, Schema, array, is_plain
+from flowengine.sdk.python_functions.schema_forms import DECIMAL, SCALARS, Schema, is_plain
 
 # Values of constants, read from source: literals, names, attributes of classes and modules.
 
@@ -163,19 +163,6 @@ _DECIDING = frozenset({"json_schema_input_type", "discriminator"})
 """Arguments of annotations by which other code chooses the schema."""
 _TRANSFORMING = frozenset({"AfterValidator", "WrapValidator"})
 _HOOKS = frozenset({"__get_pydantic_core_schema__", "__get_pydantic_json_schema__"})
-_CONSTRAINED = {
-    "conint": "int",
-    "confloat": "float",
-    "constr": "str",
-    "conbytes": "bytes",
-    "StrictInt": "int",
-    "StrictFloat": "float",
-    "StrictStr": "str",
-    "StrictBool": "bool",
-    "StrictBytes": "bytes",
-    "FiniteFloat": "float",
-}
-_SIGNS = {"Positive": "gt", "NonNegative": "ge", "Negative": "lt", "NonPositive": "le"}
 
 
 def annotated(
@@ -287,24 +274,3 @@ def constrained(schema: Schema, words: Mapping[str, Any]) -> Schema:
         elif word in {"min_length", "max_length"} and kind in _LENGTHS and type(value) is int:
             changed[_LENGTHS[kind][word == "max_length"]] = value
     return changed
-
-
-def constrained_type(name: str, call: ast.Call | None, module: Module, reader: ModuleReader) -> Any:
-    """Return the schema of a type of pydantic such as `PositiveInt` or `conint(ge=1)`, or None.
-
-    Args:
-        name: Its name in pydantic.
-        call: The call, for a type that is made by one.
-        module: The module that contains it.
-        reader: Reads the modules that names lead to.
-    """
-    for sign, word in _SIGNS.items():
-        for base in ("Int", "Float"):
-            if name == f"{sign}{base}":
-                return constrained(SCALARS[base.lower()], {word: 0})
-    words = {} if call is None else words_of(call, module, reader)
-    if name in _CONSTRAINED and (call is None) != name.startswith("con"):
-        return constrained(SCALARS[_CONSTRAINED[name]], words)
-    if name in {"conlist", "conset", "confrozenset"} and call is not None:
-        return constrained(array({}, unique=name != "conlist"), words)
-    return None

@@ -10,7 +10,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from flowengine.errors import UsageError
 from flowengine.kernel.graph.compiled import Plain
@@ -60,12 +60,16 @@ def read_function(
     hints = resolved_hints(function)
     types = LiveTypes()
     description, descriptions = parse(_docstring(function))
-    parameters, open, every = [], False, set()
+    parameters, others, every = [], None, set()
     for parameter in given_parameters(function):
         hint = hints.get(parameter.name, Given.empty)
         every.add(parameter.name)
         if parameter.kind is Given.VAR_KEYWORD:
-            open = True
+            unpacked = _unpacked(hint)
+            others = _of_parameter(types, name, f"**{parameter.name}", unpacked or hint)
+            if unpacked is not None:
+                parameters += types.records.fields(others)
+                others = None
         elif parameter.name not in {*INJECTED, *environments} and not is_injected(
             hint, is_environment
         ):
@@ -90,7 +94,7 @@ def read_function(
     returns = _of_result(results, hints)
     return Signature(
         description=description,
-        args=types.records.tidied(arguments(parameters, open=open)),
+        args=types.records.tidied(arguments(parameters, others)),
         returns=None if returns is None else results.records.tidied(returns),
         is_async=bool(code and code.co_flags & _COROUTINES),
         quick=getattr(function, "__flowengine_quick__", False),
@@ -241,6 +245,11 @@ def is_injected(hint: Any, is_environment: Callable[[type], bool] | None = None)
     )
 
 
+def _unpacked(hint: Any) -> Any:
+    """Return the TypedDict of `**kwargs: Unpack[...]`, or None."""
+    return get_args(hint)[0] if str(get_origin(hint)).endswith(".Unpack") else None
+
+
 def _of_parameter(types: LiveTypes, function: str, name: str, hint: Any) -> Any:
     if isinstance(hint, str):
         raise UsageError(
@@ -296,15 +305,17 @@ def conversion(function: Callable[..., Any], skip: Collection[str] = ()) -> Conv
     fields: dict[str, Any] = {}
     for parameter in given_parameters(function):
         hint = hints.get(parameter.name, inspect.Parameter.empty)
-        try:
-            convert = None if parameter.name in skip else conversion_to(hint)
-        except ValidationError as error:
-            named = f"the parameter '{parameter.name}' of {name_of(function)}"
-            raise ValidationError(f"{named} cannot be given: {error.message}") from None
-        if parameter.kind is parameter.VAR_KEYWORD:
-            others = convert
-        else:
-            each[parameter.name] = convert
+        taken = {parameter.name: hint}
+        if (unpacked := _unpacked(hint)) is not None:
+            taken = get_type_hints(unpacked)
+        for name, each_hint in taken.items():
+            try:
+                each[name] = None if name in skip else conversion_to(each_hint)
+            except ValidationError as error:
+                named = f"the parameter '{name}' of {name_of(function)}"
+                raise ValidationError(f"{named} cannot be given: {error.message}") from None
+        if parameter.kind is parameter.VAR_KEYWORD and unpacked is None:
+            others = each.pop(parameter.name)
         if (field := field_of(parameter)) is not None and not field.is_required():
             fields[parameter.name] = field
     return together(each, fields, others) if any(each.values()) or fields or others else None

@@ -43,8 +43,9 @@ _SCALARS: dict[Any, Schema] = {
     None: SCALARS["None"],
 }
 _TRANSPARENT = {typing.Required, typing.NotRequired, typing.Final, collections.abc.Awaitable}
-_LOCAL = {"date-time": "iso-date-time", "time": "iso-time"}
-"""Formats of pydantic → those of Python's values, whose offset is optional."""
+_LENIENT = {"time": "iso-time", "uri": "url"}
+"""Formats of pydantic → those of what it accepts: the offset is optional, and so is the encoding of
+letters that a URI cannot have."""
 _MEMBERS = frozenset({str, int, float, bool})
 """Types of the members of enumerations that are read here."""
 _NO_FORMATS = frozenset({"binary", "path", "file-path", "directory-path"})
@@ -231,8 +232,8 @@ class LiveTypes:
         if adopted.get("format") in _NO_FORMATS:
             binary = adopted.pop("format") == "binary"
             adopted |= SCALARS["bytes"] if binary else {}
-        if adopted.get("format") in _LOCAL:
-            adopted["format"] = _LOCAL[adopted["format"]]
+        if adopted.get("format") in _LENIENT:
+            adopted["format"] = _LENIENT[adopted["format"]]
         for key in ("items", "additionalProperties"):
             if key in adopted and adopted[key] in ({}, True):
                 del adopted[key]

@@ -108,6 +108,8 @@ def is_written_by_type(hint: Any, around: tuple[Any, ...] = ()) -> bool:
     if not all(isinstance(note, str) for note in notes):
         return True
     origin = getattr(hint, "__origin__", None)
+    if getattr(origin or hint, "__module__", "") == "pydantic.types":
+        return True  # such as `Json`, whose values have other classes
     if isinstance(origin, type) and issubclass(origin, collections.abc.Mapping):
         return parts[0] not in {str, Any} or is_written_by_type(parts[-1], around)
     inner = [*parts, *([origin] if notes else [])]

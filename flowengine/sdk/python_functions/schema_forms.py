@@ -58,12 +58,12 @@ class Parameter(NamedTuple):
     description: str | None = None
 
 
-def arguments(parameters: Iterable[Parameter], *, open: bool) -> Schema:
+def arguments(parameters: Iterable[Parameter], others: Schema | None) -> Schema:
     """Return the schema of the arguments of a call, an object.
 
     Args:
         parameters: In the order of the signature.
-        open: Whether the function also accepts other names: `**kwargs`.
+        others: Schema of the arguments that it accepts under any other name: `**kwargs`.
     """
     each = list(parameters)
     schema: Schema = {
@@ -73,8 +73,8 @@ def arguments(parameters: Iterable[Parameter], *, open: bool) -> Schema:
     required: list[Plain] = [parameter.name for parameter in each if parameter.required]
     if required:
         schema["required"] = required
-    if not open:
-        schema["additionalProperties"] = False
+    if others != {}:
+        schema["additionalProperties"] = False if others is None else others
     return schema
 
 
@@ -241,6 +241,13 @@ class ClassSchemas:
             number += 1
             free = f"{name}{number}"
         return free
+
+    def fields(self, reference: Schema) -> list[Parameter]:
+        """Return the fields of a class as the parameters that `**kwargs: Unpack[...]` makes."""
+        read = self._schemas.get(_referred(reference) or "", {})
+        required: Any = read.get("required", ())
+        properties: Any = read.get("properties", {})
+        return [Parameter(name, part, name in required) for name, part in properties.items()]
 
     def tidied(self, schema: Schema) -> Schema:
         """Return a self-contained schema.

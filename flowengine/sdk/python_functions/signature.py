@@ -305,7 +305,10 @@ def _signature(named: NamedFunction, reader: ModuleReader) -> Signature:
         parameters.append(Parameter(name, schema, required, value, descriptions.get(name)))
         if schema.keys() <= {"description"}:
             classes[name] = hinted_classes(parameter.annotation, module)
-    args = arguments(parameters, open=given.kwarg is not None)
+    named_others, others = (
+        ([], None) if given.kwarg is None else hints.others(given.kwarg.annotation, module)
+    )
+    args = arguments([*parameters, *named_others], others)
     results = TypeHints(reader, result=True)
     returns = None if node.returns is None else results.schema(node.returns, module)
     names = {parameter.arg for parameter in every}

@@ -223,6 +223,14 @@ class _JsonSchemas(GenerateJsonSchema):
         """Return the schema of bytes. Their limits are not those of the text."""
         return dict(SCALARS["bytes"])
 
+    def datetime_schema(self, schema: Any) -> Node:
+        """Return the schema of a time, whose offset is optional unless the type requires it."""
+        offset = {"aware": "aware-date-time", "naive": "naive-date-time"}
+        return {
+            "type": "string",
+            "format": offset.get(schema.get("tz_constraint"), "iso-date-time"),
+        }
+
     def timedelta_schema(self, schema: Any) -> Node:
         """Return the schema of a duration, which is always a text."""
         return {"type": "string", "format": "duration"}
@@ -238,6 +246,8 @@ class _JsonSchemas(GenerateJsonSchema):
 def _core_schema(hint: Any) -> Node:
     try:
         adapter = TypeAdapter(hint)
+    except ImportError as error:  # of a package that the type needs
+        raise NoPlainForm(str(error)) from None
     except PydanticUserError as error:
         if error.code != "typed-dict-version":
             raise

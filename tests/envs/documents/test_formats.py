@@ -105,6 +105,13 @@ def test_what_is_broken_is_damaged(data: bytes) -> None:
         convert(data, "a.docx")
 
 
+def test_bytes_that_are_no_image_say_so_without_naming_an_object() -> None:
+    with pytest.raises(Damaged) as caught:
+        convert(b"\x89PNG\r\n\x1a\n and no more", "a.png")
+
+    assert str(caught.value) == "the image cannot be read: it is no PNG, JPEG, GIF or WebP file"
+
+
 @pytest.mark.parametrize("cut", [1, 2, 3])
 @pytest.mark.parametrize("file", ["pandoc.docx", "pandoc.pptx", "gnumeric.xlsx", "pandoc.epub"])
 def test_a_cut_file_is_damaged(file: str, cut: int) -> None:

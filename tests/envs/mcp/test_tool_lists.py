@@ -156,6 +156,47 @@ def test_one_odd_entry_of_a_list_does_not_cost_the_others(opened: Open, tmp_path
                 session.call_tool("x")
 
 
+ODD: dict[str, dict[str, tuple[Any, Any]]] = {
+    "resources": {
+        "kept": ({"uri": "a:odd"}, {"uri": "a:odd"}),
+        "described": (
+            {"uri": "a:odd", "size": "big", "description": 7, "annotations": 5, "icons": "none"},
+            {"uri": "a:odd"},
+        ),
+        "no address": ({}, "its 'uri' is not valid"),
+        "odd address": ({"uri": 5}, "its 'uri' is not valid"),
+        "nameless": ({"uri": "a:odd", "name": 5}, "it is not a resource with a readable name"),
+    },
+    "prompts": {
+        "kept": ({"arguments": [{"name": "n"}]}, {"arguments": [{"name": "n"}]}),
+        "described": ({"title": 5, "description": []}, {}),
+        "odd arguments": ({"arguments": [{"description": 5}]}, "its 'arguments' is not valid"),
+        "nameless": ({"name": None}, "it is not a prompt with a readable name"),
+    },
+}
+"""An entry between two others, and what remains of it, or why it is left out."""
+
+
+def test_one_odd_resource_or_prompt_does_not_cost_the_others(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    listed = tmp_path / "list.json"
+    listed.write_text("[]")
+    session = opened(command=[sys.executable, str(LISTED), str(listed)])
+    for kinds, read in (("resources", session.list_resources), ("prompts", session.list_prompts)):
+        for entry, wanted in ODD[kinds].values():
+            between = {"name": "odd", **entry}
+            ends = [{"name": name, "uri": f"a:{name}"} for name in ("first", "last")]
+            listed.write_text(json.dumps([ends[0], between, 7, ends[1]]))
+            caplog.clear()
+            found = {str(one.pop("name")): one for one in read()}
+            left_out = isinstance(wanted, str)
+            assert list(found) == ["first", *([] if left_out else ["odd"]), "last"], between
+            assert found.get("odd") == (None if left_out else wanted)
+            assert f"left out of the server's {kinds}: " in caplog.text
+            assert wanted in caplog.text if left_out else "odd" not in caplog.text
+
+
 # Several servers
 
 

@@ -1,0 +1,141 @@
+"""Answers to questions: the one function that records a decision, and programs that decide first.
+
+Each question is a wait, whatever it is about: a step's approval, a call, the opening of an
+environment, a budget, an attempt whose outcome is unknown. Each decision about it is the event
+`decided`, recorded by `record`, where the store settles it by compare-and-set. If a person and a
+program answer at the same time, only one of them wins.
+
+Programs answer in this order: the rules of the host (`gate`), grants (`flow_grants`), then the tool
+authority or the handler about environments. What none of them answers is left to people
+(`people.approvals`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.engines.executions.parts import has_expired
+from flowengine.errors import FlowEngineError
+from flowengine.journal.encoding import pack
+from flowengine.journal.records import Vote
+from flowengine.kernel.notation.addresses import wait_id
+from flowengine.kernel.view import counting, only_choice
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping
+
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.host import Host
+    from flowengine.journal.records import NewGrant, Standing
+    from flowengine.journal.store import Store
+    from flowengine.kernel.commands import Consult
+    from flowengine.sdk.user_code import Shown
+
+
+class Said(NamedTuple):
+    """The answer of a program to a question."""
+
+    by: str
+    approves: bool
+    comment: str | None = None
+    via: str = "policy"
+    value: dict[str, Any] | None = None
+    """Further data: the narrower `policy` of an environment, or that a rule has `refused`."""
+    grant: str | None = None
+    """Id of the grant that the answer comes from."""
+
+
+def record(
+    store: Store,
+    id: str,
+    asked: Mapping[str, Any],
+    decision: Mapping[str, Any],
+    now: int,
+    gives: NewGrant | None = None,
+) -> tuple[dict[str, Any], Standing]:
+    """Record a decision, which has been checked.
+
+    Args:
+        store: Contains the wait.
+        id: Full id of the wait.
+        asked: Its record.
+        decision: The decision: the fields of the event `decided` besides `at` and `wait`.
+        now: The time (ms).
+        gives: The grant to keep if the decision counts.
+
+    Returns:
+        The event, and whether it counts.
+    """
+    event = {"type": "decided", "at": now, "wait": asked["id"], **decision}
+    approves = counting(dict(asked), decision["choice"]) == "approve"
+    vote = Vote(decision["by"], now, approves, pack(event), gives, decision.get("granted"))
+    return event, store.decide(id, vote)
+
+
+def say(host: Host, id: str, asked: Mapping[str, Any], said: Said) -> bool:
+    """Record the answer of a program, if it can decide.
+
+    It cannot if the question has expired, or has not exactly one choice for the answer, or if the
+    choice needs what only a person gives: a form, or a comment that the program does not have.
+
+    Args:
+        host: Provides the store.
+        id: Full id of the wait.
+        asked: Its record.
+        said: The answer.
+
+    Returns:
+        Whether it counts. Otherwise the question is left to others.
+    """
+    now = host.clock.now()
+    choice = only_choice(asked, "approve" if said.approves else "reject")
+    if choice is None or has_expired(asked, now):
+        return False
+    if (said.approves and asked.get("form")) or (
+        choice.get("comment") == "required" and not said.comment
+    ):
+        return False
+    decision = {"choice": choice["id"], "by": said.by, "via": said.via, "form": None,
+                "edits": None, "comment": said.comment or None}  # fmt: skip
+    more = {"value": said.value, "granted": said.grant}
+    decision |= {key: part for key, part in more.items() if part is not None}
+    return record(host.store, id, asked, decision, now)[1].accepted
+
+
+async def consult(
+    host: Host, execution: Execution, asked: Consult, preview: Awaitable[Shown] | None
+) -> bool:
+    """Consult the tool authority, or the handler about environments, and record its decision.
+
+    Args:
+        host: Provides the store.
+        execution: The execution that has just opened the question.
+        asked: The question.
+        preview: The preview of the call, which is being computed. None: it is no call.
+
+    Returns:
+        Whether it was answered. Otherwise it is left to approvers.
+    """
+    from flowengine.engines.executions.calls import names_of
+
+    id = wait_id(execution.id, asked.wait)
+    if asked.environment is None:
+        question = execution.waits.get(asked.wait)
+        if host.consultant is None or question is None or preview is None:
+            return False
+        names = names_of(execution.linked.compiled["steps"][asked.step])
+        return await host.consultant.ask(execution.id, id, {**question, "names": names}, preview)
+    secrets = execution.linked.runner.secrets(asked.step)
+    try:
+        answered = await host.environments.consult(execution.context, asked, id, secrets)
+    except FlowEngineError:
+        return False  # the spec is refused with its reason when it is opened
+    question = execution.waits.get(asked.wait)
+    if answered is None or question is None:
+        return False
+    by, answer = answered
+    value: dict[str, Any] = {"refused": True} if answer.by_policy else {}
+    if answer.policy is not None:
+        value["policy"] = {key: rule for key, rule in answer.policy.items() if rule is not None}
+    said = Said(by, answer.approved, answer.reason, value=value or None)
+    return say(host, id, question, said)
