@@ -111,13 +111,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
                 "nts_are_asked_anew"
             ),
         ),
-        "engines/test_asking_environments": (
-            (
-                "test_a_call_is_approved_then_its_environment_opened_then_it_runs_then_t"
-                "hat_is_released"
-            ),
-            "test_trying_again_after_expiry_gives_time_anew",
-        ),
         "engines/test_asking_policies": (
             "test_a_handler_that_answers_after_the_expiry_is_too_late",
             "test_a_handler_gets_what_is_asked_and_its_yes_opens",
@@ -391,7 +384,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_executions_of_a_session_share_it_while_it_opens",
         ),
         "engines/test_environments": ("test_a_session_lives_over_executions_of_one_key",),
-        "engines/test_history": ("test_prune_removes_what_ended_with_its_files_and_nothing_else",),
         "engines/test_notifications": (
             "test_calls_and_environments_notify_too_unless_a_rule_answers_first",
         ),
@@ -409,7 +401,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_flow_grants": (
             "test_a_question_that_a_crash_left_open_is_answered_by_the_resume",
         ),
-        "engines/test_history": ("test_why_of_what_has_ended_stalled_or_was_only_recorded",),
         "engines/test_previews": (
             ("test_what_a_crash_left_undone_is_made_up_for_and_what_is_known_is_not_asked_again"),
         ),

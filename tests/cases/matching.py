@@ -184,6 +184,12 @@ def _set(value: Any, found: Any, at: str) -> Iterator[str]:
         yield f"{at}: expected no {short(left)}"
 
 
+def _distinct(value: Any, found: Any, at: str) -> Iterator[str]:
+    """`!distinct`: a list that begins with these, in which nothing stands twice."""
+    if found[: len(value)] != value or len(set(found)) != len(found):
+        yield f"{at}: expected {value!r} first and nothing twice, found {short(found)}"
+
+
 def _not(value: Any, found: Any, at: str) -> Iterator[str]:
     if is_like(value, found):
         yield f"{at}: expected another value than {short(found)}"
@@ -210,6 +216,7 @@ TAGS: Mapping[str, Callable[[Any, Any, str], Iterator[str]]] = {
     "some": _some,
     "none": _none,
     "set": _set,
+    "distinct": _distinct,
     "not": _not,
     "len": _len,
     "exact": _exact,

@@ -18,11 +18,14 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
+from flowengine.engines.executions.linked_flows import read, state_at
 from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict
+from flowengine.execution_environment import register_provider, unregister_provider
 from tests.cases.form import HEAD, Played, filled, text_of
 from tests.cases.matching import Map, Tag, differences, plain
 from tests.engines import world
+from tests.execution_environment.toy import Toy
 from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
 
 WAITS = {"approve", "reject", "respond", "decide", "claim", "release", "delegate", "wait"}
@@ -79,7 +82,7 @@ class Operated:
     """
 
     ACTS = ("write", "remove", "change", "env", "pass", "engine", "read", "lines", "calls", "cli",
-            "settle", "sparse", "stored")  # fmt: skip
+            "settle", "sparse", "stored", "opened", "replay")  # fmt: skip
     """Operations beside the methods of `Engine`."""
     TOLD = ("expect", "raises", "where", "of", "save", "in")
     """Keys of an operation that are no keywords of a method."""
@@ -91,6 +94,7 @@ class Operated:
         self._patch = patch
         self._store = store
         self._clock = world.Clock()
+        self._toy = Toy()
         self._open = ExitStack()
         self._engines: dict[str, Engine] = {}
         self._options: dict[str, Mapping[str, Any]] = {}
@@ -107,6 +111,13 @@ class Operated:
             Unlike: It is different from what is expected.
         """
         self._prepare()
+        register_provider(self._toy)
+        try:
+            self._play()
+        finally:
+            unregister_provider("toy")
+
+    def _play(self) -> None:
         with self._open:
             for name, options in {
                 "": self._told.get("engine", {}),
@@ -347,6 +358,17 @@ class Operated:
             for number, (address, key, result) in enumerate(world.effects(Path()))
         }  # after a crash, a call may have been made again under its key
         return list(done.values())
+
+    def _replay(self, execution: str) -> None:
+        """Check that the journal alone leads to the current state."""
+        engine = self._engines[""]
+        found, journal = engine._host.stored(execution, 0), read(engine.store, execution)
+        state = state_at(engine._host.flows, found.linked.hash, journal, len(journal))[1]
+        assert state == found.state
+        assert engine.show(execution)["status"] == state["status"]
+
+    def _opened(self, _: None) -> dict[str, int]:
+        return {"opens": self._toy.opens, "releases": self._toy.releases}
 
     def _cli(self, words: str | Sequence[str], **options: Any) -> Any:
         from tests.command_line import flowengine

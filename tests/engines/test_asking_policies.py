@@ -19,7 +19,7 @@ from flowengine.execution_environment.policy_approval import (
     register_handler,
     unregister_handler,
 )
-from tests.engines.test_asking_environments import Clock
+from tests.engines.world import Clock
 from tests.execution_environment.toy import Toy
 
 FUNCTIONS = """

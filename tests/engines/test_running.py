@@ -18,7 +18,7 @@ import pytest
 from flowengine.engines.engine import Engine
 from flowengine.engines.results import Update
 from flowengine.engines.starting import beginning
-from flowengine.errors import Conflict, FlowFileError, InputError, NotFound, UsageError
+from flowengine.errors import Conflict, UsageError
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.sdk import import_function
 from tests.engines import child, flows, world
@@ -72,100 +72,6 @@ def is_running(update: Update) -> bool:
     return update.step is not None and update.step.status == "running"
 
 
-def test_flow_runs_to_its_end(engine: Engine, tmp_path: Path) -> None:
-    result = engine.run(world.make(tmp_path, HELLO), {"name": "Ada"})
-    assert result.status == "succeeded"
-    assert result.outputs == {"message": "Hello, Ada!"}
-    assert result.waits == []
-    assert engine.result(result.execution) == result
-
-
-@pytest.mark.parametrize(
-    ("inputs", "field"),
-    [({}, "name"), ({"name": 7}, "name"), ({"name": "x", "age": 1}, "age")],
-)
-def test_inputs_that_do_not_fit_start_nothing(
-    engine: Engine, tmp_path: Path, inputs: dict[str, Any], field: str
-) -> None:
-    with pytest.raises(InputError) as caught:
-        engine.run(world.make(tmp_path, HELLO), inputs)
-    assert caught.value.field == field
-    assert engine.executions().items == []
-
-
-def test_file_with_errors_runs_nothing(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(FlowFileError):
-        engine.run(world.make(tmp_path, "steps:\n  - {id: a, next: nowhere}\n"))
-
-
-def test_same_id_again_goes_on_with_the_first_execution(engine: Engine, tmp_path: Path) -> None:
-    file = world.make(tmp_path, HELLO)
-    first = engine.run(file, {"name": "Ada"}, id="it", labels={"team": "red"})
-    assert engine.run(file, {"name": "Ada"}, id="it") == first
-    assert [e["labels"] for e in engine.executions().items] == [{"team": "red"}]
-
-
-DEFAULTS = """
-inputs:
-  name: {type: string}
-  count: {type: integer, default: 2}
-  until: {type: string, default: "${{ inputs.name + string(now) }}"}
-  where: {type: object, default: {}}
-steps:
-  - {id: ask, approval: {title: "Go?"}}
-"""
-
-
-@pytest.mark.parametrize("recorded", [True, False])
-@pytest.mark.parametrize(
-    "inputs",
-    [{"name": "Ada"}, {"name": "Ada", "count": 2}, {"where": {}, "name": "Ada"}],
-)
-def test_inputs_are_the_same_whether_defaults_are_given_or_not(
-    engine: Engine, tmp_path: Path, inputs: dict[str, Any], recorded: bool
-) -> None:
-    flow = engine.load(world.make(tmp_path, DEFAULTS))
-    start = engine.start if recorded else engine.run
-    start(flow, {"name": "Ada"}, id="it")
-    assert start(flow, inputs, id="it") == start(flow, {"name": "Ada"}, id="it")
-
-
-@pytest.mark.parametrize("recorded", [True, False])
-@pytest.mark.parametrize(
-    ("inputs", "differs"),
-    [
-        ({"name": "Bob"}, '\'name\' is "Ada" there and "Bob" here'),
-        ({"name": "Ada", "count": 3}, "'count' is 2 there and 3 here"),
-        ({"name": "Ada", "count": True}, "'count' is 2 there and true here"),
-        ({"name": "Ada", "where": {"a": 1}}, "'where' is {} there and {\"a\": 1} here"),
-        ({"name": "Ada", "more": 1}, "'more' is missing there and 1 here"),
-        ({}, "'name' is \"Ada\" there and missing here"),
-    ],
-)
-def test_same_id_with_other_inputs_is_a_conflict(
-    engine: Engine, tmp_path: Path, inputs: dict[str, Any], differs: str, recorded: bool
-) -> None:
-    flow = engine.load(world.make(tmp_path, DEFAULTS.replace("inputs.name + ", "")))
-    start = engine.start if recorded else engine.run
-    start(flow, {"name": "Ada"}, id="it")
-    with pytest.raises(Conflict, match="other inputs") as caught:
-        start(flow, inputs, id="it")
-    assert differs in caught.value.message
-    assert len(engine.executions().items) == 1
-
-
-@pytest.mark.parametrize("recorded", [True, False])
-def test_same_id_with_another_flow_is_a_conflict(
-    engine: Engine, tmp_path: Path, recorded: bool
-) -> None:
-    start = engine.start if recorded else engine.run
-    start(world.make(tmp_path / "a", HELLO), {"name": "Ada"}, id="it")
-    other = world.make(tmp_path / "b", HELLO)
-    other.write_text(other.read_text().replace("id: flow", "id: other"))
-    with pytest.raises(Conflict, match="of the flow 'flow' and not 'other'"):
-        start(other, {"name": "Ada"}, id="it")
-
-
 def test_of_two_who_record_one_id_at_once_the_second_is_told_what_differs(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,12 +87,6 @@ def test_of_two_who_record_one_id_at_once_the_second_is_told_what_differs(
     with pytest.raises(Conflict, match='"Ada" there and "Bob" here'):
         engine.start(file, {"name": "Bob"}, id="it")
     assert engine.resume("it").outputs == {"message": "Hello, Ada!"}
-
-
-@pytest.mark.parametrize("id", ["", "a b", "../x", "-x"])
-def test_id_that_cannot_be_one_is_refused(engine: Engine, tmp_path: Path, id: str) -> None:
-    with pytest.raises(UsageError):
-        engine.run(world.make(tmp_path, HELLO), {"name": "Ada"}, id=id)
 
 
 def test_recorded_execution_begins_when_it_is_resumed(engine: Engine, tmp_path: Path) -> None:
@@ -492,18 +392,6 @@ assert not loaded, loaded
     subprocess.run(again, check=True, timeout=60)
 
 
-def test_unknown_executions_are_told(engine: Engine) -> None:
-    for call in (engine.resume, engine.show, engine.why, engine.result, engine.retry):
-        with pytest.raises(NotFound):
-            call("nowhere")
-
-
-def test_ended_execution_cannot_be_cancelled(engine: Engine, tmp_path: Path) -> None:
-    result = engine.run(world.make(tmp_path, HELLO), {"name": "Ada"})
-    with pytest.raises(Conflict, match=r"has succeeded at 20\d\d-.*Z$"):
-        engine.cancel(result.execution)
-
-
 @pytest.mark.parametrize("begun", [True, False])
 def test_whoever_goes_on_works_in_the_folder_of_the_start(tmp_path: Path, begun: bool) -> None:
     """Resuming from another folder does not change where steps write."""
@@ -607,16 +495,3 @@ def test_nor_does_it_where_a_lock_is_waited_for(tmp_path: Path) -> None:
             return await asyncio.wait_for(waits, 60)
 
     assert asyncio.run(main()).status == "waiting"
-
-
-def test_two_dollars_are_one_wherever_text_is_no_template(engine: Engine, tmp_path: Path) -> None:
-    """This covers a title, and a constant of a step kind that is never evaluated."""
-    path = tmp_path / "flow.yaml"
-    path.write_text(
-        "flowengine: 1\nid: it\ntitle: 'All $${{ x }}'\n"
-        "steps: [{id: a, title: 'One $${{ y }}', run: {script: \"echo '$${{ z }}'\"}, in: host}]\n"
-        "outputs: {said: '${{ steps.a.output.stdout }}'}\n"
-    )
-    assert engine.run(path).outputs == {"said": "${{ z }}\n"}
-    compiled = engine.load(path).compiled
-    assert (compiled["title"], compiled["steps"][0]["title"]) == ("All ${{ x }}", "One ${{ y }}")
