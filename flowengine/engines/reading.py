@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         Update,
         WaitPage,
     )
-    from flowengine.journal.records import Due
+    from flowengine.journal.records import Due, OfFlows
     from flowengine.journal.store import Store
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.graph.specs import CompiledFlow
@@ -419,11 +419,12 @@ class StoreReader:
 
         return listed(self._host, flow)
 
-    def deployed_flow(self, name: str) -> LoadedFlow:
+    def deployed_flow(self, name: str, *, flows: OfFlows | None = None) -> LoadedFlow:
         """Return a deployed flow, to be started, or compared with another version.
 
         Args:
             name: `ID` for the current version, `ID@VERSION`, or at least 8 digits of a hash.
+            flows: Returns whether a flow, given by its id, may be found. Default: any.
 
         Raises:
             NotFound: It is not deployed.
@@ -431,7 +432,7 @@ class StoreReader:
         """
         from flowengine.engines.starting.deployed_flows import find
 
-        return find(self._host, name)
+        return find(self._host, name, flows)
 
     def starts(self, flow: str | None = None) -> list[StartInfo]:
         """Return what starts executions of deployed flows: signals and schedules.

@@ -136,12 +136,18 @@ class Sound:
 
 
 def damage(what: str, error: Exception) -> StoreError:
-    """Return the error about a damaged record.
+    """Return the error about a damaged record, or one that needs a package which is missing here.
 
     Args:
         what: The record.
         error: The exception that using it raised.
     """
+    if isinstance(error, ImportError):
+        lacks = f"'{error.name}' cannot be imported" if error.name else "a package is missing"
+        return StoreError(
+            f"{what} cannot be used in this process: {lacks} ({error})",
+            hint="install it into the environment that runs flowengine",
+        )
     return _damage(what, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 

@@ -117,22 +117,12 @@ def deployed_flow(call: ApiCall, name: str) -> LoadedFlow:
         NotFound: It is not deployed, or is hidden from the user.
     """
     try:
-        flow = call.engine.deployed_flow(name)
-    except NotFound:
-        flow = None
-    except UsageError:  # the beginning of several hashes, perhaps of hidden flows
-        hashes = {
-            item["hash"]
-            for item in call.engine.deployed()
-            if item["hash"].startswith(name) and call.may(Right.SEE, item["flow"])
-        }
-        flow = call.engine.kept_flow(min(hashes)) if len(hashes) == 1 else None
-    if flow is None or not call.may(Right.SEE, flow.id):
+        return call.engine.deployed_flow(name, flows=partial(call.may, Right.SEE))
+    except (NotFound, UsageError):  # the beginning of several hashes
         raise NotFound(
             f"no flow '{name}' is deployed",
             hint=Hint("flowengine flows list", http="list them: GET /v1/flows"),
-        )
-    return flow
+        ) from None
 
 
 def flow_of_execution(engine: Engine, principal: Principal, id: str) -> Found:

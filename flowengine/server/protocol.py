@@ -48,6 +48,8 @@ class ProtocolLimits(NamedTuple):
     body_rate: int = 8 * 1024
     """Least number of bytes of a body in a second, after the first `body_seconds`."""
     reader_seconds: float = 60.0
+    reader_rate: int = 1024
+    """Least number of bytes that a reader takes in a second, after the first `reader_seconds`."""
     head_bytes: int = 32 * 1024
     header_lines: int = 100
     connections: int = 1000
@@ -113,12 +115,17 @@ def fault_of(head: bytes, limits: ProtocolLimits) -> tuple[int, str] | None:
 
 
 class _LimitedReader(asyncio.Protocol):
-    """Cuts off a reader that has taken nothing for some time. Before a protocol of uvicorn."""
+    """Cuts off a reader that takes too little. Before a protocol of uvicorn."""
 
     loop: asyncio.AbstractEventLoop
     transport: asyncio.Transport
-    reader_seconds: float
+    limits: ProtocolLimits
     _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Have `pause_writing` called for each byte that a reader has not taken."""
+        cast("asyncio.Transport", transport).set_write_buffer_limits(high=0)
+        super().connection_made(transport)
 
     def pause_writing(self) -> None:
         """Wait for a slow reader, but not forever."""
@@ -127,7 +134,7 @@ class _LimitedReader(asyncio.Protocol):
             self._look_later(_LOOKS, self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Continue: the reader has taken enough."""
+        """Continue: the reader has taken all."""
         super().resume_writing()
         self._end_patience()
 
@@ -136,15 +143,16 @@ class _LimitedReader(asyncio.Protocol):
         self._end_patience()
         super().connection_lost(exc)
 
-    def _look_later(self, looks: int, left: int) -> None:
-        seconds = self.reader_seconds / _LOOKS
+    def _look_later(self, looks: float, left: int) -> None:
+        seconds = self.limits.reader_seconds / _LOOKS
         self._patience = self.loop.call_later(seconds, self._look, looks - 1, left)
 
-    def _look(self, looks: int, before: int) -> None:
+    def _look(self, looks: float, before: int) -> None:
+        """Count down, and up by what the reader has taken since."""
         left = self.transport.get_write_buffer_size()
-        if left < before:
-            self._look_later(_LOOKS, left)
-        elif looks:
+        of_a_look = self.limits.reader_rate * self.limits.reader_seconds / _LOOKS
+        looks = min(looks + max(before - left, 0) / of_a_look, _LOOKS)
+        if looks > 0:
             self._look_later(looks, left)
         else:
             self.transport.abort()
@@ -166,7 +174,7 @@ class LimitedSocket(_LimitedReader, WebSocketsSansIOProtocol):
     def __init__(self, first: LimitedProtocol, **options: Any) -> None:
         super().__init__(**options)
         self._first = first
-        self.reader_seconds = first.limits.reader_seconds
+        self.limits = first.limits
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop counting the connection."""
@@ -192,13 +200,12 @@ class LimitedProtocol(_LimitedReader, H11Protocol):
         self._body_until: float | None = None
         """Time by which the next part of a body must arrive. None: no body arrives, or it was not
         read."""
-        self.reader_seconds = self.limits.reader_seconds
         self._is_upgraded = False
         self.ws_protocol_class = partial(LimitedSocket, self)  # type: ignore[assignment]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection, and wait for a head."""
-        super().connection_made(cast("asyncio.Transport", transport))
+        super().connection_made(transport)
         address = self.client[0] if self.client else ""
         if self.limits.proxies_only and address not in self.limits.proxies:
             self._refuse(403, "only the proxy may connect")

@@ -23,6 +23,7 @@ from flowengine.journal.encoding import (
     unpack,
     unpack_snapshot,
 )
+from flowengine.journal.shapes import Sound
 from tests.sliced_examples import sliced
 
 CLOSED = {type(None), bool, int, float, str, bytes, list, dict}
@@ -191,3 +192,18 @@ def test_failed_packing_leaves_nothing_behind() -> None:
 def test_floats_keep_every_bit() -> None:
     for number in (0.1, -0.0, float("inf"), 5e-324):
         assert struct.pack("d", unpack(pack(number))) == struct.pack("d", number)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ModuleNotFoundError("No module named 'acme'", name="acme"), "'acme' cannot be imported"),
+        (ImportError("no wheel"), "a package is missing (no wheel)"),
+        (KeyError("steps"), "its data has the wrong shape (KeyError: 'steps')"),
+    ],
+)
+def test_a_missing_package_is_not_reported_as_damage(error: Exception, words: str) -> None:
+    with pytest.raises(StoreError) as caught, Sound("flow letters"):
+        raise error
+    assert words in caught.value.message
+    assert ("is damaged" in caught.value.message) == isinstance(error, KeyError)

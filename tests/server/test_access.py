@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from contextlib import closing
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowengine import Engine
-from flowengine.errors import UsageError
+from flowengine.engines.starting import deployed_flows
+from flowengine.errors import NotFound, UsageError
 from flowengine.server import application
 from flowengine.server.records import STRANGERS, ServerRecords
 from flowengine.server.routes import ROUTES, Route
@@ -232,6 +235,24 @@ def test_prefixes_are_those_of_the_ids_that_a_user_sees(api: Api) -> None:
     [wait] = api.engine.resume(own).waits
     api.engine.resume("same-2")
     assert api("GET", f"/v1/approvals/{wait['id'][:4]}", token=cora, code=200)["id"] == wait["id"]
+
+
+def test_prefixes_of_hashes_are_those_of_the_flows_that_a_user_sees(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployed_flows, "SHORTEST_HASH", 0)  # the empty text begins all of them
+    cora = api.token("user:cora")
+    for item in api("GET", "/v1/flows", code=200)["items"]:
+        flow, hash = item["flow"], item["hash"]
+        code = 200 if flow == "expense" else 404
+        for name in (flow, hash, hash[:12]):
+            found = api("GET", f"/v1/flows/{name}", token=cora, code=code)
+            assert found.get("hash", hash) == hash
+        assert api.engine.deployed_flow("", flows=partial(eq, flow)).id == flow
+    with pytest.raises(UsageError, match="fits several deployed flows"):
+        api.engine.deployed_flow("")
+    with pytest.raises(NotFound):
+        api.engine.deployed_flow("", flows=partial(eq, "none"))
 
 
 def test_two_executions_are_compared_by_who_may_see_both(api: Api) -> None:

@@ -199,7 +199,7 @@ def test_a_reader_that_does_not_read_is_cut_off(served: Served) -> None:
 
 
 def test_a_reader_is_judged_by_what_it_takes() -> None:
-    """Neither by how much, nor by how late a busy server looks."""
+    """Not by how late a busy server looks."""
 
     class Base(asyncio.Protocol):
         def pause_writing(self) -> None: ...
@@ -208,8 +208,10 @@ def test_a_reader_is_judged_by_what_it_takes() -> None:
         def __init__(self) -> None:
             self.loop: Any = self
             self.transport: Any = self
-            self.reader_seconds, self.left, self.cut = 60.0, 100_000, False
+            self.limits, self.left, self.cut = ProtocolLimits(), 10_000_000, False
             self.pause_writing()
+
+        def set_write_buffer_limits(self, high: int) -> None: ...
 
         def call_later(self, seconds: float, look: Any, *given: Any) -> None:
             self.next: Any = functools.partial(look, *given)
@@ -224,14 +226,18 @@ def test_a_reader_is_judged_by_what_it_takes() -> None:
             self.left -= taken
             self.next()
 
-    slow, stuck = Reader(), Reader()
+    slow, steady, dripping, stuck = Reader(), Reader(), Reader(), Reader()
     for number in range(100):
-        slow.look(1 if number % 9 == 0 else 0)
+        slow.look(60 * 1024 if number % 9 == 0 else 0)
+        steady.look(6 * 1024)
     for _ in range(9):
+        dripping.look(100)
         stuck.look(0)
-    assert (slow.cut, stuck.cut) == (False, False), "a single late look decides nothing"
+    assert (slow.cut, steady.cut, stuck.cut) == (False, False, False), "one late look is nothing"
     stuck.look(0)
-    assert stuck.cut
+    dripping.look(100)
+    dripping.look(100)
+    assert (stuck.cut, dripping.cut) == (True, True)
 
 
 def test_forwarded_addresses_are_believed_from_a_proxy_only(served: Served) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.infos import DeployedInfo, StartInfo
-    from flowengine.journal.records import Scheduled
+    from flowengine.journal.records import OfFlows, Scheduled
 
 
 # Deployed flows: versions that the store keeps, to be started by name, signals and schedules.
@@ -39,9 +39,9 @@ SHORTEST_HASH = 8
 """Digits of a hash that are accepted as a name."""
 
 
-def find(host: Host, name: str) -> LoadedFlow:
+def find(host: Host, name: str, flows: OfFlows | None = None) -> LoadedFlow:
     """Return a deployed flow. See `Engine.deployed_flow`."""
-    hash = versions(host, name)[0].hash
+    hash = versions(host, name, flows)[0].hash
     return LoadedFlow(host.flows.by_hash(hash).compiled, hash)
 
 
@@ -63,21 +63,25 @@ def listed(host: Host, flow: str | None = None) -> list[DeployedInfo]:
     return flows
 
 
-def versions(host: Host, name: str) -> list[Deployed]:
+def versions(host: Host, name: str, flows: OfFlows | None = None) -> list[Deployed]:
     """Return the versions that a name stands for, the current one first.
+
+    Args:
+        host: Provides the store.
+        name: `ID`, `ID@VERSION`, or the beginning of a hash.
+        flows: Returns whether a flow, given by its id, may be found. None: any.
 
     Raises:
         NotFound: There is none.
         UsageError: The beginning of a hash fits several flows.
     """
     flow, at, version = name.partition("@")
-    matches = [
-        deployed for deployed in host.store.deployed(flow) if not at or deployed.version == version
-    ]
+    matches = [each for each in host.store.deployed(flow) if not at or each.version == version]
     if not matches and not at and len(name) >= SHORTEST_HASH:
-        matches = [deployed for deployed in host.store.deployed() if deployed.hash.startswith(name)]
-        if len({deployed.hash for deployed in matches}) > 1:
-            raise UsageError(f"{name!r} fits several deployed flows", hint="use a longer prefix")
+        matches = [each for each in host.store.deployed() if each.hash.startswith(name)]
+    matches = [each for each in matches if flows is None or flows(each.flow)]
+    if flow not in {each.flow for each in matches} and len({each.hash for each in matches}) > 1:
+        raise UsageError(f"{name!r} fits several deployed flows", hint="use a longer prefix")
     if not matches:
         known = [
             f"{deployed.flow}@{deployed.version}"
