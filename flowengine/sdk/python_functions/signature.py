@@ -32,8 +32,11 @@ from flowengine.sdk.step_kind import SignatureError
 
 # The classes that a type hint names, by full name, determined without importing anything.
 
+_HOPS = 8
+"""Maximum length of a chain of names. A longer one is a cycle."""
 
-def hinted_classes(hint: ast.AST | None, module: Module, hops: int = HOPS) -> list[str]:
+
+def hinted_classes(hint: ast.AST | None, module: Module, hops: int = _HOPS) -> list[str]:
     """Return the classes that a hint allows as `package.module.Class`, one per union member.
 
     Args:
