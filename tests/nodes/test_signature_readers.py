@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -16,7 +18,9 @@ import pytest
 from flowengine.agents.text_calls.requests import example_of
 from flowengine.sdk.python_functions.live_signature import read_function
 from flowengine.sdk.python_functions.signature import derive
+from flowengine.sdk.python_modules import import_function
 from flowengine.sdk.validation import shared
+from tests.flow.examples import FILES
 
 LIMITS = """
 from enum import Enum
@@ -207,14 +211,11 @@ LOOSER = {
     "Annotated[bytes, Field(min_length=9)]": {"type": "string", "contentEncoding": "base64"},
     "Box[int]": {"type": "object", "properties": {"name": {"type": "string"}, "held": {}},
                  "required": ["name", "held"]},
+    **{hint: {} for hint in (
+        "Hooked", "Annotated[int, Hooked()]", "Annotated[int, PlainValidator(int)]",
+        "Annotated[int, WithJsonSchema({'type': 'string'})]",
+        "Annotated[int, BeforeValidator(int, json_schema_input_type=str)]")},
 }  # fmt: skip
-UNKNOWN = [
-    "Hooked",
-    "Annotated[int, Hooked()]",
-    "Annotated[int, PlainValidator(int)]",
-    "Annotated[int, WithJsonSchema({'type': 'string'})]",
-    "Annotated[int, BeforeValidator(int, json_schema_input_type=str)]",
-]
 DEFAULTS = {
     "int = MOST": 10,
     "int = LOWEST": 3,
@@ -234,7 +235,7 @@ DEFAULTS = {
     "int = COMPUTED": ...,
     "int = CHANGED": ...,
 }
-HINTS = [*EQUAL.strip().split("\n"), *LOOSER, *UNKNOWN]
+HINTS = [*EQUAL.strip().split("\n"), *LOOSER]
 
 
 @pytest.fixture(scope="module")
@@ -292,12 +293,11 @@ def test_a_part_that_is_unknown_leaves_the_rest(hint: str, read: Any) -> None:
     static, live = map(of_parameter, read(hint))
 
     assert static == LOOSER[hint]
-    _allows_what_the_function_takes(static, live)
-
-
-@pytest.mark.parametrize("hint", UNKNOWN)
-def test_what_code_of_a_type_decides_is_left_to_the_function(hint: str, read: Any) -> None:
-    assert of_parameter(read(hint)[0]) == {}
+    whole = {"type": "object", "properties": {"x": live}, "required": ["x"]}
+    definitions = live.pop("$defs", None)
+    example = example_of(whole if definitions is None else {**whole, "$defs": definitions})
+    assert example is not None, json.dumps(live)
+    assert shared(static).misfits(example["x"]) == []
 
 
 @pytest.mark.parametrize("text", DEFAULTS)
@@ -312,9 +312,22 @@ def test_a_default_that_is_a_name_is_its_value(text: str, read: Any) -> None:
         assert live["properties"]["x"]["default"] == shown
 
 
-def _allows_what_the_function_takes(static: Any, live: Any) -> None:
-    whole = {"type": "object", "properties": {"x": live}, "required": ["x"]}
-    definitions = live.pop("$defs", None)
-    example = example_of(whole if definitions is None else {**whole, "$defs": definitions})
-    assert example is not None, json.dumps(live)
-    assert shared(static).misfits(example["x"]) == []
+def test_functions_of_the_examples_have_one_signature_in_both() -> None:
+    """Only the functions know that a parameter is supplied: its class says so when it is loaded."""
+    differing, named = [], 0
+    for file in FILES:
+        for function in sorted(set(re.findall(r"\b[a-z_]\w*:[a-z_]\w*\b", file.read_text()))):
+            if not (file.parent / f"{function.partition(':')[0]}.py").exists():
+                continue
+            static = derive(function, str(file.parent))
+            live = read_function(import_function(function, str(file.parent)))
+            args, known = (deepcopy(side.args or {}) for side in (static, live))
+            for supplied in static.classes.keys() - known["properties"].keys():
+                del args["properties"][supplied]
+                args["required"].remove(supplied)
+            args = {key: value for key, value in args.items() if value or key != "required"}
+            named += 1
+            if (args, static[2:7]) != (known, live[2:7]) or static.description != live.description:
+                differing.append(f"{file.name}: {function}")
+    assert not differing
+    assert named > 20
