@@ -13,6 +13,7 @@ from flowengine.engines.running.driving import Driving
 from flowengine.errors import NotAllowed, UsageError
 from flowengine.sdk.argument_checks import check_keywords
 from flowengine.store_folder import remote_store
+from flowengine.util.blocking import blocking, on_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +43,8 @@ class Decider(StoreReader):
         self._driving = Driving(host)
         self._tool_authority: ToolAuthority | None = None
 
-    def decide(self, wait: str, choice: str, **answer: Unpack[Answering]) -> Decision:
+    @blocking
+    async def decide(self, wait: str, choice: str, **answer: Unpack[Answering]) -> Decision:
         """Decide on an approval, or answer a question (`retry`, `result` with `value`, `fail`).
 
         The decision is recorded first. The execution then continues in this process, unless another
@@ -57,33 +59,26 @@ class Decider(StoreReader):
         Returns:
             The decision that counts.
         """
-        decision, resume = self._record_decision(wait, choice, answer)
-        result = self._driving.go_on(decision.execution, resume=resume)
-        return decision._replace(result=result)
+        return await self._decided(wait, choice, answer)
 
-    async def decide_async(self, wait: str, choice: str, **answer: Unpack[Answering]) -> Decision:
-        """Like `decide`, on the running event loop."""
-        decision, resume = self._record_decision(wait, choice, answer)
-        result = await self._driving.go_on_async(decision.execution, resume=resume)
-        return decision._replace(result=result)
+    decide_async = on_loop(decide)
 
-    def approve(self, wait: str, **answer: Unpack[Answering]) -> Decision:
+    @blocking
+    async def approve(self, wait: str, **answer: Unpack[Answering]) -> Decision:
         """Decide with the choice that counts as approval. See `decide`."""
-        return self.decide(wait, self._choice_of(wait, "approve"), **answer)
+        return await self._decided(wait, self._choice_of(wait, "approve"), answer)
 
-    async def approve_async(self, wait: str, **answer: Unpack[Answering]) -> Decision:
-        """Like `approve`, on the running event loop."""
-        return await self.decide_async(wait, self._choice_of(wait, "approve"), **answer)
+    approve_async = on_loop(approve)
 
-    def reject(self, wait: str, **answer: Unpack[Answering]) -> Decision:
+    @blocking
+    async def reject(self, wait: str, **answer: Unpack[Answering]) -> Decision:
         """Decide with the choice that counts as rejection. See `decide`."""
-        return self.decide(wait, self._choice_of(wait, "reject"), **answer)
+        return await self._decided(wait, self._choice_of(wait, "reject"), answer)
 
-    async def reject_async(self, wait: str, **answer: Unpack[Answering]) -> Decision:
-        """Like `reject`, on the running event loop."""
-        return await self.decide_async(wait, self._choice_of(wait, "reject"), **answer)
+    reject_async = on_loop(reject)
 
-    def respond(self, wait: str, value: Any, /, **answer: Unpack[Answering]) -> Decision:
+    @blocking
+    async def respond(self, wait: str, value: Any, /, **answer: Unpack[Answering]) -> Decision:
         """Supply the result of a call that waits for approval, instead of making it. See `decide`.
 
         Args:
@@ -94,15 +89,12 @@ class Decider(StoreReader):
         Returns:
             The decision that counts.
         """
-        return self.decide(wait, "respond", **{**answer, "value": value})
+        return await self._decided(wait, "respond", {**answer, "value": value})
 
-    async def respond_async(
-        self, wait: str, value: Any, /, **answer: Unpack[Answering]
-    ) -> Decision:
-        """Like `respond`, on the running event loop."""
-        return await self.decide_async(wait, "respond", **{**answer, "value": value})
+    respond_async = on_loop(respond)
 
-    def continue_with(self, wait: str, answer: Mapping[str, Any]) -> Decision:
+    @blocking
+    async def continue_with(self, wait: str, answer: Mapping[str, Any]) -> Decision:
         """Answer an approval in the format that approval handlers use.
 
         Args:
@@ -114,12 +106,9 @@ class Decider(StoreReader):
             The decision that counts. See `approve` and `reject`.
         """
         choice, details = self._read_answer(wait, answer)
-        return self.decide(wait, choice, **details)
+        return await self._decided(wait, choice, details)
 
-    async def continue_with_async(self, wait: str, answer: Mapping[str, Any]) -> Decision:
-        """Like `continue_with`, on the running event loop."""
-        choice, details = self._read_answer(wait, answer)
-        return await self.decide_async(wait, choice, **details)
+    continue_with_async = on_loop(continue_with)
 
     @contextmanager
     def consulting(
@@ -243,12 +232,14 @@ class Decider(StoreReader):
             )
         return Actor(by, self._via, self.user)
 
-    def _record_decision(self, wait: str, choice: str, answer: Answering) -> tuple[Decision, bool]:
+    async def _decided(self, wait: str, choice: str, answer: Answering) -> Decision:
         from flowengine.engines.people.answering import record_decision
 
         check_keywords("a decision", answer, PARTS)
-
-        return record_decision(self._host, wait, choice, answer, self._who(answer.get("by")))
+        who = self._who(answer.get("by"))
+        decision, resume = record_decision(self._host, wait, choice, answer, who)
+        result = await self._driving.go_on(decision.execution, resume=resume)
+        return decision._replace(result=result)
 
     def _choice_of(self, wait: str, counts_as: str) -> str:
         from flowengine.engines.people.answering import choice_of

@@ -28,6 +28,7 @@ from flowengine.engines.results import (
 from flowengine.errors import UsageError
 from flowengine.settings import current_user, load_settings
 from flowengine.store_folder import project_folder, remote_store
+from flowengine.util.blocking import blocking, on_loop
 from flowengine.util.files import MACHINE_FOLDER, check_path, user_folder
 
 if TYPE_CHECKING:
@@ -304,7 +305,8 @@ class Engine(Operator):
 
     # Driving
 
-    def run(
+    @blocking
+    async def run(
         self,
         flow: Flow | LoadedFlow | str | PathLike[str],
         inputs: Mapping[str, Any] | None = None,
@@ -337,23 +339,9 @@ class Engine(Operator):
         starting = self._starting(
             flow, inputs, id, labels, execution_environments, runtime_resources
         )
-        return self._driving.drive(self._driving.new(starting))
+        return await self._driving.drive(self._driving.new(starting))
 
-    async def run_async(
-        self,
-        flow: Flow | LoadedFlow | str | PathLike[str],
-        inputs: Mapping[str, Any] | None = None,
-        *,
-        id: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        execution_environments: Sequence[Mapping[str, Any]] = (),
-        runtime_resources: Mapping[str, Any] | None = None,
-    ) -> ExecutionResult:
-        """Like `run`, on the running event loop. Concurrent calls share commits."""
-        starting = self._starting(
-            flow, inputs, id, labels, execution_environments, runtime_resources
-        )
-        return await self._driving.drive_async(self._driving.new(starting))
+    run_async = on_loop(run, "Concurrent calls share commits.")
 
     def start(
         self,
@@ -386,7 +374,8 @@ class Engine(Operator):
         )
         return record(self._host, starting)
 
-    def resume(
+    @blocking
+    async def resume(
         self,
         execution: str,
         *,
@@ -407,24 +396,12 @@ class Engine(Operator):
         Raises:
             Conflict: Another process holds it.
         """
-        result = self._driving.drive(self._driving.loaded(execution, runtime_resources))
+        result = await self._driving.drive(self._driving.loaded(execution, runtime_resources))
         while on_crash and self._answer_questions(result, on_crash):
-            result = self._driving.drive(self._driving.loaded(result.execution))
+            result = await self._driving.drive(self._driving.loaded(result.execution))
         return result
 
-    async def resume_async(
-        self,
-        execution: str,
-        *,
-        on_crash: str | None = None,
-        runtime_resources: Mapping[str, Any] | None = None,
-    ) -> ExecutionResult:
-        """Like `resume`, on the running event loop. An execution already driven here is awaited."""
-        loaded = self._driving.loaded(execution, runtime_resources)
-        result = await self._driving.drive_async(loaded)
-        while on_crash and self._answer_questions(result, on_crash):
-            result = await self._driving.drive_async(self._driving.loaded(result.execution))
-        return result
+    resume_async = on_loop(resume, "An execution already driven here is awaited.")
 
     async def take_async(
         self, execution: str, on_taken: Callable[[], None] = lambda: None
@@ -463,7 +440,8 @@ class Engine(Operator):
         """
         await self._driving.drain(patience)
 
-    def signal(
+    @blocking
+    async def signal(
         self,
         name: str,
         data: Any = None,
@@ -499,25 +477,9 @@ class Engine(Operator):
         from flowengine.engines.messages import signal
 
         sent = signal(self._host, name, data, execution, key, id, self._who(by), flow)
-        return sent._replace(result=self._driving.go_on(sent.execution, resume=resume))
+        return sent._replace(result=await self._driving.go_on(sent.execution, resume=resume))
 
-    async def signal_async(
-        self,
-        name: str,
-        data: Any = None,
-        *,
-        execution: str | None = None,
-        key: str | None = None,
-        id: str | None = None,
-        by: str | None = None,
-        flow: LoadedFlow | str | PathLike[str] | None = None,
-        resume: bool = True,
-    ) -> Sent:
-        """Like `signal`, on the running event loop."""
-        from flowengine.engines.messages import signal
-
-        sent = signal(self._host, name, data, execution, key, id, self._who(by), flow)
-        return sent._replace(result=await self._driving.go_on_async(sent.execution, resume=resume))
+    signal_async = on_loop(signal)
 
     def deploy(self, flow: LoadedFlow | str | PathLike[str]) -> DeployedInfo:
         """Keep a version of a flow in the store, to be started by name, signals and schedules.

@@ -12,6 +12,7 @@ from flowengine.engines.deciding import Decider
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.sdk.argument_checks import milliseconds
 from flowengine.store_folder import remote_store
+from flowengine.util.blocking import blocking, on_loop
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 class Operator(Decider):
     """Lets an operator cancel, retry, fork, upgrade and delete executions."""
 
-    def cancel(
+    @blocking
+    async def cancel(
         self,
         execution: str,
         *,
@@ -53,24 +55,12 @@ class Operator(Decider):
         from flowengine.engines.messages import ask_to_cancel
 
         id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
-        return self._driving.go_on(id, resume=resume) or self.result(id)
+        return await self._driving.go_on(id, resume=resume) or self.result(id)
 
-    async def cancel_async(
-        self,
-        execution: str,
-        *,
-        reason: str = "",
-        now: bool = False,
-        by: str | None = None,
-        resume: bool = True,
-    ) -> ExecutionResult:
-        """Like `cancel`, on the running event loop."""
-        from flowengine.engines.messages import ask_to_cancel
+    cancel_async = on_loop(cancel)
 
-        id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
-        return await self._driving.go_on_async(id, resume=resume) or self.result(id)
-
-    def retry(
+    @blocking
+    async def retry(
         self,
         execution: str,
         *,
@@ -99,25 +89,14 @@ class Operator(Decider):
             Conflict: It has not failed, or cannot be retried in place.
         """
         retried = self._retried(execution, step, flow, by, runtime_resources)
-        return self._driving.drive(retried) if resume else self._driving.leave(retried)
-
-    async def retry_async(
-        self,
-        execution: str,
-        *,
-        step: str | None = None,
-        flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
-        by: str | None = None,
-        runtime_resources: Mapping[str, Any] | None = None,
-        resume: bool = True,
-    ) -> ExecutionResult:
-        """Like `retry`, on the running event loop."""
-        retried = self._retried(execution, step, flow, by, runtime_resources)
         if not resume:
             return self._driving.leave(retried)
-        return await self._driving.drive_async(retried)
+        return await self._driving.drive(retried)
 
-    def fork(
+    retry_async = on_loop(retry)
+
+    @blocking
+    async def fork(
         self,
         execution: str,
         *,
@@ -153,31 +132,14 @@ class Operator(Decider):
         forked = fork(
             self._host, execution, from_step, set, flow, id, labels, self.user, runtime_resources
         )
-        return self._driving.drive(forked) if resume else self._driving.leave(forked)
-
-    async def fork_async(
-        self,
-        execution: str,
-        *,
-        from_step: str,
-        set: Mapping[str, Any] | None = None,
-        flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
-        id: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        runtime_resources: Mapping[str, Any] | None = None,
-        resume: bool = True,
-    ) -> ExecutionResult:
-        """Like `fork`, on the running event loop."""
-        from flowengine.engines.interventions.fork import fork
-
-        forked = fork(
-            self._host, execution, from_step, set, flow, id, labels, self.user, runtime_resources
-        )
         if not resume:
             return self._driving.leave(forked)
-        return await self._driving.drive_async(forked)
+        return await self._driving.drive(forked)
 
-    def upgrade(
+    fork_async = on_loop(fork)
+
+    @blocking
+    async def upgrade(
         self,
         flow: Flow | LoadedFlow | str | PathLike[str],
         *executions: str,
@@ -210,30 +172,13 @@ class Operator(Decider):
         upgrading = Upgrading(self._host, flow, executions, mapping, who, check=check)
         for execution in upgrading:
             with suppress(Conflict):  # taken over, or decided at the same moment
-                self._driving.drive(execution) if resume else self._driving.leave(execution)
-        return upgrading.infos
-
-    async def upgrade_async(
-        self,
-        flow: Flow | LoadedFlow | str | PathLike[str],
-        *executions: str,
-        mapping: Mapping[str, Any] | None = None,
-        check: bool = False,
-        by: str | None = None,
-        resume: bool = True,
-    ) -> list[UpgradeInfo]:
-        """Like `upgrade`, on the running event loop."""
-        from flowengine.engines.interventions.upgrading import Upgrading
-
-        who = self._who(by)
-        upgrading = Upgrading(self._host, flow, executions, mapping, who, check=check)
-        for execution in upgrading:
-            with suppress(Conflict):
                 if resume:
-                    await self._driving.drive_async(execution)
+                    await self._driving.drive(execution)
                 else:
                     self._driving.leave(execution)
         return upgrading.infos
+
+    upgrade_async = on_loop(upgrade)
 
     def prune(self, *, older_than: float | str = 0.0, status: Iterable[str] = ()) -> Pruned:
         """Delete executions that have ended, with all data that only they refer to.

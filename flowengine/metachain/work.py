@@ -18,6 +18,7 @@ from flowengine.metachain import responses as flows
 from flowengine.metachain.agent_events import AgentEvents
 from flowengine.metachain.responses import conversations, response
 from flowengine.sdk.python_functions.schema_forms import is_plain
+from flowengine.util.blocking import on_this_loop
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Agent, Response
@@ -290,7 +291,8 @@ class Work:
 
     async def _started(self, engine: Engine) -> ExecutionResult:
         """Start the run."""
-        return await engine._driving.drive_async(engine._driving.new(self._starting(engine)))
+        started = engine._driving.new(self._starting(engine))
+        return await on_this_loop(engine._driving.drive(started))
 
     async def _resumed(self, engine: Engine) -> ExecutionResult:
         """Continue the run, unless it has succeeded."""

@@ -452,8 +452,13 @@ class Execution:
         self._rewritten = True
         return self.linked.graph
 
-    def apply_queue(self) -> None:
-        """Apply the events of the queue, in order."""
+    def apply_queue(self, subscribers: Sequence[object] = ()) -> None:
+        """Apply the events of the queue, in order.
+
+        Args:
+            subscribers: If there are any, their notifications are collected until the commit.
+        """
+        self.told = Told([], [], []) if subscribers else None
         self._batch, self.queue = self.queue, []
         self._left = list(self.commands)
         for event in self._batch:

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from flowengine.engines.attempts.printed import is_heard
-from flowengine.engines.executions.execution import Execution, Preview, Told
+from flowengine.engines.executions.execution import Execution, Preview
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.results import Update
 from flowengine.engines.running.carrying import Carrier, notification
@@ -174,8 +174,7 @@ class Driver(Carrier):
             return False
         execution.queued = False
         try:
-            execution.told = Told([], [], []) if self.host.subscribers else None
-            execution.apply_queue()
+            execution.apply_queue(self.host.subscribers)
             if runs_ahead and until is not None:
                 run_ahead(self.host, execution, until)
         except Exception as error:
@@ -183,38 +182,24 @@ class Driver(Carrier):
             return False
         return True
 
-    def commit(self, execution: Execution) -> None:
+    def commit(self, execution: Execution, *, begins: bool = True) -> None:
         """Apply, commit and report the queue of an execution, and release its lease.
 
         Args:
             execution: Held by this engine, but not driven.
+            begins: Whether to carry out its commands. Otherwise another process does.
 
         Raises:
             Conflict: Another owner holds it now.
         """
-        execution.told = Told([], [], []) if self.host.subscribers else None
-        execution.apply_queue()
+        execution.apply_queue(self.host.subscribers)
+        if not begins:
+            execution.put_off = execution.state["status"] == "running"
         [verdict] = self.host.journals.commit([execution.take(release=True)])
         if verdict is not None:
             raise verdict
-        self.carry_out(execution)
-
-    def leave(self, execution: Execution) -> None:
-        """Apply and commit the queue of an execution, and leave its steps to another process.
-
-        Args:
-            execution: Held by this engine, but not driven.
-
-        Raises:
-            Conflict: Another owner holds it now.
-        """
-        execution.told = Told([], [], []) if self.host.subscribers else None
-        execution.apply_queue()
-        execution.put_off = execution.state["status"] == "running"
-        [verdict] = self.host.journals.commit([execution.take(release=True)])
-        if verdict is not None:
-            raise verdict
-        execution.commands.clear()  # the next process begins them
+        if not begins:
+            execution.commands.clear()
         self.carry_out(execution)
 
     def start(self, execution: Execution, run: Run) -> None:
@@ -453,10 +438,16 @@ class Driver(Carrier):
             return True  # the next process begins it
         is_open = self.host.is_open(run, execution)
         context, runner = execution.context, execution.linked.runner
-        if not is_open and (gated := self._look(execution, run)):
-            self.post(execution, gated)
-        elif execution.linked.compiled["steps"][run.step].get("kind") == "flow":
-            self.post(execution, self._begin_detached(execution, run))
+        if not is_open:
+            from flowengine.engines.running.gate import look
+
+            if (gated := look(self.host, execution, run)) is not None:
+                self.post(execution, gated)
+                return True
+        if execution.linked.compiled["steps"][run.step].get("kind") == "flow":
+            from flowengine.engines.running.recovery import begin_detached
+
+            self.post(execution, begin_detached(self.host, execution, run))
         elif context.environments or context.missing or (call := runner.quick(run.step)) is None:
             self.start(execution, run)
         elif is_open and not execution.queue and runner.ahead(run.step) is not None:
@@ -470,18 +461,6 @@ class Driver(Carrier):
             return monotonic() <= self._quick_until
         return True
 
-    def _look(self, execution: Execution, run: Run) -> Event | None:
-        """Return the event that replaces an attempt that must not begin. None: it may begin."""
-        from flowengine.engines.running.gate import look
-
-        return look(self.host, execution, run)
-
-    def _begin_detached(self, execution: Execution, run: Run) -> Event:
-        """Start an execution for a step that does not wait for it."""
-        from flowengine.engines.running.recovery import begin_detached
-
-        return begin_detached(self.host, execution, run)
-
     def tell(self, execution: Execution, command: Notice) -> None:
         """Notify the receivers of a command."""
         if isinstance(command, Consult):
@@ -491,7 +470,10 @@ class Driver(Carrier):
             if command.environment is None and self._answered(execution, command):
                 self.read_inbox(execution)
                 return
-            if self.host.may_consult() or _has_preview(execution, command.step):
+            from flowengine.engines.executions.calls import has_preview
+
+            step = execution.linked.compiled["steps"][command.step]
+            if self.host.may_consult() or has_preview(step):
                 self.consult(execution, command)
             else:
                 self.look(execution)  # it stayed for an answer, and may now be released
@@ -538,10 +520,3 @@ class Driver(Carrier):
         for id in [id for id in self.host.woken if id in self.executions]:
             del self.host.woken[id]
             self.read_inbox(self.executions[id])
-
-
-def _has_preview(execution: Execution, step: int) -> bool:
-    # Rarely needed, as few steps require approval.
-    from flowengine.engines.executions.calls import has_preview
-
-    return has_preview(execution.linked.compiled["steps"][step])

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from time import monotonic, sleep
+from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.outer_attempts import outer_attempt
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.running.driver import Driver
 from flowengine.errors import Conflict, NotFound, UsageError
+from flowengine.util.blocking import Either, is_awaited, pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -148,40 +150,26 @@ class Driving:
 
     # Driving
 
-    def drive(self, execution: Execution) -> ExecutionResult:
-        """Drive an execution, and then the executions to which it has sent messages."""
-        try:
-            refuse_on_loop()
-        except UsageError:
-            if self._local is None or self._local.executions.get(execution.id) is not execution:
-                self._host.keeper.release(execution.leases)
-            raise
+    async def drive(self, execution: Execution) -> ExecutionResult:
+        """Drive an execution, and then the executions to which it has sent messages.
+
+        This is an operation, see `flowengine.util.blocking`.
+        """
         self._send_out()
-        self._drive_one(execution)
+        await self._driven(execution)
         rests = not self._host.woken
         for other in self._woken():
             with suppress(Conflict, NotFound):
-                self._drive_one(other)
+                await self._driven(other)
         return result_of(execution if rests else self._host.stored(execution.id, 0))
 
     def leave(self, execution: Execution) -> ExecutionResult:
         """Record what is queued for an execution, and leave it to another process to drive it."""
         try:
-            Driver(self._host).leave(execution)
+            Driver(self._host).commit(execution, begins=False)
         finally:
             self._host.keeper.release(execution.leases)
         return result_of(self._host.stored(execution.id, 0))
-
-    async def drive_async(self, execution: Execution) -> ExecutionResult:
-        """Like `drive`, on the running event loop."""
-        local = self._here()
-        self._send_out()
-        await local.drive(execution)
-        rests = not self._host.woken
-        for other in self._woken():
-            with suppress(Conflict, NotFound):
-                await local.drive(other)
-        return result_of(execution if rests else self._host.stored(execution.id, 0))
 
     async def take(
         self, execution: str, on_taken: Callable[[], None] = lambda: None
@@ -235,8 +223,11 @@ class Driving:
         if self._local is not None:
             await self._local.drain(patience)
 
-    def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
+    async def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Resume an execution that received a message, unless another process does.
+
+        On the event loop that drives it, it is only notified, not awaited. This is an operation,
+        see `flowengine.util.blocking`.
 
         Args:
             execution: Full id.
@@ -245,28 +236,15 @@ class Driving:
         Returns:
             The state of the execution. None: it is not driven here.
         """
-        for _ in range(LOOKS if resume and not self._host.draining else 0):
-            try:
-                return self.drive(self.loaded(execution))
-            except Conflict as held:
-                if not self._lets_go(execution, held):
-                    break
-            sleep(LOOK_SECONDS)
-        return None
-
-    async def go_on_async(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
-        """Like `go_on`, but an execution already driven here is only notified, not awaited."""
-        import asyncio
-
-        if self._taken_here(execution):
+        if await is_awaited() and self._taken_here(execution):
             return None
         for _ in range(LOOKS if resume and not self._host.draining else 0):
             try:
-                return await self.drive_async(self.loaded(execution))
+                return await self.drive(self.loaded(execution))
             except Conflict as held:
                 if not self._lets_go(execution, held):
                     break
-            await asyncio.sleep(LOOK_SECONDS)
+            await pause(LOOK_SECONDS)
         return None
 
     def _lets_go(self, execution: str, held: Conflict) -> bool:
@@ -353,8 +331,17 @@ class Driving:
                 continue
             yield other
 
+    def _driven(self, execution: Execution) -> Either[None]:
+        return Either(partial(self._drive_one, execution), lambda: self._here().drive(execution))
+
     def _drive_one(self, execution: Execution) -> None:
         """Drive an execution without an event loop as long as possible, then on its own loop."""
+        try:
+            refuse_on_loop()
+        except UsageError:
+            if self._local is None or self._local.executions.get(execution.id) is not execution:
+                self._host.keeper.release(execution.leases)
+            raise
         driver = Driver(self._host)
         driver.add(execution)
         driver.look(execution)
@@ -367,7 +354,7 @@ class Driving:
             driver.release(execution)
             raise
         if execution.error is None and driver.executions:
-            from flowengine.engines.running.alone import drive_alone
+            from flowengine.engines.running.local import drive_alone
 
             drive_alone(self._host, execution, [command for _, command in driver.left])
         if execution.error is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from time import monotonic, sleep
+from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.execution import Told
@@ -20,6 +21,7 @@ from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.shapes import unpack_event
 from flowengine.kernel.commands import Notify
 from flowengine.sdk import EnvironmentLost
+from flowengine.util.blocking import Either, is_awaited, off_loop, on_this_loop, pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -127,18 +129,21 @@ class RemoteDriving(Driving):
             if error["type"] != EnvironmentLost.type:
                 host.store.send(execution.id, pack(event), now, host.ids.message())
 
-    def drive(self, execution: Execution) -> ExecutionResult:
-        """Wait until an execution has ended or waits. An event loop must await `drive_async`."""
-        refuse_on_loop()
+    async def drive(self, execution: Execution) -> ExecutionResult:
+        """Wait until an execution has ended or waits."""
+        if not await is_awaited():
+            refuse_on_loop()
         following = self._following(execution)
-        self._begin_again(execution)
+        await off_loop(self._begin_again, execution)
+        looks = self._looks(execution.id)
         try:
-            for delay in self._looks(execution.id):
-                following.report(following.read())
-                if self._store.end_within(execution.id, delay).result():
-                    sleep(SHORTEST)  # if it was retried, it has not ended
-            following.report(following.read())
-            return self._rested(execution)
+            while (delay := await off_loop(next, looks, None)) is not None:
+                following.report(await off_loop(following.read))
+                ended = self._store.end_within(execution.id, delay)
+                if await Either(ended.result, partial(asyncio.wrap_future, ended)):
+                    await pause(SHORTEST)  # if it was retried, it has not ended
+            following.report(await off_loop(following.read))
+            return await off_loop(self._rested, execution)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"execution {execution.id} continues in Temporal") from None
         finally:
@@ -149,29 +154,14 @@ class RemoteDriving(Driving):
         self._begin_again(execution)
         return result_of(self._host.stored(execution.id, 0))
 
-    async def drive_async(self, execution: Execution) -> ExecutionResult:
-        """Like `drive`, on the running event loop."""
-        following = self._following(execution)
-        await asyncio.to_thread(self._begin_again, execution)
-        looks = self._looks(execution.id)
-        try:
-            while (delay := await asyncio.to_thread(next, looks, None)) is not None:
-                following.report(await asyncio.to_thread(following.read))
-                if await asyncio.wrap_future(self._store.end_within(execution.id, delay)):
-                    await asyncio.sleep(SHORTEST)
-            following.report(await asyncio.to_thread(following.read))
-            return await asyncio.to_thread(self._rested, execution)
-        finally:
-            self._store.forget_end(execution.id)
-
     async def take(
         self, execution: str, on_taken: Callable[[], None] = lambda: None
     ) -> ExecutionResult | None:
         """Wait until an execution has ended or waits."""
         on_taken()
-        return await self.drive_async(await asyncio.to_thread(self.loaded, execution))
+        return await on_this_loop(self.drive(await asyncio.to_thread(self.loaded, execution)))
 
-    def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
+    async def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Wait until an execution that received a message has ended or waits again.
 
         Without a worker, the message is recorded, and the next worker takes it.
@@ -179,18 +169,9 @@ class RemoteDriving(Driving):
         if not resume:
             return None
         try:
-            return self.drive(self._before_messages(execution))
+            return await self.drive(await off_loop(self._before_messages, execution))
         except NoWorker:
-            return self._recorded(execution)
-
-    async def go_on_async(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
-        """Like `go_on`, on the running event loop."""
-        if not resume:
-            return None
-        try:
-            return await self.drive_async(await asyncio.to_thread(self._before_messages, execution))
-        except NoWorker:
-            return await asyncio.to_thread(self._recorded, execution)
+            return await off_loop(self._recorded, execution)
 
     def _recorded(self, execution: str) -> ExecutionResult:
         """Return the state of an execution as far as it is known without a worker."""

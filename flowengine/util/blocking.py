@@ -1,0 +1,125 @@
+"""Operations that are written once, to block in plain code and to be awaited on an event loop.
+
+An operation is a coroutine function. Wherever it waits, it awaits an `Either`, which has both ways
+of waiting. `blocking` makes a plain function of it, which needs no event loop, and `on_loop` makes
+the function with the same parameters that is awaited:
+
+    @blocking
+    async def run(self, flow: str) -> Result:
+        return await Either(partial(drive, flow), partial(drive_on_loop, flow))
+
+    run_async = on_loop(run)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial, wraps
+from typing import Any, Generic, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Either(Generic[T]):
+    """Something that takes time, in two ways. Only operations may await it.
+
+    Args:
+        plain: Blocks until it is done, and returns its result.
+        awaited: Returns what to await on the running event loop.
+    """
+
+    def __init__(self, plain: Callable[[], T], awaited: Callable[[], Awaitable[T]]) -> None:
+        self.plain = plain
+        self.awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        result: T = yield self
+        return result
+
+
+def blocking(operation: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Return a plain function that blocks until an operation has ended."""
+
+    @wraps(operation)
+    def plain(*args: P.args, **named: P.kwargs) -> T:
+        coroutine = operation(*args, **named)
+        go_on: Callable[[], Either[Any]] = partial(coroutine.send, None)
+        while True:
+            try:
+                step = go_on()
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            try:
+                go_on = partial(coroutine.send, step.plain())
+            except BaseException as error:
+                go_on = partial(coroutine.throw, error)
+
+    return plain
+
+
+def on_loop(method: Callable[P, T], more: str = "") -> Callable[P, Coroutine[Any, Any, T]]:
+    """Return the function that awaits the operation of a plain one on the running event loop.
+
+    Args:
+        method: As returned by `blocking`.
+        more: How it differs, for its description.
+    """
+    operation: Callable[P, Coroutine[Any, Any, T]] = method.__wrapped__  # type: ignore[attr-defined]
+
+    @wraps(operation)
+    async def awaited(*args: P.args, **named: P.kwargs) -> T:
+        return await on_this_loop(operation(*args, **named))
+
+    awaited.__name__ = f"{operation.__name__}_async"
+    awaited.__qualname__ = f"{operation.__qualname__}_async"
+    awaited.__doc__ = f"Like `{operation.__name__}`, on the running event loop. {more}".rstrip()
+    return awaited
+
+
+async def on_this_loop(operation: Coroutine[Any, Any, T]) -> T:
+    """Await an operation on the running event loop, and return its result."""
+    go_on: Callable[[], Either[Any]] = partial(operation.send, None)
+    while True:
+        try:
+            step = go_on()
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            go_on = partial(operation.send, await step.awaited())
+        except BaseException as error:
+            go_on = partial(operation.throw, error)
+
+
+async def is_awaited() -> bool:
+    """Return whether the operation that calls this is awaited on an event loop."""
+
+    async def yes() -> bool:
+        return True
+
+    return await Either(lambda: False, yes)
+
+
+def pause(seconds: float) -> Either[None]:
+    """Wait for some time."""
+
+    async def sleep() -> None:
+        import asyncio
+
+        await asyncio.sleep(seconds)
+
+    return Either(partial(time.sleep, seconds), sleep)
+
+
+def off_loop(function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> Either[T]:
+    """Call a function that blocks, on another thread if an event loop runs in this one."""
+
+    async def on_thread() -> T:
+        import asyncio
+
+        return await asyncio.to_thread(function, *args, **named)
+
+    return Either(partial(function, *args, **named), on_thread)
