@@ -52,6 +52,8 @@ def blocking(operation: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
             except StopIteration as end:
                 result: T = end.value
                 return result
+            finally:
+                del go_on  # it may hold an error, whose traceback holds this frame
             try:
                 go_on = partial(coroutine.send, step.plain())
             except BaseException as error:
@@ -88,6 +90,8 @@ async def on_this_loop(operation: Coroutine[Any, Any, T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+        finally:
+            del go_on  # as in `blocking`
         try:
             go_on = partial(operation.send, await step.awaited())
         except BaseException as error:

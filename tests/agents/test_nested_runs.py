@@ -16,7 +16,7 @@ from tests.agents.flows import NAME, Case, call
 
 TOOLS = f'''
 import asyncio
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from pathlib import Path
 from threading import Thread
 from time import sleep
@@ -24,6 +24,7 @@ from time import sleep
 from flowengine import Agent, Engine, MetaChain, quick
 
 FOLDER = Path(__file__).parent
+WHO = ContextVar("who", default="nobody")
 ASK = [{{"role": "user", "content": "Pay Bo."}}]
 
 def pay(amount: int) -> str:
@@ -31,6 +32,9 @@ def pay(amount: int) -> str:
     with open(FOLDER / "called.txt", "a") as file:
         file.write(f"pay {{amount}}\\n")
     return "paid"
+
+async def waits(amount: int) -> None:
+    await asyncio.sleep(0)
 
 clerk = Agent(name="Clerk", model="{NAME}", functions=[pay])
 
@@ -90,6 +94,12 @@ def started() -> str:
 
 def told(result) -> str:
     return result.status if result.error is None else result.error["type"]
+
+def among_others(n: int) -> str:
+    if n:
+        return WHO.get()
+    WHO.set("the function of another step")
+    return plain()
 
 def kept() -> str:
     with Engine(FOLDER / "inner.db") as engine:
@@ -216,6 +226,18 @@ def test_runs_at_the_same_time_do_not_exceed_the_budget(tmp_path: Path) -> None:
     with case.engine_open() as engine:
         [budget] = engine.show(case.id)["budgets"]
     assert budget["tool_calls"]["used"] == 9
+
+
+def test_what_a_function_sets_in_its_context_and_runs_does_not_reach_other_steps(
+    tmp_path: Path,
+) -> None:
+    """What its run has used is counted between the steps that follow, on another thread."""
+    (tmp_path / "inner.yaml").write_text(INNER.replace("9", "60").replace("pay", "waits"))
+    given = list(range(300))
+    step = f'map: {{over: "${{{{ {given} }}}}", concurrency: 2}}, with: {{n: "${{{{ item }}}}"}}, '
+    case = Case(tmp_path, flow(step + python("among_others"), "budget: {tool_calls: 1000}"), [])
+    result = case.run()
+    assert result.outputs == {"how": ["succeeded", *["nobody"] * 299]}, result.error
 
 
 def test_what_cleans_up_is_counted_and_not_bounded(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 import flowengine
 from flowengine import Engine
+from flowengine.util.blocking import Either, blocking
 from flowengine.util.garbage import CollectedLater
 
 MODULE = """\
@@ -54,6 +57,20 @@ def test_it_goes_on_after_an_interrupt(tmp_path: Path) -> None:
     with Engine(None) as engine, pytest.raises(KeyboardInterrupt):
         engine.run(load(tmp_path, "stop"))
     assert gc.isenabled()
+
+
+def test_an_operation_that_fails_keeps_nothing_until_the_next_search() -> None:
+    @blocking
+    async def fails(given: set[int]) -> None:
+        await Either(lambda: given.remove(2), asyncio.Future)
+
+    given = {1}
+    kept = weakref.ref(given)
+    gc.disable()
+    with pytest.raises(KeyError):
+        fails(given)
+    del given, fails
+    assert kept() is None
 
 
 def test_what_others_have_turned_off_stays_off() -> None:

@@ -294,17 +294,18 @@ class Local(Driver):
             execution: The execution of the attempt.
             run: The attempt.
             before: The previous attempt, if it is still being ended.
-            around: The context that it began in. The outcome is processed in it.
+            around: The context that it began in. The outcome is processed in it, and so is what the
+                runs that it starts have used.
         """
         outcome: Event | Exception | None
         try:
-            outcome = await self._attempt(execution, run, before)
+            outcome = await self._attempt(execution, run, before, around)
         except Exception as error:
             outcome = error
         around.run(self._over, execution, run.unit, asyncio.current_task(), outcome)
 
     async def _attempt(
-        self, execution: Execution, run: Run, before: asyncio.Task[None] | None
+        self, execution: Execution, run: Run, before: asyncio.Task[None] | None, around: Context
     ) -> Event | None:
         """Run an attempt and return its outcome. A withdrawn attempt has none."""
         try:
@@ -319,7 +320,8 @@ class Local(Driver):
             printed = execution.printed[run.unit] = runner.printed(run.step, follower)
             CALLS.set(self._calls_of(execution.id))
             PRINTING.set(printed)  # in the context of this task and its children
-            OUTER.set(OuterAttempt(execution, run, self._loop, partial(self.look, execution)))
+            look = partial(around.run, self.look, execution)  # not in the context of the function
+            OUTER.set(OuterAttempt(execution, run, self._loop, look))
             if run.measures:
                 needs = await runner.needs(execution.context, run, printed)
                 return measured(run, needs, self.host.clock.now())
