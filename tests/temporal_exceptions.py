@@ -61,7 +61,7 @@ MODULES: Mapping[str, Sequence[str]] = {
 REFUSED = "refused, with an error"
 """The reason of tests that end with a `UsageError`."""
 NO_STORE = "the test opens no store, or makes one itself"
-WAITS = "the test waits for a process that drives an execution, or for its progress"
+WAITS = "the test waits for a process that drives an execution, its progress, or a worker with code"
 NEVER = (NO_STORE, WAITS)
 """The reasons of tests that would show nothing in Temporal, or wait for ever."""
 VARIES = "what is concurrent comes in any order, and takes longer"
@@ -375,6 +375,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_upgrade": ("test_a_crash_in_the_middle_leaves_it_on_one_side",),
     },
     WAITS: {
+        "engines/test_changed_tools": ("test_gone_code_is_asked_about_and_then_the_step_fails",),
         "engines/test_eager_environments": (
             "test_a_subflow_that_begins_again_leaves_it_to_the_step_that_uses_it",
             "test_steps_begin_while_it_opens_and_the_first_that_uses_it_waits",
