@@ -42,6 +42,7 @@ from flowengine.engines.temporal.requests import (
     ATTEMPT,
     DESCRIBE,
     NOT_BEGUN,
+    OUTCOMES,
     PACK,
     PLACE,
     REDUCE,
@@ -84,7 +85,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("flowengine.temporal")
 _PAUSE = 0.5
 """Seconds between tries to reach a server that did not answer."""
-_OUTCOMES = ("succeeded", "failed")
 """Types of events that answer whether an attempt took effect."""
 _HINT = "set XDG_STATE_HOME to a writable directory for it"
 
@@ -190,7 +190,7 @@ class Attempts:
         If it counts as interrupted by now, the workflow learns it in another way, and an open
         question about the attempt has an answer.
         """
-        if await self._give(given.token, given.event) or given.event["type"] not in _OUTCOMES:
+        if await self._give(given.token, given.event) or given.event["type"] not in OUTCOMES:
             return
         handle = self._client.get_workflow_handle(given.execution)
         while True:
