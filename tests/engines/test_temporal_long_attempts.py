@@ -24,6 +24,7 @@ from flowengine.engines.temporal.past import _replayed
 from flowengine.engines.temporal.payloads import converter
 from flowengine.engines.temporal.requests import ATTEMPT, WATCH, beat_of
 from flowengine.engines.temporal.workflow import WorkflowDriver
+from flowengine.journal.shapes import unpack_event
 from tests.engines import world
 from tests.engines.temporal_server import RunningWorker
 from tests.engines.test_temporal import replay
@@ -304,7 +305,7 @@ class Ending:
         part = getattr(event, f"{kind.lower()}_event_attributes")
         part.SetInParent()
         for name, value in attributes.items():
-            if isinstance(value, Failure):
+            if isinstance(value, Failure | Payloads):
                 getattr(part, name).CopyFrom(value)
             else:
                 setattr(part, name, value)
@@ -360,6 +361,29 @@ def test_an_attempt_that_is_stopped_in_the_task_with_its_result_is_still_ended(
     assert ending.activities == [(ATTEMPT, False), (WATCH, True)]
     assert driver.at_work
     assert not driver.may_continue
+
+
+def test_an_outcome_that_the_watches_of_two_runs_bring_is_recorded_once(
+    watched: list[HistoryEvent],
+) -> None:
+    """That of the earlier run sends a message, because the server refuses its result."""
+    ending = Ending(watched, "SCHEDULED", WATCH)
+    result: dict[str, Any] = {"type": "succeeded", "value": "rested"}
+    unit = next(iter(ending.driver().execution.work))
+    late, brought = (
+        Payloads(payloads=asyncio.run(converter(None).encode([one])))
+        for one in ([unit, 1, result], result)
+    )
+    ending.add("ACTIVITY_TASK_STARTED", scheduled_event_id=ending.scheduled)
+    started = len(ending._events)
+    by: dict[str, Any] = {"scheduled_event_id": ending.scheduled, "started_event_id": started}
+    ending.add("ACTIVITY_TASK_COMPLETED", result=brought, **by)
+    ending.add("WORKFLOW_EXECUTION_SIGNALED", signal_name="late", input=late)
+    ending.take()
+    driver = ending.driver()
+    assert not driver.at_work
+    events = [unpack_event(one.payload, "") for one in driver.store.events("watched")]
+    assert [event["type"] for event in events] == ["started", "succeeded"]
 
 
 def test_an_attempt_that_is_stopped_before_its_watch_has_arrived_is_still_ended(
