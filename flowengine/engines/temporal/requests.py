@@ -44,8 +44,6 @@ WHO = "flowengine.who"
 """The activity type that returns which worker has begun an activity."""
 AT_WORK = "at work"
 """The type of the result of an activity that has left its attempt at work. See `left_at_work`."""
-OUTCOMES = ("succeeded", "failed")
-"""Types of the events that say what became of an attempt."""
 SHARED = "flowengine.shared"
 """The workflow type of what executions share."""
 SHARE = "flowengine.share"

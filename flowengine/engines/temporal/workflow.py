@@ -11,7 +11,6 @@ from collections import deque
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from temporalio import workflow
@@ -90,7 +89,6 @@ from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, Beginning, ExecutionHead, Standing
 from flowengine.journal.refusals import no_execution
-from flowengine.journal.shapes import unpack_event
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.sdk import ExecutionContext
@@ -212,7 +210,6 @@ class WorkflowDriver(Carrier):
         self._warned: set[tuple[int, int]] = set()
         """Attempts with a warning that they could not begin."""
         self._stopped: set[tuple[int, int]] = set()
-        self._late = set[tuple[int, int]]()  # those whose outcome was not brought by an activity
         self._reserved: list[Any] = []
         self._reduced: list[Any] = []
         """Results of reducers for the first event of the queue."""
@@ -221,7 +218,8 @@ class WorkflowDriver(Carrier):
         self._alarm_due: int | None = None
         self._shown_waits: list[str] = []
         self._shown_status = "running"
-        self._has_past, self._is_new = "past" in start, HEAD not in workflow.memo()
+        self._has_past = "past" in start
+        self._is_new = HEAD not in workflow.memo()
         if self._has_past:
             self._continue(start["past"])
         else:
@@ -724,7 +722,7 @@ class WorkflowDriver(Carrier):
         except asyncio.CancelledError:
             event = None
         self._has_ended(run)
-        if event is not None and (run.unit, run.attempt) not in self._late:
+        if event is not None:
             self._queue(run.unit, run.attempt, event)
         self._move()
 
@@ -921,30 +919,10 @@ class WorkflowDriver(Carrier):
         return found
 
     def take_late(self, unit: int, attempt: int, event: dict[str, Any]) -> None:
-        """Take the outcome of an attempt that may count as interrupted. See `Attempts`.
-
-        The activity of the attempt may bring it too: the watch of an earlier run does not know
-        whether that of this one has. It is recorded once.
-        """
-        if self.over:
-            return
-        if workflow.patched("one outcome"):
-            if self._has_outcome(unit, attempt):
-                return
-            self._late.add((unit, attempt))
-            if unit in self._watched and self._watched[unit][0].attempt == attempt:
-                del self._watched[unit]  # no other run is to bring it
-        self._queue(unit, attempt, event)
-        self._move()
-
-    def _has_outcome(self, unit: int, attempt: int) -> bool:
-        """Return whether an attempt has an outcome since the execution was last retried."""
-        id = self.execution.id
-        events: list[Any] = [*self.execution.queue[::-1]]
-        events += (unpack_event(entry.payload, id) for entry in self.store.events(id)[::-1])
-        since = takewhile(lambda event: event["type"] != "retry", events)
-        told = (event for event in since if event["type"] in OUTCOMES)
-        return any((event["unit"], event["attempt"]) == (unit, attempt) for event in told)
+        """Take the outcome of an attempt that may count as interrupted. See `Attempts`."""
+        if not self.over:
+            self._queue(unit, attempt, event)
+            self._move()
 
     def _begin_again(self, run: Run, why: str) -> None:
         """Queue an attempt that could not begin, and begin nothing for some time."""
