@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.actors import undecidable
 from flowengine.engines.attempts.runtime_resources import needs_program
 from flowengine.engines.executions.linked_flows import read
+from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
 from flowengine.engines.inspection.unattended import TRIES, circle
@@ -280,7 +281,7 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
         reason["wakes"] += ", or its expiry" if "due" in record else ""
         del reason["command"]
         reason.pop("commands", None)
-    if record["kind"] in DECIDABLE and "due" in record and record["due"] <= host.clock.now():
+    if record["kind"] in DECIDABLE and has_expired(record, host.clock.now()):
         reason["wakes"] = f"{_RESUMED}: it is overdue, and too late for a decision"
         reason["command"] = f"flowengine resume {id}"
     return reason
