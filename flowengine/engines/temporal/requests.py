@@ -177,7 +177,8 @@ ANSWERS: Mapping[str, Callable[[Any], Any]] = {
     "around": lambda data: data,
     "get_flow": lambda data: data,
     "texts": lambda data: data,
-    "events": lambda data: (data[0], [JournalEntry(*one) for one in data[1]]),
+    # Earlier versions of a worker do not say whether there are more.
+    "events": lambda data: (data[0], [JournalEntry(*one) for one in data[1]], data[2:] != [False]),
     "undelivered": lambda data: [Outgoing(*item) for item in data],
     "wait": _wait,
     "waits": lambda data: StoredWaitPage([_wait(one) for one in data[0]], data[1]),

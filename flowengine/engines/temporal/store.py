@@ -162,7 +162,7 @@ TRIES = 4
 worker."""
 _REGISTERED_SECONDS = 0.5
 """How long a new search attribute may take to be usable."""
-_OF_NEW: dict[str, Any] = {"events": [0, []], "waits": [[], None]}
+_OF_NEW: dict[str, Any] = {"events": [0, [], False], "waits": [[], None]}
 """Answers for an execution that no worker has begun."""
 _MOST_NOTED = 1000
 """Number of executions whose messages are noted."""
@@ -307,12 +307,13 @@ class TemporalStore:
         entries: list[JournalEntry] = []
         while limit is None or len(entries) < limit:
             left = None if limit is None else limit - len(entries)
-            first, page = self._read(id, "events", id, since + len(entries), left)
+            first, page, is_more = self._read(id, "events", id, since + len(entries), left)
             if since + len(entries) < first:
                 page = self._call(self._earlier(id, since + len(entries), first, left))
-            if not page:
-                break
+                is_more = True
             entries += page
+            if not (page and is_more):  # what has happened meanwhile is for the next reader
+                break
         return entries
 
     def number_events(self) -> NoReturn:

@@ -1100,10 +1100,10 @@ def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
         elif method == "around":
             waits = _around(driver.execution.state, *arguments)
         elif method == "events":
-            waits = [
-                driver.store.first(driver.execution.id),
-                _page(driver.store.events(*arguments)),
-            ]
+            events = driver.store.events(*arguments)
+            page = _page(events)
+            is_more = len(page) < len(events)
+            waits = [driver.store.first(driver.execution.id), page, is_more]
         else:
             waits = getattr(driver.store, method)(*arguments)
     except FlowEngineError as error:
