@@ -122,7 +122,7 @@ def test_code_that_this_process_has_imported_is_what_runs_whatever_the_file_says
     assert acted() == "before 0;before 1;"
 
 
-def test_gone_code_is_asked_about_and_then_the_step_fails() -> None:
+def test_code_that_is_gone_is_asked_about_and_then_the_step_fails() -> None:
     with Engine("store") as engine:
         wait = asked(engine)
         Path("acts.py").unlink()
