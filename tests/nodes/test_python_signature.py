@@ -405,3 +405,24 @@ def test_what_is_wrong_is_said_with_its_place(
     assert refused.value.message.startswith(message)
     assert hint is None or hint in (refused.value.hint or "")
     assert refused.value.line == line
+
+
+@pytest.mark.parametrize("function", ["hinted", "defaulted", "bounded"])
+def test_names_that_stand_for_each_other_many_times_are_unknown(
+    module: Write, function: str
+) -> None:
+    """Before, this took no end."""
+    text = f"""
+from typing import Annotated, Union
+from pydantic import Field
+A = Union[{", ".join(["B"] * 40)}]
+B = Union[{", ".join(["A"] * 40)}]
+C = [{", ".join(["D"] * 40)}]
+D = [{", ".join(["C"] * 40)}]
+def hinted(x: A): ...
+def defaulted(x: int = C): ...
+def bounded(x: Annotated[int, Field(ge=C)]): ...
+"""
+    args = derive(f"m:{function}", module(m=text)).args
+    assert args is not None
+    assert list(args["properties"]) == ["x"]

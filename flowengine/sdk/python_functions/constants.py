@@ -43,6 +43,8 @@ def constant(node: ast.AST, module: Module, reader: ModuleReader, hops: int = HO
         reader: Reads the modules that names lead to.
         hops: How many names are followed.
     """
+    if not reader.may_read():
+        return UNKNOWN
     value = literal(node)
     if value is not UNKNOWN or hops == 0:
         return value

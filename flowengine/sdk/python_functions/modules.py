@@ -12,6 +12,9 @@ from flowengine.sdk.step_kind import SignatureError
 
 HOPS = 16
 """Maximum number of imports followed, and of nested hints. More of either is a cycle."""
+MOST_PARTS = 20_000
+"""Maximum number of parts of hints and values that are read for one function. Names that stand for
+many others several times over have no end otherwise."""
 
 
 class Module:
@@ -90,6 +93,12 @@ class ModuleReader:
         self._folder = folder
         self._modules: dict[str, Module | None] = {}
         self.paths: list[str] = []
+        self._left = MOST_PARTS
+
+    def may_read(self) -> bool:
+        """Count a part of a hint or a value. False: there were too many, and it is unknown."""
+        self._left -= 1
+        return self._left >= 0
 
     def module(self, name: str) -> Module | None:
         """Return a module, or None if it does not exist.

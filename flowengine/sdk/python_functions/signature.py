@@ -36,22 +36,25 @@ _HOPS = 8
 """Maximum length of a chain of names. A longer one is a cycle."""
 
 
-def hinted_classes(hint: ast.AST | None, module: Module, hops: int = _HOPS) -> list[str]:
+def hinted_classes(
+    hint: ast.AST | None, module: Module, reader: ModuleReader, hops: int = _HOPS
+) -> list[str]:
     """Return the classes that a hint allows as `package.module.Class`, one per union member.
 
     Args:
         hint: As written in the source.
         module: The module that contains it.
+        reader: Limits how much is read.
         hops: How many names are followed.
 
     Returns:
         The classes that the module imports, without built-in and local ones.
     """
-    if hops == 0:
+    if not reader.may_read() or hops == 0:
         return []
 
     def each(*parts: ast.AST) -> list[str]:
-        return [name for part in parts for name in hinted_classes(part, module, hops - 1)]
+        return [name for part in parts for name in hinted_classes(part, module, reader, hops - 1)]
 
     match hint:
         case ast.Constant(value=str(text)):
@@ -304,7 +307,7 @@ def _signature(named: NamedFunction, reader: ModuleReader) -> Signature:
             value = ABSENT if value is UNKNOWN else value
         parameters.append(Parameter(name, schema, required, value, descriptions.get(name)))
         if schema.keys() <= {"description"}:
-            classes[name] = hinted_classes(parameter.annotation, module)
+            classes[name] = hinted_classes(parameter.annotation, module, reader)
     named_others, others = (
         ([], None) if given.kwarg is None else hints.others(given.kwarg.annotation, module)
     )

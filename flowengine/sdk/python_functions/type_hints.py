@@ -70,7 +70,7 @@ class TypeHints:
 
     def schema(self, node: ast.AST | None, module: Module, depth: int = HOPS) -> Schema:
         """Return the JSON Schema of a hint."""
-        if depth == 0:
+        if not self._reader.may_read() or depth == 0:
             return {}
         match node:
             case ast.Constant(value=None):
