@@ -34,7 +34,7 @@ from flowengine_envs.browser.written_actions import read_action
 from flowengine_envs.compat.python_envs import Unmanaged, with_env
 from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
-from flowengine_envs.workspaces.own_folder import OWN, make_own
+from flowengine_envs.workspaces.own_folder import make_own
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
@@ -150,7 +150,7 @@ class AdoptedBrowser(Browser):
         request = self.request
         if request.sandbox is None:
             raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
-        own = request.home / OWN / "browser"
+        own = request.home / "converter"  # in no directory of the engine: these are not mounted
         inside = request._replace(workspace=own / "work", home=own / "home", mounts={})
         for folder in (inside.workspace, inside.home):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
