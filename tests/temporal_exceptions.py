@@ -195,11 +195,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "engines/test_votes": ("test_the_clocks_of_voters_do_not_count",),
     },
-    "the path of a kept file is a copy for the caller": {
-        "engines/test_handed_files": (
-            "test_inputs_hand_over_a_file_which_stays_as_long_as_its_reader",
-        ),
-    },
     "the policies are those of the worker's host, which it checks when it starts": {
         "engines/test_host_policies": ("test_rules_of_the_machine_count_as_those_of_the_user",),
     },

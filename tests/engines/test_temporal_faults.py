@@ -442,7 +442,8 @@ def test_a_request_without_a_worker_ends_soon_and_with_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A worker that was killed counts as one for 75 s. Temporal's library would ask forever."""
-    monkeypatch.setattr(connection, "PATIENCE", timedelta(seconds=3))
+    for name in ("PATIENCE", "_SEEN"):
+        monkeypatch.setattr(connection, name, timedelta(seconds=3))
     (tmp_path / "flow.yaml").write_text(ASKING)
     port = free_port()
     process = start_server(port, "never", "killed", workers=False)

@@ -412,7 +412,10 @@ class Execution:
         if self.linked.grows:
             self._lists.add_event(self.seq + len(self._events), packed)
         self._events.append((event["at"], packed))
-        self._note_all(commands)
+        if len(commands) == 1 and type(commands[0]) is Run:  # most events of most flows
+            self.commands.append(commands[0])
+        else:
+            self._note_all(commands)
 
     def _note_all(self, commands: list[Command]) -> None:
         """Note the commands of an event. If one cannot be stored, the execution fails."""
@@ -471,26 +474,28 @@ class Execution:
         return commands
 
     def _pack(self, event: Event) -> tuple[Event, bytes]:
-        """Return the event to journal, smaller if it exceeds `limits.stored`, and its bytes."""
-        event, packed = self._packed(event)
+        """Return the event to journal, smaller if it exceeds `limits.stored`, and its bytes.
+
+        The packed form of a result is used again.
+        """
+        packed = None
+        if event["type"] == "succeeded" and (kept := self.kept.pop(event["unit"], None)):
+            packed = kept.packed
+            if packed is not None and kept.value is event["value"] and [*event] == RESULT_KEYS:
+                packed = pack_result(event["at"], event["unit"], event["attempt"], packed)
+            else:
+                packed = None
+        if packed is None:
+            try:
+                packed = pack(event)
+            except InputError as error:
+                event = _not_storable(event, error)
+                packed = pack(event)
         most: int = self.linked.graph.limits["stored"]
         if self.stored + len(packed) > most and event["type"] in RESULTS and self.is_bounded():
             event = bounded(event, len(packed), self.stored, most)
             packed = pack(event)
         return event, packed
-
-    def _packed(self, event: Event) -> tuple[Event, bytes]:
-        """Return an event and its bytes, reusing the packed form of a result."""
-        if event["type"] == "succeeded" and (kept := self.kept.pop(event["unit"], None)):
-            packed = kept.packed
-            if packed is not None and kept.value is event["value"] and [*event] == RESULT_KEYS:
-                result = pack_result(event["at"], event["unit"], event["attempt"], packed)
-                return event, result
-        try:
-            return event, pack(event)
-        except InputError as error:
-            event = _not_storable(event, error)
-            return event, pack(event)
 
     def _go_on_under(self, event: Upgraded) -> Graph:
         """Continue with another form of the flow. The next `take` writes a snapshot."""
@@ -543,31 +548,28 @@ class Execution:
         Args:
             release: Also release the lease.
         """
-        events, seq, head = self._events, self.seq, self._head
-        try:
-            return self._take(release, events, seq)
-        except InputError as fault:
-            self._events, self.seq, self._head = events, seq, head
-            self._halt(fault)
-            return self._take(release, self._events, seq)
-
-    def _take(self, release: bool, events: list[tuple[int, bytes]], seq: int) -> Append:
+        events, seq, known = self._events, self.seq, self._head
         self._events = []
         self.seq = seq + len(events)
-        unchanged = not release and self._head[0] == "running" == self.state["status"]
-        head = None if unchanged else self._changed_head(release)
-        ids = self.state["last"] + self.state["inner"]  # number of records so far
-        tail = self._tail + BYTES_PER_ID * (ids - self._ids)
         snapshot: tuple[int, bytes] | None = None
         lists: Sequence[ListPart] = ()
-        grown = tail >= SMALLEST_TAIL and tail >= 2 * self._snapshot
-        if (self._rewritten or grown) and not self.halted:
-            try:
-                snapshot, lists = self._take_snapshot(ids)
-            except InputError:
-                if not self.ended:  # it is not needed then
-                    raise
-                self.halted = True
+        try:
+            unchanged = not release and known[0] == "running" == self.state["status"]
+            head = None if unchanged else self._changed_head(release)
+            ids = self.state["last"] + self.state["inner"]  # number of records so far
+            tail = self._tail + BYTES_PER_ID * (ids - self._ids)
+            grown = tail >= SMALLEST_TAIL and tail >= 2 * self._snapshot
+            if (self._rewritten or grown) and not self.halted:
+                try:
+                    snapshot, lists = self._take_snapshot(ids)
+                except InputError:
+                    if not self.ended:  # it is not needed then
+                        raise
+                    self.halted = True
+        except InputError as fault:
+            self._events, self.seq, self._head = events, seq, known
+            self._halt(fault)
+            return self.take(release=release)
         listed = self._opened or self._closed or self._taken or self._sent or self._claims
         if not (head or snapshot or release or listed or self._files):
             return Append(self.id, self.epoch, seq, events)  # most steps of most flows

@@ -167,9 +167,10 @@ class TemporalConnection:
 
         Raises:
             NoWorker: There is none, or none that answers. Temporal's library would ask forever.
+                What a worker was doing when it was killed can hold an answer up for a while.
         """
         answering = asyncio.create_task(again_if_refused(request))
-        until = monotonic() + PATIENCE.total_seconds()
+        until = monotonic() + _SEEN.total_seconds()
         while not (await asyncio.wait([answering], timeout=_SOON_SECONDS))[0]:
             if monotonic() < until and await self.has_worker():
                 continue
