@@ -20,6 +20,7 @@ from flowengine.engines.results import (
 )
 from flowengine.errors import Conflict, InputError, NotFound, StoreError, UsageError
 from flowengine.kernel.notation.times import format_time, parse_time
+from flowengine.kernel.view import only_choice
 from flowengine.sdk.received import received_text
 
 if TYPE_CHECKING:
@@ -659,11 +660,9 @@ def _decided(wait_id: str, counts_as: str, answer: Mapping[str, Any]) -> ApiRequ
     def read(wait: Any) -> ApiRequest[Decision]:
         if "choices" not in wait:  # the user may not see them, and the server says so
             return decide(wait["id"], counts_as, **answer)
-        choices = wait["choices"]
-        ids = [choice["id"] for choice in choices if choice.get("counts_as") == counts_as]
-        if len(ids) == 1:
-            return decide(wait["id"], ids[0], **answer)
-        known = ", ".join(choice["id"] for choice in choices) or "none"
+        if (choice := only_choice(wait, counts_as)) is not None:
+            return decide(wait["id"], choice["id"], **answer)
+        known = ", ".join(choice["id"] for choice in wait["choices"]) or "none"
         raise InputError(
             f"{wait['id']}: not exactly one choice counts as '{counts_as}'",
             field="choice",

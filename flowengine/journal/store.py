@@ -512,11 +512,15 @@ class MessagePort(Protocol):
 
 # The interface of stores, with one port for each guarantee.
 #
-# | port | guarantee | |---|---| | `ports.flows` | compiled flows | | `ports.directory` | the
-# existing executions and waits, with their status | | `ports.inbox` | input from outside: starts,
-# messages, decisions | | `ports.messages` | messages between executions, their locks and grants |
-# | `ports.artifacts` | content-addressed files | | `ports.history` | read access to journals | |
-# `ports.journals` | write access to journals: under a lease, and only for drivers |
+# | port | guarantee |
+# |---|---|
+# | `FlowPort` | compiled flows |
+# | `DirectoryPort` | the existing executions and waits, with their status |
+# | `InboxPort` | input from outside: starts, messages, decisions |
+# | `MessagePort` | messages between executions, their locks and grants |
+# | `ArtifactPort` | content-addressed files |
+# | `HistoryPort` | read access to journals |
+# | `JournalPort` | write access to journals: under a lease, and only for drivers |
 #
 # A store keeps, for each execution, an append-only list of events (the journal, which is
 # authoritative), at most one snapshot (to speed up loading) with the lists that it leaves out, and

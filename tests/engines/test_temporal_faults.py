@@ -22,12 +22,13 @@ from temporalio.service import RPCError, RPCStatusCode
 from flowengine import Engine
 from flowengine.engines.infos import WaitInfo
 from flowengine.engines.temporal import connection
-from flowengine.engines.temporal.at_work import AttemptAtWork, Place
+from flowengine.engines.temporal.at_work import AttemptAtWork
 from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.connection import connect, read_address
 from flowengine.engines.temporal.guard import Pulse
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
 from flowengine.engines.temporal.heartbeat import is_too_long, patience_with_task, task_time
+from flowengine.engines.temporal.places import Place
 from flowengine.engines.temporal.requests import RESTING
 from flowengine.errors import Conflict, NoWorker, UsageError
 from tests.engines import flows, world

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from flowengine.page import execution_list
+from flowengine.page import bulk
 from tests.server.api import EXPENSE, PARCEL, Api
 from tests.server.test_page import HOSTILE, Browser, waiting
 
@@ -58,7 +58,7 @@ def test_chosen_executions_are_cancelled_after_a_list_that_changes_nothing(api: 
 def test_all_that_match_a_filter_are_retried_up_to_a_bound(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution_list, "MOST", 2)
+    monkeypatch.setattr(bulk, "MOST", 2)
     for _ in range(3):
         api.engine.run(api.flows[2])
     api.engine.run(api.flows[1], {"order": "a"})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli.terminal.output import err, first_line, marked_lines, paint, when
 from flowengine.engines.attempts.runtime_resources import needs_program
 from flowengine.errors import NotFound
-from flowengine.kernel.view import DECIDABLE, is_tried_again
+from flowengine.kernel.view import DECIDABLE, is_tried_again, only_choice
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
@@ -167,8 +167,7 @@ def answering(wait: WaitInfo, choice: dict[str, Any], short: str) -> list[str]:
 def _deciding(wait: WaitInfo, choice: dict[str, Any], short: str) -> list[str]:
     """Return the shortest command that makes a choice."""
     for command in ("approve", "reject"):
-        alike = [c for c in wait["choices"] if c.get("counts_as") == command]
-        if [choice] == alike:
+        if only_choice(wait, command) == choice:
             return [command, short]
     return ["approvals", "decide", short, "--choice", str(choice["id"])]
 

@@ -478,13 +478,11 @@ class Execution:
 
         The packed form of a result is used again.
         """
-        packed = None
+        packed: bytes | None = None
         if event["type"] == "succeeded" and (kept := self.kept.pop(event["unit"], None)):
-            packed = kept.packed
-            if packed is not None and kept.value is event["value"] and [*event] == RESULT_KEYS:
-                packed = pack_result(event["at"], event["unit"], event["attempt"], packed)
-            else:
-                packed = None
+            whole = kept.packed
+            if whole is not None and kept.value is event["value"] and [*event] == RESULT_KEYS:
+                packed = pack_result(event["at"], event["unit"], event["attempt"], whole)
         if packed is None:
             try:
                 packed = pack(event)

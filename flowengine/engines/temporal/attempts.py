@@ -76,8 +76,9 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.engines.temporal.at_work import AttemptAtWork, Place
+    from flowengine.engines.temporal.at_work import AttemptAtWork
     from flowengine.engines.temporal.guard import Pulse
+    from flowengine.engines.temporal.places import Place
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import NotReleased
 

@@ -29,12 +29,12 @@ from temporalio.worker import (
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from flowengine.engines.host import Host, RandomIds, SystemClock
-from flowengine.engines.temporal.at_work import Place, own_place
 from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.guard import Pulse, guarded
 from flowengine.engines.temporal.heartbeat import BEATS, patience_with_task
 from flowengine.engines.temporal.listing import register
+from flowengine.engines.temporal.places import Place, own_place
 from flowengine.engines.temporal.requests import NO_TIME_YET, PLACES, QUEUE, SHARED
 from flowengine.engines.temporal.shared import SharedWorkflow
 from flowengine.engines.temporal.sharing import Sharing

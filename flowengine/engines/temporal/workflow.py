@@ -1032,7 +1032,7 @@ class FlowExecution:
 
     @workflow.signal
     def drive(self) -> None:
-        """Begin to drive an execution that was moved here. See `journal.ports.moving`."""
+        """Begin to drive an execution that was moved here. See `MovingPort`."""
         self._held = False
 
     @workflow.update

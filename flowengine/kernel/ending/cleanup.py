@@ -227,10 +227,10 @@ def _go_on_after(tx: Transition, number: int, cleanup: Cleanup) -> None:
 # Hidden steps: steps of a flow that no token enters.
 #
 # | mark | the step | started by |
-# |---------|------------------------------------------------------------|----------------| |
-# `undo` | undoes another one (`compensate`) | `compensation` | | `final` | cleans up after a scope
-# (`finally`) | `cleaning` | | `opens` | opens the initial environments of its flow (`start`) |
-# `steps.scopes` |
+# |---|---|---|
+# | `undo` | undoes another one (`compensate`) | `compensation` |
+# | `final` | cleans up after a scope (`finally`) | `cleaning` |
+# | `opens` | opens the initial environments of its flow (`start`) | `steps.scopes` |
 #
 # A hidden step has an activation like any other, with a mark that refers to the work that started
 # it. When the step has ended, that work continues (`steps.activation_outcomes`).

@@ -17,10 +17,12 @@ from flowengine.sdk.web.urls import BadHost, UrlRefused, literal, not_public, sp
 #
 # `network` is `none`, `any`, `public`, or a list of destinations, one of which may be `public`:
 #
-# | destination | allowed places | |---|---| | `db.example.org:5432` | that host at that port, with
-# any address | | `example.org` | that host at ports 80 and 443, with any address | |
-# `*.example.org`, `*.example.org:8443` | hosts below it, at public addresses | | `public` | any
-# host at a public address |
+# | destination | allowed places |
+# |---|---|
+# | `db.example.org:5432` | that host at that port, with any address |
+# | `example.org` | that host at ports 80 and 443, with any address |
+# | `*.example.org`, `*.example.org:8443` | hosts below it, at public addresses |
+# | `public` | any host at a public address |
 #
 # `deny_network` lists destinations that are forbidden in any case.
 

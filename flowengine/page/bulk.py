@@ -1,0 +1,293 @@
+"""How operators change the course of executions on the page, of one or of many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from flowengine.engines.results import ENDED
+from flowengine.errors import FlowEngineError, NotAllowed, NotFound, UsageError
+from flowengine.page.approval_views import closed_as, filters_of, rows_of, waits_of
+from flowengine.page.approval_views import why_not as why_not_decided
+from flowengine.page.execution_list import filters_in, listed
+from flowengine.page.execution_views import frame
+from flowengine.page.fields import MORE
+from flowengine.page.forms import GIVES_RESULT, changes_in, inputs_of
+from flowengine.page.view import Noted, PageView, checked
+from flowengine.server import approvals, executions
+from flowengine.server.calls import ApiCall, flow_of_execution, flow_of_wait
+from flowengine.server.models import MOST_DECISIONS, CancelBody, DecisionBody, ForkBody, RetryBody
+from flowengine.server.problems import status_of
+from flowengine.server.rights import Right
+
+# Many executions cancelled or retried at once, and many approvals decided.
+#
+# A first view, which changes nothing, lists what would happen to each. Its form sends the listed
+# ones by name, so that nothing else is changed, and each has its own result.
+
+MOST = MOST_DECISIONS
+"""Executions or approvals of one request."""
+_LONGEST = 300
+"""Characters of the content of an approval."""
+_PICKED = "pick."
+_ALL = "all"
+_HIDDEN = "there is none that you may see"
+
+
+class PlannedOperation(NamedTuple):
+    """What would happen to an execution or approval."""
+
+    id: str
+    flow: str
+    title: str
+    status: str
+    address: str
+    about: str
+    """The beginning of its content."""
+    why_not: str
+    """Why nothing happens to it. Empty: it is changed."""
+
+
+def plan_executions(call: ApiCall, given: dict[str, str]) -> PageView:
+    """Show what a bulk action would do to each of the chosen executions. It changes nothing."""
+    do, ids = _do(given), _picked(given)
+    more = False
+    if _ALL in given:
+        page = listed(call, filters_in(given), None, MOST)
+        ids, more = [item["execution"] for item in page["items"]], page["next"] is not None
+    items = [_execution(call, do, id) for id in ids]
+    context = {"items": items, "do": do, "more": more, "most": MOST}
+    return PageView("bulk_executions.html", context)
+
+
+def change_executions(call: ApiCall, given: dict[str, str]) -> PageView:
+    """Cancel or retry executions, and report what happened to each."""
+    do, reason = _do(given), given.get("reason", "")
+
+    def change(id: str) -> str:
+        flow = flow_of_execution(call.engine, call.principal, id)
+        call.need(Right.OPERATE, flow.flow)
+        of_call = call._replace(path={"execution": flow.id}, flow=flow.flow)
+        if do == "cancel":
+            executions.cancel(of_call._replace(body=checked(CancelBody, {"reason": reason})))
+            return "is cancelled"
+        executions.retry(of_call._replace(body=checked(RetryBody, {})))
+        return "is retried"
+
+    return _results(_picked(given), "executions", do, change)
+
+
+def plan_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
+    """Show what a choice would do to each of the chosen approvals. It decides nothing."""
+    choice, ids, more = given.get("choice", ""), _picked(given), False
+    if _ALL in given:
+        page = waits_of(call, filters_of(given), None, MOST)
+        ids, more = [wait["id"] for wait in page["items"]], page["next"] is not None
+    waits = [(id, _wait(call, id)) for id in ids]
+    choices: dict[str, str] = {}
+    for _, wait in waits:
+        for item in (wait or {}).get("choices") or ():
+            choices.setdefault(item["id"], item.get("label") or item["id"])
+    items = [_approval(call, id, wait, choice) for id, wait in waits]
+    context = {"items": items, "choice": choice, "choices": choices, "more": more, "most": MOST}
+    return PageView("bulk_approvals.html", context)
+
+
+def decide_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
+    """Decide approvals with one choice, and report what happened to each."""
+    fields = {
+        "choice": given.get("choice", ""),
+        "comment": given.get("comment", "").strip() or None,
+    }
+    body = checked(DecisionBody, fields)
+
+    def decide(id: str) -> str:
+        flow = flow_of_wait(call.engine, call.principal, id)
+        call.need(Right.DECIDE, flow.flow)
+        approvals.decide(call._replace(path={"approval": flow.id}, flow=flow.flow, body=body))
+        return closed_as(approvals.show_approval(call._replace(path={"approval": flow.id})))
+
+    return _results(_picked(given), "approvals", "decide", decide)
+
+
+def _results(ids: Iterable[str], what: str, do: str, act: Callable[[str], str]) -> PageView:
+    """Return the results of an action, which is recorded for each object by itself."""
+    items: list[dict[str, Any]] = []
+    noted: list[Noted] = []
+    for id in ids:
+        path = f"/{what}/{quote(id)}"
+        item = {"id": id, "address": path, "done": True, "text": "", "hint": ""}
+        try:
+            item["text"] = act(id)
+            noted.append(Noted(f"{path}/{do}", 202, None))
+        except FlowEngineError as error:
+            item |= {"done": False, "text": error.message, "hint": error.hint_for("page") or ""}
+            noted.append(Noted(f"{path}/{do}", status_of(error), error.message))
+        items.append(item)
+    back = f"/{what}"
+    context = {"items": items, "do": do, "what": what, "back": back}
+    return PageView("bulk_results.html", context, is_kept=True, noted=tuple(noted))
+
+
+def _execution(call: ApiCall, do: str, id: str) -> PlannedOperation:
+    try:
+        flow = flow_of_execution(call.engine, call.principal, id)
+    except NotFound:
+        return PlannedOperation(id, "", "", "", "", "", _HIDDEN)
+    item = call.engine.summary(flow.id)
+    status, why_not = item["status"], ""
+    if not call.may(Right.OPERATE, flow.flow):
+        why_not = f"you lack the right to operate the flow {flow.flow}"
+    elif do == "cancel" and status in ENDED:
+        why_not = "it has ended"
+    elif do == "retry" and status != "failed":
+        why_not = "it has not failed"
+    return PlannedOperation(
+        flow.id, flow.flow, "", status, f"/executions/{quote(flow.id)}", "", why_not
+    )
+
+
+def _wait(call: ApiCall, id: str) -> Any:
+    """Return an approval as the user may see it, or None."""
+    try:
+        flow = flow_of_wait(call.engine, call.principal, id)
+    except NotFound:
+        return None
+    return approvals.show_approval(call._replace(path={"approval": flow.id}))
+
+
+def _approval(call: ApiCall, id: str, wait: Any, choice: str) -> PlannedOperation:
+    if wait is None:
+        return PlannedOperation(id, "", "", "", "", "", _HIDDEN)
+    address, title = f"/approvals/{wait['id']}", wait.get("title") or wait["kind"]
+    status = closed_as(wait) if wait["status"] == "closed" else wait["status"]
+    why_not = why_not_decided(call, wait) or _why_not_chosen(call, wait, choice)
+    parts = [f"{name}: {text}" if name else text for name, text in rows_of(wait.get("subject"))]
+    about = ", ".join(parts)[:_LONGEST]
+    return PlannedOperation(wait["id"], wait["flow"], title, status, address, about, why_not)
+
+
+def _why_not_chosen(call: ApiCall, wait: Mapping[str, Any], choice: str) -> str:
+    """Return why a choice cannot decide an approval. Empty: it can, or none is chosen yet."""
+    chosen = {item["id"]: item for item in wait.get("choices") or ()}.get(choice)
+    if wait.get("claim") and wait.get("claimed_by") != call.principal.user:
+        return f"It is claimed by {wait['claimed_by']}." if wait.get("claimed_by") else "Claim it."
+    if not choice:
+        return ""
+    if chosen is None:
+        return "It has no such choice."
+    if choice in GIVES_RESULT:
+        return "Its result has to be entered."
+    form = wait.get("form") or {}
+    has_required = form and (form.get("required") or "properties" not in form)
+    if has_required and chosen.get("counts_as") == "approve":
+        return "Its form has to be filled in."
+    return ""
+
+
+def _do(given: Mapping[str, str]) -> str:
+    do = given.get("do", "")
+    if do in ("cancel", "retry"):
+        return do
+    raise UsageError("there is no such action", hint="cancel or retry")
+
+
+def _picked(given: Mapping[str, str]) -> list[str]:
+    """Return the ids of the chosen objects.
+
+    Raises:
+        NotAllowed: They are too many.
+    """
+    ids = [name.removeprefix(_PICKED) for name in given if name.startswith(_PICKED)]
+    if len(ids) > MOST:
+        raise NotAllowed(f"{len(ids)} are too many at once", hint=f"choose at most {MOST}")
+    return ids
+
+
+# How operators change the course of an execution on the page: retry, fork and cancel it.
+
+
+def retry(call: ApiCall, given: dict[str, str]) -> PageView:
+    """Record a retry of what failed in an execution, and show it."""
+    return _shown(executions.retry(call._replace(body=checked(RetryBody, {}))))
+
+
+def show_fork(call: ApiCall, given: dict[str, str]) -> PageView:
+    """Show the form of a fork: the state before the step, and the versions of the flow."""
+    return _fork(call, given.get("at", ""), {}, None)
+
+
+def fork(call: ApiCall, given: dict[str, str]) -> PageView:
+    """Record a fork that begins where a step started, and show it. A refused form stays."""
+    step = given.get("from_step", "")
+    has_form = "flow" in given
+    if has_form and MORE in given:
+        return _fork(call, step, given, None)
+    try:
+        schemas, known = _state(call, step) if has_form else ({}, {})
+        fields = {"from_step": step, "set": changes_in(schemas, known, given)}
+        body = checked(ForkBody, {**fields, "flow": given.get("flow") or None})
+        return _shown(executions.fork(call._replace(body=body)))
+    except FlowEngineError as error:
+        if not has_form:
+            raise
+        return _fork(call, step, given, error)
+
+
+def refuse_fork(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
+    """Show the form of a fork again, of which a file was refused."""
+    return _fork(call, given.get("from_step", ""), given, error)
+
+
+def _fork(
+    call: ApiCall, step: str, given: dict[str, str], error: FlowEngineError | None
+) -> PageView:
+    id = call.path["execution"]
+    schemas, known = _state(call, step)
+    head = call.engine.summary(id)
+    fields = inputs_of(schemas, known, given, group="set", optional=True)
+    return PageView(
+        "fork.html",
+        {
+            **frame(call, head),
+            "step": step,
+            "fields": fields,
+            "versions": call.engine.deployed(head["flow"]),
+            "flow": given.get("flow", ""),
+            "error": error,
+            "hint": None if error is None else error.hint_for("page"),
+        },
+        200 if error is None else status_of(error),
+    )
+
+
+def _state(call: ApiCall, step: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return name → JSON Schema of the state of an execution's flow, and its values.
+
+    They are those right before a step. Users without the right to see content receive none.
+
+    Raises:
+        NotFound: The step has not started.
+    """
+    id = call.path["execution"]
+    events = call.engine.events(id)
+    first = next((event["seq"] for event in events if event.get("address") == step), None)
+    if first is None:
+        raise NotFound(f"step '{step}' has not started", hint="choose one of the execution's steps")
+    declared = call.engine.flow_of(id, step=step).compiled.get("state", {})
+    schemas = {name: value.get("schema", {}) for name, value in declared.items()}
+    if not call.may(Right.CONTENT, call.flow):
+        return schemas, {}
+    past: Any = call.engine.show(id, until=first)
+    return schemas, dict(past["state"])
+
+
+def cancel(call: ApiCall, given: dict[str, str]) -> PageView:
+    """Request that an execution is cancelled, and show it."""
+    body = checked(CancelBody, {"reason": given.get("reason", "")})
+    return _shown(executions.cancel(call._replace(body=body)))
+
+
+def _shown(answer: dict[str, Any]) -> PageView:
+    return PageView("", {}, redirect=f"/executions/{answer['execution']}")
