@@ -251,8 +251,8 @@ def test_attempts_of_a_killed_worker_are_known_to_be_lost_soon(
     with RunningWorker(opened.address, *heartbeat):
         world.until(lambda: opened.cuts() >= 2 * count)
         last = max(event["at"] for id in opened.ids for event in cuts(opened.engine, id))
-        # A worker takes two seconds to start, and a busy machine needs some more.
-        assert datetime.fromisoformat(last).timestamp() - killed < 3 + 2 + 5 + count / 5
+        # Without heartbeats, they would never be known.
+        assert datetime.fromisoformat(last).timestamp() - killed < 3 + 2 + 60
         opened.go()
         opened.finish()
 

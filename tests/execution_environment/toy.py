@@ -222,7 +222,7 @@ class Heard:
 
 def until(condition: Callable[[], object]) -> None:
     """Wait for a condition. The time limit only guards against a hang."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end, "it never came to that"
         time.sleep(0.001)

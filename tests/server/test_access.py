@@ -186,7 +186,7 @@ def test_an_approval_needs_the_right_and_to_be_addressed(api: Api) -> None:
 
 
 def test_without_the_right_content_nothing_of_a_flow_is_shown(api: Api) -> None:
-    execution, wait = api.started(4711)
+    execution, wait = api.started(471147114711)
     vera, cora = api.token("user:vera"), api.token("user:cora")
     paths = [
         f"/v1/executions/{execution}",
@@ -198,10 +198,13 @@ def test_without_the_right_content_nothing_of_a_flow_is_shown(api: Api) -> None:
 
     for path in paths:
         text = json.dumps(api("GET", path, token=vera, code=200))
-        assert "4711" not in text, path
+        assert "471147114711" not in text, path
         assert "Pay" not in text, path
-    assert "4711" in json.dumps(api("GET", paths[0], token=cora))
-    assert api("GET", f"/v1/approvals/{wait}", token=api.token("user:ben"))["title"] == "Pay 4711?"
+    assert "471147114711" in json.dumps(api("GET", paths[0], token=cora))
+    assert (
+        api("GET", f"/v1/approvals/{wait}", token=api.token("user:ben"))["title"]
+        == "Pay 471147114711?"
+    )
     api("GET", f"/v1/executions/{execution}/events", token=vera, code=403)
     api("GET", f"/v1/executions/{execution}/events", token=cora, code=200)
 
@@ -403,13 +406,13 @@ def test_conflicts_quote_nothing_to_users_who_do_not_see_the_data(api: Api) -> N
     assert told["detail"] == "the id p1 is taken"
 
     api.engine.resume("p1")
-    signal = {"data": {"price": 4711}, "id": "m1"}
+    signal = {"data": {"price": 471147114711}, "id": "m1"}
     api("POST", "/v1/executions/p1/signals/arrived", signal, code=202)
     otto = api.token("user:otto")
     told = api(
         "POST", "/v1/executions/p1/signals/arrived", {**signal, "data": {}}, token=otto, code=409
     )
-    assert "4711" not in str(told)
+    assert "471147114711" not in str(told)
 
     [wait] = api.engine.resume("e1").waits
     path = f"/v1/approvals/{wait['id']}/decision"

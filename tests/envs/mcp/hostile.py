@@ -195,9 +195,9 @@ CASES = {
     ),
     # Of another kind
     "resources": Case(
-        "resources/list", _result('{"resources": [{"uri": 7}]}'), "ToolError", "breaks"
+        "resources/list", _result('{"resources": {"uri": 7}}'), "ToolError", "breaks"
     ),
-    "prompts": Case("prompts/list", _result('{"prompts": [{"name": []}]}'), "ToolError", "breaks"),
+    "prompts": Case("prompts/list", _result('{"prompts": "none"}'), "ToolError", "breaks"),
 }
 """Cases by name."""
 
