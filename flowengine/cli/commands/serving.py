@@ -160,6 +160,7 @@ class Worker:
     EXAMPLE = """\
 flowengine worker
 flowengine worker --at-once 50 --per-flow 10 --drain 5m --log-format json
+flowengine worker --offers gpu --at-once 2
 flowengine worker --store temporal://127.0.0.1:7233/default"""
 
     @staticmethod
@@ -186,6 +187,7 @@ flowengine worker --store temporal://127.0.0.1:7233/default"""
             type=read.count,
             help="how many executions of one flow run at once; default: as many as in all",
         )
+        read.add_offers(parser)
         parser.add_argument(
             "--log-format",
             choices=["text", "json"],
@@ -282,7 +284,9 @@ async def _work(arguments: Namespace, log: WorkerLog) -> None:
         )
 
         def begun() -> None:
-            log("started", store=session.place, at_once=at_once, wakes=_WAKES[worker.by_reports])
+            offers = ",".join(sorted(set(arguments.offers))) or None
+            wakes = _WAKES[worker.by_reports]
+            log("started", store=session.place, at_once=at_once, offers=offers, wakes=wakes)
 
         async def work(stopping: asyncio.Event) -> None:
             await worker.work(stopping, drain=arguments.drain, on_start=begun)

@@ -68,3 +68,5 @@ def _needed_by_step(step: Mapping[str, Any]) -> Iterator[str]:
     """Yield the unsupported features that a step needs."""
     if step.get("asks") and configured() is not None:
         yield "programs that decide about environments (handlers)"
+    if "needs" in step:
+        yield "labels of workers (needs)"
