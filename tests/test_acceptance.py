@@ -45,7 +45,7 @@ LAST = {"D": 14, "E": 115, "F": 101, "M": 90, "S": 92, "T": 102, "V": 62, "W": 8
 """Number of the last row per letter."""
 UNUSED = {
     "F": [9, 18, 19, *range(26, 30), 39, *range(46, 50), *range(55, 60), *range(63, 70)],
-    "V": [8, 9, *range(14, 20), *range(25, 30), *range(41, 50), 59],
+    "V": [8, 9, *range(15, 20), *range(25, 30), *range(41, 50), 59],
 }
 
 

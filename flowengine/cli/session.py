@@ -70,6 +70,7 @@ class CliSession:
             durability=arguments.durability,
             workdir=getattr(arguments, "workdir", None),
             via="cli",
+            offers=getattr(arguments, "offers", ()),
             linger=60.0 if getattr(arguments, "linger", None) is None else arguments.linger,
         )
 

@@ -338,6 +338,8 @@ class Notes:
             yield f"lock {self._value(lock['key'])}{many}"
 
     def _bounds(self, step: StepSpec) -> Iterator[str]:
+        if "needs" in step:
+            yield f"needs {', '.join(step['needs'])}"
         attempts = step.get("retry", {}).get("attempts", 1)
         if attempts != 1:
             yield f"retry {attempts}"

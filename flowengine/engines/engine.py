@@ -11,7 +11,7 @@ code on an event loop. Methods that only read or write the store (`show`, `execu
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
@@ -26,7 +26,7 @@ from flowengine.engines.results import (
     Sent,
 )
 from flowengine.errors import UsageError
-from flowengine.sdk.argument_checks import check_kind, in_words
+from flowengine.sdk.argument_checks import check_kind, in_words, offered
 from flowengine.settings import current_user, load_settings
 from flowengine.store_folder import project_folder, remote_store
 from flowengine.util.blocking import blocking, on_loop
@@ -77,6 +77,9 @@ class Engine(Operator):
             environments that a flow declares. `run` accepts objects for a single execution. They
             belong to the caller: the engine does not check or close them. An object with the name
             of an environment raises a `UsageError` before anything starts.
+        offers: Labels of what this process offers to steps that [need](language.md) it, such as
+            `gpu`. A step that needs something else waits for a worker. With a store in Temporal,
+            its workers offer it.
         clock: Returns the time. Not for a store in Temporal, where the times are its server's.
         ids: Creates ids.
     """
@@ -92,6 +95,7 @@ class Engine(Operator):
         linger: float = 60.0,
         ttl: float = 15.0,
         runtime_resources: Mapping[str, Any] | None = None,
+        offers: Iterable[str] = (),
         tool_authority: ToolAuthority | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
@@ -102,7 +106,7 @@ class Engine(Operator):
         settings = load_settings(project_folder())
         opened, remote = _opened(store, durability or settings.durability or "power")
         if remote is not None:
-            _check_remote(remote, tool_authority, clock, runtime_resources)
+            _check_remote(remote, tool_authority, clock, runtime_resources, offers)
         host = Host(
             opened,
             clock=clock or SystemClock(),
@@ -112,6 +116,7 @@ class Engine(Operator):
             linger=int(linger * 1000),
             ttl=int(ttl * 1000),
             resources=runtime_resources,
+            offers=offered(offers),
             policies=PolicyFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
         )
         super().__init__(host, user or current_user(), via)
@@ -428,6 +433,12 @@ class Engine(Operator):
         """
         self._driving.hear()
 
+    def want(self) -> None:
+        """Ask other workers for executions with steps that have waited for what this one offers."""
+        from flowengine.engines.inspection.unattended import want
+
+        want(self._host)
+
     async def drain_async(self, patience: float) -> None:
         """Stop driving: running attempts may end, no others begin, and leases are released.
 
@@ -700,6 +711,7 @@ def _check_remote(
     tool_authority: ToolAuthority | None,
     clock: Clock | None,
     resources: Mapping[str, Any] | None,
+    offers: Iterable[str],
 ) -> None:
     """Close a store in Temporal and refuse what its workers could not use."""
     from flowengine.engines.temporal.support import refuse
@@ -712,6 +724,12 @@ def _check_remote(
         if given:
             store.close()
             refuse(what)
+    if offers:
+        store.close()
+        raise UsageError(
+            "in Temporal, workers run the steps: a caller offers nothing to them",
+            hint="start a worker: flowengine worker --offers LABEL",
+        )
 
 
 def _opened(

@@ -29,7 +29,7 @@ from flowengine.store_folder import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from os import PathLike
 
     from flowengine.engines.arriving_replies import ReplyFiles
@@ -61,6 +61,7 @@ class Host:
         resources: Objects for the steps of all executions. They belong to the caller and are not
             managed.
         policies: The policies of this host.
+        offers: What this process offers to steps that need it.
         environments: Directory in which open environments are recorded. Default: the one that
             belongs to the store.
         guarded: Directories that no sandbox may access, in addition to that of the store.
@@ -78,6 +79,7 @@ class Host:
         ttl: int,
         resources: Mapping[str, Any] | None = None,
         policies: PolicyFiles | None = None,
+        offers: Iterable[str] = (),
         environments: str | None = None,
         guarded: Sequence[str] = (),
     ) -> None:
@@ -85,6 +87,7 @@ class Host:
         self.journals: JournalPort = store
         """Only for code that drives executions."""
         self.policies = policies or PolicyFiles([])
+        self.offers = frozenset(offers)
         self.clock = clock
         self.ids = ids
         self.settings = settings
@@ -154,8 +157,8 @@ class Host:
         return has_own or (environments is not None and environments.has_any(context.id))
 
     def is_open(self, run: Run, execution: Execution) -> bool:
-        """Return whether an attempt may begin unchecked: it has no rules and no approval."""
-        if run.approved is not None or run.step in execution.linked.ruled:
+        """Return whether an attempt may begin unchecked: it has no rules, approval or needs."""
+        if run.approved is not None or run.step in execution.linked.gated:
             return False
         if execution.outer is not None:
             return False

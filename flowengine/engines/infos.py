@@ -42,8 +42,8 @@ class WaitInfo(TypedDict, total=False):
     execution: str
     flow: str
     kind: str
-    """`approval`, `ask`, `signal`, `timer`, `state`, `question`, or `session`: the next
-    message of a session of agents in Python."""
+    """`approval`, `ask`, `signal`, `timer`, `state`, `question`, `session`: the next
+    message of a session of agents in Python, or `worker`: one that offers what the step `needs`."""
     address: str
     step: str
     chat: bool
@@ -80,6 +80,8 @@ class WaitInfo(TypedDict, total=False):
     """Why the preview that the tool provides is missing."""
     source: str
     """Digest of the tool's source text when the approval was requested."""
+    needs: list[str]
+    """Labels that a worker must offer to run the step."""
     required: bool
     """Whether each call requires approval, regardless of grants."""
     bound: list[str]

@@ -243,8 +243,9 @@ class Due(NamedTuple):
     flow: str
     since: int
     """Since when it can continue (ms)."""
-    why: Literal["timer", "message", "left"]
-    """A timer is due, a message or decision has arrived, or its process has left it `running`."""
+    why: Literal["timer", "message", "left", "needs"]
+    """A timer is due, a message or decision has arrived, its process has left it `running`, or a
+    step needs what this process offers."""
     deaths: int = 0
     """How many of its holders have died in a row. See `DirectoryPort.deaths`."""
 

@@ -48,6 +48,7 @@ _WAIT: Shape = {
     "assignees?": (list, _NONE), "exclude?": (list, _NONE), "need?": (int, _NONE),
     "votes?": (list, _NONE), "batch?": (str, _NONE), "attachments?": (list, _NONE),
     "due?": (int, _NONE), "on_expire?": (str, _NONE), "signals?": (list, _NONE), "chat?": bool,
+    "needs?": list,
 }  # fmt: skip
 _FLOW: Shape = {
     "id": str, "bodies": list, "steps": list, "expressions": list,
@@ -58,11 +59,11 @@ _FLOW: Shape = {
     **dict.fromkeys(("budget?", "concurrency?", "limits?"), dict),
 }  # fmt: skip
 _ITEMS: dict[str, type] = {
-    "assignees": str, "exclude": str, "choices": dict, "votes": dict, "signals": dict,
+    "assignees": str, "exclude": str, "choices": dict, "votes": dict, "signals": dict, "needs": str,
 }  # fmt: skip
 """Lists of a wait → the type of their items."""
 _CHOICE: Shape = {"id": str, "label?": (str, _NONE), "counts_as?": (str, _NONE)}
-WAITS = frozenset({"approval", "ask", "signal", "timer", "state", "question", "session"})
+WAITS = frozenset({"approval", "ask", "signal", "timer", "state", "question", "session", "worker"})
 
 EVENTS: dict[str, Shape] = {
     "started": {"inputs": dict, "execution": dict, "message?": dict, "budget?": dict},
@@ -76,6 +77,9 @@ EVENTS: dict[str, Shape] = {
     "used": {**_OUTCOME, "run": str, "amounts": dict},
     "described": {"wait": int, "source?": str, "preview?": str, "note?": str},
     "cut": {**_OUTCOME, "began?": bool, "process?": dict},
+    "unoffered": {"unit": int, "attempt": int},
+    "offered": {"wait": int},
+    "wanted": {"by": str},
     "timer": {"timer": int, "evidence?": dict, "log?": dict},
     "decided": {
         "wait": int, "choice?": str, "by?": str, "via?": str, "comment?": (str, _NONE),

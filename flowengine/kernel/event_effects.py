@@ -50,9 +50,11 @@ if TYPE_CHECKING:
         Halted,
         Lost,
         Measured,
+        Offered,
         RetryAsked,
         StateSet,
         TimerFired,
+        Unoffered,
         Used,
         Warned,
     )
@@ -266,6 +268,11 @@ def _cut(tx: Transition, unit: Unit, event: CutOff) -> None:
         interrupted.begin_put_off(tx, unit)
 
 
+def _unoffered(tx: Transition, unit: Unit, _event: Unoffered) -> None:
+    budgets.settle_unit(tx, unit, ran=False)
+    interrupted.leave_to_worker(tx, unit)
+
+
 ATTEMPTS: dict[str, Callable[[Transition, Unit, Any], None]] = {
     "failed": _failed,
     "lost": _lost,
@@ -273,6 +280,7 @@ ATTEMPTS: dict[str, Callable[[Transition, Unit, Any], None]] = {
     "measured": _measured,
     "used": _used,
     "cut": _cut,
+    "unoffered": _unoffered,
 }
 """Event type → its effect on the unit that runs the attempt. See also `leftovers`."""
 
@@ -287,6 +295,17 @@ def _attempt(tx: Transition, event: Any) -> None:
         attempt_outcomes.attempt_failed(tx, unit, event["error"])
     else:
         cut_attempts.apply_result(tx, event)
+
+
+def _offered(tx: Transition, event: Offered) -> None:
+    """Begin the attempt of a wait for a worker."""
+    wait = tx.state["waits"].get(event["wait"])
+    if wait is None or wait["kind"] != "worker":
+        return
+    if wait["owner"] == "cut":
+        cut_attempts.settle(tx, wait, "occurred", {"choice": "retry"})
+    else:
+        interrupted.offered(tx, wait)
 
 
 def _described(tx: Transition, event: Described) -> None:
@@ -323,6 +342,7 @@ EVENTS: dict[str, Callable[[Transition, Any], None]] = {
     **USUAL,
     **dict.fromkeys(ATTEMPTS, _attempt),
     "described": _described,
+    "offered": _offered,
     "timer": fire,
     "decided": decide,
     **dict.fromkeys(approval_ownership.EVENTS, approval_ownership.hand),

@@ -216,6 +216,23 @@ class CutOff(TypedDict):
     """The process that ran it, if that may still be at work."""
 
 
+class Unoffered(TypedDict):
+    """An attempt did not begin: its process does not offer what the step needs."""
+
+    type: Literal["unoffered"]
+    at: int
+    unit: int
+    attempt: int
+
+
+class Offered(TypedDict):
+    """A process drives the execution that offers what the step of a wait needs."""
+
+    type: Literal["offered"]
+    at: int
+    wait: int
+
+
 class TimerFired(TypedDict):
     """A timer is due. `at` is the time at which this was noticed, at or after the due time."""
 
@@ -442,6 +459,8 @@ Event = (
     | Used
     | Described
     | CutOff
+    | Unoffered
+    | Offered
     | TimerFired
     | Decided
     | Handed

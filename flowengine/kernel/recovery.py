@@ -22,7 +22,11 @@ from flowengine.kernel.steps.attempts import limit, run
 from flowengine.kernel.steps.loops import tries_again
 from flowengine.kernel.transition import KINDS, Transition
 from flowengine.kernel.waiting import budget_questions
-from flowengine.kernel.waiting.attempt_questions import ask_about_attempt, ask_for_environment
+from flowengine.kernel.waiting.attempt_questions import (
+    ask_about_attempt,
+    ask_for_environment,
+    wait_for_worker,
+)
 from flowengine.kernel.waiting.waits import close_wait, duration_of
 
 if TYPE_CHECKING:
@@ -90,6 +94,24 @@ def begin_put_off(tx: Transition, unit: Unit) -> None:
     stop_timeout(tx, unit)
     unit["attempt"] -= 1
     run_again(tx, unit)
+
+
+def leave_to_worker(tx: Transition, unit: Unit) -> None:
+    """Leave an attempt that has not begun to a process that offers what its step needs.
+
+    Args:
+        unit: The unit, in phase `run`.
+    """
+    stop_timeout(tx, unit)
+    unit["attempt"] -= 1
+    move(unit, "ready")
+    wait_for_worker(tx, unit)
+
+
+def offered(tx: Transition, wait: Wait) -> None:
+    """Begin the attempt that has waited for a process which offers what its step needs."""
+    close_wait(tx, wait, "occurred")
+    run_again(tx, tx.state["units"][wait["unit"]])
 
 
 def lose(tx: Transition, unit: Unit, ran: str, error: ErrorData) -> None:

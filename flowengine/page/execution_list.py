@@ -16,7 +16,7 @@ from flowengine.server.models import ExecutionsQuery, WaitsQuery
 
 _FILTERS = ("flow", "status", "label", "since", "for")
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_KINDS = ("approval", "ask", "question", "session", "signal", "timer", "state")
+_KINDS = ("approval", "ask", "question", "session", "signal", "timer", "state", "worker")
 _MOST_WAITS = 3
 """Waits of an execution in the list."""
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from flowengine.errors import InputError, UsageError
 
+LABEL = r"[a-z0-9][a-z0-9_.-]{0,62}"
+"""A label that a worker offers and a step may need."""
+MOST_LABELS = 8
+"""How many of them a step may need, or a worker may offer."""
 _LONGEST = 60
 """Characters of a text or number that messages show."""
 
@@ -51,6 +56,28 @@ def check_one_of(name: str, value: str | None, known: Iterable[str]) -> None:
     words = list(known)
     if value is not None and value not in words:
         raise UsageError(f"{name} is {value!r}", hint=known_words(str(value), words))
+
+
+def offered(labels: Iterable[str]) -> frozenset[str]:
+    """Return what a process offers to steps that need it.
+
+    Args:
+        labels: As a caller gives them.
+
+    Raises:
+        UsageError: One is not a label, or there are too many.
+    """
+    is_one = isinstance(labels, str) or not isinstance(labels, Iterable)
+    given: list[object] = [labels] if is_one else [*labels]
+    for label in given:
+        if not (isinstance(label, str) and re.fullmatch(LABEL, label)):
+            raise UsageError(
+                f"offers: {in_words(label)} is not a label",
+                hint="use lower case letters, digits, '-', '_' and '.', such as gpu",
+            )
+    if len(set(given)) > MOST_LABELS:
+        raise UsageError(f"offers: {len(set(given))} labels are given, at most {MOST_LABELS}")
+    return frozenset(map(str, given))
 
 
 def milliseconds(name: str, value: float | str) -> int:

@@ -217,7 +217,7 @@ class Simulator:
             The commands that follow.
         """
         self.journal.append(event)
-        if event["type"] in ("lost", "asked", "measured"):
+        if event["type"] in ("lost", "asked", "measured", "unoffered"):
             one: Any = event
             run = self.running.pop((one["unit"], one["attempt"]), None)
             if run is not None and one.get("ran", "no") == "no" and self._is_tool_call(run):

@@ -237,6 +237,7 @@ class Worker:
             self._is_stale = False
             self._engine.hear()
             self.backlog.fill(due for due in self._engine.due() if not self._is_paused(due, now))
+            self._engine.want()
             self._looked = monotonic()
             self._took = self._looked - now
         while (due := self.backlog.next(now)) is not None:

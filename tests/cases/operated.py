@@ -221,7 +221,7 @@ class Operated:
             return found
         asked = [wait for wait in result.waits if wait["kind"] == "question"]
         if asked:
-            return self._settle(result.execution)
+            return self._settle(result.execution, engine)
         return engine.result(result.execution) if result is found else found
 
     def _do(self, engine: Engine, what: str, given: Any, more: dict[str, Any]) -> Any:
@@ -344,9 +344,9 @@ class Operated:
     def _lines(self, file: str) -> list[Any]:
         return [json.loads(line) for line in self._read(file).splitlines()]
 
-    def _settle(self, execution: str) -> Any:
+    def _settle(self, execution: str, engine: Engine | None = None) -> Any:
         """Answer questions about calls that were cut off, as `effects.txt` has it."""
-        engine = self._engines[""]
+        engine = engine or self._engines[""]
         while asked := [w for w in engine.result(execution).waits if w["kind"] == "question"]:
             world.answer(engine, asked[0], Path())
             engine.resume(execution)

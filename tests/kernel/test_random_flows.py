@@ -47,6 +47,21 @@ def test_all_properties_hold_of_thousands(block: int) -> None:
         check(seed, crashes=seed % 3 > 0)
 
 
+@pytest.mark.parametrize("block", range(2))
+def test_all_properties_hold_while_attempts_are_left_to_workers(block: int) -> None:
+    """Of steps that need what a process does not offer. Whoever takes them begins them anew."""
+    left = 0
+    for seed in range(block, FLOWS, 2):
+        graph = random_graph(random.Random(seed))
+        try:
+            played = random_play(graph, f"{seed}/left", crashes=seed % 3 > 0, leaves=True)
+            check_over(played)
+        except Exception as error:
+            raise AssertionError(f"{seed=}: {error!r}") from error
+        left += [event["type"] for event in played.journal].count("offered")
+    assert left > FLOWS / 2
+
+
 def test_a_result_that_came_late_counts_in_a_second_retry_too() -> None:
     """The first retry went back to a point where its step was withdrawn, the second one beyond."""
     simulator = play(7208, crashes=True)

@@ -22,24 +22,28 @@ LONGEST = 120
 TIME = "time passes"
 
 
-def random_play(graph: Graph, seed: object, *, crashes: bool = False) -> Simulator:
+def random_play(
+    graph: Graph, seed: object, *, crashes: bool = False, leaves: bool = False
+) -> Simulator:
     """Play a flow until nothing can happen, or for `LONGEST` happenings.
 
     Args:
         graph: Any flow.
         seed: Decides the play.
         crashes: Whether the process sometimes dies.
+        leaves: Whether attempts are sometimes left to a worker that offers what they need.
 
     Returns:
         The execution that was played.
     """
-    return _Play(graph, seed, crashes).play()
+    return _Play(graph, seed, crashes, leaves).play()
 
 
 class _Play:
-    def __init__(self, graph: Graph, seed: object, crashes: bool) -> None:
+    def __init__(self, graph: Graph, seed: object, crashes: bool, leaves: bool) -> None:
         self.random = random.Random(str(seed))
         self.crashes = crashes
+        self.leaves = leaves
         self.fails = self.random.choice([0.0, 0.03, 0.05, 0.15])
         script: dict[str, Any] = {}
         for step in graph.flow["steps"]:
@@ -71,6 +75,10 @@ class _Play:
         played = self.played
         if self.crashes and self.chance(0.1 if played.running else 0.01):
             played.crash()
+        elif self.leaves and played.running and self.chance(0.2):
+            self.leave(self.random.choice(list(played.running.values())))
+        elif self.leaves and self.chance(0.2) and self.offers():
+            pass
         elif played.running and self.chance(0.01):
             self.lose(self.random.choice(list(played.running.values())))
         elif self.chance(0.01 if len(played.journal) == 1 else 0.003):
@@ -89,7 +97,7 @@ class _Play:
         now = [move for move in can if move.name != TIME]
         if now and (len(now) == len(can) or not self.chance(0.02)):
             self.let(now)
-        elif self.answers():
+        elif self.answers() or self.offers():
             pass
         elif self.is_waited_for() and (not can or self.chance(0.7)):
             self.send()
@@ -144,6 +152,20 @@ class _Play:
              "ran": self.random.choice(["no", "maybe"]),
              "error": {"type": "EnvironmentLost", "message": "gone"}}
         )  # fmt: skip
+
+    def leave(self, run: Run) -> None:
+        """Leave an attempt to a worker."""
+        unit, attempt = run.unit, run.attempt
+        self.played.apply(
+            {"type": "unoffered", "at": self.played.now, "unit": unit, "attempt": attempt}
+        )
+
+    def offers(self) -> bool:
+        """Let a worker take all attempts that were left, and return whether there were any."""
+        waiting = [wait["id"] for wait in self.played.waits() if wait["kind"] == "worker"]
+        for wait in waiting:
+            self.played.apply({"type": "offered", "at": self.played.now, "wait": wait})
+        return bool(waiting)
 
     def begins_again(self) -> bool:
         """Retry all failures or one step, and return whether that was possible."""

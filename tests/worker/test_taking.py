@@ -184,6 +184,8 @@ def test_schedules_that_cannot_start_are_tried_less_and_less_often_and_hold_up_n
 
         def hear(self) -> None: ...
 
+        def want(self) -> None: ...
+
         def due(self) -> list[Any]:
             return []
 

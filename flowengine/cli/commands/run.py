@@ -113,6 +113,7 @@ def add_driving(parser: ArgumentParser) -> None:
         "--no-interactive", action="store_true", help="never prompt, even at a terminal"
     )
     read.add_linger(parser)
+    read.add_offers(parser)
 
 
 def _files(session: CliSession, arguments: Namespace) -> dict[str, Any]:
@@ -223,6 +224,8 @@ def detach(session: CliSession, flow: LoadedFlow, execution: str) -> int:
         value = getattr(arguments, option)
         if value:
             command += [f"--{option}", value]
+    for label in arguments.offers:
+        command += ["--offers", label]
     if arguments.linger is not None:
         command += ["--linger", f"{int(arguments.linger * 1000)}ms"]
     with open(os.devnull, "r+b") as nothing:

@@ -160,6 +160,7 @@ class Worker:
     EXAMPLE = """\
 flowengine worker
 flowengine worker --at-once 50 --per-flow 10 --drain 5m --log-format json
+flowengine worker --offers gpu --at-once 2
 flowengine worker --store temporal://127.0.0.1:7233/default"""
 
     @staticmethod
@@ -178,7 +179,8 @@ flowengine worker --store temporal://127.0.0.1:7233/default"""
             "--at-once",
             metavar="N",
             type=read.count,
-            help="how many executions run at once; default: 16",
+            help="how many executions run at once; default: 16. In Temporal, how many attempts "
+            "with needs; default: 100",
         )
         parser.add_argument(
             "--per-flow",
@@ -186,6 +188,7 @@ flowengine worker --store temporal://127.0.0.1:7233/default"""
             type=read.count,
             help="how many executions of one flow run at once; default: as many as in all",
         )
+        read.add_offers(parser)
         parser.add_argument(
             "--log-format",
             choices=["text", "json"],
@@ -282,7 +285,9 @@ async def _work(arguments: Namespace, log: WorkerLog) -> None:
         )
 
         def begun() -> None:
-            log("started", store=session.place, at_once=at_once, wakes=_WAKES[worker.by_reports])
+            offers = ",".join(sorted(set(arguments.offers))) or None
+            wakes = _WAKES[worker.by_reports]
+            log("started", store=session.place, at_once=at_once, offers=offers, wakes=wakes)
 
         async def work(stopping: asyncio.Event) -> None:
             await worker.work(stopping, drain=arguments.drain, on_start=begun)
@@ -327,9 +332,9 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
     from flowengine.engines.temporal.opening import work as work_for
     from flowengine.worker.service import until_stopped
 
-    if arguments.at_once is not None or arguments.per_flow is not None:
+    if arguments.per_flow is not None or not (arguments.at_once is None or arguments.offers):
         raise UsageError(
-            "--at-once and --per-flow apply to stores in a directory",
+            "--per-flow, and --at-once without --offers, apply to stores in a directory",
             hint="leave them out: Temporal distributes its work",
         )
 
@@ -341,7 +346,7 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
     def begun() -> None:
         nonlocal is_ready
         is_ready = True
-        log("started", store=address)
+        log("started", store=address, offers=",".join(sorted(set(arguments.offers))) or None)
         if (missing := without_objects()) is not None:
             log("warning", message=missing)
 
@@ -354,6 +359,8 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
             drain=arguments.drain,
             heartbeat=arguments.heartbeat,
             deployment=deployment,
+            offers=arguments.offers,
+            at_once=arguments.at_once,
             log_format=arguments.log_format,
             stopping=stopping,
             on_ready=begun,

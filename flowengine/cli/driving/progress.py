@@ -367,6 +367,8 @@ def what_for(session: CliSession, wait: WaitInfo) -> str:
     if kind in DECIDABLE:
         noun = {"approval": "approval", "session": "message"}.get(kind, "question")
         return f"{noun} {session.short_wait(wait['id'])}"
+    if kind == "worker":
+        return f"a worker that offers {' and '.join(wait['needs'])}"
     signals = list(dict.fromkeys(str(signal["signal"]) for signal in wait.get("signals", [])))
     parts = [f"signal {' or '.join(signals)}"] if signals else []
     if "due" in wait:

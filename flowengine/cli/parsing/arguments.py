@@ -50,6 +50,17 @@ def add_linger(parser: ArgumentParser) -> None:
     )
 
 
+def add_offers(parser: ArgumentParser) -> None:
+    """Add `--offers`, for commands that run steps."""
+    parser.add_argument(
+        "--offers",
+        metavar="LABEL",
+        action="append",
+        default=[],
+        help="what this process offers to steps that need it, such as gpu (may be repeated)",
+    )
+
+
 def add_model(parser: ArgumentParser) -> None:
     """Add `--model`, for commands that start executions. See `model_labels`, `model_named`."""
     parser.add_argument(

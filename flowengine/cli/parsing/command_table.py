@@ -106,6 +106,7 @@ STORE_OPTIONS = {
     "--as": "the token determines who acts",
     "--durability": "the store of the server has its own",
     "--linger": "a worker runs the steps",
+    "--offers": "a worker runs the steps",
     "--workdir": "a worker runs the steps, in its own directories",
     "flows backfill --at-once": "its workers determine how many run",
     "events --otel": "it is made from the store",

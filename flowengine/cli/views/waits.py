@@ -27,6 +27,7 @@ NOUNS = {
     "timer": "time",
     "state": "condition",
     "session": "message",
+    "worker": "worker",
 }
 _PROGRAM = "the program that started it"
 DOES = {"signal": "send", "why": "look", "resume": "resume"}
@@ -134,8 +135,20 @@ def answers(session: CliSession, wait: WaitInfo, short: str) -> Iterator[tuple[s
             to = [execution] if signal.get("key") is None else ["--key", str(signal["key"])]
             data = ["--data", "JSON"] if signal["signal"] in with_data else []
             yield "send", ["signal", *to, str(signal["signal"]), *data]
-    if kind == "timer" and not _is_by_worker(session):
+    yield from _running(session, wait, execution)
+
+
+def _running(
+    session: CliSession, wait: WaitInfo, execution: str
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the processes that end a wait by running its execution."""
+    if wait["kind"] == "timer" and not _is_by_worker(session):
         yield "resume", ["resume", execution]
+    if wait["kind"] == "worker":
+        offers = [word for label in wait["needs"] for word in ("--offers", label)]
+        yield "start", ["worker", *offers]
+        if not session.is_remote:
+            yield "or", ["resume", execution, *offers]
 
 
 def _is_by_worker(session: CliSession) -> bool:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import State
     from flowengine.sdk import ExecutionContext
 
-RESULTS = frozenset({"succeeded", "failed", "lost", "asked", "measured", "used"})
+RESULTS = frozenset({"succeeded", "failed", "lost", "asked", "measured", "unoffered", "used"})
 """Types of events about attempts."""
 RESULT_KEYS = ["type", "at", "unit", "attempt", "value"]
 SMALLEST_TAIL = 32_768
@@ -113,11 +113,14 @@ class Execution:
         waited_until: How long to stay while it waits for a lock of another execution, on the
             monotonic clock.
         error: Why it cannot continue in this process.
+        put_off_until: When processes may continue it besides those that want it. 0: at once.
         put_off: Whether none of its attempts has begun: its last process was stopped in an orderly
             way.
         stored: Bytes of its events so far. `limits.stored` of its flow bounds them.
         halted: Whether its state cannot be stored, so that it has ended. No snapshot is taken.
         is_bounded: Returns whether a result that exceeds this limit may be refused.
+        wanted: Whether to leave it to a worker that offers what a step of it needs, when its
+            running attempts have ended. None: its process does not do so.
         recovered: Number of events once the interruption by the death of its last process is on
             disk. None: its last process did not die.
         outer: The attempt that started it, if the budgets and policies around that apply.
@@ -160,6 +163,7 @@ class Execution:
         "outer",
         "printed",
         "put_off",
+        "put_off_until",
         "queue",
         "queued",
         "recovered",
@@ -170,6 +174,7 @@ class Execution:
         "told",
         "waited_until",
         "waits",
+        "wanted",
         "work",
     )  # fmt: skip
 
@@ -202,12 +207,12 @@ class Execution:
         self.told: Told | None = None
         self.waited_until: float | None = None
         self.error: Exception | None = None
-        self.put_off = False
+        self.put_off, self.put_off_until, self.depth = False, 0, 0
+        self.wanted: bool | None = None
         self.stored, self.halted = 0, False
         self.is_bounded: Callable[[], bool] = lambda: True
         self.recovered: int | None = None
         self.outer: OuterAttempt | None = None
-        self.depth = 0
         self._batch: list[Event] = []
         self._left: list[Command | Preview] = []
         self._events: list[tuple[int, bytes]] = []
@@ -727,12 +732,14 @@ class Execution:
         status: str = state["status"]
         head: tuple[str, int | None]
         if status == "running" and self.put_off:
-            # No process died, so it waits, and the next process is due at once.
+            # No process died, so it waits, and the next process is due.
             status, head = "waiting", ("waiting", state["now"])
         elif status == "running":
             head = (status, self.timers.next() if release else None)
         else:
             head = (status, self.timers.next())
+        if self.put_off_until and head[1] is not None:
+            head = (head[0], max(head[1], self.put_off_until))
         if head == self._head:
             return None
         self._head = head

@@ -59,6 +59,12 @@ class LinkedFlow:
         return frozenset(n for n, step in steps if "policies" in step and "approval" not in step)
 
     @cached_property
+    def gated(self) -> frozenset[int]:
+        """Return the steps that are checked before they run: `ruled`, and those with needs."""
+        steps = enumerate(self.compiled["steps"])
+        return self.ruled.union(n for n, step in steps if "needs" in step)
+
+    @cached_property
     def grows(self) -> bool:
         """Return whether its state has append-only lists."""
         from flowengine.engines.executions.growing_lists import grows

@@ -11,7 +11,7 @@ from flowengine.engines.executions.linked_flows import read
 from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
-from flowengine.engines.inspection.unattended import TRIES, circle
+from flowengine.engines.inspection.unattended import QUIET, TRIES, circle
 from flowengine.engines.interventions.retrying import again
 from flowengine.engines.messages import last_sent
 from flowengine.journal.records import ENDED
@@ -56,7 +56,7 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     found = []
     sent = [(message, unpack_message(message)) for message in host.store.inbox(execution.id)]
     if holder is None:
-        found += [_recorded(*message, id) for message in sent if message[1]["type"] != "warning"]
+        found += [_recorded(*message, id) for message in sent if message[1]["type"] not in QUIET]
     decided = {event["wait"] for _, event in sent if event["type"] == "decided"}
     view = View(execution.linked.graph, state)
     for unit in state["units"].values():
@@ -390,6 +390,15 @@ def _condition(_record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
     return {"what": "waiting for a condition on state", "wakes": "a step that writes the state"}
 
 
+def _worker(record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
+    labels = " and ".join(record["needs"])
+    return {
+        "what": f"waiting for a worker that offers {labels}",
+        "wakes": f"a worker that offers {labels}",
+        "command": " --offers ".join(["flowengine worker", *record["needs"]]),
+    }
+
+
 _DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
     "approval": _approval,
     "ask": _approval,
@@ -398,6 +407,7 @@ _DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
     "signal": _signal,
     "timer": _timer,
     "state": _condition,
+    "worker": _worker,
 }
 
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from flowengine.engines.executions.views import execution_view
 from flowengine.engines.results import ExecutionPage
-from flowengine.errors import NotFound
+from flowengine.errors import Conflict, NotFound
+from flowengine.journal.encoding import pack
 from flowengine.journal.filters import fits_execution
 from flowengine.journal.lease_holders import steady_now
-from flowengine.journal.records import ENDED, ExecutionFilter
+from flowengine.journal.records import ENDED, Due, ExecutionFilter, WaitFilter
 from flowengine.journal.shapes import unpack_message
-from flowengine.journal.store import every_execution
+from flowengine.journal.store import every_execution, every_item
 from flowengine.kernel.view import View, is_shared
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from flowengine.engines.host import Host
     from flowengine.engines.infos import ExecutionInfo
-    from flowengine.journal.records import Claimed, Due, ExecutionRecord, InboxMessage
+    from flowengine.journal.records import Claimed, ExecutionRecord, InboxMessage, ListedWait
 
 
 # Executions with work to do that no process is driving: abandoned, interrupted or never begun.
@@ -29,6 +33,12 @@ if TYPE_CHECKING:
 # the process is gone. A recorded decision takes effect when a process drives the execution again.
 
 _LEFT = ("interrupted", "recorded", "quarantined")
+QUIET = frozenset({"warning", "wanted"})
+"""Types of messages with which an execution cannot continue."""
+PATIENCE = 10_000
+"""Milliseconds for which a step waits for a worker while another process drives its execution."""
+_MOST_OFFERED = 200
+"""How many executions that wait for a worker are found at once."""
 TRIES = 3
 """After how many deaths in a row of its processes an execution is quarantined."""
 
@@ -52,7 +62,7 @@ def left(
     can_go_on = True
     if record.status != "running":
         sent = host.store.inbox(record.id) if inbox is None else inbox
-        if all(unpack_message(message)["type"] == "warning" for message in sent):
+        if all(unpack_message(message)["type"] in QUIET for message in sent):
             can_go_on = False
     is_due = record.due is not None and record.due <= host.clock.now()
     if not (can_go_on or is_due) or host.holder(record.id) is not None:
@@ -152,7 +162,48 @@ def due(host: Host, execution: str | None = None) -> list[Due]:
         Those that have been able to progress for longest first.
     """
     found = host.store.due(host.clock.now(), steady_now(), execution)
+    if host.offers:
+        known = {entry.execution for entry in found}
+        more = [entry for entry in _offered(host, execution) if entry.execution not in known]
+        found = sorted([*found, *more], key=lambda entry: entry.since)
     return [entry for entry in found if entry.deaths < TRIES]
+
+
+def _offered(host: Host, execution: str | None) -> Iterator[Due]:
+    """Yield the executions that wait for what this process offers, and that no process holds."""
+    seen: set[str] = set()
+    for wait in _waiting_for(host, execution):
+        if wait.execution in seen or host.holder(wait.execution) is not None:
+            continue
+        seen.add(wait.execution)
+        deaths = host.deaths(wait.execution)
+        yield Due(wait.execution, wait.flow, wait.record["since"], "needs", deaths)
+        if len(seen) == _MOST_OFFERED:
+            return
+
+
+def _waiting_for(host: Host, execution: str | None = None) -> Iterator[ListedWait]:
+    """Yield the open waits for a worker that offers what this process does, oldest first."""
+    wanted = WaitFilter(kinds=("worker",), execution=execution)
+    for wait in every_item(lambda after: host.store.waits(wanted, after, 500)):
+        if host.offers.issuperset(wait.record["needs"]):
+            yield wait
+
+
+def want(host: Host) -> None:
+    """Ask the workers that drive executions to leave them to this one, which offers what they lack.
+
+    They do so when the attempts that run have ended. They are asked once in a while.
+    """
+    now, me = host.clock.now(), host.keeper.owner.id
+    for wait in _waiting_for(host) if host.offers else ():
+        if now - wait.record["since"] < PATIENCE:
+            continue
+        holder = host.holder(wait.execution)
+        if holder is not None and holder.id != me:
+            with suppress(Conflict):  # it has ended
+                event = pack({"type": "wanted", "at": now, "by": me})
+                host.store.send(wait.execution, event, now, f"{wait.id} {me} {now // PATIENCE}")
 
 
 def quarantined(host: Host) -> list[Due]:

@@ -38,7 +38,12 @@ if TYPE_CHECKING:
     from flowengine.journal.store import Store
     from flowengine.settings import Settings
 
-_OTHERS = {"timer": "time", "signal": "a message", "state": "a value in the state"}
+_OTHERS = {
+    "timer": "time",
+    "signal": "a message",
+    "state": "a value in the state",
+    "worker": "a worker that offers what its step needs",
+}
 MAX_FILES = 10
 LONGEST_PART = 200
 """Maximum length of a part of a decision in a message."""

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 QUICK_SECONDS = 0.005
 """How long quick steps may run before their results are committed. Pure quick steps run one after
 the other in that time, each before the previous result is on disk."""
+TAKEOVER = 2_000
+"""Milliseconds that an execution is left to the worker that wants it, before any may take it."""
 TURNS_SECONDS = 0.005
 """How long executions that never wait may run before others get a turn."""
 
@@ -145,6 +147,7 @@ class Driver(Carrier):
         appends = []
         for execution in [*going]:
             is_over = execution.state["status"] != "running" or self.host.draining
+            is_over = is_over or bool(execution.wanted)
             rests, halted = is_over and self._may_rest(execution), execution.halted
             try:
                 append = execution.take(release=rests)
@@ -171,7 +174,7 @@ class Driver(Carrier):
         if self.executions.get(execution.id) is not execution:
             execution.queued = False
             return False
-        runs_ahead = not execution.queue and not self.host.draining
+        runs_ahead = not (execution.queue or self.host.draining or execution.wanted)
         runs_ahead = runs_ahead and may_run_ahead(self.host, execution)
         if runs_ahead and until is None:
             self.ahead.append(execution)
@@ -302,8 +305,10 @@ class Driver(Carrier):
         is_running = execution.state["status"] == "running"
         if execution.work or self._consults(execution):
             return False
-        if self.host.draining:
+        if self.host.draining or execution.wanted:
             execution.put_off = is_running
+            if execution.wanted:
+                execution.put_off_until = self.host.clock.now() + TAKEOVER
             return True
         if is_running:
             return False
@@ -426,7 +431,8 @@ class Driver(Carrier):
                 execution.load(store.load(execution.id))
                 from flowengine.engines.running.recovery import recover
 
-                recover(execution, store.inbox(execution.id), self.host.clock.now())
+                now, inbox = self.host.clock.now(), store.inbox(execution.id)
+                recover(execution, inbox, now, offers=self.host.offers)
                 self.look(execution)
                 return
         del self.executions[execution.id]
@@ -438,7 +444,7 @@ class Driver(Carrier):
 
     def begin_attempt(self, execution: Execution, run: Run) -> bool:
         """Begin an attempt if permitted. A quick step runs immediately."""
-        if self.host.draining:
+        if self.host.draining or execution.wanted:
             return True  # the next process begins it
         is_open = self.host.is_open(run, execution)
         context, runner = execution.context, execution.linked.runner

@@ -116,8 +116,16 @@ class Driving:
             logs = {} if at_work is None else at_work.read()
             inbox, died = host.store.inbox(id), host.deaths(id) > 0
             left = before if before is not None and before.id != host.keeper.owner.id else None
-            now = host.clock.now()
-            recover(driven, inbox, now, died=died, consults=consults, logs=logs, left=left)
+            recover(
+                driven,
+                inbox,
+                host.clock.now(),
+                died=died,
+                consults=consults,
+                logs=logs,
+                left=left,
+                offers=host.offers,
+            )
             if interrupted:
                 driven.recovered = driven.seq + len(driven.queue)
             _enter(driven)
@@ -192,6 +200,7 @@ class Driving:
             self._host.keeper.release(found.leases)
             return None  # another process has taken it since, and has released it
         on_taken()
+        found.wanted = found.wanted or False
         await local.drive(found)
         self._host.woken.clear()  # they are due
         return result_of(found)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from flowengine.execution_environment import NotReleased
     from flowengine.journal.records import InboxMessage, Owner
     from flowengine.kernel.commands import Run
-    from flowengine.kernel.events import CutOff, Decided, Event, Log, Measured
+    from flowengine.kernel.events import CutOff, Decided, Event, Log, Measured, Offered
 
 
 def recover(
@@ -44,6 +44,7 @@ def recover(
     consults: bool = False,
     logs: Mapping[Attempt, Log] = MappingProxyType({}),
     left: Owner | None = None,
+    offers: frozenset[str] = frozenset(),
 ) -> None:
     """Queue everything that happened to an execution that was just loaded.
 
@@ -51,7 +52,8 @@ def recover(
     process left them without beginning them. Then messages
     follow in the order of their commits, regardless of their senders' clocks, and timers in the
     order in which they were due. Both are merged by time. On a tie messages come first. Last,
-    attempts that wait for an environment are retried.
+    attempts that wait for an environment are retried, and those begin that wait for a worker which
+    offers what this process does.
 
     Args:
         execution: Loaded, nothing applied yet.
@@ -62,6 +64,7 @@ def recover(
         consults: Whether to consult the execution's own tool authority again about open questions.
         logs: What its attempts had logged when its last process died.
         left: Its last process, if it is not dead: it may still be at work on functions.
+        offers: What this process offers.
     """
     interrupted = list(running(execution.state))
     if interrupted and left is not None and _end_stopped(left):
@@ -95,6 +98,7 @@ def recover(
     for _, timer in timers[fired:]:
         fire(execution, timer, now)
     execution.queue.extend(tries_for_environments(execution, now))
+    execution.queue.extend(_offered(execution, offers, now))
 
 
 def _end_stopped(process: Owner) -> bool:
@@ -133,6 +137,17 @@ def tries_for_environments(execution: Execution, now: int) -> Iterator[Decided]:
             }
 
 
+def _offered(execution: Execution, offers: frozenset[str], now: int) -> Iterator[Offered]:
+    """Yield an event for each attempt that waits for a worker which offers what this process does.
+
+    Args:
+        offers: What this process offers.
+    """
+    for number, record in execution.waits.items() if offers else ():
+        if record["kind"] == "worker" and offers.issuperset(record["needs"]):
+            yield {"type": "offered", "at": now, "wait": number}
+
+
 def _in_order(execution: Execution, inbox: list[InboxMessage]) -> list[tuple[int, InboxMessage]]:
     """Return the messages of an inbox in the order in which they happened, with their times.
 
@@ -167,6 +182,10 @@ def take_message(execution: Execution, message: InboxMessage, now: int) -> bool:
     if not execution.takes(message.number):
         return False
     event: Any = unpack_message(message)
+    if event["type"] == "wanted":
+        if execution.wanted is not None:
+            execution.wanted = True
+        return True
     event["sent"] = event["at"]
     event["at"] = now
     execution.queue.append(event)

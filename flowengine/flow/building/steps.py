@@ -484,6 +484,7 @@ class Modifiers(TypedDict, total=False):
     deadline: Duration
     effect: Literal["pure", "idempotent", "once"]
     on_crash: Literal["ask", "retry", "fail"]
+    needs: Sequence[str]
     output: Any
     set: Spec
     emit: str | Spec | Sequence[str | Spec]

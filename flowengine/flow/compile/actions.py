@@ -145,6 +145,10 @@ class Actions:
         if model.in_ is not None and not takes_in:
             message = f"{_noun(info)} takes no 'in'"
             self.report.at("E103", message, (*info.loc, "in"), "leave it out", key=True)
+        if model.needs and (not calls or info.given == ASK):
+            hint = "write it in the steps inside" if info.children else "leave it out"
+            message = f"{_noun(info)} takes no 'needs': only a step that runs something does"
+            self.report.at("E103", message, (*info.loc, "needs"), hint, key=True)
         for key in ("effect", "on_crash"):
             if model.has(key) and not calls and info.action not in {"group", "parallel"}:
                 message = f"{_noun(info)} takes no {key!r}: it has no effect outside"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from flowengine.flow.compile.callee import Callee, Home
@@ -33,6 +34,7 @@ class CallRequest(NamedTuple):
     environments: dict[str, Any] | None = None
     step: str = ""
     """The id of a step."""
+    needs: Sequence[str] = ()
 
 
 def of_step(model: Step) -> CallRequest:
@@ -52,6 +54,7 @@ def of_step(model: Step) -> CallRequest:
         model.in_,
         model.environments,
         model.id,
+        model.needs,
     )
 
 
@@ -90,7 +93,7 @@ class CallModifiers:
     def write(
         self, spec: StepSpec, request: CallRequest, callee: Callee, view: VisibleNames
     ) -> None:
-        """Write the effect, limits, retry and timeout of a call."""
+        """Write the effect, needs, limits, retry and timeout of a call."""
         # A declaration uses the defaults of the file that contains it.
         home = callee.home or Home(self.expressions, view, self.defaults)
         defaults = home.defaults
@@ -103,6 +106,8 @@ class CallModifiers:
         on_crash = request.on_crash or callee.on_crash or defaults.on_crash
         if on_crash is not None:
             spec["on_crash"] = on_crash  # type: ignore[typeddict-item]
+        if needs := sorted({*request.needs, *callee.needs}):
+            spec["needs"] = needs
         repeatable = effect != "once" or callee.key is not None
         retry = self.declared_retry(spec, request, callee, view, repeatable)
         if not retry and repeatable and defaults.retry is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -53,6 +53,7 @@ class Callee:
     effect: str | None = None
     default_effect: str = "once"
     on_crash: str | None = None
+    needs: Sequence[str] = ()
     meters: dict[str, Plain] | None = None
     """The budget usage of an attempt, if it is not a tool call."""
     reads: list[str] = field(default_factory=list)

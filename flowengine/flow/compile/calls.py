@@ -143,6 +143,10 @@ class CallCompiler:
     ) -> Schema:
         """Write a step that runs a flow, or starts an execution of it."""
         assert callee.flow is not None
+        if request.needs:
+            message = f"{request.name} takes no 'needs': it runs a flow of several steps"
+            hint = "write it in the tools of the agent, or in the steps of the flow"
+            self.report.at("E103", message, (*request.loc, "needs"), hint, key=True)
         self.flows.append((spec, callee.flow))
         spec["kind"] = "flow"
         bind = callee.bind or {}

@@ -53,7 +53,9 @@ INNER = frozenset({"group", "parallel", "finally"})
 """Keys of a step that contain lists of steps."""
 GRAPH = INNER | {"id", "next", "on_error", "join", "when", "cancel", "trigger"}
 """Keys of a step that determine its edges."""
-WITHOUT_OUTCOME = frozenset({"id", "title", "with", "output", "emit", "effect", "on_crash"})
+WITHOUT_OUTCOME = frozenset(
+    {"id", "title", "with", "output", "emit", "effect", "on_crash", "needs"}
+)
 """Keys of a step that add no outcome and no type of error."""
 
 

@@ -115,6 +115,7 @@ class StepCompiler:
         round_ = self._loop_start(info, item)
         self._lock(info, round_)
         raw = self._marked(info, self.actions.write(info, round_))
+        self._check_needs(info)
         doubts = self._doubts_of_flow(info)
         if info.children:
             self.scopes.locals[info.spec["child"]] = _locals(round_)
@@ -474,6 +475,15 @@ class StepCompiler:
         path = f"[{json.dumps(info.id)}]" if "." in info.id else f".{info.id}"
         source = f"steps{path}.output"
         return TypedValue(["expr", self.expressions.add(source, view, info.loc)], UNKNOWN)
+
+    def _check_needs(self, info: Info) -> None:
+        """Refuse names of steps among labels: elsewhere `needs` lists the steps before this one."""
+        for place, label in enumerate(info.model.needs):
+            if any(label == step.id for step in self.plan.steps):
+                message = f"{label!r} is a step, and 'needs' lists what a worker offers"
+                hint = f"for the order of steps, write 'next: {info.id}' in {label!r}; "
+                hint += "'join: all' waits for several"
+                self.report.at("E103", message, (*info.loc, "needs", place), hint)
 
     def _effect_of_group(self, info: Info) -> str:
         if info.model.effect is not None:

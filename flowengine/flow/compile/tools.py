@@ -77,7 +77,8 @@ BOUND_SECRET = (
     "url, headers, query or auth of http"
 )
 NO_INPUT = "declare it under 'secrets' of the flow's own file, and name it where it is used"
-_OF_A_CALL = ("args", "returns", "idempotency_key", "limits", "preview", "on_crash")
+_OF_A_CALL = ("args", "returns", "idempotency_key", "limits", "preview", "on_crash",
+              "needs")  # fmt: skip
 """Keys that are only valid for a tool with a single call."""
 
 
@@ -338,7 +339,7 @@ class Tools:
         if model.approval is not None:
             callee.approval = self._approval(callee, model, model.approval)
         callee.effect, callee.retry, callee.timeout = model.effect, model.retry, model.timeout
-        callee.on_crash = model.on_crash
+        callee.on_crash, callee.needs = model.on_crash, model.needs
         if model.preview is not None:
             callee.preview = self._preview(model.preview, (*model.loc, "preview"))
         callee.identity = _version(callee, model)

@@ -184,6 +184,8 @@ def _plain_error(
         return f"expected {expected}, {got}", hint
     if kind == "too_short":
         return f"expected at least {context['min_length']} entry, there is none", None
+    if kind == "too_long":
+        return f"expected at most {context['max_length']} entries, {got}", None
     if kind in {"model_type", "model_attributes_type"}:
         if part is not None and part.SHORT:
             words = [word for one in part.SHORT for word in one.get("enum", ())]

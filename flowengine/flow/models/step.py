@@ -18,6 +18,7 @@ from flowengine.flow.models.types import (
     EnvironmentUses,
     FlowName,
     Id,
+    Label,
     OnCrash,
     SignalName,
     StepId,
@@ -25,6 +26,7 @@ from flowengine.flow.models.types import (
     ToolName,
     Value,
 )
+from flowengine.sdk.argument_checks import MOST_LABELS
 from flowengine.sdk.step_kind import KindPlace
 
 _WITH = ("call", "flow")
@@ -235,6 +237,12 @@ class Step(Pluggable):
         default=None,
         description="Environments for the action, by the names that it uses for them.",
         examples=[["sandbox"], {"db": "orders"}],
+    )
+    needs: list[Label] = Field(
+        default_factory=list,
+        max_length=MOST_LABELS,
+        description="What a worker must offer to run the action: `flowengine worker --offers`.",
+        examples=[["gpu"]],
     )
     join: Join | None = Field(
         default=None, description="How incoming tokens are joined.", examples=["all", 2]

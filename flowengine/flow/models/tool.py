@@ -20,6 +20,7 @@ from flowengine.flow.models.types import (
     Effect,
     EnvironmentUses,
     FlowName,
+    Label,
     OnCrash,
     Positive,
     Size,
@@ -28,6 +29,7 @@ from flowengine.flow.models.types import (
     Value,
     wrong,
 )
+from flowengine.sdk.argument_checks import MOST_LABELS
 
 _AROUND = ("provider", "policy")
 _ABOUT_TOOLS = ("in", "include", "exclude")
@@ -144,6 +146,12 @@ class Tool(Pluggable):
         default=None,
         description="Environments for the tool, by the names that it uses for them.",
         examples=[["sandbox"], {"db": "orders"}],
+    )
+    needs: list[Label] = Field(
+        default_factory=list,
+        max_length=MOST_LABELS,
+        description="What a worker must offer to make a call, besides what the step needs.",
+        examples=[["gpu"]],
     )
     timeout: Duration | None = Field(
         default=None, description="The time limit of one attempt.", examples=["30s"]

@@ -17,6 +17,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from flowengine.kernel.notation.times import PERCENTAGE, TooLong, parse_duration, parse_time
+from flowengine.sdk.argument_checks import LABEL
 
 ID = r"[a-z][a-z0-9_]{0,62}"
 GENERATED_ID = r"[A-Za-z_][A-Za-z0-9_.*-]*"
@@ -140,6 +141,16 @@ def _constant_text(value: Any, expected: str) -> str:
             "write the text itself",
         )
     return value
+
+
+def _label(value: Any) -> str:
+    if not isinstance(value, str):
+        fail("E105", f"{shown(value)} cannot be a label", "use a word such as gpu")
+    text = _constant_text(value, "a label")
+    if not re.fullmatch(LABEL, text):
+        hint = "use lower case letters, digits, '-', '_' and '.', such as gpu"
+        fail("E105", f"{text!r} cannot be a label", hint)
+    return text
 
 
 def name(what: str, reserved: frozenset[str] = frozenset()) -> Callable[[Any], str]:
@@ -440,6 +451,7 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
         "examples": ["64KiB", "2MB"],
     },
     "Id": _id_schema(),
+    "Label": {"type": "string", "pattern": f"^{LABEL}$"},
     "StepId": _id_schema(NOT_STEPS),
     "StepName": _id_schema(),
     "Target": _id_schema(),
@@ -470,6 +482,8 @@ Outcome = Annotated[str, CheckedType(name("the id of a choice", NOT_OUTCOMES)), 
 AlternativeId = Annotated[
     str, CheckedType(name("the id of an alternative", NOT_OUTCOMES)), defined("Outcome")
 ]
+Label = Annotated[str, CheckedType(_label), defined("Label")]
+"""A label that a worker offers."""
 BareName = Annotated[str, CheckedType(name("the name of an item", NOT_BARE)), defined("BareName")]
 ToolId = Annotated[
     str, CheckedType(name("the name of a tool", frozenset({"std"}))), defined("ToolId")

@@ -27,7 +27,7 @@ _STEP = {
     **_words("switch branch choice choose case cases conditions router else elif",
              "write 'next: {first: [{when: \"${{ … }}\", to: a}, {else: b}]}'", "next"),
     **_words("if condition unless run_if only_if", "write 'when: \"${{ … }}\"'", "when"),
-    **_words("needs depends_on dependsOn requires after depends upstream",
+    **_words("depends_on dependsOn requires after depends upstream",
              "the step before sets the order: 'next: THIS', or 'next: {all: [a, b]}' and "
                      "'join: all' where they meet", "next"),
     **_words("sleep delay pause timer wait_for_time", "write 'wait: 10s'", "wait"),

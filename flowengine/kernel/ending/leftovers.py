@@ -26,7 +26,7 @@ from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move_cut
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.transition import Transition
-from flowengine.kernel.waiting.attempt_questions import ask_about_cut
+from flowengine.kernel.waiting.attempt_questions import ask_about_cut, wait_to_settle
 from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
@@ -104,6 +104,11 @@ def apply_result(tx: Transition, event: Any) -> None:
         case "lost" if runs:
             _end_run(tx, number, cut, ran=event["ran"] != "no")
             _ask(tx, number, cut, event["error"])
+        case "unoffered" if runs:
+            _end_run(tx, number, cut, ran=False)
+            cut["attempt"] -= 1
+            move_cut(cut, "ask")
+            wait_to_settle(tx, number, cut)
         case "cut" if runs:
             _end_run(tx, number, cut)
             if "process" in event:

@@ -58,7 +58,7 @@ ENDING = frozenset({"split", "emit", "retry", "output", "set", "on_error", "comp
 """Keys that are read only after an attempt has ended."""
 TELLING = frozenset({"id", "title", "plumbing", "teller", "ahead", "says", "ways", "body", "at",
                      "action", "kind", "task", "caller", "meters", "preview", "limits", "about",
-                     "within", "declared", "chat"})  # fmt: skip
+                     "within", "declared", "chat", "needs"})  # fmt: skip
 """Keys that describe a step, or that matter to other keys, to budgets or to users."""
 BARE = TELLING | ENTERING | ENDING | {"input", "tool", "policies"}
 """Keys of a task whose attempts need only their input. A key in none of these sets disables this
@@ -85,6 +85,7 @@ class Node:
     action = "none"
     kind: str
     task: dict[str, Plain] = {}  # noqa: RUF012 - nothing changes it
+    needs: list[str] = []  # noqa: RUF012 - nothing changes it
     args: Value | None = None
     tool = ""
     counts = ""

@@ -251,6 +251,8 @@ class StepSpec(TypedDict, total=False):
     """`python`, `http`, `run`, `shell`, `std`, ...: for a task the step kind that runs it. `ask`
     for an approval that is a question, whose answer is the output, `session` if it is
     the next message of a session."""
+    needs: list[str]
+    """Labels that the process which runs an attempt of a task must offer, sorted."""
     task: dict[str, Plain]
     """Constant part of a task, opaque to the kernel and passed to the runner."""
     tool: str

@@ -49,7 +49,8 @@ UNITS: States[Phase] = States(
         "calls that run have reserved the rest",
         "run": "its attempt runs",
         "pause": "it waits before its next attempt or round",
-        "wait": "a wait is open: for an approval, an answer, a signal, a time, or a condition",
+        "wait": "a wait is open: for an approval, an answer, a signal, a time, a condition, or a "
+        "worker that offers what the step needs",
         "scope": "a scope is at work inside it: a group or a subflow",
         "ask": "its attempt's outcome is unknown, or its environment is lost: an operator decides",
         "held": "it failed, and is to begin again: within a `retry` or a fork",

@@ -21,7 +21,7 @@ from flowengine.kernel.waiting.waits import add_wait, new_wait, show
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, ProcessData
     from flowengine.kernel.graph.linked import Node
-    from flowengine.kernel.state.records import Cut, Unit
+    from flowengine.kernel.state.records import Cut, Unit, Wait
 
 
 def ask_about_attempt(
@@ -51,6 +51,34 @@ def ask_about_cut(tx: Transition, number: int, cut: Cut, error: ErrorData | None
     cut["wait"] = wait["id"]
     asked = _uncertain(cut["address"], cut["attempt"], node, error, cut.get("process"))
     wait["record"].update(asked)
+    show(tx, wait)
+
+
+def wait_to_settle(tx: Transition, number: int, cut: Cut) -> None:
+    """Wait for a process that offers what the step of a cut-off attempt needs, to settle it."""
+    node = tx.graph.node(cut["step"])
+    wait = add_wait(tx, "cut", 0, "worker", cut["address"], node.id)
+    wait["cut"] = number
+    cut["wait"] = wait["id"]
+    _show_needs(tx, wait, node)
+
+
+def wait_for_worker(tx: Transition, unit: Unit) -> None:
+    """Wait until a process that offers what a step needs drives the execution.
+
+    The unit keeps its place among the items of a map, so there are only as many such waits as items
+    may run at once.
+
+    Args:
+        unit: The unit, in phase `ready`.
+    """
+    _show_needs(tx, new_wait(tx, unit, "worker"), tx.node(tx.act_of(unit)))
+
+
+def _show_needs(tx: Transition, wait: Wait, node: Node) -> None:
+    labels = " and ".join(node.needs)
+    title = f"{wait['record']['address']} needs a worker that offers {labels}"
+    wait["record"].update({"title": title, "needs": node.needs})
     show(tx, wait)
 
 
