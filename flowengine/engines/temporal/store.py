@@ -482,7 +482,7 @@ class TemporalStore:
         if append.new is None:
             driver = self._call(self._ended(id))
             past |= {"copy": driver.store.copy(id), "outgoing": driver.outgoing.kept()}
-            past["texts"] = driver.texts
+            past |= {"texts": driver.texts, "resets": driver.resets}
             if driver.store.first(id):
                 before = self._call(self._first_input(id))["past"]
                 past |= {key: before[key] for key in ("before", "events") if key in before}

@@ -82,6 +82,7 @@ from flowengine.engines.temporal.requests import (
     process_of,
     run_as_data,
     run_of,
+    summary_of,
 )
 from flowengine.engines.temporal.room import LONGEST_HISTORY, Room
 from flowengine.errors import Conflict, FlowEngineError
@@ -167,9 +168,12 @@ class WorkflowDriver(Carrier):
         start: `flow`, `id`, `new` (its entry in lists), `most` (bytes of a value), and `event`,
             `keys` and `locks` of its beginning, or `past`, see `_continue`.
         is_new: Whether no other run of the workflow has published its status yet.
+        run: Id of the run, if it has replaced another one by *Reset* of Temporal.
     """
 
-    def __init__(self, start: dict[str, Any], *, is_new: bool = False) -> None:
+    def __init__(
+        self, start: dict[str, Any], *, is_new: bool = False, run: str | None = None
+    ) -> None:
         id, new = start["id"], new_execution(start["new"])
         self.start = start
         self.store = MemoryStore()
@@ -196,11 +200,15 @@ class WorkflowDriver(Carrier):
         """Whether another store drives it from now on."""
         self.texts: dict[str, bytes] = {}
         """Digest → text of a tool that approvers have seen, without an object store."""
-        self.outgoing = OutgoingQueue(id, new.created_at, self.store, self._rest, self._task)
+        self.resets = [*start.get("past", {}).get("resets", ()), *([] if run is None else [run])]
+        """The runs that have replaced others by *Reset*, so far."""
+        self.outgoing = OutgoingQueue(
+            id, new.created_at, self.store, self._rest, self._task, self.resets
+        )
         self.placing = Placing(
             self.execution, lambda: _SETTINGS["heartbeat"], self._released, self._task
         )
-        self._inputs = Inputs(self.execution)
+        self._inputs = Inputs(self.execution, self.resets)
         self.room = Room(start["most"])
         self._held: deque[Run] = deque()
         self._next: dict[int, Run] = {}
@@ -222,9 +230,7 @@ class WorkflowDriver(Carrier):
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_due: int | None = None
         self._shown_waits: list[str] = []
-        self._shown_status = "running"
-        self._has_past = "past" in start
-        self._is_new = is_new
+        self._shown_status, self._has_past, self._is_new = "running", "past" in start, is_new
         if self._has_past:
             self._continue(start["past"])
         else:
@@ -237,9 +243,9 @@ class WorkflowDriver(Carrier):
         Args:
             past: `copy` (what its store contained), `append` (a change to it), `queue` (events to
                 apply), `claims` (reserved for it), `texts`, and from another run `held`,
-                `outgoing`, `placing`, `shown`, `watched`. And for readers only, `before` (the run
-                before, if there are events that `copy` does not have), and `events` (the last of
-                these, which are those of that run).
+                `outgoing`, `placing`, `shown`, `watched`, `resets`. And for readers only, `before`
+                (the run before, if there are events that `copy` does not have), and `events` (the
+                last of these, which are those of that run).
         """
         id = self.execution.id
         past.pop("events", None)
@@ -293,6 +299,7 @@ class WorkflowDriver(Carrier):
             "placing": self.placing.kept(),
             "texts": self.texts,
             "shown": [self._shown_waits, self._shown_status],
+            "resets": self.resets,
             "before": workflow.info().run_id,
         }
         if not first:
@@ -313,7 +320,7 @@ class WorkflowDriver(Carrier):
             return {}
         self._take_snapshot()
         copy, outgoing = self.store.copy(self.execution.id), self.outgoing.kept()
-        past = {"copy": copy, "outgoing": outgoing, "texts": self.texts}
+        past = {"copy": copy, "outgoing": outgoing, "texts": self.texts, "resets": self.resets}
         packed = pack(self._start_with(past))
         return {"left": packed} if len(packed) <= self.start["most"] else {}
 
@@ -911,7 +918,7 @@ class WorkflowDriver(Carrier):
             start_to_close_timeout=_LONGEST,
             heartbeat_timeout=timedelta(seconds=heartbeat),
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            summary=f"{run.address} #{run.attempt}",
+            summary=summary_of(run),
         )
 
     def _released(self, events: list[Any]) -> None:
@@ -986,8 +993,9 @@ class FlowExecution:
 
     @workflow.init
     def __init__(self, start: dict[str, Any], flow: dict[str, Any]) -> None:
-        is_new = HEAD not in workflow.memo()
-        self._driver = WorkflowDriver({**start, "flow": flow}, is_new=is_new)
+        info, is_new = workflow.info(), HEAD not in workflow.memo()
+        run = info.run_id if info.original_execution_run_id not in ("", info.run_id) else None
+        self._driver = WorkflowDriver({**start, "flow": flow}, is_new=is_new, run=run)
         self._begun = False
         self._has_run_before = "before" in start.get("past", {})
         self._held = start.get("held", False)
