@@ -444,8 +444,9 @@ class Warned(TypedDict):
     type: Literal["warning"]
     at: int
     about: str
-    """The subject: `environment`, `attempt` (it could not begin yet), `decision` (an attempted
-    decision that was refused), or `budget` (it does not count an amount that is unknown)."""
+    """The subject: `environment`, `attempt` (it could not begin yet, or had begun before),
+    `decision` (an attempted decision that was refused), or `budget` (it does not count an amount
+    that is unknown)."""
     message: str
 
 

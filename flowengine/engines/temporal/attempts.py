@@ -55,7 +55,9 @@ from flowengine.engines.temporal.requests import (
     error_as_data,
     plain,
     run_of,
+    summary_of,
 )
+from flowengine.engines.temporal.resets import ReplacedAttempts
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import Conflict, FlowEngineError, StoreError
 from flowengine.journal.encoding import pack, unpack
@@ -129,6 +131,7 @@ class Attempts:
         """Those that are at work."""
         self._heard = now()
         """When the last request was sent that the server has answered here."""
+        self._replaced = ReplacedAttempts(client)
         self._given: deque[_Given] = deque()
         """Outcomes that the server may not have received yet."""
 
@@ -219,8 +222,8 @@ class Attempts:
         """Run an attempt to its end, unless it is long.
 
         Args:
-            given: Hash of the flow, working directory of the execution, and the kernel's command,
-                packed.
+            given: Hash of the flow, working directory of the execution, the kernel's command, and
+                if *Reset* of Temporal has replaced runs of the execution, by which, packed.
 
         Returns:
             The event. Or of a long attempt, where it is at work: see `left_at_work`.
@@ -270,16 +273,18 @@ class Attempts:
 
     async def _event(self, given: bytes, attempt: AttemptAtWork) -> dict[str, Any]:
         """Return the event of an attempt."""
-        hash, workdir, data = unpack(given)
+        hash, workdir, data, *resets = unpack(given)
         run = run_of(data)
         with _before_any_effect():
             flow = await self._flow(hash)
             self._tell(activity.info().workflow_id or "", flow.compiled["id"], run.address)
             attempt.printed = flow.runner.printed(run.step, None)
             event = await self._instead(flow, workdir, run)
+            if event is None and resets:
+                event = await self._before_reset(flow, run, *resets)
         if event is None:
             event = await self._placed(flow, workdir, run, attempt)
-        warnings = self._warnings()
+        warnings = [*event.get("warnings", ()), *self._warnings()]
         if warnings:
             event = {**event, "warnings": warnings}
         await self._keep(event)
@@ -310,6 +315,26 @@ class Attempts:
             return await self._outcome(flow, workdir, run, attempt)
         async with self._offering.taken(activity.info().workflow_id or "", run.unit):
             return await self._outcome(flow, workdir, run, attempt)
+
+    async def _before_reset(
+        self, flow: LinkedFlow, run: Run, resets: list[str]
+    ) -> dict[str, Any] | None:
+        """Return the event of an attempt with effect `once` that may have taken effect before.
+
+        It counts as interrupted, so that an operator is asked. None: it begins.
+        """
+        if run.measures or flow.graph.node(run.step).effect != "once":
+            return None
+        id, summary = activity.info().workflow_id or "", summary_of(run)
+        told = await self._replaced.told(id, resets, summary)
+        if told is None:
+            return None
+        message = (
+            "the execution was reset in Temporal, which does not undo attempts: "
+            f"attempt {run.attempt} of {run.address} {told}"
+        )
+        warning = {"type": "warning", "at": self._host.clock.now(), "about": "attempt"}
+        return {"type": "cut", "warnings": [{**warning, "message": message}]}
 
     async def _outcome(
         self, flow: LinkedFlow, workdir: str, run: Run, attempt: AttemptAtWork

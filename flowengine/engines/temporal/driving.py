@@ -18,6 +18,7 @@ from flowengine.engines.starting.beginning import record
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import NoWorker, StoreError
 from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.records import Loaded
 from flowengine.journal.shapes import unpack_event
 from flowengine.kernel.commands import Notify
 from flowengine.sdk import EnvironmentLost
@@ -198,13 +199,14 @@ class RemoteDriving(Driving):
         A worker takes a message as soon as it is recorded. What it has done since is reported like
         everything that follows.
         """
-        loaded = self._host.store.load(execution)
+        store, loaded = self._store, self._store.load(execution)
         if self._has_sent(execution):
-            at = self._store.sent_at[execution]
-            sent = [unpack(entry.payload).get("sent") for entry in loaded.tail]
-            if at in sent:
-                loaded = loaded._replace(tail=loaded.tail[: sent.index(at)])
-        self._store.sent_at.pop(execution, None)
+            events = store.events(execution)
+            sent = [unpack(entry.payload).get("sent") for entry in events]
+            if store.sent_at[execution] in sent:
+                tail = events[: sent.index(store.sent_at[execution])]
+                loaded = Loaded(loaded.record, None, tail)
+        store.sent_at.pop(execution, None)
         return self._host.restored(loaded, 0)
 
     def _begin_again(self, execution: Execution) -> None:

@@ -7,7 +7,8 @@ and to find ids, never for a decision.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -184,6 +185,8 @@ def _type(kind: Any) -> str:
 
 _SOME = 20
 """Number of ids to read when looking up a prefix."""
+_IDS = 100
+"""Number of ids in one query."""
 _WITH_WAITS = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
 _MOST = 500
 """Executions to read at once for a page of a list."""
@@ -233,10 +236,11 @@ class Listing:
                 continue
             rows = [row async for row in self._rows(query)]
             newest = {row.id: row for row in sorted(rows, key=lambda row: row.start_time)}
+            several = await self._with_several_runs([*newest.values()])
             placed = [
                 (_place(row), record)
                 for row in newest.values()
-                if (record := await self._newest(row))
+                if (record := await self._newest(row, several))
             ]
             fitting = [pair for pair in placed if fits_execution(pair[1], filter)]
             fitting = [pair for pair in fitting if place is None or pair[0] > place]
@@ -267,9 +271,10 @@ class Listing:
         """Return the ids of executions that ended with one of some statuses, by a time (ms)."""
         condition = f"WorkflowType = '{WORKFLOW}' AND CloseTime <= '{_text(_time(before))}'"
         condition += " AND ExecutionStatus NOT IN ('Running', 'ContinuedAsNew')"
-        ids = []
-        async for row in self._rows(condition):
-            record = await self._newest(row)
+        ids, rows = [], [row async for row in self._rows(condition)]
+        several = await self._with_several_runs(rows)
+        for row in rows:
+            record = await self._newest(row, several)
             if record is None or record.status not in statuses or record.ended_at is None:
                 continue
             if record.ended_at <= before:
@@ -354,12 +359,33 @@ class Listing:
 
     # -- internals
 
-    async def _newest(self, row: WorkflowExecution) -> ExecutionRecord | None:
+    async def _with_several_runs(self, rows: Sequence[WorkflowExecution]) -> set[str]:
+        """Return the ids of the workflows that have succeeded and have other runs.
+
+        *Reset* of Temporal has made these.
+        """
+        found: Counter[str] = Counter()
+        ids = sorted({row.id for row in rows if row.status == WorkflowExecutionStatus.COMPLETED})
+        for at in range(0, len(ids), _IDS):
+            part = ids[at : at + _IDS]
+            query = f"WorkflowId IN ({', '.join(map(_quoted, part))})"
+            query += " AND ExecutionStatus != 'ContinuedAsNew'"
+            if await self._count(query) > len(part):
+                found.update([row.id async for row in self._rows(query)])
+        return {id for id, runs in found.items() if runs > 1}
+
+    async def _newest(self, row: WorkflowExecution, several: Set[str]) -> ExecutionRecord | None:
         """Return the entry of a workflow in lists. None: it has a newer run, or is gone.
 
-        One that has failed may have been retried, and Temporal's *Reset* terminates the run before.
+        One that has failed may have been retried, and *Reset* of Temporal terminates the run before
+        if it is open.
+
+        Args:
+            row: The workflow.
+            several: See `_with_several_runs`.
         """
-        if row.status in (WorkflowExecutionStatus.FAILED, WorkflowExecutionStatus.TERMINATED):
+        closed = (WorkflowExecutionStatus.FAILED, WorkflowExecutionStatus.TERMINATED)
+        if row.status in closed or row.id in several:
             handle = await self._connection.handle(row.id)
             try:
                 newest = await handle.describe(rpc_timeout=PATIENCE)

@@ -38,6 +38,8 @@ class OutgoingQueue:
         store: Its store.
         on_sent: Called when everything was passed on.
         begin: Begins a task.
+        resets: The runs of it that have replaced others by *Reset* of Temporal. Each counts its
+            requests separately, because those with the next numbers may have been sent before.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class OutgoingQueue:
         store: MemoryStore,
         on_sent: Callable[[], None],
         begin: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        resets: Sequence[str] = (),
     ) -> None:
         self._execution = execution
         self._created = created
@@ -54,7 +57,7 @@ class OutgoingQueue:
         self._on_sent = on_sent
         self._begin_task = begin
         self._requests: list[dict[str, Any]] = []
-        self._numbers = 0
+        self._numbers, self._names = 0, {"run": resets[-1]} if resets else {}
         self._keys: set[tuple[str, str]] = set()
         self._locks: set[str] = set()
         self._sent = 0
@@ -156,7 +159,7 @@ class OutgoingQueue:
             self._task = self._begin_task(self._pass_on())
 
     def _add(self, request: dict[str, Any]) -> None:
-        request |= {"execution": self._execution, "number": self._numbers}
+        request |= {"execution": self._execution, "number": self._numbers, **self._names}
         self._numbers += 1
         self._requests.append(request)
 
@@ -193,10 +196,12 @@ class Inputs:
 
     Args:
         execution: The execution.
+        resets: The runs of it that have replaced others by *Reset* of Temporal.
     """
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Execution, resets: Sequence[str] = ()) -> None:
         self._execution = execution
+        self._resets = [[*resets]] if resets else []
         self._lists: dict[str, tuple[int, Any, int]] = {}
         """State key → number of measured items of its list, the last one, and their bytes."""
 
@@ -205,7 +210,7 @@ class Inputs:
         linked = self._execution.linked
         secrets = "secrets" in linked.compiled or "flows" in linked.compiled
         data = run_as_data(run, secrets=secrets)
-        return pack([linked.hash, self._execution.context.workdir, data])
+        return pack([linked.hash, self._execution.context.workdir, data, *self._resets])
 
     def size(self, run: Run) -> int:
         """Return the length of the input of an attempt."""

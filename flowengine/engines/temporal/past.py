@@ -1,4 +1,8 @@
-"""Histories of workflows, replayed in this process to read an execution without a worker."""
+"""Executions that have ended, read without a worker, and the pasts of open ones.
+
+A long execution leaves what readers need with the end of its workflow, and each of its runs begins
+with the events of the run before. The histories of others are replayed in this process.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
@@ -14,33 +18,46 @@ from temporalio.exceptions import FailureError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from flowengine.engines.temporal.requests import process_of
-from flowengine.engines.temporal.workflow import READERS, FlowExecution
+from flowengine.engines.temporal.workflow import READERS, FlowExecution, WorkflowDriver
 from flowengine.errors import StoreError
+from flowengine.journal.encoding import unpack
+from flowengine.journal.records import JournalEntry
 
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowHistory
     from temporalio.converter import DataConverter
 
-    from flowengine.engines.temporal.workflow import WorkflowDriver
     from flowengine.kernel.events import ProcessData
 
 P = ParamSpec("P")
 T = TypeVar("T")
 MOST_KEPT = 8
-"""Number of replayed executions to keep in memory."""
+"""Number of executions to keep in memory, and of starts of runs."""
 _REPLAYING = threading.Lock()
 """Held while a history is replayed: stores of other threads may read the same execution."""
 
 
-class EndedExecutions:
-    """Executions that have ended, from their histories."""
+class _Begun(NamedTuple):
+    """How a run of a workflow has begun."""
+
+    first: int
+    """Number of the first event of this run, or of what its start has a copy of."""
+    before: str | None
+    """The run with the events before. None: there are none."""
+    events: list[JournalEntry] | None
+    """The last events before. None: they are those in the history of that run."""
+
+
+class Histories:
+    """Executions and their runs, as far as their histories do not change any more."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], WorkflowDriver] = {}
+        self._begun: dict[tuple[str, str], _Begun] = {}
         self._turn = asyncio.Lock()
 
-    async def of(self, client: Client, execution: str, run: str) -> WorkflowDriver:
-        """Return an execution whose workflow is closed.
+    async def ended(self, client: Client, execution: str, run: str) -> WorkflowDriver:
+        """Return an execution, or a part of it, as a run that is closed has left it.
 
         Args:
             client: Reads the history.
@@ -55,15 +72,77 @@ class EndedExecutions:
             if key not in self._kept:
                 while len(self._kept) >= MOST_KEPT:
                     del self._kept[next(iter(self._kept))]
-                self._kept[key] = await replayed(client, execution, run)
+                left = await _left(client, execution, run)
+                self._kept[key] = left or await replayed(client, execution, run)
             return self._kept[key]
+
+    async def events(
+        self, client: Client, execution: str, run: str, since: int, until: int
+    ) -> list[JournalEntry]:
+        """Return events of an execution from before a run.
+
+        Args:
+            client: Reads the starts of this run and of earlier ones.
+            execution: Its id.
+            run: Id of the run.
+            since: Number of the first event to return.
+            until: Number of the first one after these.
+        """
+        begun = await self._begin(client, execution, run)
+        parts: list[list[JournalEntry]] = []
+        while until > since:
+            assert begun.before is not None, "there is no event before the first one"
+            before, events = begun.before, begun.events
+            begun = await self._begin(client, execution, before)
+            first = events[0].seq if events else begun.first
+            if first < until:
+                if events is None:
+                    events = (await self.ended(client, execution, before)).store.events(execution)
+                parts.append([entry for entry in events if since <= entry.seq < until])
+                until = max(since, first)
+        return [entry for part in reversed(parts) for entry in part]
+
+    async def _begin(self, client: Client, execution: str, run: str) -> _Begun:
+        key = execution, run
+        if key not in self._begun:
+            start = await first_input(client, execution, run)
+            past = start.get("past", {})
+            first = past["copy"]["journal"]["first"] if past.get("copy") else 0
+            events = past.get("events")
+            entries = None if events is None else [JournalEntry(*event) for event in events]
+            while len(self._begun) >= MOST_KEPT:
+                del self._begun[next(iter(self._begun))]
+            self._begun[key] = _Begun(first, past.get("before"), entries)
+        return self._begun[key]
+
+
+async def _left(client: Client, execution: str, run: str) -> WorkflowDriver | None:
+    """Return an execution from what its workflow has left. None: it has left nothing."""
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=execution, run_id=run),
+        maximum_page_size=1,
+    )
+    page = await client.workflow_service.get_workflow_execution_history_reverse(request)
+    last = page.history.events[0]  # and others of the same task
+    failure = last.workflow_execution_failed_event_attributes.failure
+    payloads = (
+        failure.application_failure_info.details.payloads
+        or last.workflow_execution_completed_event_attributes.result.payloads
+    )
+    [left] = await client.data_converter.decode(payloads) or [None]
+    packed = left.get("left") if isinstance(left, dict) else left
+    if not isinstance(packed, bytes):
+        return None
+    flow = (await first_input(client, execution, run))["flow"]
+    return await asyncio.to_thread(lambda: WorkflowDriver({**unpack(packed), "flow": flow}))
 
 
 async def replayed(client: Client, execution: str, run: str) -> WorkflowDriver:
     """Return an execution as its workflow left it after the last finished workflow task.
 
     Raises:
-        StoreError: As for `EndedExecutions.of`.
+        StoreError: This version of the program does not understand the history.
     """
     history = await client.get_workflow_handle(execution, run_id=run).fetch_history()
     try:

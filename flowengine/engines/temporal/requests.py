@@ -263,6 +263,11 @@ def run_of(data: list[Any]) -> Run:
     return run._replace(regions=tuple(run.regions))
 
 
+def summary_of(run: Run) -> str:
+    """Return the summary of the activities of an attempt, by which people recognize it."""
+    return f"{run.address} #{run.attempt}"
+
+
 def append_of(data: list[Any]) -> Append:
     """Return an append from plain data, without claims and for a store without leases."""
     append = Append(*data)

@@ -103,7 +103,8 @@ class Shared:
         self.sent: dict[str, list[Any]] = dict(state.get("sent", {}))
         """Id of a message → execution, packed event."""
         self.seen: dict[str, int] = dict(state.get("seen", {}))
-        """Execution → number of its last request, because requests can be repeated."""
+        """Execution, or run of it that has replaced another one by *Reset* of Temporal → number of
+        its last request, because requests can be repeated."""
         self.deployed: dict[str, list[Any]] = dict(state.get("deployed", {}))
         """Flow → version, hash, time, signals, and None. Older versions have kept the packed flow
         here."""
@@ -147,11 +148,11 @@ class Shared:
 
     def change(self, request: Mapping[str, Any]) -> None:
         """Carry out a request of an execution, unless it was carried out already."""
-        execution, number = request["execution"], request["number"]
-        if number <= self.seen.get(execution, -1):
+        name, number = request.get("run", request["execution"]), request["number"]
+        if number <= self.seen.get(name, -1):
             return
-        self.seen.pop(execution, None)
-        self.seen[execution] = number
+        self.seen.pop(name, None)
+        self.seen[name] = number
         _CHANGES[request["do"]](self, request)
 
     def deploy(self, deployed: list[Any], signals: list[str], schedules: list[Any]) -> None:

@@ -37,6 +37,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.executions.parts import claims_in
+from flowengine.engines.executions.subjects import REWRITES
 from flowengine.engines.temporal.connection import PATIENCE, Address, TemporalConnection
 from flowengine.engines.temporal.heartbeat import configured_heartbeat, task_time
 from flowengine.engines.temporal.keys import keys
@@ -64,7 +65,7 @@ from flowengine.engines.temporal.objects import (
     objects,
 )
 from flowengine.engines.temporal.past import (
-    EndedExecutions,
+    Histories,
     first_input,
     newest_task_failure,
     replayed,
@@ -188,7 +189,7 @@ class TemporalStore:
         self._connection = TemporalConnection(address, self.objects)
         self._call = self._connection.call
         self._listing = Listing(self._connection)
-        self._past = EndedExecutions()
+        self._past = Histories()
         self._ends: dict[str, asyncio.Task[Any]] = {}
         """Execution → waits for the end of its workflow."""
         self._flows: dict[str, bytes] = {}
@@ -301,7 +302,33 @@ class TemporalStore:
         return record
 
     def load(self, id: str) -> Loaded:
-        return Loaded(self.execution(id), None, self.events(id))
+        """Return an execution, from the last snapshot that is at hand."""
+        record = self.execution(id)
+        loaded = Loaded(record, None, [])
+        if record.status in ENDED:
+            loaded = self._call(self._ended(id)).store.load(id)._replace(record=record)
+        elif (start := self._call(self._start_with_snapshot(id))) is not None:
+            loaded = Loaded(record, start, self.events(id, start[0]))
+        rewrites = any(unpack(entry.payload)["type"] in REWRITES for entry in loaded.tail)
+        if loaded.snapshot is None or rewrites:  # a retry begins with a snapshot from before it
+            return Loaded(record, None, self.events(id))
+        return loaded
+
+    async def _start_with_snapshot(self, id: str) -> tuple[int, bytes] | None:
+        """Return the snapshot with which the newest run of an execution has begun.
+
+        None: it has none, or lists that refer to earlier events.
+        """
+        described = await self._described(id)
+        info = described.raw_description.workflow_execution_info
+        if info.first_run_id == described.run_id:
+            return None
+        client = await self._connection.client()
+        past = (await first_input(client, id, described.run_id)).get("past", {})
+        if not past.get("copy") or past["copy"]["journal"]["lists"]:
+            return None
+        number, packed = past["copy"]["journal"]["snapshot"]
+        return number, packed
 
     def events(self, id: str, since: int = 0, limit: int | None = None) -> list[JournalEntry]:
         entries: list[JournalEntry] = []
@@ -325,25 +352,10 @@ class TemporalStore:
     async def _earlier(
         self, id: str, since: int, until: int, limit: int | None
     ) -> Sequence[JournalEntry]:
-        """Return events from the histories of earlier runs.
-
-        Only the runs that contain them are replayed, each once.
-        """
-        client = await self._connection.client()
+        """Return events from earlier runs."""
         end = until if limit is None else min(until, since + limit)
-        parts: list[Sequence[JournalEntry]] = []
-        start = await first_input(client, id)
-        while end > since:
-            run = start["past"]["before"]
-            start = await first_input(client, id, run)
-            copy = start.get("past", {}).get("copy")
-            first = 0 if copy is None else copy["journal"]["first"]
-            if first < end:
-                driver = await self._past.of(client, id, run)
-                begin = max(since, first)
-                parts.append(driver.store.events(id, begin, end - begin))
-                end = begin
-        return [entry for part in reversed(parts) for entry in part]
+        run = (await self._described(id)).run_id
+        return await self._past.events(await self._connection.client(), id, run, since, end)
 
     def holder(self, execution: str, now: int) -> Owner | None:
         """Return an owner while attempts are running. Workers take over from each other."""
@@ -470,9 +482,10 @@ class TemporalStore:
         if append.new is None:
             driver = self._call(self._ended(id))
             past |= {"copy": driver.store.copy(id), "outgoing": driver.outgoing.kept()}
-            past["texts"] = driver.texts
+            past |= {"texts": driver.texts, "resets": driver.resets}
             if driver.store.first(id):
-                past["before"] = driver.start["past"]["before"]
+                before = self._call(self._first_input(id))["past"]
+                past |= {key: before[key] for key in ("before", "events") if key in before}
             new, reuse = driver.start["new"], WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
             forms |= {*past["copy"]["journal"]["forms"], driver.execution.linked.hash}
         else:
@@ -547,7 +560,7 @@ class TemporalStore:
 
     async def _ended(self, id: str) -> WorkflowDriver:
         described = await self._described(id)
-        return await self._past.of(await self._connection.client(), id, described.run_id)
+        return await self._past.ended(await self._connection.client(), id, described.run_id)
 
     async def _begun(
         self, start: dict[str, Any], memo: dict[str, Any], reuse: WorkflowIDReusePolicy
@@ -1087,12 +1100,15 @@ class TemporalStore:
             raise no_execution(id)
         if record.status not in ENDED:
             return record
-        driver = await self._past.of(await self._connection.client(), id, described.run_id)
+        driver = await self._past.ended(await self._connection.client(), id, described.run_id)
         full = driver.store.execution(id)
         if full.status in ENDED:
             return full
         message = "its workflow was ended in Temporal"
         return record._replace(error=pack({"type": "EngineError", "message": message}))
+
+    async def _first_input(self, id: str) -> Mapping[str, Any]:
+        return await first_input(await self._connection.client(), id)
 
     async def _first_flow(self, execution: str, hash: str) -> bytes | None:
         """Return a flow with which the newest run of an execution began, packed, or None."""
@@ -1116,7 +1132,7 @@ class TemporalStore:
         described = await self._described(execution)
         if described.status != WorkflowExecutionStatus.RUNNING:
             client = await self._connection.client()
-            driver = await self._past.of(client, execution, described.run_id)
+            driver = await self._past.ended(client, execution, described.run_id)
             return _answer_of(answered(driver, request))
         if method in _OF_NEW and HEAD not in await described.memo():
             return _OF_NEW[method]

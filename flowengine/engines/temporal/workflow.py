@@ -83,6 +83,7 @@ from flowengine.engines.temporal.requests import (
     process_of,
     run_as_data,
     run_of,
+    summary_of,
 )
 from flowengine.engines.temporal.room import LONGEST_HISTORY, Room
 from flowengine.errors import Conflict, FlowEngineError
@@ -120,6 +121,10 @@ was ended by an error of the engine."""
 _UNDECODED = "Failed decoding arguments"
 """Message of Temporal's library for an activity that has not begun, such as when the object store
 with its input does not work."""
+MOST_REPLAYED = 500
+"""Events of a history that a reader replays in a moment."""
+MOST_EVENTS = 16_000_000
+"""Bytes of the events of a run up to which they are kept for readers."""
 _PAGE_BYTES = LARGE - 4096
 """Maximum bytes of events in one response, so that it is not kept in the object store."""
 READERS: dict[str, list[WorkflowDriver]] = {}
@@ -163,9 +168,13 @@ class WorkflowDriver(Carrier):
     Args:
         start: `flow`, `id`, `new` (its entry in lists), `most` (bytes of a value), and `event`,
             `keys` and `locks` of its beginning, or `past`, see `_continue`.
+        is_new: Whether no other run of the workflow has published its status yet.
+        run: Id of the run, if it has replaced another one by *Reset* of Temporal.
     """
 
-    def __init__(self, start: dict[str, Any]) -> None:
+    def __init__(
+        self, start: dict[str, Any], *, is_new: bool = False, run: str | None = None
+    ) -> None:
         id, new = start["id"], new_execution(start["new"])
         self.start = start
         self.store = MemoryStore()
@@ -192,14 +201,18 @@ class WorkflowDriver(Carrier):
         """Whether another store drives it from now on."""
         self.texts: dict[str, bytes] = {}
         """Digest → text of a tool that approvers have seen, without an object store."""
-        self.outgoing = OutgoingQueue(id, new.created_at, self.store, self._rest, self._task)
+        self.resets = [*start.get("past", {}).get("resets", ()), *([] if run is None else [run])]
+        """The runs that have replaced others by *Reset*, so far."""
+        self.outgoing = OutgoingQueue(
+            id, new.created_at, self.store, self._rest, self._task, self.resets
+        )
         self.placing = Placing(
             self.execution, lambda: _SETTINGS["heartbeat"], self._released, self._task
         )
         self.needs = Needs(
             self.execution, start, lambda: _SETTINGS["heartbeat"], self._offered, self._task
         )
-        self._inputs = Inputs(self.execution)
+        self._inputs = Inputs(self.execution, self.resets)
         self.room = Room(start["most"])
         self._held: deque[Run] = deque()
         self._next: dict[int, Run] = {}
@@ -221,8 +234,7 @@ class WorkflowDriver(Carrier):
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_due: int | None = None
         self._shown_waits: list[str] = []
-        self._shown_status = "running"
-        self._has_past, self._is_new = "past" in start, HEAD not in workflow.memo()
+        self._shown_status, self._has_past, self._is_new = "running", "past" in start, is_new
         if self._has_past:
             self._continue(start["past"])
         else:
@@ -235,9 +247,12 @@ class WorkflowDriver(Carrier):
         Args:
             past: `copy` (what its store contained), `append` (a change to it), `queue` (events to
                 apply), `claims` (reserved for it), `texts`, and from another run `held`,
-                `outgoing`, `placing`, `shown`, `watched`.
+                `outgoing`, `placing`, `shown`, `watched`, `resets`. And for readers only, `before`
+                (the run before, if there are events that `copy` does not have), and `events` (the
+                last of these, which are those of that run).
         """
         id = self.execution.id
+        past.pop("events", None)
         if past.get("copy") is not None:
             self.store.restore(past["copy"])
         if past.get("append") is not None:
@@ -276,14 +291,10 @@ class WorkflowDriver(Carrier):
     def continued(self) -> dict[str, Any]:
         """Return what another run starts with, which continues this one.
 
-        Events before the snapshot stay in the history of this run.
+        Events before the snapshot are not part of its state.
         """
         execution, id = self.execution, self.execution.id
-        execution.rewrite()
-        append = execution.take(release=False)
-        [refusal] = self.store.commit([append])
-        if refusal is not None:
-            raise refusal
+        self._take_snapshot()
         first = 0 if execution.linked.grows else execution.seq  # lists refer to events
         past = {
             "copy": self.store.copy(id, first),
@@ -294,12 +305,47 @@ class WorkflowDriver(Carrier):
             "placing": self.placing.kept(),
             "texts": self.texts,
             "shown": [self._shown_waits, self._shown_status],
+            "resets": self.resets,
             "before": workflow.info().run_id,
         }
-        return {name: self.start[name] for name in ("id", "most", "new")} | {
-            "flows": self.start.get("flows", {}),
-            "past": past,
-        }
+        if not first:
+            past["events"] = []
+        elif self._has_few_bytes():
+            past["events"] = plain(self.store.events(id))
+        return self._start_with(past)
+
+    def left(self) -> dict[str, bytes]:
+        """Return as `left`, packed, what readers need to know of it once it has ended.
+
+        It is like the start of another run, with all events that this run has. Empty: it is too
+        large, or to replay the history takes no longer.
+        """
+        is_long = workflow.info().get_current_history_length() > MOST_REPLAYED
+        is_long = is_long or "before" in self.start.get("past", {})
+        if self.execution.halted or not is_long or not self._has_few_bytes():
+            return {}
+        self._take_snapshot()
+        copy, outgoing = self.store.copy(self.execution.id), self.outgoing.kept()
+        past = {"copy": copy, "outgoing": outgoing, "texts": self.texts, "resets": self.resets}
+        packed = pack(self._start_with(past))
+        return {"left": packed} if len(packed) <= self.start["most"] else {}
+
+    def _has_few_bytes(self) -> bool:
+        """Return whether its events can be packed in a workflow task, whose time is limited."""
+        events = self.store.events(self.execution.id)
+        return sum(len(event.payload) for event in events) <= MOST_EVENTS
+
+    def _take_snapshot(self) -> None:
+        """Have its store contain a snapshot of the state."""
+        self.execution.rewrite()
+        [refusal] = self.store.commit([self.execution.take(release=False)])
+        if refusal is not None:
+            raise refusal
+
+    def _start_with(self, past: dict[str, Any]) -> dict[str, Any]:
+        """Return what a run starts with that has a past."""
+        same = {name: self.start[name] for name in ("id", "most", "new")}
+        return {**same, "flows": self.start.get("flows", {}), "past": past}
 
     @property
     def over(self) -> bool:
@@ -899,7 +945,7 @@ class WorkflowDriver(Carrier):
             start_to_close_timeout=_LONGEST,
             heartbeat_timeout=timedelta(seconds=heartbeat),
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            summary=f"{run.address} #{run.attempt}",
+            summary=summary_of(run),
         )
 
     def _released(self, events: list[Any]) -> None:
@@ -974,7 +1020,9 @@ class FlowExecution:
 
     @workflow.init
     def __init__(self, start: dict[str, Any], flow: dict[str, Any]) -> None:
-        self._driver = WorkflowDriver({**start, "flow": flow})
+        info, is_new = workflow.info(), HEAD not in workflow.memo()
+        run = info.run_id if info.original_execution_run_id not in ("", info.run_id) else None
+        self._driver = WorkflowDriver({**start, "flow": flow}, is_new=is_new, run=run)
         self._begun = False
         self._has_run_before = "before" in start.get("past", {})
         self._held = start.get("held", False)
@@ -986,10 +1034,11 @@ class FlowExecution:
         """Drive the execution to its end.
 
         Returns:
-            Its final status, and its outputs if they are small.
+            Its final status, its outputs if they are small, and what `WorkflowDriver.left` returns.
 
         Raises:
-            ApplicationError: It has failed, or has moved to another store.
+            ApplicationError: It has failed, or has moved to another store. The detail of a failure
+                is `left`, if there is one.
             RuntimeError: The engine has an error, so that this workflow task fails.
         """
         driver = self._driver
@@ -1010,19 +1059,24 @@ class FlowExecution:
             if self._is_over():
                 break
             given = [driver.continued(), ByReference(flow)]
-            if driver.room.fits(given):
+            fits = driver.room.fits(given)
+            if not fits:  # readers can replay this run for its events
+                given[0]["past"].pop("events", None)
+            if fits or driver.room.fits(given):
                 workflow.continue_as_new(args=given, memo=workflow.memo())  # else that of the start
             driver.take_inbox()  # it continues in this run
         await workflow.wait_condition(workflow.all_handlers_finished)
         if driver.moved:
             raise ApplicationError("moved to another store", type=MOVED, non_retryable=True)
         state = driver.execution.state
-        error = state["error"]
+        error, left = state["error"], driver.left()
         if error is not None and state["status"] == "failed":
-            raise ApplicationError(error["message"], type=error["type"], non_retryable=True)
+            raise ApplicationError(
+                error["message"], *left.values(), type=error["type"], non_retryable=True
+            )
         outputs = state["outputs"]
         small = len(pack(outputs)) <= driver.start["most"]
-        return {"status": state["status"], "outputs": outputs if small else None}
+        return {"status": state["status"], "outputs": outputs if small else None, **left}
 
     def _is_over(self) -> bool:
         return self._driver.over and not self._driver.at_work
