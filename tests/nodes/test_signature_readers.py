@@ -5,22 +5,24 @@ A hint is equal to that of the live function, or looser where only running the c
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
-import re
 import sys
 from collections.abc import Iterator
-from copy import deepcopy
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowengine.agents.text_calls.requests import example_of
+from flowengine.errors import UsageError
 from flowengine.sdk.python_functions.live_signature import read_function
 from flowengine.sdk.python_functions.signature import derive
 from flowengine.sdk.python_modules import import_function
+from flowengine.sdk.step_kind import SignatureError
 from flowengine.sdk.validation import shared
-from tests.flow.examples import FILES
 
 LIMITS = """
 from enum import Enum
@@ -312,22 +314,88 @@ def test_a_default_that_is_a_name_is_its_value(text: str, read: Any) -> None:
         assert live["properties"]["x"]["default"] == shown
 
 
-def test_functions_of_the_examples_have_one_signature_in_both() -> None:
-    """Only the functions know that a parameter is supplied: its class says so when it is loaded."""
-    differing, named = [], 0
-    for file in FILES:
-        for function in sorted(set(re.findall(r"\b[a-z_]\w*:[a-z_]\w*\b", file.read_text()))):
-            if not (file.parent / f"{function.partition(':')[0]}.py").exists():
-                continue
-            static = derive(function, str(file.parent))
-            live = read_function(import_function(function, str(file.parent)))
-            args, known = (deepcopy(side.args or {}) for side in (static, live))
-            for supplied in static.classes.keys() - known["properties"].keys():
-                del args["properties"][supplied]
-                args["required"].remove(supplied)
-            args = {key: value for key, value in args.items() if value or key != "required"}
-            named += 1
-            if (args, static[2:7]) != (known, live[2:7]) or static.description != live.description:
-                differing.append(f"{file.name}: {function}")
-    assert not differing
-    assert named > 20
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ("mcp_server", "prying_server")
+"""They run when they are imported."""
+APART = {
+    "tests.agents.door_tools:transfer_to_second":
+        "a model with settings that forbid further keys, in a package of its own",
+    "tests.proof.recording:play": "a class under TYPE_CHECKING, which the function does not see",
+    "tests.proof.recording:named": "a class under TYPE_CHECKING, which the function does not see",
+    "tests.testing.disturbed:play": "its types name others under TYPE_CHECKING",
+    "tests.testing.disturbed:check": "its types name others under TYPE_CHECKING",
+    "tests.testing.stalls:find_stall": "its types name others under TYPE_CHECKING",
+    "tests.testing.stalls:play_stall": "its types name others under TYPE_CHECKING",
+    "tests.testing.stalls:play_example": "its types name others under TYPE_CHECKING",
+    "tests.testing.stalls:refused": "its types name others under TYPE_CHECKING",
+    "tests.flow.graphs:flow_of": "its types name others under TYPE_CHECKING",
+    "tests.envs.network.ways_out:network": "another name for a type, which looks like a class",
+    "tests.patterns.playing:at_most": "another name for a type, which looks like a class",
+    "tests.testing.store_conformance:check_store":
+        "another name for a type, which looks like a class",
+    "tests.temporal_stores:indexed": "a class of another package, with a class that has no form",
+    "tests.testing.store_conformance.*:*": "a decorator gives them other parameters",
+}  # fmt: skip
+"""Functions whose source says something else than the function → why."""
+
+
+def functions() -> Iterator[tuple[str, str | None]]:
+    """Yield the public functions of the examples and of the tests, with the directory of a flow."""
+    for file in sorted([*ROOT.glob("examples/**/*.py"), *ROOT.glob("tests/**/*.py")]):
+        module = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        of_test = file.stem.startswith("test_") or file.stem == "conftest"
+        if of_test or file.stem in PROGRAMS or "broken" in file.parts:
+            continue
+        is_example = module.startswith("examples.")
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+                name = f"{file.stem if is_example else module}:{node.name}"
+                yield name, str(file.parent) if is_example else None
+
+
+def is_looser(static: Any, live: Any) -> bool:
+    """Return whether a schema says the same as another one, or less."""
+    if isinstance(static, list) and isinstance(live, list):
+        return len(static) == len(live) and all(map(is_looser, static, live))
+    if not isinstance(static, dict) or not isinstance(live, dict):
+        return bool(static == live)
+    fields = [set(one.get("properties", ())) for one in (static, live)]
+    return fields[0] == fields[1] and all(
+        key in live and is_looser(part, live[key]) for key, part in static.items()
+    )
+
+
+def test_functions_have_one_signature_in_both() -> None:
+    """The source shows what the function shows, or less: of tuples with names, of defaults."""
+    differing, equal, count = [], 0, 0
+    for name, folder in functions():
+        if any(fnmatchcase(name, pattern) for pattern in APART):
+            continue
+        found = import_function(name, folder)
+        both: list[Any] = []
+        for read in (
+            lambda name=name, folder=folder: derive(name, folder or str(ROOT)),
+            lambda found=found: read_function(found, lenient=True),
+        ):
+            try:
+                both.append(read())
+            except (SignatureError, UsageError):
+                both.append(None)
+        static, live = both
+        count += 1
+        if static is None or live is None:
+            differing += [name] if static is not live else []
+            continue
+        equal += (static.args, static.returns) == (live.args, live.returns)
+        properties = (live.args or {}).get("properties", {})
+        loose = {key for key in static.classes if properties.get(key, {}).keys() > {"description"}}
+        if not (
+            list((static.args or {})["properties"]) == list(properties)
+            and is_looser([static.args, static.returns], [live.args, live.returns])
+            and static[3:7] == live[3:7]
+            and static.description == live.description
+            and static.classes.keys() - loose <= live.classes.keys()
+        ):
+            differing.append(name)
+    assert not differing, "\n".join(differing)
+    assert (count > 300, count - equal < 30) == (True, True), (count, equal)

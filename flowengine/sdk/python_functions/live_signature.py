@@ -9,8 +9,8 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from types import MappingProxyType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from types import MappingProxyType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from flowengine.errors import UsageError
 from flowengine.kernel.graph.compiled import Plain
@@ -25,7 +25,13 @@ from flowengine.sdk.python_functions.plain_hints import (
 )
 from flowengine.sdk.python_functions.schema_forms import ABSENT, Parameter, arguments
 from flowengine.sdk.python_functions.signature import Signature
-from flowengine.sdk.python_modules import MAIN, FunctionNotFound, import_function, name_of_program
+from flowengine.sdk.python_modules import (
+    MAIN,
+    FunctionNotFound,
+    import_function,
+    name_of_program,
+    public_name,
+)
 from flowengine.sdk.resources import Resource
 from flowengine.sdk.step_kind import SignatureError
 from flowengine.sdk.validation_messages import predicate
@@ -40,6 +46,7 @@ def read_function(
     *,
     environments: Collection[str] = (),
     is_environment: Callable[[type], bool] | None = None,
+    lenient: bool = False,
 ) -> Signature:
     """Read the signature of a function.
 
@@ -48,6 +55,9 @@ def read_function(
         environments: Names of parameters that receive environments.
         is_environment: Returns whether a class that does not derive from `Resource` is that of an
             environment.
+        lenient: Whether a type without a JSON form allows anything, as in a flow, where the
+            function checks the value. Environments are then arguments with `classes`, because the
+            flow decides which it gives, and `*args` is left out.
 
     Returns:
         Its arguments and result. Parameters that the engine fills are not among the arguments:
@@ -58,9 +68,9 @@ def read_function(
     """
     name, code = name_of(function), _code(function)
     hints = resolved_hints(function)
-    types = LiveTypes()
+    types = LiveTypes(lenient=lenient)
     description, descriptions = parse(_docstring(function))
-    parameters, others, every = [], None, set()
+    parameters, others, every, classes = [], None, set(), {}
     for parameter in given_parameters(function):
         hint = hints.get(parameter.name, Given.empty)
         every.add(parameter.name)
@@ -70,9 +80,11 @@ def read_function(
             if unpacked is not None:
                 parameters += types.records.fields(others)
                 others = None
-        elif parameter.name not in {*INJECTED, *environments} and not is_injected(
-            hint, is_environment
+        elif parameter.name not in {*INJECTED, *environments} and not (
+            _is_context(hint) or (not lenient and is_injected(hint, is_environment))
         ):
+            if lenient and parameter.kind is Given.VAR_POSITIONAL:
+                continue
             if parameter.kind not in _BY_NAME:
                 stars = "*" if parameter.kind is Given.VAR_POSITIONAL else ""
                 raise UsageError(
@@ -90,7 +102,9 @@ def read_function(
                     parameter.name, schema, required, default, descriptions.get(parameter.name)
                 )
             )
-    results = LiveTypes(result=True)
+            if schema.keys() <= {"description"} and (named := _classes(hint)):
+                classes[parameter.name] = named
+    results = LiveTypes(result=True, lenient=lenient)
     returns = _of_result(results, hints)
     return Signature(
         description=description,
@@ -100,6 +114,7 @@ def read_function(
         quick=getattr(function, "__flowengine_quick__", False),
         takes_resources="runtime_resources" in every,
         takes_context_variables="context_variables" in every,
+        classes=classes,
     )
 
 
@@ -231,18 +246,37 @@ def _docstring(function: Any) -> str | None:
 
 def is_injected(hint: Any, is_environment: Callable[[type], bool] | None = None) -> bool:
     """Return whether the engine injects the type that a hint names."""
-    if isinstance(hint, str):
-        return hint.rpartition(".")[2] == "StepContext"
+    if _is_context(hint):
+        return True
     each = [hinted for hinted in get_args(hint) if hinted is not type(None)] or [hint]
     return all(
         inspect.isclass(hinted)
         and (
-            hinted.__name__ == "StepContext"
+            _is_context(hinted)
             or issubclass(hinted, Resource)
             or (is_environment is not None and is_environment(hinted))
         )
         for hinted in each
     )
+
+
+def _is_context(hint: Any) -> bool:
+    name = hint if isinstance(hint, str) else getattr(hint, "__name__", "")
+    return name.strip("'\"").rpartition(".")[2] == "StepContext"
+
+
+def _classes(hint: Any) -> list[str]:
+    """Return the full names of the classes in a hint, one per union member.
+
+    Those of Python itself are left out, because no environment is one of them.
+    """
+    if isinstance(hint, type) and get_origin(hint) is None:
+        module = public_name(hint.__module__)
+        of_python = module.partition(".")[0] in sys.stdlib_module_names
+        return [] if of_python else [f"{module}.{hint.__qualname__}"]
+    members = get_args(hint)[:1] if hasattr(hint, "__metadata__") else get_args(hint)
+    is_union = get_origin(hint) in {Union, UnionType} or hasattr(hint, "__metadata__")
+    return [name for member in members for name in _classes(member)] if is_union else []
 
 
 def _unpacked(hint: Any) -> Any:
@@ -252,6 +286,8 @@ def _unpacked(hint: Any) -> Any:
 
 def _of_parameter(types: LiveTypes, function: str, name: str, hint: Any) -> Any:
     if isinstance(hint, str):
+        if types.lenient:
+            return {}
         raise UsageError(
             f"the type {hint!r} of parameter '{name}' of {function} is not known",
             hint="name it where the function's module can see it",
@@ -259,6 +295,8 @@ def _of_parameter(types: LiveTypes, function: str, name: str, hint: Any) -> Any:
     try:
         return types.schema(hint)
     except (UsageError, NameError) as error:
+        if types.lenient:
+            return {}
         why = getattr(error, "message", str(error))
         raise UsageError(
             f"the parameter '{name}' of {function} cannot be an argument: {why}",
@@ -440,7 +478,7 @@ def signature_of(function: str, folder: str) -> Signature:
         return derive(function, folder)
 
     try:
-        return read_function(import_function(function, folder))
+        return read_function(import_function(function, folder), lenient=True)
     except FunctionNotFound as error:
         raise SignatureError(str(error)) from None
     except UsageError as error:

@@ -76,10 +76,12 @@ class LiveTypes:
 
     Args:
         result: Whether of values that the program makes, which have computed fields.
+        lenient: Whether a type without a JSON form allows anything.
     """
 
-    def __init__(self, *, result: bool = False) -> None:
+    def __init__(self, *, result: bool = False, lenient: bool = False) -> None:
         self.result = result
+        self.lenient = lenient
         self.records = ClassSchemas()
         """The classes that the schemas name. Its `tidied` completes a schema."""
 
@@ -198,6 +200,8 @@ class LiveTypes:
         try:
             schema = TypedValues(type).json_schema(result=self.result)
         except (NoPlainForm, ValueError) as error:
+            if self.lenient:
+                return {}
             raise UsageError(
                 f"{_named(type)} has no JSON Schema: {error}",
                 hint="give a type of data, or a JSON Schema as a dict",

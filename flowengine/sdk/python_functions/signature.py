@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -90,7 +91,8 @@ def _imported(dotted: str, module: Module) -> list[str]:
                 imported for imported in node.names if (imported.asname or imported.name) == begin
             )
             home = f"{absolute(node, module)}." if isinstance(node, ast.ImportFrom) else ""
-            return [f"{home}{alias.name}{rest}"]
+            full = f"{home}{alias.name}{rest}"
+            return [] if full.partition(".")[0] in sys.stdlib_module_names else [full]
         begin, dot, last = begin.rpartition(".")
         rest = f"{dot}{last}{rest}"
     return []
