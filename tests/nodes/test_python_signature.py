@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from flowengine.sdk import SignatureError
-from flowengine.sdk.python_functions.signature import Signature, derive
+from flowengine.sdk.python_functions.live_signature import Signature
+from flowengine.sdk.python_functions.signature import derive
 
 Write = Callable[..., str]
 
@@ -19,6 +20,7 @@ import typing, typing as t
 from typing import Annotated, Any, List as L, Literal, NotRequired, Optional, Required, TypedDict
 from typing import Union
 from collections.abc import Sequence
+from pydantic import Field
 raise SystemExit("imported")
 """
 
@@ -390,7 +392,12 @@ def test_installed_modules_are_found_without_importing_them_or_their_parents() -
         ("nope:f", "there is no module 'nope'", "modules are searched in", None),
         ("m.inner:f", "there is no module 'm.inner'", "modules are searched in", None),
         ("m:sned", "module 'm' has no function 'sned'", "did you mean 'send'?", None),
-        ("m:by_position", "parameter 'a' of m:by_position can only be given by position", "'/'", 2),
+        (
+            "m:by_position",
+            "the parameter 'a' of by_position can only be given by position",
+            "'/'",
+            2,
+        ),
         ("broken:f", "module 'broken' cannot be read", None, 1),
     ],
 )

@@ -120,103 +120,48 @@ class Point:
     y: float = field(default=LOWEST)
 '''
 EQUAL = """
-Annotated[int, Field(ge=1)]
-Annotated[int, Field(description="d", ge=1, title="T")]
-Annotated[int, F(ge=1)]
-Annotated[int, p.Field(ge=1)]
-Annotated[int, Field(ge=MOST)]
-Annotated[int, Field(ge=LOWEST, le=HOUR)]
-Annotated[int, Field(ge=NEGATIVE)]
-Annotated[int, Field(ge=limits.LOWEST)]
-Annotated[int, Field(le=Limits.TOP)]
-Annotated[int, Field(le=limits.Limits.TOP)]
-Annotated[int, Field(ge=1, strict=True)]
-Annotated[int, Strict(), Field(ge=1)]
-Annotated[int, Ge(1), Lt(MOST)]
-Annotated[int, Gt(1), Le(9), MultipleOf(3)]
-Annotated[int, annotated_types.Ge(2)]
-Annotated[int, Ge(ge=1)]
-Annotated[float, Interval(ge=0, lt=1)]
-Annotated[str, Len(1, 5)]
-Annotated[str, MinLen(2), MaxLen(4)]
-Annotated[list[int], Len(2)]
+Annotated[int, Field(ge=1)] ; Annotated[int, Field(description="d", ge=1, title="T")]
+Annotated[int, F(ge=1)] ; Annotated[int, p.Field(ge=1)] ; Annotated[int, Field(ge=MOST)]
+Annotated[int, Field(ge=LOWEST, le=HOUR)] ; Annotated[int, Field(ge=NEGATIVE)]
+Annotated[int, Field(ge=limits.LOWEST)] ; Annotated[int, Field(le=Limits.TOP)]
+Annotated[int, Field(le=limits.Limits.TOP)] ; Annotated[int, Field(ge=1, strict=True)]
+Annotated[int, Strict(), Field(ge=1)] ; Annotated[int, Ge(1), Lt(MOST)]
+Annotated[int, Gt(1), Le(9), MultipleOf(3)] ; Annotated[int, annotated_types.Ge(2)]
+Annotated[int, Ge(ge=1)] ; Annotated[float, Interval(ge=0, lt=1)] ; Annotated[str, Len(1, 5)]
+Annotated[str, MinLen(2), MaxLen(4)] ; Annotated[list[int], Len(2)]
 Annotated[str, StringConstraints(min_length=1, max_length=MOST, pattern="^a")]
 Annotated[str, StringConstraints(to_lower=True, strip_whitespace=True, min_length=2)]
 Annotated[str, Field(pattern="^[a-z]+$", max_length=5)]
-Annotated[str, Field(examples=["a", "b"])]
-Annotated[int, AfterValidator(abs), "A number"]
-Annotated[int, BeforeValidator(int)]
-Annotated[int, Marker()]
-Annotated[int, Marker]
-Annotated[int, Predicate(bool)]
-Annotated[Optional[int], "A number"]
-Count
-UserId
-NonNegativeInt
-PositiveFloat
-p.PositiveInt
-StrictInt
-conint(ge=1, le=MOST)
-constr(min_length=2, pattern="^a")
-conlist(int, min_length=2)
-conset(AwareDatetime, max_length=MOST)
-condecimal(max_digits=4, gt=LOWEST)
-conbytes(min_length=2)
-HttpUrl
-U
-p.AnyUrl
-list[HttpUrl]
-HttpUrl | None
-Annotated[HttpUrl, Field(description="Where")]
-PostgresDsn
-AwareDatetime
-NaiveDatetime
-FutureDate
-dict[str, UUID4]
-UUID7
-IPvAnyAddress
-ByteSize
-Json
-SerializeAsAny[int]
-Literal[Color.RED]
-Literal[Color.RED, Color.BLUE]
-Literal[Level.LOW, "none"]
-Literal[limits.Level.LOW]
-Literal[-1, True, None]
-list[Annotated[int, Field(ge=LOWEST)]]
-dict[str, Annotated[int, Ge(0)]]
-Annotated[int, Field(ge=1)] | None
-Color
-Number
-Order
-Closed
-Registered
-Point
-Optional[Point]
+Annotated[str, Field(examples=["a", "b"])] ; Annotated[int, AfterValidator(abs), "A number"]
+Annotated[int, BeforeValidator(int)] ; Annotated[int, Marker()] ; Annotated[int, Marker]
+Annotated[int, Predicate(bool)] ; Annotated[Optional[int], "A number"] ; Count ; UserId
+NonNegativeInt ; PositiveFloat ; p.PositiveInt ; StrictInt ; conint(ge=1, le=MOST)
+constr(min_length=2, pattern="^a") ; conlist(int, min_length=2)
+conset(AwareDatetime, max_length=MOST) ; condecimal(max_digits=4, gt=LOWEST)
+conbytes(min_length=2) ; HttpUrl ; U ; p.AnyUrl ; list[HttpUrl] ; HttpUrl | None
+Annotated[HttpUrl, Field(description="Where")] ; PostgresDsn ; AwareDatetime ; NaiveDatetime
+FutureDate ; dict[str, UUID4] ; UUID7 ; IPvAnyAddress ; ByteSize ; Json ; SerializeAsAny[int]
+Literal[Color.RED] ; Literal[Color.RED, Color.BLUE] ; Literal[Level.LOW, "none"]
+Literal[limits.Level.LOW] ; Literal[-1, True, None] ; list[Annotated[int, Field(ge=LOWEST)]]
+dict[str, Annotated[int, Ge(0)]] ; Annotated[int, Field(ge=1)] | None ; Color ; Number ; Order
+Closed ; Registered ; Point ; Annotated[int, Field(json_schema_extra={'a': 1}, ge=1)]
+Annotated[Optional[int], Field(ge=1)] ; Annotated[int | str, Field(description='d')] ; Aliased
+Annotated[int, AfterValidator(abs), Field(ge=1)] ; Box[int] ; Annotated[bytes, Field(min_length=9)]
+Annotated[str, StringConstraints(pattern=re.compile('^a'))]
+Annotated[int, WithJsonSchema({'type': 'string'})]
+Annotated[int, BeforeValidator(int, json_schema_input_type=str)] ; Optional[Point]
 """
+SAME = EQUAL.strip().replace("\n", " ; ").split(" ; ")
 LOOSER = {
     "Annotated[int, Field(ge=COMPUTED, le=9)]": {"type": "integer", "maximum": 9},
     "Annotated[int, Field(ge=CHANGED, le=9)]": {"type": "integer", "maximum": 9},
-    "Annotated[int, Field(json_schema_extra={'a': 1}, ge=1)]": {"type": "integer", "minimum": 1},
-    "Annotated[Optional[int], Field(ge=1)]": {"type": ["integer", "null"], "minimum": 1},
-    "Annotated[int | str, Field(description='d')]": {
-        "type": ["integer", "string"], "description": "d"},
-    "Annotated[str, StringConstraints(pattern=re.compile('^a'))]": {
-        "type": "string", "pattern": "^a"},
     "Auto": {"type": "string"},
-    "Aliased": {"type": "object"},
     "Generated": {"type": "object"},
     "Odd": {"type": "object", "properties": {
         "n": {"type": "integer", "maximum": 10},
         "when": {"type": "string", "format": "iso-date-time"}}, "required": ["n", "when"]},
-    "Annotated[int, AfterValidator(abs), Field(ge=1)]": {"type": "integer"},
-    "Annotated[bytes, Field(min_length=9)]": {"type": "string", "contentEncoding": "base64"},
-    "Box[int]": {"type": "object", "properties": {"name": {"type": "string"}, "held": {}},
-                 "required": ["name", "held"]},
     **{hint: {} for hint in (
-        "Hooked", "Annotated[int, Hooked()]", "Annotated[int, PlainValidator(int)]",
-        "Annotated[int, WithJsonSchema({'type': 'string'})]",
-        "Annotated[int, BeforeValidator(int, json_schema_input_type=str)]")},
+        "Hooked", "Annotated[int, Hooked()]", "Annotated[int, PlainValidator(int)]")},
 }  # fmt: skip
 DEFAULTS = {
     "int = MOST": 10,
@@ -237,7 +182,7 @@ DEFAULTS = {
     "int = COMPUTED": ...,
     "int = CHANGED": ...,
 }
-HINTS = [*EQUAL.strip().split("\n"), *LOOSER]
+HINTS = [*SAME, *LOOSER]
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +228,7 @@ def normal(schema: Any) -> Any:
     return {key: normal(part) for key, part in schema.items() if key != "default"}
 
 
-@pytest.mark.parametrize("hint", EQUAL.strip().split("\n"))
+@pytest.mark.parametrize("hint", SAME)
 def test_source_shows_the_same_as_the_function(hint: str, read: Any) -> None:
     static, live = map(of_parameter, read(hint))
 
@@ -318,22 +263,12 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = ("mcp_server", "prying_server")
 """They run when they are imported."""
 APART = {
-    "tests.agents.door_tools:transfer_to_second":
-        "a model with settings that forbid further keys, in a package of its own",
-    "tests.proof.recording:play": "a class under TYPE_CHECKING, which the function does not see",
-    "tests.proof.recording:named": "a class under TYPE_CHECKING, which the function does not see",
-    "tests.testing.disturbed:play": "its types name others under TYPE_CHECKING",
-    "tests.testing.disturbed:check": "its types name others under TYPE_CHECKING",
-    "tests.testing.stalls:find_stall": "its types name others under TYPE_CHECKING",
-    "tests.testing.stalls:play_stall": "its types name others under TYPE_CHECKING",
-    "tests.testing.stalls:play_example": "its types name others under TYPE_CHECKING",
-    "tests.testing.stalls:refused": "its types name others under TYPE_CHECKING",
+    "tests.agents.door_tools:transfer_to_second": "a class of the engine, made at run time",
+    "tests.proof.recording:*": "a class under TYPE_CHECKING, which the function does not see",
+    "tests.testing.disturbed:*": "its types name others under TYPE_CHECKING",
+    "tests.testing.stalls:*": "its types name others under TYPE_CHECKING",
     "tests.flow.graphs:flow_of": "its types name others under TYPE_CHECKING",
-    "tests.envs.network.ways_out:network": "another name for a type, which looks like a class",
-    "tests.patterns.playing:at_most": "another name for a type, which looks like a class",
-    "tests.testing.store_conformance:check_store":
-        "another name for a type, which looks like a class",
-    "tests.temporal_stores:indexed": "a class of another package, with a class that has no form",
+    "tests.cases.*:*": "a class with a class that has no form, so nobody can give them one",
     "tests.testing.store_conformance.*:*": "a decorator gives them other parameters",
 }  # fmt: skip
 """Functions whose source says something else than the function → why."""
@@ -357,12 +292,20 @@ def is_looser(static: Any, live: Any) -> bool:
     """Return whether a schema says the same as another one, or less."""
     if isinstance(static, list) and isinstance(live, list):
         return len(static) == len(live) and all(map(is_looser, static, live))
-    if not isinstance(static, dict) or not isinstance(live, dict):
-        return bool(static == live)
+    if static == {} or not isinstance(static, dict) or not isinstance(live, dict):
+        return static in ({}, live)
     fields = [set(one.get("properties", ())) for one in (static, live)]
     return fields[0] == fields[1] and all(
         key in live and is_looser(part, live[key]) for key, part in static.items()
     )
+
+
+def said(read: Any) -> Any:
+    """Return a signature, or None if it is refused."""
+    try:
+        return read()
+    except (SignatureError, UsageError):
+        return None
 
 
 def test_functions_have_one_signature_in_both() -> None:
@@ -372,23 +315,15 @@ def test_functions_have_one_signature_in_both() -> None:
         if any(fnmatchcase(name, pattern) for pattern in APART):
             continue
         found = import_function(name, folder)
-        both: list[Any] = []
-        for read in (
-            lambda name=name, folder=folder: derive(name, folder or str(ROOT)),
-            lambda found=found: read_function(found, lenient=True),
-        ):
-            try:
-                both.append(read())
-            except (SignatureError, UsageError):
-                both.append(None)
-        static, live = both
+        static = said(lambda name=name, folder=folder: derive(name, folder or str(ROOT)))
+        live = said(lambda found=found: read_function(found, lenient=True))
         count += 1
         if static is None or live is None:
             differing += [name] if static is not live else []
             continue
         equal += (static.args, static.returns) == (live.args, live.returns)
         properties = (live.args or {}).get("properties", {})
-        loose = {key for key in static.classes if properties.get(key, {}).keys() > {"description"}}
+        loose = {key for key in static.classes if properties[key].keys() - {"description"}}
         if not (
             list((static.args or {})["properties"]) == list(properties)
             and is_looser([static.args, static.returns], [live.args, live.returns])
