@@ -118,6 +118,27 @@ class Box(BaseModel, Generic[T]):
 class Point:
     x: float
     y: float = field(default=LOWEST)
+class Left(BaseModel):
+    right: list[Right] = []
+@dataclass
+class Right:
+    left: Left | None = None
+class Row(typing.TypedDict, total=False):
+    rows: typing.Required[list[Row]]
+    right: Right
+class Names(p.RootModel[list[str]]): ...
+class Pair(typing.NamedTuple):
+    name: str
+    other: int = LOWEST
+class Total(BaseModel, extra="forbid"):
+    n: int
+    @p.computed_field
+    @property
+    def twice(self) -> int: return 2 * self.n
+class Cat(BaseModel):
+    kind: Literal["cat"]
+class Dog(Cat):
+    kind: Literal["dog"]
 '''
 EQUAL = """
 Annotated[int, Field(ge=1)] ; Annotated[int, Field(description="d", ge=1, title="T")]
@@ -150,6 +171,9 @@ Annotated[int, AfterValidator(abs), Field(ge=1)] ; Box[int] ; Annotated[bytes, F
 Annotated[str, StringConstraints(pattern=re.compile('^a'))]
 Annotated[int, WithJsonSchema({'type': 'string'})]
 Annotated[int, BeforeValidator(int, json_schema_input_type=str)] ; Optional[Point]
+int | list[str] | None
+Left ; list[Right] ; Row ; Names ; Pair ; Total
+Annotated[Cat | Dog, Field(discriminator="kind")]
 """
 SAME = EQUAL.strip().replace("\n", " ; ").split(" ; ")
 LOOSER = {

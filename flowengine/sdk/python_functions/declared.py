@@ -1,4 +1,4 @@
-"""Python objects made of what a module declares, without running the module.
+"""Python objects that represent the declarations of a module, made without running it.
 
 A hint becomes the type that it names, a class with fields becomes a class with the same fields, a
 constant becomes its value, and a function becomes one with the same parameters and no body.
@@ -257,20 +257,20 @@ class Declarations:
         return self.hint(node, module)
 
     def _annotated(self, items: Sequence[ast.expr], module: Module) -> Any:
-        """Return a hint with its notes, or `Any` if code of the project decides what is valid."""
+        """Return a hint with its notes, or `Any` if code of the project validates its values."""
         base, notes = self.hint(items[0], module), []
         for item in items[1:]:
             note = self.value(item, module)
             cls = self.value(item.func, module) if isinstance(item, ast.Call) else note
             if getattr(cls, "is_hooked", False) or type(note).__name__ in _SERIALIZERS:
-                return Any  # other code decides what is valid, or how it is written
+                return Any  # code of the project validates or writes its values
             if note is not UNKNOWN and not isinstance(note, type):
                 notes.append(note)
         made: Any = typing.Annotated
         return made.__class_getitem__((base, *notes)) if notes else base
 
     def _call(self, function: Any, node: ast.Call, module: Module) -> Any:
-        """Return what a function of a library makes of what is known."""
+        """Call a function of a library with the known arguments."""
         name = getattr(function, "__name__", "")
         home = str(getattr(function, "__module__", "")).partition(".")[0]
         if name not in _CALLED or home not in _LIBRARIES:
@@ -310,7 +310,7 @@ class Declarations:
             made = with_fields(node, home, self, self._classes)
         except Renamed:
             made = dict
-        except Exception:  # what a class refuses, such as a field with a name of its methods
+        except Exception:  # such as bases that cannot be combined
             made = unread(home.name, node.name)
         finally:
             del self._under_way[id(node)]

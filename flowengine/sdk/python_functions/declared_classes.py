@@ -1,7 +1,7 @@
 """Classes with the fields of declared ones: models, dataclasses, TypedDicts, enumerations.
 
-They are made without the code of the class, such as its methods. What cannot be read is left out,
-so that they allow more.
+They are made without the code of the class, such as its methods. Parts that cannot be read are left
+out, so that they allow more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIELDS = frozenset({"BaseModel", "RootModel", "TypedDict", "NamedTuple"})
 _WITHOUT = frozenset({"Generic", "Protocol", "ABC"})
 _ENUMS = (enum.Enum, enum.IntEnum, enum.StrEnum)
 
-# Pydantic says so of the program's class, when the program is run.
+# Pydantic warns about the program's own class when the program is run.
 warnings.filterwarnings("ignore", "Field name .* shadows an attribute in parent", module="types")
 
 
