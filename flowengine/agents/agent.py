@@ -256,7 +256,7 @@ class Agent(AgentWithTools):
         """
         if self.returns is None or isinstance(self.returns, dict):
             return value
-        from flowengine.sdk.python_functions.live_signature import Misfit
+        from flowengine.sdk.python_functions.conversions import Misfit
 
         try:
             return typed_answer(self.returns, value)
@@ -300,7 +300,7 @@ def typed_answer(type: Any, value: Any) -> Any:
     Raises:
         Misfit: The type refuses it. The message lists every fault.
     """
-    from flowengine.sdk.python_functions.live_signature import conversion_to
+    from flowengine.sdk.python_functions.conversions import conversion_to
 
     convert = conversion_to(type)
     return value if convert is None else convert(value)

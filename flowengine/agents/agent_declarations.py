@@ -28,7 +28,7 @@ from flowengine.agents.tool_steps import ASK
 from flowengine.errors import UsageError
 from flowengine.sdk import Plain, StepContext, ToolError, import_function
 from flowengine.sdk.argument_checks import in_words
-from flowengine.sdk.python_functions.signature import Signature
+from flowengine.sdk.python_functions.live_signature import Signature
 from flowengine.sdk.step_kind import BuiltFlow
 from flowengine.sdk.visible_text import literal_text
 

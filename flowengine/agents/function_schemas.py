@@ -10,10 +10,14 @@ from typing import Any
 from flowengine import registry
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk.argument_checks import in_words
-from flowengine.sdk.python_functions.live_signature import name_of, read_function, resolved_hints
+from flowengine.sdk.python_functions.live_signature import (
+    Signature,
+    name_of,
+    read_function,
+    resolved_hints,
+)
 from flowengine.sdk.python_functions.live_types import computed_fields
 from flowengine.sdk.python_functions.schema_forms import with_distinct_members
-from flowengine.sdk.python_functions.signature import Signature
 
 LONGEST_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")

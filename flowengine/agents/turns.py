@@ -399,7 +399,7 @@ class _Reading:
             except FlowEngineError as error:
                 return value, error.message
         if self.turn.convert is not None:
-            from flowengine.sdk.python_functions.live_signature import Misfit
+            from flowengine.sdk.python_functions.conversions import Misfit
 
             try:
                 self.turn.convert(value)

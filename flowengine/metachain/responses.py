@@ -25,7 +25,7 @@ from flowengine.flow.models.types import in_generated
 from flowengine.flow.source.diagnostics import Loc, Position
 from flowengine.sdk import Plain
 from flowengine.sdk.argument_checks import check_kind
-from flowengine.sdk.python_functions.signature import Signature
+from flowengine.sdk.python_functions.live_signature import Signature
 from flowengine.sdk.python_modules import MAIN, import_function
 from flowengine.sdk.visible_text import literal_text
 

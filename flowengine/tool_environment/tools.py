@@ -22,9 +22,9 @@ from flowengine.sdk.argument_checks import check_keywords, in_words
 from flowengine.sdk.browser_tools import OfferedTool
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.models import largest_result
+from flowengine.sdk.python_functions.conversions import conversion
 from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.live_signature import (
-    conversion,
     given_parameters,
     name_of,
     read_function,

@@ -139,7 +139,7 @@ class Python(StepKind):
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
         """Return the arguments and result of the function, read from its source."""
-        from flowengine.sdk.python_functions.live_signature import signature_of
+        from flowengine.sdk.python_functions.signature import signature_of
 
         derived = signature_of(configuration["function"], folder)
         task = {"folder": folder, "quick": derived.quick}
@@ -296,7 +296,7 @@ def _conversion(
             raise NotObvious
         each = obvious_conversions(hints, skip)
     except NotObvious:
-        from flowengine.sdk.python_functions.live_signature import conversion
+        from flowengine.sdk.python_functions.conversions import conversion
 
         return conversion(call, skip)
     if not each:

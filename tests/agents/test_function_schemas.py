@@ -9,11 +9,11 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jsonschema_rs
 import pytest
-from pydantic import BaseModel, computed_field
+from pydantic import BaseModel, Field, computed_field
 
 from flowengine.agents import function_to_json
 from flowengine.errors import UsageError
@@ -230,6 +230,9 @@ def _stars(*args: int) -> None: ...
 def _unknown(a: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821, UP037
 
 
+def _pattern(a: Annotated[str, Field(pattern="(")]) -> None: ...
+
+
 def _long(a: int) -> None: ...
 
 
@@ -254,6 +257,7 @@ _long.__name__ = "a" * 65
         (_items, "_items is a generator"),
         (_stars, "'*args' of _stars cannot be given by name"),
         (functions.opened, "'a' of opened cannot be an argument: socket.socket has no JSON Schema"),
+        (_pattern, "'a' of _pattern cannot be an argument"),
         (_unknown, "'Nowhere' of parameter 'a' of _unknown is not known"),
     ],
 )
@@ -352,4 +356,4 @@ def test_types_of_the_standard_library_are_read_from_source() -> None:
     assert {**signature.args["properties"], "i": ...} == {**properties(functions.library), "i": ...}
     bill = signature.args["properties"]["i"]["properties"]
     assert bill == properties(functions.library)["i"]["properties"]
-    assert signature.returns == {}  # results of several types are written in a single form
+    assert signature.returns == {"type": "string", "format": "date"}

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, computed_field
 from flowengine.engines.attempts.serialization import keep
 from flowengine.sdk.declared_forms import writing
 from flowengine.sdk.json_values import plain
-from flowengine.sdk.python_functions.live_signature import conversion_to
+from flowengine.sdk.python_functions.conversions import conversion_to
 from flowengine.sdk.python_functions.live_types import LiveTypes
 from flowengine.sdk.validation import Validator
 

@@ -5,22 +5,24 @@ A hint is equal to that of the live function, or looser where only running the c
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
-import re
 import sys
 from collections.abc import Iterator
-from copy import deepcopy
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowengine.agents.text_calls.requests import example_of
+from flowengine.errors import UsageError
 from flowengine.sdk.python_functions.live_signature import read_function
 from flowengine.sdk.python_functions.signature import derive
 from flowengine.sdk.python_modules import import_function
+from flowengine.sdk.step_kind import SignatureError
 from flowengine.sdk.validation import shared
-from tests.flow.examples import FILES
 
 LIMITS = """
 from enum import Enum
@@ -116,105 +118,74 @@ class Box(BaseModel, Generic[T]):
 class Point:
     x: float
     y: float = field(default=LOWEST)
+class Left(BaseModel):
+    right: list[Right] = []
+@dataclass
+class Right:
+    left: Left | None = None
+class Row(typing.TypedDict, total=False):
+    rows: typing.Required[list[Row]]
+    right: Right
+class Names(p.RootModel[list[str]]): ...
+class Pair(typing.NamedTuple):
+    name: str
+    other: int = LOWEST
+class Total(BaseModel, extra="forbid"):
+    n: int
+    @p.computed_field
+    @property
+    def twice(self) -> int: return 2 * self.n
+class Cat(BaseModel):
+    kind: Literal["cat"]
+class Dog(Cat):
+    kind: Literal["dog"]
 '''
 EQUAL = """
-Annotated[int, Field(ge=1)]
-Annotated[int, Field(description="d", ge=1, title="T")]
-Annotated[int, F(ge=1)]
-Annotated[int, p.Field(ge=1)]
-Annotated[int, Field(ge=MOST)]
-Annotated[int, Field(ge=LOWEST, le=HOUR)]
-Annotated[int, Field(ge=NEGATIVE)]
-Annotated[int, Field(ge=limits.LOWEST)]
-Annotated[int, Field(le=Limits.TOP)]
-Annotated[int, Field(le=limits.Limits.TOP)]
-Annotated[int, Field(ge=1, strict=True)]
-Annotated[int, Strict(), Field(ge=1)]
-Annotated[int, Ge(1), Lt(MOST)]
-Annotated[int, Gt(1), Le(9), MultipleOf(3)]
-Annotated[int, annotated_types.Ge(2)]
-Annotated[int, Ge(ge=1)]
-Annotated[float, Interval(ge=0, lt=1)]
-Annotated[str, Len(1, 5)]
-Annotated[str, MinLen(2), MaxLen(4)]
-Annotated[list[int], Len(2)]
+Annotated[int, Field(ge=1)] ; Annotated[int, Field(description="d", ge=1, title="T")]
+Annotated[int, F(ge=1)] ; Annotated[int, p.Field(ge=1)] ; Annotated[int, Field(ge=MOST)]
+Annotated[int, Field(ge=LOWEST, le=HOUR)] ; Annotated[int, Field(ge=NEGATIVE)]
+Annotated[int, Field(ge=limits.LOWEST)] ; Annotated[int, Field(le=Limits.TOP)]
+Annotated[int, Field(le=limits.Limits.TOP)] ; Annotated[int, Field(ge=1, strict=True)]
+Annotated[int, Strict(), Field(ge=1)] ; Annotated[int, Ge(1), Lt(MOST)]
+Annotated[int, Gt(1), Le(9), MultipleOf(3)] ; Annotated[int, annotated_types.Ge(2)]
+Annotated[int, Ge(ge=1)] ; Annotated[float, Interval(ge=0, lt=1)] ; Annotated[str, Len(1, 5)]
+Annotated[str, MinLen(2), MaxLen(4)] ; Annotated[list[int], Len(2)]
 Annotated[str, StringConstraints(min_length=1, max_length=MOST, pattern="^a")]
 Annotated[str, StringConstraints(to_lower=True, strip_whitespace=True, min_length=2)]
 Annotated[str, Field(pattern="^[a-z]+$", max_length=5)]
-Annotated[str, Field(examples=["a", "b"])]
-Annotated[int, AfterValidator(abs), "A number"]
-Annotated[int, BeforeValidator(int)]
-Annotated[int, Marker()]
-Annotated[int, Marker]
-Annotated[int, Predicate(bool)]
-Annotated[Optional[int], "A number"]
-Count
-UserId
-NonNegativeInt
-PositiveFloat
-p.PositiveInt
-StrictInt
-conint(ge=1, le=MOST)
-constr(min_length=2, pattern="^a")
-conlist(int, min_length=2)
-conset(AwareDatetime, max_length=MOST)
-condecimal(max_digits=4, gt=LOWEST)
-conbytes(min_length=2)
-HttpUrl
-U
-p.AnyUrl
-list[HttpUrl]
-HttpUrl | None
-Annotated[HttpUrl, Field(description="Where")]
-PostgresDsn
-AwareDatetime
-NaiveDatetime
-FutureDate
-dict[str, UUID4]
-UUID7
-IPvAnyAddress
-ByteSize
-Json
-SerializeAsAny[int]
-Literal[Color.RED]
-Literal[Color.RED, Color.BLUE]
-Literal[Level.LOW, "none"]
-Literal[limits.Level.LOW]
-Literal[-1, True, None]
-list[Annotated[int, Field(ge=LOWEST)]]
-dict[str, Annotated[int, Ge(0)]]
-Annotated[int, Field(ge=1)] | None
-Color
-Number
-Order
-Closed
-Registered
-Point
-Optional[Point]
+Annotated[str, Field(examples=["a", "b"])] ; Annotated[int, AfterValidator(abs), "A number"]
+Annotated[int, BeforeValidator(int)] ; Annotated[int, Marker()] ; Annotated[int, Marker]
+Annotated[int, Predicate(bool)] ; Annotated[Optional[int], "A number"] ; Count ; UserId
+NonNegativeInt ; PositiveFloat ; p.PositiveInt ; StrictInt ; conint(ge=1, le=MOST)
+constr(min_length=2, pattern="^a") ; conlist(int, min_length=2)
+conset(AwareDatetime, max_length=MOST) ; condecimal(max_digits=4, gt=LOWEST)
+conbytes(min_length=2) ; HttpUrl ; U ; p.AnyUrl ; list[HttpUrl] ; HttpUrl | None
+Annotated[HttpUrl, Field(description="Where")] ; PostgresDsn ; AwareDatetime ; NaiveDatetime
+FutureDate ; dict[str, UUID4] ; UUID7 ; IPvAnyAddress ; ByteSize ; Json ; SerializeAsAny[int]
+Literal[Color.RED] ; Literal[Color.RED, Color.BLUE] ; Literal[Level.LOW, "none"]
+Literal[limits.Level.LOW] ; Literal[-1, True, None] ; list[Annotated[int, Field(ge=LOWEST)]]
+dict[str, Annotated[int, Ge(0)]] ; Annotated[int, Field(ge=1)] | None ; Color ; Number ; Order
+Closed ; Registered ; Point ; Annotated[int, Field(json_schema_extra={'a': 1}, ge=1)]
+Annotated[Optional[int], Field(ge=1)] ; Annotated[int | str, Field(description='d')] ; Aliased
+Annotated[int, AfterValidator(abs), Field(ge=1)] ; Box[int] ; Annotated[bytes, Field(min_length=9)]
+Annotated[str, StringConstraints(pattern=re.compile('^a'))]
+Annotated[int, WithJsonSchema({'type': 'string'})]
+Annotated[int, BeforeValidator(int, json_schema_input_type=str)] ; Optional[Point]
+int | list[str] | None
+Left ; list[Right] ; Row ; Names ; Pair ; Total
+Annotated[Cat | Dog, Field(discriminator="kind")]
 """
+SAME = EQUAL.strip().replace("\n", " ; ").split(" ; ")
 LOOSER = {
     "Annotated[int, Field(ge=COMPUTED, le=9)]": {"type": "integer", "maximum": 9},
     "Annotated[int, Field(ge=CHANGED, le=9)]": {"type": "integer", "maximum": 9},
-    "Annotated[int, Field(json_schema_extra={'a': 1}, ge=1)]": {"type": "integer", "minimum": 1},
-    "Annotated[Optional[int], Field(ge=1)]": {"type": ["integer", "null"], "minimum": 1},
-    "Annotated[int | str, Field(description='d')]": {
-        "type": ["integer", "string"], "description": "d"},
-    "Annotated[str, StringConstraints(pattern=re.compile('^a'))]": {
-        "type": "string", "pattern": "^a"},
     "Auto": {"type": "string"},
-    "Aliased": {"type": "object"},
     "Generated": {"type": "object"},
     "Odd": {"type": "object", "properties": {
         "n": {"type": "integer", "maximum": 10},
         "when": {"type": "string", "format": "iso-date-time"}}, "required": ["n", "when"]},
-    "Annotated[int, AfterValidator(abs), Field(ge=1)]": {"type": "integer"},
-    "Annotated[bytes, Field(min_length=9)]": {"type": "string", "contentEncoding": "base64"},
-    "Box[int]": {"type": "object", "properties": {"name": {"type": "string"}, "held": {}},
-                 "required": ["name", "held"]},
     **{hint: {} for hint in (
-        "Hooked", "Annotated[int, Hooked()]", "Annotated[int, PlainValidator(int)]",
-        "Annotated[int, WithJsonSchema({'type': 'string'})]",
-        "Annotated[int, BeforeValidator(int, json_schema_input_type=str)]")},
+        "Hooked", "Annotated[int, Hooked()]", "Annotated[int, PlainValidator(int)]")},
 }  # fmt: skip
 DEFAULTS = {
     "int = MOST": 10,
@@ -235,7 +206,7 @@ DEFAULTS = {
     "int = COMPUTED": ...,
     "int = CHANGED": ...,
 }
-HINTS = [*EQUAL.strip().split("\n"), *LOOSER]
+HINTS = [*SAME, *LOOSER]
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +252,7 @@ def normal(schema: Any) -> Any:
     return {key: normal(part) for key, part in schema.items() if key != "default"}
 
 
-@pytest.mark.parametrize("hint", EQUAL.strip().split("\n"))
+@pytest.mark.parametrize("hint", SAME)
 def test_source_shows_the_same_as_the_function(hint: str, read: Any) -> None:
     static, live = map(of_parameter, read(hint))
 
@@ -312,22 +283,78 @@ def test_a_default_that_is_a_name_is_its_value(text: str, read: Any) -> None:
         assert live["properties"]["x"]["default"] == shown
 
 
-def test_functions_of_the_examples_have_one_signature_in_both() -> None:
-    """Only the functions know that a parameter is supplied: its class says so when it is loaded."""
-    differing, named = [], 0
-    for file in FILES:
-        for function in sorted(set(re.findall(r"\b[a-z_]\w*:[a-z_]\w*\b", file.read_text()))):
-            if not (file.parent / f"{function.partition(':')[0]}.py").exists():
-                continue
-            static = derive(function, str(file.parent))
-            live = read_function(import_function(function, str(file.parent)))
-            args, known = (deepcopy(side.args or {}) for side in (static, live))
-            for supplied in static.classes.keys() - known["properties"].keys():
-                del args["properties"][supplied]
-                args["required"].remove(supplied)
-            args = {key: value for key, value in args.items() if value or key != "required"}
-            named += 1
-            if (args, static[2:7]) != (known, live[2:7]) or static.description != live.description:
-                differing.append(f"{file.name}: {function}")
-    assert not differing
-    assert named > 20
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ("mcp_server", "prying_server")
+"""They run when they are imported."""
+APART = {
+    "tests.agents.door_tools:transfer_to_second": "a class of the engine, made at run time",
+    "tests.proof.recording:*": "a class under TYPE_CHECKING, which the function does not see",
+    "tests.testing.disturbed:*": "its types name others under TYPE_CHECKING",
+    "tests.testing.stalls:*": "its types name others under TYPE_CHECKING",
+    "tests.flow.graphs:flow_of": "its types name others under TYPE_CHECKING",
+    "tests.cases.*:*": "a class with a class that has no form, so nobody can give them one",
+    "tests.testing.store_conformance.*:*": "a decorator gives them other parameters",
+}  # fmt: skip
+"""Functions whose source says something else than the function → why."""
+
+
+def functions() -> Iterator[tuple[str, str | None]]:
+    """Yield the public functions of the examples and of the tests, with the directory of a flow."""
+    for file in sorted([*ROOT.glob("examples/**/*.py"), *ROOT.glob("tests/**/*.py")]):
+        module = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        of_test = file.stem.startswith("test_") or file.stem == "conftest"
+        if of_test or file.stem in PROGRAMS or "broken" in file.parts:
+            continue
+        is_example = module.startswith("examples.")
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+                name = f"{file.stem if is_example else module}:{node.name}"
+                yield name, str(file.parent) if is_example else None
+
+
+def is_looser(static: Any, live: Any) -> bool:
+    """Return whether a schema says the same as another one, or less."""
+    if isinstance(static, list) and isinstance(live, list):
+        return len(static) == len(live) and all(map(is_looser, static, live))
+    if static == {} or not isinstance(static, dict) or not isinstance(live, dict):
+        return static in ({}, live)
+    fields = [set(one.get("properties", ())) for one in (static, live)]
+    return fields[0] == fields[1] and all(
+        key in live and is_looser(part, live[key]) for key, part in static.items()
+    )
+
+
+def said(read: Any) -> Any:
+    """Return a signature, or None if it is refused."""
+    try:
+        return read()
+    except (SignatureError, UsageError):
+        return None
+
+
+def test_functions_have_one_signature_in_both() -> None:
+    """The source shows what the function shows, or less: of tuples with names, of defaults."""
+    differing, equal, count = [], 0, 0
+    for name, folder in functions():
+        if any(fnmatchcase(name, pattern) for pattern in APART):
+            continue
+        found = import_function(name, folder)
+        static = said(lambda name=name, folder=folder: derive(name, folder or str(ROOT)))
+        live = said(lambda found=found: read_function(found, lenient=True))
+        count += 1
+        if static is None or live is None:
+            differing += [name] if static is not live else []
+            continue
+        equal += (static.args, static.returns) == (live.args, live.returns)
+        properties = (live.args or {}).get("properties", {})
+        loose = {key for key in static.classes if properties[key].keys() - {"description"}}
+        if not (
+            list((static.args or {})["properties"]) == list(properties)
+            and is_looser([static.args, static.returns], [live.args, live.returns])
+            and static[3:7] == live[3:7]
+            and static.description == live.description
+            and static.classes.keys() - loose <= live.classes.keys()
+        ):
+            differing.append(name)
+    assert not differing, "\n".join(differing)
+    assert (count > 300, count - equal < 30) == (True, True), (count, equal)

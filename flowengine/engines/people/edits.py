@@ -114,7 +114,9 @@ def declared(schema: Schema, path: str) -> tuple[Schema, Schema]:
 
 
 def _property(schema: Schema, root: Schema, name: str) -> tuple[Schema, Schema]:
-    more = schema.get("additionalProperties", ANY)
+    forms = [resolve(one, root)[0] for key in ("anyOf", "oneOf") for one in schema.get(key, ())]
+    parts = [form["properties"][name] for form in forms if name in form.get("properties", {})]
+    more = {"anyOf": parts} if parts else schema.get("additionalProperties", ANY)
     return schema.get("properties", {}).get(name, more), root
 
 

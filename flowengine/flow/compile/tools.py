@@ -30,8 +30,8 @@ from flowengine.flow.models.tool import Server
 from flowengine.kernel.graph.compiled import Plain, digest, holds_secret
 from flowengine.sdk.argument_schemas import described_arguments
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.python_functions.live_signature import signature_of
-from flowengine.sdk.python_functions.signature import Signature
+from flowengine.sdk.python_functions.live_signature import Signature
+from flowengine.sdk.python_functions.signature import signature_of
 from flowengine.sdk.python_modules import may_use_folder
 from flowengine.sdk.step_kind import SignatureError
 from flowengine.sdk.step_kind import Tool as BroughtTool

@@ -1,6 +1,7 @@
 """Signatures of live callables: functions, methods, partials and callable objects.
 
-`signature.derive` reads the same from source, without running it. Both produce the same forms.
+`signature.derive` reads a function that is only declared in source: it makes one with the same
+parameters, without running the module, and has it read here.
 """
 
 from __future__ import annotations
@@ -8,31 +9,44 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
-from types import MappingProxyType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from flowengine.errors import UsageError
-from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.live_types import LiveTypes, plain_default
-from flowengine.sdk.python_functions.plain_hints import (
-    INJECTED,
-    NotObvious,
-    is_field,
-    obvious_conversion,
-)
-from flowengine.sdk.python_functions.schema_forms import ABSENT, Parameter, arguments
-from flowengine.sdk.python_functions.signature import Signature
-from flowengine.sdk.python_modules import MAIN, FunctionNotFound, import_function, name_of_program
+from flowengine.sdk.python_functions.plain_hints import INJECTED, is_field
+from flowengine.sdk.python_functions.schema_forms import ABSENT, Parameter, Schema, arguments
+from flowengine.sdk.python_modules import public_name
 from flowengine.sdk.resources import Resource
-from flowengine.sdk.step_kind import SignatureError
-from flowengine.sdk.validation_messages import predicate
 
 Given = inspect.Parameter
-_BY_NAME = {Given.POSITIONAL_OR_KEYWORD, Given.KEYWORD_ONLY}
 _COROUTINES = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE
+
+
+class Signature(NamedTuple):
+    """A function as flows and models see it."""
+
+    description: str = ""
+    """The docstring, without its descriptions of parameters."""
+    args: Schema | None = None
+    """JSON Schema of an object with a property per parameter, closed unless the function takes
+    `**kwargs`. None if the parameters are not in any readable source (a C function, the result of a
+    decorator)."""
+    returns: Schema | None = None
+    """JSON Schema of the result, or None if it is not declared."""
+    is_async: bool = False
+    quick: bool = False
+    """Marked with `@flowengine.quick`."""
+    takes_resources: bool = False
+    """It has a parameter `runtime_resources`."""
+    takes_context_variables: bool = False
+    """It has a parameter `context_variables`."""
+    paths: Sequence[str] = ()
+    """Files that were read, as absolute paths. The first is the module's."""
+    classes: Mapping[str, list[str]] = {}
+    """Parameters whose hints name imported classes → the full names of these classes."""
 
 
 def read_function(
@@ -40,6 +54,7 @@ def read_function(
     *,
     environments: Collection[str] = (),
     is_environment: Callable[[type], bool] | None = None,
+    lenient: bool = False,
 ) -> Signature:
     """Read the signature of a function.
 
@@ -48,6 +63,9 @@ def read_function(
         environments: Names of parameters that receive environments.
         is_environment: Returns whether a class that does not derive from `Resource` is that of an
             environment.
+        lenient: Whether a type without a JSON form allows anything, as in a flow, where the
+            function checks the value. Environments are then arguments with `classes`, because the
+            flow decides which it gives, and `*args` is left out.
 
     Returns:
         Its arguments and result. Parameters that the engine fills are not among the arguments:
@@ -58,39 +76,29 @@ def read_function(
     """
     name, code = name_of(function), _code(function)
     hints = resolved_hints(function)
-    types = LiveTypes()
+    types = LiveTypes(lenient=lenient)
     description, descriptions = parse(_docstring(function))
-    parameters, others, every = [], None, set()
+    parameters, others, every, classes = [], None, set(), {}
     for parameter in given_parameters(function):
         hint = hints.get(parameter.name, Given.empty)
         every.add(parameter.name)
         if parameter.kind is Given.VAR_KEYWORD:
-            unpacked = _unpacked(hint)
-            others = _of_parameter(types, name, f"**{parameter.name}", unpacked or hint)
-            if unpacked is not None:
+            fields_of = unpacked(hint)
+            others = _of_parameter(types, name, f"**{parameter.name}", fields_of or hint)
+            if fields_of is not None:
                 parameters += types.records.fields(others)
                 others = None
-        elif parameter.name not in {*INJECTED, *environments} and not is_injected(
-            hint, is_environment
+        elif parameter.name not in {*INJECTED, *environments} and not (
+            _is_context(hint) or (not lenient and is_injected(hint, is_environment))
         ):
-            if parameter.kind not in _BY_NAME:
-                stars = "*" if parameter.kind is Given.VAR_POSITIONAL else ""
-                raise UsageError(
-                    f"the parameter '{stars}{parameter.name}' of {name} cannot be given by name",
-                    hint="give each argument a parameter with a separate name",
-                )
+            if lenient and parameter.kind is Given.VAR_POSITIONAL:
+                continue
+            _check_kind(parameter, name)
             schema = _of_parameter(types, name, parameter.name, hint)
-            field = field_of(parameter)
-            required = parameter.default is Given.empty if field is None else field.is_required()
-            # A field's schema already contains its default.
-            without = required or field is not None
-            default = ABSENT if without else plain_default(parameter.default)
-            parameters.append(
-                Parameter(
-                    parameter.name, schema, required, default, descriptions.get(parameter.name)
-                )
-            )
-    results = LiveTypes(result=True)
+            parameters.append(_described(parameter, schema, descriptions))
+            if schema.keys() <= {"description"} and (named := _classes(hint)):
+                classes[parameter.name] = named
+    results = LiveTypes(result=True, lenient=lenient)
     returns = _of_result(results, hints)
     return Signature(
         description=description,
@@ -100,7 +108,32 @@ def read_function(
         quick=getattr(function, "__flowengine_quick__", False),
         takes_resources="runtime_resources" in every,
         takes_context_variables="context_variables" in every,
+        classes=classes,
     )
+
+
+def _check_kind(parameter: inspect.Parameter, function: str) -> None:
+    if parameter.kind is Given.POSITIONAL_ONLY:
+        raise UsageError(
+            f"the parameter '{parameter.name}' of {function} can only be given by position",
+            hint="remove the '/' from its parameters: arguments are given by name",
+        )
+    if parameter.kind is Given.VAR_POSITIONAL:
+        raise UsageError(
+            f"the parameter '*{parameter.name}' of {function} cannot be given by name",
+            hint="give each argument a parameter with a separate name",
+        )
+
+
+def _described(
+    parameter: inspect.Parameter, schema: Schema, descriptions: Mapping[str, str]
+) -> Parameter:
+    name, field = parameter.name, field_of(parameter)
+    required = parameter.default is Given.empty if field is None else field.is_required()
+    # A field's schema already contains its default.
+    without = required or field is not None
+    default = ABSENT if without else plain_default(parameter.default)
+    return Parameter(name, schema, required, default, descriptions.get(name))
 
 
 def name_of(function: Any) -> str:
@@ -231,13 +264,13 @@ def _docstring(function: Any) -> str | None:
 
 def is_injected(hint: Any, is_environment: Callable[[type], bool] | None = None) -> bool:
     """Return whether the engine injects the type that a hint names."""
-    if isinstance(hint, str):
-        return hint.rpartition(".")[2] == "StepContext"
+    if _is_context(hint):
+        return True
     each = [hinted for hinted in get_args(hint) if hinted is not type(None)] or [hint]
     return all(
         inspect.isclass(hinted)
         and (
-            hinted.__name__ == "StepContext"
+            _is_context(hinted)
             or issubclass(hinted, Resource)
             or (is_environment is not None and is_environment(hinted))
         )
@@ -245,20 +278,43 @@ def is_injected(hint: Any, is_environment: Callable[[type], bool] | None = None)
     )
 
 
-def _unpacked(hint: Any) -> Any:
+def _is_context(hint: Any) -> bool:
+    name = hint if isinstance(hint, str) else getattr(hint, "__name__", "")
+    return name.strip("'\"").rpartition(".")[2] == "StepContext"
+
+
+def _classes(hint: Any) -> list[str]:
+    """Return the full names of the classes in a hint, one per union member.
+
+    Those of Python itself are left out, because no environment is one of them.
+    """
+    if isinstance(hint, type) and get_origin(hint) is None:
+        module = public_name(hint.__module__)
+        of_python = module.partition(".")[0] in sys.stdlib_module_names
+        return [] if of_python else [f"{module}.{hint.__qualname__}"]
+    members = get_args(hint)[:1] if hasattr(hint, "__metadata__") else get_args(hint)
+    is_union = get_origin(hint) in {Union, UnionType} or hasattr(hint, "__metadata__")
+    return [name for member in members for name in _classes(member)] if is_union else []
+
+
+def unpacked(hint: Any) -> Any:
     """Return the TypedDict of `**kwargs: Unpack[...]`, or None."""
     return get_args(hint)[0] if str(get_origin(hint)).endswith(".Unpack") else None
 
 
 def _of_parameter(types: LiveTypes, function: str, name: str, hint: Any) -> Any:
     if isinstance(hint, str):
+        if types.lenient:
+            return {}
         raise UsageError(
             f"the type {hint!r} of parameter '{name}' of {function} is not known",
             hint="name it where the function's module can see it",
         )
     try:
         return types.schema(hint)
-    except (UsageError, NameError) as error:
+    except (UsageError, NameError, TypeError) as error:
+        if types.lenient:
+            return {}
         why = getattr(error, "message", str(error))
         raise UsageError(
             f"the parameter '{name}' of {function} cannot be an argument: {why}",
@@ -275,173 +331,3 @@ def _of_result(types: LiveTypes, hints: dict[str, Any]) -> Any:
         return types.schema(hints["return"])
     except (UsageError, NameError, TypeError):
         return {}
-
-
-# Conversion of arguments to a function's type hints: models, dataclasses, enums, dates, sets.
-#
-# Arguments arrive as plain data that fits the schema of the function. Most functions take plain
-# data, and receive it unchanged.
-
-Convert = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-def conversion(function: Callable[..., Any], skip: Collection[str] = ()) -> Convert | None:
-    """Return a function that converts arguments to the types that a function's hints name.
-
-    Args:
-        function: The called function.
-        skip: Parameters that do not receive arguments.
-
-    Returns:
-        A function from arguments by name to the values that the function is called with. It raises
-        `ValidationError`, which lists all errors. None if the function takes plain data.
-
-    Raises:
-        ValidationError: No value of a parameter's type could be read again.
-    """
-    hints = resolved_hints(function)
-    each: dict[str, Callable[[Any], Any] | None] = {}
-    others: Callable[[Any], Any] | None = None
-    fields: dict[str, Any] = {}
-    for parameter in given_parameters(function):
-        hint = hints.get(parameter.name, inspect.Parameter.empty)
-        taken = {parameter.name: hint}
-        if (unpacked := _unpacked(hint)) is not None:
-            taken = get_type_hints(unpacked)
-        for name, each_hint in taken.items():
-            try:
-                each[name] = None if name in skip else conversion_to(each_hint)
-            except ValidationError as error:
-                named = f"the parameter '{name}' of {name_of(function)}"
-                raise ValidationError(f"{named} cannot be given: {error.message}") from None
-        if parameter.kind is parameter.VAR_KEYWORD and unpacked is None:
-            others = each.pop(parameter.name)
-        if (field := field_of(parameter)) is not None and not field.is_required():
-            fields[parameter.name] = field
-    return together(each, fields, others) if any(each.values()) or fields or others else None
-
-
-def together(
-    each: Mapping[str, Callable[[Any], Any] | None],
-    fields: Mapping[str, Any] = MappingProxyType({}),
-    others: Callable[[Any], Any] | None = None,
-) -> Convert:
-    """Return a function that converts arguments with one function per parameter.
-
-    Args:
-        each: Parameter → its conversion. None: it receives what is given.
-        fields: Parameter → pydantic's `Field(...)` that is its default.
-        others: The conversion of arguments that no parameter is named after.
-    """
-
-    def convert(arguments: dict[str, Any]) -> dict[str, Any]:
-        made, wrong = dict(arguments), dict[str, str]()
-        for name, field in fields.items():
-            # otherwise the function would receive the field object itself
-            if name not in arguments:
-                made[name] = field.get_default(call_default_factory=True)
-        for name, value in arguments.items():
-            convert_value = each.get(name, others)
-            if convert_value is not None:
-                try:
-                    made[name] = convert_value(value)
-                except Misfit as misfit:
-                    wrong |= {f"{name}{path}": fault for path, fault in misfit.faults.items()}
-        if wrong:
-            faults = "; ".join(f"'{path}' {fault}" for path, fault in wrong.items())
-            data: Plain = {"fields": {**wrong}}
-            raise ValidationError(f"the arguments do not fit: {faults}", data=data)
-        return made
-
-    return convert
-
-
-class Misfit(Exception):
-    """A value is not of a type: path inside it → error."""
-
-    def __init__(self, faults: dict[str, str]) -> None:
-        super().__init__(
-            "; ".join(
-                f"'{path.lstrip('.')}' {fault}" if path else fault for path, fault in faults.items()
-            )
-        )
-        self.faults = faults
-
-
-def conversion_to(hint: Any) -> Callable[[Any], Any] | None:
-    """Return a function that converts plain data to a type, or None if it is used unchanged.
-
-    Args:
-        hint: The type.
-
-    Returns:
-        A function that raises `Misfit`.
-
-    Raises:
-        ValidationError: No value of the type could be read again.
-    """
-    if isinstance(hint, str) or hint is inspect.Parameter.empty or is_injected(hint):
-        return None
-    try:
-        return obvious_conversion(hint)
-    except NotObvious:
-        pass
-    from pydantic import ValidationError as Invalid
-
-    from flowengine.sdk.python_functions.carried_values import NoPlainForm
-    from flowengine.sdk.python_functions.typed_values import TypedValues, UnknownType
-
-    try:
-        values = TypedValues(hint)
-    except UnknownType:
-        return None  # a class of the program, which the function checks itself
-    except NoPlainForm as error:
-        raise ValidationError(str(error), retryable=False) from None
-
-    def convert(value: Any) -> Any:
-        try:
-            return values.read(value)
-        except Invalid as invalid:
-            errors = invalid.errors(include_url=False, include_input=False)
-            raise Misfit({_path(error["loc"]): _fault_of(error) for error in errors}) from None
-
-    return convert
-
-
-def _fault_of(error: Any) -> str:
-    return "is missing" if error["type"] == "missing" else predicate(error)
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    return "".join(f".{part}" for part in location)
-
-
-# Where the signature of a function is read: in its source, or from the function itself.
-
-
-def signature_of(function: str, folder: str) -> Signature:
-    """Read the signature of a function without running its module.
-
-    A program in no file, such as a notebook, is running already. Its functions are read themselves.
-
-    Args:
-        function: `package.module:function`.
-        folder: Directory of the flow file: modules there come first.
-
-    Returns:
-        Its arguments and result.
-
-    Raises:
-        SignatureError: The function does not exist, or its signature cannot be read.
-    """
-    if not function.startswith(f"{MAIN}:") or name_of_program() is not None:
-        from flowengine.sdk.python_functions.signature import derive
-
-        return derive(function, folder)
-
-    try:
-        return read_function(import_function(function, folder))
-    except FunctionNotFound as error:
-        raise SignatureError(str(error)) from None
-    except UsageError as error:
-        raise SignatureError(error.message, hint=error.hint) from None

@@ -25,6 +25,7 @@ from flowengine.sdk.python_functions.schema_forms import (
     SETS,
     ClassSchemas,
     Schema,
+    Unread,
     array,
     choices,
     each_part,
@@ -76,10 +77,12 @@ class LiveTypes:
 
     Args:
         result: Whether of values that the program makes, which have computed fields.
+        lenient: Whether a type without a JSON form allows anything.
     """
 
-    def __init__(self, *, result: bool = False) -> None:
+    def __init__(self, *, result: bool = False, lenient: bool = False) -> None:
         self.result = result
+        self.lenient = lenient
         self.records = ClassSchemas()
         """The classes that the schemas name. Its `tidied` completes a schema."""
 
@@ -152,6 +155,8 @@ class LiveTypes:
         return schema if description is None else {**schema, "description": description}
 
     def _class(self, cls: Any) -> Schema:
+        if issubclass(cls, Unread):
+            return {}
         if cls in {list, tuple} or cls in {collections.abc.Sequence, collections.abc.Iterable}:
             return array({})
         if cls in {set, frozenset}:
@@ -192,12 +197,18 @@ class LiveTypes:
 
     def _asked(self, type: Any) -> Schema:
         """Return pydantic's schema of a type."""
+        from pydantic_core import SchemaError
+
         from flowengine.sdk.python_functions.carried_values import NoPlainForm
         from flowengine.sdk.python_functions.typed_values import TypedValues
 
         try:
             schema = TypedValues(type).json_schema(result=self.result)
-        except (NoPlainForm, ValueError) as error:
+        except Exception as error:
+            if self.lenient:
+                return {}
+            if not isinstance(error, (NoPlainForm, ValueError, SchemaError)):
+                raise
             raise UsageError(
                 f"{_named(type)} has no JSON Schema: {error}",
                 hint="give a type of data, or a JSON Schema as a dict",

@@ -93,12 +93,12 @@ class ModuleReader:
         self._folder = folder
         self._modules: dict[str, Module | None] = {}
         self.paths: list[str] = []
-        self._left = MOST_PARTS
+        self.left = MOST_PARTS
 
-    def may_read(self) -> bool:
-        """Count a part of a hint or a value. False: there were too many, and it is unknown."""
-        self._left -= 1
-        return self._left >= 0
+    def may_read(self, parts: int = 1) -> bool:
+        """Count parts of a hint or a value. False: there were too many, and it is unknown."""
+        self.left -= parts
+        return self.left >= 0
 
     def module(self, name: str) -> Module | None:
         """Return a module, or None if it does not exist.
@@ -190,28 +190,6 @@ def absolute(node: ast.ImportFrom, module: Module) -> str:
 
 def _is_overload(node: ast.stmt) -> bool:
     return any(last_name(item) == "overload" for item in getattr(node, "decorator_list", []))
-
-
-def original(name: ast.AST, module: Module) -> str:
-    """Return the name of something in its own module, as for `from typing import List as L`."""
-    node = module.names.get(name.id) if isinstance(name, ast.Name) else None
-    if isinstance(node, ast.ImportFrom) and isinstance(name, ast.Name):
-        for alias in node.names:
-            if alias.asname == name.id:
-                return alias.name
-    return last_name(name)
-
-
-def qualified(name: ast.AST, module: Module) -> str:
-    """Return the name of something imported with its module: `datetime.date`, or no text."""
-    base = name.value if isinstance(name, ast.Attribute) else name
-    node = module.names.get(base.id) if isinstance(base, ast.Name) else None
-    for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
-        if isinstance(base, ast.Name) and (alias.asname or alias.name) == base.id:
-            if isinstance(node, ast.ImportFrom):
-                return f"{node.module}.{alias.name}" if name is base else ""
-            return f"{alias.name}.{name.attr}" if isinstance(name, ast.Attribute) else ""
-    return ""
 
 
 def last_name(node: ast.AST) -> str:

@@ -1,8 +1,4 @@
-"""JSON Schema forms of Python's types, shared by the readers of source and of live types.
-
-The readers `type_hints` and `live_types` interpret hints, and the schemas are built here. `{}`
-means "anything".
-"""
+"""JSON Schema forms of Python's types, which `live_types` interprets. `{}` means "anything"."""
 
 from __future__ import annotations
 
@@ -23,29 +19,12 @@ SCALARS: dict[str, Schema] = {
     "None": {"type": "null"},
     "bytes": {"type": "string", "contentEncoding": "base64"},
 }
-_TEXT: Schema = {"type": "string"}
-DECIMAL: Schema = {"type": ["number", "string"]}
-LIBRARY: dict[str, Schema] = {
-    "datetime.date": {"type": "string", "format": "date"},
-    "datetime.datetime": {"type": "string", "format": "iso-date-time"},
-    "datetime.time": {"type": "string", "format": "iso-time"},
-    "datetime.timedelta": {"type": "string", "format": "duration"},
-    "decimal.Decimal": DECIMAL,
-    "ipaddress.IPv4Address": {"type": "string", "format": "ipv4"},
-    "ipaddress.IPv6Address": {"type": "string", "format": "ipv6"},
-    "pathlib.Path": _TEXT,
-    "pathlib.PurePath": _TEXT,
-    "uuid.UUID": {"type": "string", "format": "uuid"},
-}
-"""Types of the standard library that have one form in a schema."""
 LISTS = frozenset({"list", "Sequence", "MutableSequence", "Iterable", "Collection"})
 SETS = frozenset({"set", "frozenset", "AbstractSet", "MutableSet", "FrozenSet"})
 DICTS = frozenset({"dict", "Mapping", "MutableMapping"})
 ABSENT: Any = object()
 """Used in place of a default that is missing or has no JSON form."""
 _PREFIX = "#/$defs/"
-COMPUTED = "readOnly"
-"""Marks fields that a class computes: results have them, and arguments need not."""
 
 
 class Parameter(NamedTuple):
@@ -212,6 +191,20 @@ def record(
     return {"description": description, **schema} if description else schema
 
 
+class Unread:
+    """Stands for a class whose fields are not known, which allows anything."""
+
+    is_hooked = False
+    """Whether code of the class decides what is valid where it is a note."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Let pydantic allow anything for it in a field."""
+        from pydantic_core import core_schema
+
+        return core_schema.any_schema()
+
+
 class ClassSchemas:
     """The classes that a schema names. Each is read once, so a class may contain itself."""
 
@@ -322,21 +315,6 @@ def each_part(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
         else:
             merged[key] = value
     return merged
-
-
-def without_computed(schema: Schema) -> Schema:
-    """Return the schema of arguments, in which computed fields are allowed and not described."""
-    schema = each_part(schema, without_computed)
-    fields = schema.get("properties", {})
-    given = {
-        name: field
-        for name, field in fields.items()
-        if not (isinstance(field, dict) and field.get(COMPUTED))
-    }
-    if len(given) == len(fields):
-        return schema
-    rest = {key: part for key, part in schema.items() if key != "additionalProperties" or part}
-    return {**rest, "properties": given}
 
 
 def references(schema: Schema) -> list[str]:

@@ -1,220 +1,60 @@
-"""Signatures of Python functions, and the classes in their hints, read from source."""
+"""Signatures of Python functions, read from the source that declares them."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from flowengine.sdk.python_functions.class_fields import called_field
-from flowengine.sdk.python_functions.constants import UNKNOWN, constant
-from flowengine.sdk.python_functions.docstrings import parse as parse_docstring
+from flowengine.errors import UsageError
+from flowengine.sdk.python_functions.declared import Declarations
+from flowengine.sdk.python_functions.declared_classes import UNKNOWN, Renamed, synchronous
+from flowengine.sdk.python_functions.live_signature import Signature, read_function
 from flowengine.sdk.python_functions.modules import (
     HOPS,
     BoundValue,
     Module,
     ModuleReader,
-    absolute,
     last_name,
-    original,
 )
-from flowengine.sdk.python_functions.plain_hints import INJECTED
-from flowengine.sdk.python_functions.schema_forms import (
-    ABSENT,
-    Parameter,
-    Schema,
-    arguments,
-    without_computed,
+from flowengine.sdk.python_modules import (
+    MAIN,
+    FunctionNotFound,
+    import_function,
+    may_read_module,
+    name_of_program,
 )
-from flowengine.sdk.python_functions.type_hints import TypeHints
-from flowengine.sdk.python_modules import may_read_module, parse
 from flowengine.sdk.step_kind import SignatureError
 
-# The classes that a type hint names, by full name, determined without importing anything.
-
-_HOPS = 8
-"""Maximum length of a chain of names. A longer one is a cycle."""
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def hinted_classes(
-    hint: ast.AST | None, module: Module, reader: ModuleReader, hops: int = _HOPS
-) -> list[str]:
-    """Return the classes that a hint allows as `package.module.Class`, one per union member.
+def signature_of(function: str, folder: str) -> Signature:
+    """Read the signature of a function without running its module.
+
+    A program in no file, such as a notebook, is running already. Its functions are read themselves.
 
     Args:
-        hint: As written in the source.
-        module: The module that contains it.
-        reader: Limits how much is read.
-        hops: How many names are followed.
+        function: `package.module:function`.
+        folder: Directory of the flow file: modules there come first.
 
     Returns:
-        The classes that the module imports, without built-in and local ones.
+        Its arguments and result.
+
+    Raises:
+        SignatureError: The function does not exist, or its signature cannot be read.
     """
-    if not reader.may_read() or hops == 0:
-        return []
+    if not function.startswith(f"{MAIN}:") or name_of_program() is not None:
+        return derive(function, folder)
 
-    def each(*parts: ast.AST) -> list[str]:
-        return [name for part in parts for name in hinted_classes(part, module, reader, hops - 1)]
-
-    match hint:
-        case ast.Constant(value=str(text)):
-            try:
-                return each(parse(text.strip(), mode="eval").body)
-            except SyntaxError:
-                return []
-        case ast.BinOp(op=ast.BitOr(), left=left, right=right):
-            return each(left, right)
-        case ast.Subscript(value=generic, slice=inner):
-            items = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-            match generic:
-                case ast.Name(id="Annotated") | ast.Attribute(attr="Annotated"):
-                    return each(items[0])
-                case ast.Name(id="Optional" | "Union") | ast.Attribute(attr="Optional" | "Union"):
-                    return each(*items)
-        case ast.Name() | ast.Attribute():
-            dotted = ast.unparse(hint)
-            bound = module.names.get(dotted)
-            if isinstance(bound, ast.expr):  # another name for it
-                return each(bound)
-            return _imported(dotted, module)
-    return []
-
-
-def _imported(dotted: str, module: Module) -> list[str]:
-    """Return the full name for a dotted name whose first part is bound by an import."""
-    begin, rest = dotted, ""
-    while begin:
-        node = module.names.get(begin)
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            alias = next(
-                imported for imported in node.names if (imported.asname or imported.name) == begin
-            )
-            home = f"{absolute(node, module)}." if isinstance(node, ast.ImportFrom) else ""
-            return [f"{home}{alias.name}{rest}"]
-        begin, dot, last = begin.rpartition(".")
-        rest = f"{dot}{last}{rest}"
-    return []
-
-
-# The function that a name stands for, read from source.
-#
-# The name may be bound to another name (`search = _search`), a partial or a method.
-
-FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-class NamedFunction(NamedTuple):
-    """A function, and its parameters that callers do not supply."""
-
-    node: ast.FunctionDef | ast.AsyncFunctionDef
-    module: Module
-    first: int = 0
-    """Number of leading parameters that are already bound: `self`, those of a partial."""
-    bound: frozenset[str] = frozenset()
-    """Names of further parameters that a partial binds."""
-
-
-def named_function(
-    bound: BoundValue, reader: ModuleReader, hops: int = HOPS
-) -> NamedFunction | None:
-    """Return the function that a name is bound to, or None if only running the module shows it.
-
-    Args:
-        bound: The value of the name.
-        reader: Reads the modules that other names lead to.
-        hops: How many names and partials are followed.
-    """
-    if hops == 0:
-        return None
-    node, module = bound
-    match node:
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            return NamedFunction(node, module)
-        case ast.Name(id=name):
-            other = reader.find(module, name)
-            return None if other is None else named_function(other, reader, hops - 1)
-        case ast.Attribute(value=ast.Name(id=owner), attr=name):
-            return _attribute(owner, name, module, reader, hops - 1)
-        case ast.Call(args=[function, *given], keywords=words) if last_name(node) == "partial":
-            return _partial(BoundValue(function, module), given, words, reader, hops - 1)
-    return None
-
-
-def _partial(
-    function: BoundValue,
-    given: list[ast.expr],
-    words: list[ast.keyword],
-    reader: ModuleReader,
-    hops: int,
-) -> NamedFunction | None:
-    inner = named_function(function, reader, hops)
-    names = [word.arg for word in words]
-    if (
-        inner is None
-        or None in names
-        or any(isinstance(argument, ast.Starred) for argument in given)
-    ):
-        return None
-    bound = inner.bound.union(name for name in names if name is not None)
-    return inner._replace(first=inner.first + len(given), bound=bound)
-
-
-def _attribute(
-    owner: str, name: str, module: Module, reader: ModuleReader, hops: int
-) -> NamedFunction | None:
-    """Return a function of a module, or a method of an object that a module makes."""
-    match reader.find(module, owner):
-        case BoundValue(ast.Import(names=names)):
-            full = next(
-                imported.name for imported in names if (imported.asname or imported.name) == owner
-            )
-            source = reader.module(full)
-            value = None if source is None else reader.find(source, name)
-            return None if value is None else named_function(value, reader, hops)
-        case BoundValue(ast.Call(func=ast.Name(id=cls)), home):
-            return _method(reader.find(home, cls), name)
-    return None
-
-
-def _method(cls: BoundValue | None, name: str) -> NamedFunction | None:
-    if cls is None or not isinstance(cls.node, ast.ClassDef):
-        return None
-    for node in cls.node.body:
-        if isinstance(node, FUNCTION) and node.name == name:
-            marks = {last_name(decorator) for decorator in node.decorator_list}
-            if marks - {"staticmethod", "classmethod"}:
-                return None
-            return NamedFunction(node, cls.module, first=0 if "staticmethod" in marks else 1)
-    return None  # it may be inherited
-
-
-# Signatures of Python functions, read from source without importing it.
-#
-# A hint without a JSON Schema means "anything": the function checks the value itself.
-
-
-class Signature(NamedTuple):
-    """A function as flows and models see it."""
-
-    description: str = ""
-    """The docstring, without its descriptions of parameters."""
-    args: Schema | None = None
-    """JSON Schema of an object with a property per parameter, closed unless the function takes
-    `**kwargs`. None if the parameters are not in any readable source (a C function, the result of a
-    decorator)."""
-    returns: Schema | None = None
-    """JSON Schema of the result, or None if it is not declared."""
-    is_async: bool = False
-    quick: bool = False
-    """Marked with `@flowengine.quick`."""
-    takes_resources: bool = False
-    """It has a parameter `runtime_resources`."""
-    takes_context_variables: bool = False
-    """It has a parameter `context_variables`."""
-    paths: Sequence[str] = ()
-    """Files that were read, as absolute paths. The first is the module's."""
-    classes: Mapping[str, list[str]] = {}
-    """Parameters whose hints name imported classes → the full names of these classes."""
+    try:
+        return read_function(import_function(function, folder), lenient=True)
+    except FunctionNotFound as error:
+        raise SignatureError(str(error)) from None
+    except UsageError as error:
+        raise SignatureError(error.message, hint=error.hint) from None
 
 
 def derive(function: str, folder: str) -> Signature:
@@ -259,76 +99,134 @@ def derive(function: str, folder: str) -> Signature:
             hint=_suggestion(name, module),
             path=module.path,
         )
-    function_found = None if value is None else named_function(value, reader)
-    if function_found is None:
+    if value is None:
         return Signature(paths=reader.paths)
-    return _signature(function_found, reader)
+    return _signature(value, reader)
 
 
 def _suggestion(name: str, module: Module) -> str | None:
     from flowengine.sdk.near_words import did_you_mean
 
-    functions = [key for key, node in module.names.items() if isinstance(node, FUNCTION)]
+    functions = [key for key, node in module.names.items() if isinstance(node, _Function)]
     return did_you_mean(name, functions)
 
 
-def _signature(named: NamedFunction, reader: ModuleReader) -> Signature:
-    node, module = named.node, named.module
-    hints = TypeHints(reader)
-    description, descriptions = parse_docstring(ast.get_docstring(node))
-    given = node.args
-    by_position = given.posonlyargs[named.first :]
-    if by_position:
-        raise SignatureError(
-            f"parameter '{by_position[0].arg}' of {module.name}:{node.name} can only be "
-            "given by position; a flow gives arguments by name",
-            hint="remove the '/' from its parameters",
-            path=module.path,
-            line=node.lineno,
-        )
-    parameters = []
-    classes = {}
-    first_default = len(given.args) - len(given.defaults)
-    defaults = [*[None] * first_default, *given.defaults, *given.kw_defaults]
-    every = [*given.args, *given.kwonlyargs]
-    taken = {
-        argument.arg for argument in given.args[: max(0, named.first - len(given.posonlyargs))]
-    }
-    for parameter, default in zip(every, defaults, strict=True):
-        name = parameter.arg
-        if name in {*INJECTED, *taken, *named.bound} or _is_context(parameter.annotation):
-            continue
-        schema = hints.schema(parameter.annotation, module)
-        required, value = default is None, ABSENT
-        if isinstance(default, ast.Call) and original(default.func, module) == "Field":
-            schema, required = called_field(schema, default, module, reader)
-        elif default is not None:
-            value = constant(default, module, reader)
-            value = ABSENT if value is UNKNOWN else value
-        parameters.append(Parameter(name, schema, required, value, descriptions.get(name)))
-        if schema.keys() <= {"description"}:
-            classes[name] = hinted_classes(parameter.annotation, module, reader)
-    named_others, others = (
-        ([], None) if given.kwarg is None else hints.others(given.kwarg.annotation, module)
-    )
-    args = arguments([*parameters, *named_others], others)
-    results = TypeHints(reader, result=True)
-    returns = None if node.returns is None else results.schema(node.returns, module)
-    names = {parameter.arg for parameter in every}
-    return Signature(
-        description=description,
-        args=without_computed(hints.records.tidied(args)),
-        returns=None if returns is None else results.records.tidied(returns),
-        is_async=isinstance(node, ast.AsyncFunctionDef),
-        quick=any(last_name(decorator) == "quick" for decorator in node.decorator_list),
-        takes_resources="runtime_resources" in names,
-        takes_context_variables="context_variables" in names,
-        paths=reader.paths,
-        classes={name: cls for name, cls in classes.items() if cls},
-    )
+def _signature(value: BoundValue, reader: ModuleReader) -> Signature:
+    """Read a function from what its source declares, as `read_function` reads the function."""
+    declarations = Declarations(reader)
+    with declarations.open():
+        function = _callee(value, declarations)
+        if function is None:
+            return Signature(paths=reader.paths)
+        try:
+            return read_function(function, lenient=True)._replace(paths=reader.paths)
+        except UsageError as error:
+            path, line = value.module.path, getattr(value.node, "lineno", None)
+            raise SignatureError(error.message, hint=error.hint, path=path, line=line) from None
 
 
-def _is_context(annotation: ast.expr | None) -> bool:
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        return annotation.value.rpartition(".")[2] == "StepContext"
-    return annotation is not None and last_name(annotation) == "StepContext"
+# Functions with the parameters of declared ones, and without their bodies.
+
+
+def _callee(bound: BoundValue, read: Declarations, hops: int = HOPS) -> Callable[..., Any] | None:
+    """Return the function that a name is bound to, or None if only running the module shows it.
+
+    The name may be bound to another name (`search = _search`), a partial or a method.
+    """
+    node, module = bound
+    if hops == 0:
+        return None
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return _function(node, module, read)
+        case ast.Name(id=name):
+            other = read.reader.find(module, name)
+            return None if other is None else _callee(other, read, hops - 1)
+        case ast.Attribute(value=ast.Name(id=owner), attr=name):
+            return _part(read.reader.find(module, owner), owner, name, read, hops - 1)
+        case ast.Call(args=[inner, *given], keywords=words) if last_name(node) == "partial":
+            function = _callee(BoundValue(inner, module), read, hops - 1)
+            names = [word.arg for word in words]
+            if (
+                function is None
+                or None in names
+                or any(isinstance(each, ast.Starred) for each in given)
+            ):
+                return None
+            return functools.partial(function, *given, **dict.fromkeys(map(str, names)))
+    return None
+
+
+def _part(
+    owner: BoundValue | None, called: str, name: str, read: Declarations, hops: int
+) -> Callable[..., Any] | None:
+    """Return a function of a module, or a method of an object that a module makes."""
+    match owner:
+        case BoundValue(ast.Import(names=names)):
+            full = next(item.name for item in names if (item.asname or item.name) == called)
+            source = read.reader.module(full)
+            value = None if source is None else read.reader.find(source, name)
+            return None if value is None else _callee(value, read, hops)
+        case BoundValue(ast.Call(func=ast.Name(id=cls)), home):
+            found = read.reader.find(home, cls)
+            for node in getattr(found and found.node, "body", ()):
+                if isinstance(node, _Function) and node.name == name and found is not None:
+                    marks = {last_name(mark) for mark in node.decorator_list}
+                    bound = 0 if "staticmethod" in marks else 1
+                    is_method = not marks - {"staticmethod", "classmethod"}
+                    return _function(node, found.module, read, bound) if is_method else None
+    return None  # it may be inherited
+
+
+def _function(
+    node: _Function, module: Module, read: Declarations, bound: int = 0
+) -> Callable[..., Any]:
+    """Return a function with the parameters of another one, without leading ones."""
+    parameters, hints = [], {}
+    for parameter, kind, default in list(_parameters(node.args))[bound:]:
+        value = inspect.Parameter.empty
+        if default is not None:
+            value = _known(read.value, default, module)
+        parameters.append(inspect.Parameter(parameter.arg, kind, default=value))
+        if parameter.annotation is not None:
+            hints[parameter.arg] = _known(read.hint, parameter.annotation, module)
+    if node.returns is not None:
+        hints["return"] = _known(read.hint, node.returns, module)
+    made: Any = _asynchronous() if isinstance(node, ast.AsyncFunctionDef) else synchronous()
+    made.__name__, made.__qualname__, made.__module__ = node.name, node.name, module.name
+    made.__doc__, made.__annotations__ = ast.get_docstring(node), hints
+    made.__signature__ = inspect.Signature(parameters, __validate_parameters__=False)
+    made.__flowengine_quick__ = any(last_name(mark) == "quick" for mark in node.decorator_list)
+    return made  # type: ignore[no-any-return]
+
+
+def _known(read: Callable[[ast.AST, Module], Any], node: ast.AST, module: Module) -> Any:
+    try:
+        return read(node, module)
+    except Renamed:
+        return UNKNOWN if read.__name__ == "value" else Any
+
+
+def _parameters(
+    given: ast.arguments,
+) -> Iterator[tuple[ast.arg, Any, ast.expr | None]]:
+    """Yield the parameters of a function, with their kinds and defaults."""
+    kinds = inspect.Parameter
+    positional = [*given.posonlyargs, *given.args]
+    defaults = [*[None] * (len(positional) - len(given.defaults)), *given.defaults]
+    for index, (parameter, default) in enumerate(zip(positional, defaults, strict=True)):
+        before = index < len(given.posonlyargs)
+        kind = kinds.POSITIONAL_ONLY if before else kinds.POSITIONAL_OR_KEYWORD
+        yield parameter, kind, default
+    if given.vararg is not None:
+        yield given.vararg, kinds.VAR_POSITIONAL, None
+    for parameter, value in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        yield parameter, kinds.KEYWORD_ONLY, value
+    if given.kwarg is not None:
+        yield given.kwarg, kinds.VAR_KEYWORD, None
+
+
+def _asynchronous() -> Callable[..., Any]:
+    async def made(*given: Any, **words: Any) -> None: ...
+
+    return made

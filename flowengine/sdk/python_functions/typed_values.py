@@ -231,6 +231,14 @@ class _JsonSchemas(GenerateJsonSchema):
             "format": offset.get(schema.get("tz_constraint"), "iso-date-time"),
         }
 
+    def json_schema(self, schema: Any) -> Node:
+        """Return the schema of a text with JSON, which stays a text when it is written."""
+        mode, self._mode = self._mode, "validation"
+        try:
+            return super().json_schema(schema)
+        finally:
+            self._mode = mode
+
     def timedelta_schema(self, schema: Any) -> Node:
         """Return the schema of a duration, which is always a text."""
         return {"type": "string", "format": "duration"}
