@@ -89,7 +89,7 @@ from flowengine.engines.temporal.room import LONGEST_HISTORY, Room
 from flowengine.errors import Conflict, FlowEngineError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.memory.store import MemoryStore
-from flowengine.journal.records import Append, Beginning, ExecutionHead, Standing
+from flowengine.journal.records import Append, Beginning, ExecutionHead, NewExecution, Standing
 from flowengine.journal.refusals import no_execution
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.notation.addresses import wait_id
@@ -181,19 +181,7 @@ class WorkflowDriver(Carrier):
         self._reduces = False
         for hash, flow in {new.hash: start["flow"], **start.get("flows", {})}.items():
             self._keep_flow(flow, hash)
-        context = ExecutionContext(
-            id,
-            new.flow,
-            new.version or "",
-            "",
-            None,  # type: ignore[arg-type] # no step runs here
-            lambda address, text: None,
-        )
-        flows = _Flows(self.store)
-        self.execution = Execution(
-            id, flows.by_hash(new.hash), context, 0, flows, partial(self.store.events, id)
-        )
-        self.execution.is_bounded = lambda: workflow.patched("limits.stored")
+        self.execution = self._opened(id, new)
         self.broken: str | None = None
         """An error of the engine, which fails the current workflow task. Temporal gives it to a
         worker again, until one has an engine that can continue."""
@@ -240,6 +228,23 @@ class WorkflowDriver(Carrier):
         else:
             self.store.begin(Beginning(id, new, start["keys"], start["event"]))
             self.outgoing.restore(0, start["locks"])
+
+    def _opened(self, id: str, new: NewExecution) -> Execution:
+        """Return the execution that this workflow drives."""
+        context = ExecutionContext(
+            id,
+            new.flow,
+            new.version or "",
+            "",
+            None,  # type: ignore[arg-type] # no step runs here
+            lambda address, text: None,
+        )
+        flows = _Flows(self.store)
+        execution = Execution(
+            id, flows.by_hash(new.hash), context, 0, flows, partial(self.store.events, id)
+        )
+        execution.is_bounded = lambda: workflow.patched("limits.stored")
+        return execution
 
     def _continue(self, past: dict[str, Any]) -> None:
         """Continue an execution that has a past: in another run, as a fork, or retried.
