@@ -707,6 +707,49 @@ def test_an_open_execution_is_read_from_where_its_run_begins(store: str, tmp_pat
     assert read[0] == read[1]
 
 
+def test_a_caller_asks_seldom_while_it_waits(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server reports the end, and the result has the outputs: steps cost no requests."""
+    flow = write_flow(tmp_path, CHAIN)
+    asked: Counter[str] = Counter()
+
+    def counted(name: str) -> Any:
+        request = getattr(WorkflowHandle, name)
+
+        def ask(*arguments: Any, **options: Any) -> Any:
+            asked[name] += 1
+            return request(*arguments, **options)
+
+        return ask
+
+    requests = ("describe", "query", "fetch_history", "fetch_history_events")
+    for name in requests:
+        monkeypatch.setattr(WorkflowHandle, name, counted(name))
+    seen: list[Update] = []
+    with Engine(store) as engine:
+        for subscribed in (False, True):
+            if subscribed:
+                engine.subscribe(seen.append)
+            asked.clear()
+            began = time.monotonic()
+            result = engine.run(flow, {"n": 80}, id=f"asks-{subscribed}")
+            looks = 10 + 2 * (time.monotonic() - began)  # a short pause at first, then a second
+            assert result.outputs == {"n": 80}
+            assert asked["fetch_history"] == 0
+            assert asked["describe"] < (3 * looks if subscribed else looks)
+            assert asked["query"] < (3 * looks if subscribed else 1)
+    assert sum(update.kind == "event" for update in seen) > 80
+
+
+CHAIN = """\
+inputs: {n: {type: integer}}
+steps:
+  - {id: each, map: {over: "${{ inputs.n }}", concurrency: 4}, call: double, with: {n: 1}}
+outputs: {n: "${{ size(steps.each.output) }}"}
+"""
+
+
 async def runs_of(store: str, id: str) -> int:
     client = await connect(read_address(store))
     return len([row async for row in client.list_workflows(f"WorkflowId = '{id}'")])

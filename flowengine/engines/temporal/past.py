@@ -44,8 +44,9 @@ class _Begun(NamedTuple):
     """Number of the first event of this run, or of what its start has a copy of."""
     before: str | None
     """The run with the events before. None: there are none."""
-    events: list[JournalEntry] | None
-    """The last events before. None: they are those in the history of that run."""
+    earliest: int | None
+    """Number of the first of the events before that its start has. None: it has none, so they are
+    those in the history of that run."""
 
 
 class Histories:
@@ -54,6 +55,8 @@ class Histories:
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], WorkflowDriver] = {}
         self._begun: dict[tuple[str, str], _Begun] = {}
+        self._before: dict[tuple[str, str], list[JournalEntry]] = {}
+        """Execution and run → the events before that its start has."""
         self._turn = asyncio.Lock()
 
     async def ended(self, client: Client, execution: str, run: str) -> WorkflowDriver:
@@ -88,32 +91,41 @@ class Histories:
             since: Number of the first event to return.
             until: Number of the first one after these.
         """
-        begun = await self._begin(client, execution, run)
         parts: list[list[JournalEntry]] = []
         while until > since:
-            assert begun.before is not None, "there is no event before the first one"
-            before, events = begun.before, begun.events
-            begun = await self._begin(client, execution, before)
-            first = events[0].seq if events else begun.first
+            begun = await self._begin(client, execution, run)
+            first, before = begun.earliest, begun.before
+            assert before is not None, "the first run has all events"
+            if first is None:
+                first = (await self._begin(client, execution, before)).first
             if first < until:
-                if events is None:
+                if begun.earliest is None:
                     events = (await self.ended(client, execution, before)).store.events(execution)
+                else:
+                    events = await self._events_before(client, execution, run)
                 parts.append([entry for entry in events if since <= entry.seq < until])
                 until = max(since, first)
+            run = before
         return [entry for part in reversed(parts) for entry in part]
 
     async def _begin(self, client: Client, execution: str, run: str) -> _Begun:
+        if (execution, run) not in self._begun:
+            await self._events_before(client, execution, run)
+        return self._begun[execution, run]
+
+    async def _events_before(self, client: Client, execution: str, run: str) -> list[JournalEntry]:
         key = execution, run
-        if key not in self._begun:
+        if key not in self._before:
             start = await first_input(client, execution, run)
             past = start.get("past", {})
             first = past["copy"]["journal"]["first"] if past.get("copy") else 0
-            events = past.get("events")
-            entries = None if events is None else [JournalEntry(*event) for event in events]
-            while len(self._begun) >= MOST_KEPT:
-                del self._begun[next(iter(self._begun))]
-            self._begun[key] = _Begun(first, past.get("before"), entries)
-        return self._begun[key]
+            events = [JournalEntry(*event) for event in past.get("events") or ()]
+            earliest = events[0].seq if events else first if "events" in past else None
+            self._begun[key] = _Begun(first, past.get("before"), earliest)
+            while len(self._before) >= MOST_KEPT:
+                del self._before[next(iter(self._before))]
+            self._before[key] = events
+        return self._before[key]
 
 
 async def _left(client: Client, execution: str, run: str) -> WorkflowDriver | None:

@@ -323,8 +323,7 @@ class TemporalStore:
         info = described.raw_description.workflow_execution_info
         if info.first_run_id == described.run_id:
             return None
-        client = await self._connection.client()
-        past = (await first_input(client, id, described.run_id)).get("past", {})
+        past = (await self._first_input(id, described.run_id)).get("past", {})
         if not past.get("copy") or past["copy"]["journal"]["lists"]:
             return None
         number, packed = past["copy"]["journal"]["snapshot"]
@@ -680,7 +679,7 @@ class TemporalStore:
     async def _inbox(self, execution: str) -> list[InboxMessage]:
         if HEAD in await (await self._described(execution)).memo():
             return []
-        start = await first_input(await self._connection.client(), execution)
+        start = await self._first_input(execution)
         return [InboxMessage(1, execution, start["new"][3], start["event"])]
 
     def arrived(self, after: int) -> list[InboxMessage]:
@@ -1028,7 +1027,7 @@ class TemporalStore:
         """End the workflow of a copy, and release its locks, after all of its requests."""
         if not await self._is_waiting_to_be_driven(id):
             return
-        start = await first_input(await self._connection.client(), id)
+        start = await self._first_input(id)
         await self._end_held(id)
         now = time.time_ns() // 1_000_000
         for lock in sorted({claim[0] for claim in start["past"]["claims"]}):
@@ -1107,12 +1106,12 @@ class TemporalStore:
         message = "its workflow was ended in Temporal"
         return record._replace(error=pack({"type": "EngineError", "message": message}))
 
-    async def _first_input(self, id: str) -> Mapping[str, Any]:
-        return await first_input(await self._connection.client(), id)
+    async def _first_input(self, id: str, run: str | None = None) -> Mapping[str, Any]:
+        return await first_input(await self._connection.client(), id, run)
 
     async def _first_flow(self, execution: str, hash: str) -> bytes | None:
         """Return a flow with which the newest run of an execution began, packed, or None."""
-        start = await first_input(await self._connection.client(), execution)
+        start = await self._first_input(execution)
         form = {start["new"][2]: start["flow"], **start.get("flows", {})}.get(hash)
         return None if form is None else pack(form)
 
