@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Container, Sequence
 from typing import Any, Protocol
 
+from flowengine.errors import InputError
 from flowengine.sdk.python_functions.modules import Module, last_name
 from flowengine.sdk.python_functions.schema_forms import Unread
 
@@ -159,6 +160,8 @@ def _settings(node: ast.ClassDef, home: Module, read: Reader, closed: bool) -> d
             raise Renamed
     known = ConfigDict.__annotations__
     settings = {k: v for k, v in settings.items() if k in known and v is not UNKNOWN}
+    if not is_schema(settings.get("json_schema_extra", {})):
+        del settings["json_schema_extra"]
     if not closed:  # a base class that cannot be read can have further fields
         settings.pop("extra", None)
     return settings
@@ -194,6 +197,17 @@ def assignments(node: ast.ClassDef) -> list[tuple[str, ast.expr]]:
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                 found.append((name, value))
     return found
+
+
+def is_schema(value: Any) -> bool:
+    """Return whether a value that a project declares as a JSON Schema is one, on its own."""
+    from flowengine.sdk.validation import shared
+
+    try:
+        shared(value)
+    except (InputError, TypeError, ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and "$ref" not in str(value)
 
 
 def unread(module: str, name: str, *, is_hooked: bool = False) -> Any:
