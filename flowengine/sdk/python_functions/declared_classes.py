@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Container, Sequence
 from typing import Any, Protocol
 
-from flowengine.errors import InputError
 from flowengine.sdk.python_functions.modules import Module, last_name
 from flowengine.sdk.python_functions.schema_forms import Unread
 
@@ -201,13 +200,15 @@ def assignments(node: ast.ClassDef) -> list[tuple[str, ast.expr]]:
 
 def is_schema(value: Any) -> bool:
     """Return whether a value that a project declares as a JSON Schema is one, on its own."""
-    from flowengine.sdk.validation import shared
+    from jsonschema_rs import Draft202012Validator, ValidationError
 
-    try:
-        shared(value)
-    except (InputError, TypeError, ValueError, RecursionError):
+    if not isinstance(value, dict) or "$ref" in str(value):
         return False
-    return isinstance(value, dict) and "$ref" not in str(value)
+    try:
+        Draft202012Validator(value)
+    except (TypeError, ValueError, RecursionError, ValidationError):
+        return False
+    return True
 
 
 def unread(module: str, name: str, *, is_hooked: bool = False) -> Any:
