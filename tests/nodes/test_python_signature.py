@@ -361,7 +361,8 @@ from __future__ import annotations
 import typing
 from enum import Enum
 from typing import Annotated, Literal, NamedTuple, Optional, TypedDict, Union
-from pydantic import BaseModel, Field, ImportString, TypeAdapter, conlist, create_model
+from pydantic import BaseModel, BeforeValidator, Field, ImportString, TypeAdapter
+from pydantic import WithJsonSchema, conlist, create_model
 A = Union[{As}]
 B = Union[{Bs}]
 C = [{Cs}]
@@ -374,24 +375,21 @@ class Right(Left, BaseModel): y: int
 class Order(BaseModel): ...
 class Below(Order): x: int
 class Unordered(BaseModel, Below): y: int
-class Odd(BaseModel):
-    x: str = Field(pattern="(")
-class Renamed(BaseModel):
-    x: int = Field(alias=ends())
-class Mro(Enum):
-    mro = 1
-class Twice(Enum):
-    A = 1
-    A = 2
+class Odd(BaseModel): x: str = Field(pattern="(")
+class Renamed(BaseModel): x: int = Field(alias=ends())
+class Mro(Enum): mro = 1
+class Twice(Enum): A = 1; A = 2
 Made = create_model("Made", x=(int, ends()))
-POWER = 9**9**9
-TEXT = "a" * 10**10
+POWER = 9**9**9; TEXT = "a" * 10**10
+OTHER = WithJsonSchema(ends()); PASSED = BeforeValidator(ends, json_schema_input_type=ends())
 def f(
     a: A, b: T39, c: Itself, d: Left, e: Unordered, f: Odd, g: list[Renamed], h: Mro, i: Twice,
     j: Made, k: "ends()", l: list["ends()"], m: ends().x, n: TypeAdapter(ends()), o: list(int),
     p: Literal[[1]], q: Annotated[int, [1]], r: Union[[1], 2], s: typing.sys.modules,
     t: int.__class__, u: conlist(int, min_length=-1), v: Annotated[str, Field(pattern="(")],
     w: Annotated[int, Field(ge="x")], x: Annotated[int, Field(alias=ends())], y: NamedTuple[int],
+    ag: Annotated[int, Field(json_schema_extra={{"type": 5}})], ah: Annotated[int, OTHER],
+    ai: Annotated[int, WithJsonSchema({{"anyOf": 3}})], aj: Annotated[int, PASSED],
     z: int = C, aa: int = POWER, ab: str = TEXT, ac: Annotated[int, Field(ge=C)] = 1,
     ad: ImportString = "ends", ae: int = (lambda: ends())(), af: int = {minus}1,
 ): ...
@@ -407,5 +405,7 @@ def test_whatever_a_module_declares_no_code_of_it_runs_and_reading_ends(module: 
     args = derive("m:f", module(m=text)).args
 
     assert args is not None
-    assert len(args["properties"]) == 32
+    assert len(args["properties"]) == 36
+    assert args["properties"]["ag"] == {"type": "integer"}
+    assert [args["properties"][name] for name in ("ah", "ai", "aj")] == [{}, {}, {}]
     assert args["properties"]["g"] == {"type": "array", "items": {"type": "object"}}

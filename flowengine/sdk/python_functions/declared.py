@@ -26,39 +26,35 @@ from flowengine.sdk.python_functions.declared_classes import (
     UNKNOWN,
     Renamed,
     assignments,
+    is_schema,
     nothing,
     unread,
     with_fields,
     wrapper,
 )
 from flowengine.sdk.python_functions.modules import (
+    LIBRARIES,
     BoundValue,
     Module,
     ModuleReader,
     absolute,
     last_name,
+    public_part,
 )
 from flowengine.sdk.python_functions.schema_forms import Unread
 from flowengine.sdk.python_modules import parse
 
-_LIBRARIES = frozenset(
-    {"abc", "annotated_types", "collections", "collections.abc", "dataclasses", "datetime"}
-    | {"decimal", "enum", "ipaddress", "pathlib", "pydantic", "pydantic.dataclasses"}
-    | {"pydantic.fields", "pydantic.functional_serializers", "pydantic.functional_validators"}
-    | {"pydantic.networks", "pydantic.types", "re", "typing", "typing_extensions", "uuid"}
-)
-"""Modules whose objects are used themselves."""
 _CALLED = frozenset(
     {"Field", "field", "ConfigDict", "StringConstraints", "Strict", "UrlConstraints", "Doc"}
     | {"conint", "confloat", "constr", "conbytes", "condecimal", "condate"}
     | {"conlist", "conset", "confrozenset"}
     | {"Ge", "Gt", "Le", "Lt", "Interval", "Len", "MinLen", "MaxLen", "MultipleOf", "Predicate"}
     | {"AfterValidator", "BeforeValidator", "PlainValidator", "WrapValidator", "WithJsonSchema"}
-    | {"PlainSerializer", "WrapSerializer", "Discriminator", "Tag"}
-    | {"NewType", "TypeVar", "compile"}
+    | {"Discriminator", "Tag", "NewType", "TypeVar", "compile"}
 )
-"""What is called of these modules."""
-_SERIALIZERS = frozenset({"PlainSerializer", "WrapSerializer"})
+"""What is called of `LIBRARIES`."""
+_DECIDING = frozenset({"GetPydanticSchema", "PlainSerializer", "WrapSerializer"})
+"""Notes by which code of the project validates or writes the values."""
 _DEPTH = 32
 """Names and parts inside each other that are followed."""
 _LARGEST = 2**64
@@ -160,10 +156,10 @@ class Declarations:
             return self._bound(bound, name)
         for star in module.stars:
             package = absolute(star, module)
-            if package in _LIBRARIES and not self.reader.is_near(package, module):
+            if package in LIBRARIES and not self.reader.is_near(package, module):
                 library = import_module(package)
                 if name in getattr(library, "__all__", ()):
-                    return _public(library, name)
+                    return public_part(library, name, UNKNOWN)
         return _BUILT_IN.get(name, UNKNOWN)
 
     def _bound(self, bound: BoundValue, name: str) -> Any:
@@ -194,7 +190,7 @@ class Declarations:
     def _module(self, full: str, home: Module) -> Any:
         if self.reader.is_near(full, home):
             return self.reader.module(full) or UNKNOWN
-        if full in _LIBRARIES:
+        if full in LIBRARIES:
             return import_module(full)
         return unread(full.rpartition(".")[0] or "builtins", full.rpartition(".")[2])
 
@@ -204,10 +200,10 @@ class Declarations:
         package = absolute(node, home)
         if self.reader.is_near(package, home):
             return self.reader.module(f"{package}.{alias.name}") or unread(package, alias.name)
-        if f"{package}.{alias.name}" in _LIBRARIES:
+        if f"{package}.{alias.name}" in LIBRARIES:
             return import_module(f"{package}.{alias.name}")
-        if package in _LIBRARIES:
-            return _public(import_module(package), alias.name)
+        if package in LIBRARIES:
+            return public_part(import_module(package), alias.name, UNKNOWN)
         return unread(package, alias.name)
 
     def _attribute(self, node: ast.Attribute, owner: ast.expr, name: str, module: Module) -> Any:
@@ -219,7 +215,7 @@ class Declarations:
             found = self.reader.find(inner, name, near=True)
             return UNKNOWN if found is None else self._bound(found, name)
         if isinstance(inner, types.ModuleType):
-            return _public(inner, name)
+            return public_part(inner, name, UNKNOWN)
         if isinstance(inner, enum.Enum):
             return getattr(inner, name) if name in {"name", "value"} else UNKNOWN
         if isinstance(inner, type) and inner in self._classes:
@@ -261,9 +257,8 @@ class Declarations:
         base, notes = self.hint(items[0], module), []
         for item in items[1:]:
             note = self.value(item, module)
-            cls = self.value(item.func, module) if isinstance(item, ast.Call) else note
-            if getattr(cls, "is_hooked", False) or type(note).__name__ in _SERIALIZERS:
-                return Any  # code of the project validates or writes its values
+            if getattr(note, "is_hooked", False):
+                return Any
             if note is not UNKNOWN and not isinstance(note, type):
                 notes.append(note)
         made: Any = typing.Annotated
@@ -273,30 +268,38 @@ class Declarations:
         """Call a function of a library with the known arguments."""
         name = getattr(function, "__name__", "")
         home = str(getattr(function, "__module__", "")).partition(".")[0]
-        if name not in _CALLED or home not in _LIBRARIES:
+        if getattr(function, "is_hooked", False):
+            return function
+        if home not in LIBRARIES or name not in _CALLED | _DECIDING:
             return UNKNOWN
-        has_default = name in {"Field", "field"}
         given = [self.value(argument, module) for argument in node.args]
-        words = {}
-        for word in node.keywords:
-            value = UNKNOWN if word.arg is None else self.value(word.value, module)
-            if value is UNKNOWN and (word.arg in RENAMING or word.arg is None):
-                raise Renamed
-            if word.arg == "default_factory":
-                words[word.arg] = nothing
-            elif value is not UNKNOWN:
-                words[str(word.arg)] = value
-            elif word.arg == "default":
-                words["default_factory"] = nothing
-        if UNKNOWN in given and has_default:
+        words = self._words(node.keywords, module)
+        schemas = [*given, *words.values()] if name == "WithJsonSchema" else []
+        is_unknown = words.get("json_schema_input_type") is UNKNOWN
+        if name in _DECIDING or is_unknown or not all(map(is_schema, schemas)):
+            return unread(home, name, is_hooked=True)
+        words = {word: value for word, value in words.items() if value is not UNKNOWN}
+        if name in {"Field", "field"} and UNKNOWN in given:
             given, words = [], {**words, "default_factory": nothing}
-        elif name.endswith(("Validator", "Serializer")) or name == "Predicate":
+        elif name.endswith("Validator") or name == "Predicate":
             given = [wrapper if name.startswith("Wrap") else nothing]
             words.pop("func", None)
         try:
             return UNKNOWN if UNKNOWN in given else function(*given, **words)
         except Exception:  # such as arguments that it does not have
             return UNKNOWN
+
+    def _words(self, keywords: Sequence[ast.keyword], module: Module) -> dict[str, Any]:
+        words: dict[str, Any] = {}
+        for word in keywords:
+            value = UNKNOWN if word.arg is None else self.value(word.value, module)
+            if value is UNKNOWN and (word.arg in RENAMING or word.arg is None):
+                raise Renamed
+            if word.arg == "default_factory" or (word.arg == "default" and value is UNKNOWN):
+                words["default_factory"] = nothing
+            elif word.arg != "json_schema_extra" or is_schema(value):
+                words[str(word.arg)] = value
+        return words
 
     # Classes
 
@@ -319,13 +322,6 @@ class Declarations:
             self._classes[made] = (node, home)
             setattr(self._space, key, made)
         return made
-
-
-def _public(module: types.ModuleType, name: str) -> Any:
-    value = UNKNOWN if name.startswith("_") else getattr(module, name, UNKNOWN)
-    if isinstance(value, types.ModuleType):
-        return value if value.__name__ in _LIBRARIES else UNKNOWN
-    return value
 
 
 def _union(members: list[Any]) -> Any:

@@ -159,6 +159,8 @@ def _settings(node: ast.ClassDef, home: Module, read: Reader, closed: bool) -> d
             raise Renamed
     known = ConfigDict.__annotations__
     settings = {k: v for k, v in settings.items() if k in known and v is not UNKNOWN}
+    if not is_schema(settings.get("json_schema_extra", {})):
+        del settings["json_schema_extra"]
     if not closed:  # a base class that cannot be read can have further fields
         settings.pop("extra", None)
     return settings
@@ -194,6 +196,19 @@ def assignments(node: ast.ClassDef) -> list[tuple[str, ast.expr]]:
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                 found.append((name, value))
     return found
+
+
+def is_schema(value: Any) -> bool:
+    """Return whether a value that a project declares as a JSON Schema is one, on its own."""
+    from jsonschema_rs import Draft202012Validator, ValidationError
+
+    if not isinstance(value, dict) or "$ref" in str(value):
+        return False
+    try:
+        Draft202012Validator(value)
+    except (TypeError, ValueError, RecursionError, ValidationError):
+        return False
+    return True
 
 
 def unread(module: str, name: str, *, is_hooked: bool = False) -> Any:

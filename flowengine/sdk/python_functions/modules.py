@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from flowengine.sdk.python_modules import find_module, is_beside, parse
 from flowengine.sdk.step_kind import SignatureError
@@ -15,6 +16,14 @@ HOPS = 16
 MOST_PARTS = 20_000
 """Maximum number of parts of hints and values that are read for one function. Names that stand for
 many others several times over have no end otherwise."""
+
+LIBRARIES = frozenset(
+    {"abc", "annotated_types", "collections", "collections.abc", "dataclasses", "datetime"}
+    | {"decimal", "enum", "ipaddress", "pathlib", "pydantic", "pydantic.dataclasses"}
+    | {"pydantic.fields", "pydantic.functional_serializers", "pydantic.functional_validators"}
+    | {"pydantic.networks", "pydantic.types", "re", "typing", "typing_extensions", "uuid"}
+)
+"""Modules whose objects are used themselves."""
 
 
 class Module:
@@ -200,3 +209,11 @@ def last_name(node: ast.AST) -> str:
         case ast.Call(func=function):
             return last_name(function)
     return ""
+
+
+def public_part(library: ModuleType, name: str, otherwise: Any) -> Any:
+    """Return a public object of one of `LIBRARIES`."""
+    value = otherwise if name.startswith("_") else getattr(library, name, otherwise)
+    if isinstance(value, ModuleType):
+        return value if value.__name__ in LIBRARIES else otherwise
+    return value

@@ -195,7 +195,7 @@ def _function(
     made: Any = _asynchronous() if isinstance(node, ast.AsyncFunctionDef) else synchronous()
     made.__name__, made.__qualname__, made.__module__ = node.name, node.name, module.name
     made.__doc__, made.__annotations__ = ast.get_docstring(node), hints
-    made.__signature__ = inspect.Signature(parameters, __validate_parameters__=False)
+    made.__signature__ = inspect.Signature(parameters)
     made.__flowengine_quick__ = any(last_name(mark) == "quick" for mark in node.decorator_list)
     return made  # type: ignore[no-any-return]
 
