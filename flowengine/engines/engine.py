@@ -720,11 +720,16 @@ def _check_remote(
         (tool_authority, "programs that decide about calls (tool_authority)"),
         (clock, "another clock than that of its server (clock)"),
         (resources, "objects of the caller for steps (runtime_resources)"),
-        (offers, "labels of the caller (offers): give them to its workers"),
     ):
         if given:
             store.close()
             refuse(what)
+    if offers:
+        store.close()
+        raise UsageError(
+            "in Temporal, workers run the steps: a caller offers nothing to them",
+            hint="start a worker: flowengine worker --offers LABEL",
+        )
 
 
 def _opened(

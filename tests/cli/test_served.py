@@ -137,6 +137,7 @@ def test_every_option_is_served_or_is_refused_with_the_reason(served: Served) ->
         "--as": ["approve", "x", "--as", "ben"],
         "--durability": ["list", "--durability", "none"],
         "--linger": ["run", "refund", "--linger", "1s"],
+        "--offers": ["resume", "x", "--offers", "gpu"],
         "--workdir": ["fork", "x", "--from-step", "a", "--workdir", "."],
         "flows backfill --at-once": ["flows", "backfill", "x", "--since", "1d", "--at-once", "2"],
         "events --otel": ["events", "x", "--otel"],

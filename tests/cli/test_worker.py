@@ -120,8 +120,12 @@ def test_the_doctor_says_how_soon_a_worker_notices_writes(
 @pytest.mark.parametrize(
     ("store", "option", "error"),
     [
-        ("temporal://127.0.0.1:1/default", "--at-once=3", "--at-once and --per-flow apply to"),
-        ("temporal://127.0.0.1:1/default", "--per-flow=3", "--at-once and --per-flow apply to"),
+        ("temporal://127.0.0.1:1/default", "--at-once=3", "--at-once without --offers, apply to"),
+        (
+            "temporal://127.0.0.1:1/default",
+            "--per-flow=3",
+            "--per-flow, and --at-once without --offers",
+        ),
         ("store", "--heartbeat=3s", "--heartbeat applies to stores in Temporal"),
         ("store", "--deployment=own", "--deployment applies to stores in Temporal"),
         ("store", "--http=8080x", "'8080x' is not an address such as 8080 or 0.0.0.0:8080"),

@@ -62,6 +62,7 @@ def temporal(
         "s3",
         "outages",
         "commands",
+        "needs",
         "races-queue",
         "races-cancel",
         "races-reject",

@@ -28,6 +28,7 @@ from flowengine.engines.temporal.connection import connect, read_address
 from flowengine.engines.temporal.guard import Pulse
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
 from flowengine.engines.temporal.heartbeat import is_too_long, patience_with_task, task_time
+from flowengine.engines.temporal.offering import Offering
 from flowengine.engines.temporal.places import Place
 from flowengine.engines.temporal.requests import RESTING
 from flowengine.errors import Conflict, NoWorker, UsageError
@@ -366,7 +367,7 @@ def test_attempts_end_before_the_server_gives_them_to_others() -> None:
             client,
             host=SimpleNamespace(),  # type: ignore[arg-type]
             strict=False,
-            place=Place("own", None),
+            offering=Offering(Place("own", None), (), None),
             pulse=Pulse(),
             **given,
         )

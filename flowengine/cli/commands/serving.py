@@ -179,7 +179,8 @@ flowengine worker --store temporal://127.0.0.1:7233/default"""
             "--at-once",
             metavar="N",
             type=read.count,
-            help="how many executions run at once; default: 16",
+            help="how many executions run at once; default: 16. In Temporal, how many attempts "
+            "with needs; default: 100",
         )
         parser.add_argument(
             "--per-flow",
@@ -331,9 +332,9 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
     from flowengine.engines.temporal.opening import work as work_for
     from flowengine.worker.service import until_stopped
 
-    if arguments.at_once is not None or arguments.per_flow is not None:
+    if arguments.per_flow is not None or not (arguments.at_once is None or arguments.offers):
         raise UsageError(
-            "--at-once and --per-flow apply to stores in a directory",
+            "--per-flow, and --at-once without --offers, apply to stores in a directory",
             hint="leave them out: Temporal distributes its work",
         )
 
@@ -345,7 +346,7 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
     def begun() -> None:
         nonlocal is_ready
         is_ready = True
-        log("started", store=address)
+        log("started", store=address, offers=",".join(sorted(set(arguments.offers))) or None)
         if (missing := without_objects()) is not None:
             log("warning", message=missing)
 
@@ -358,6 +359,8 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
             drain=arguments.drain,
             heartbeat=arguments.heartbeat,
             deployment=deployment,
+            offers=arguments.offers,
+            at_once=arguments.at_once,
             log_format=arguments.log_format,
             stopping=stopping,
             on_ready=begun,

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.engines.temporal.at_work import AttemptAtWork
     from flowengine.engines.temporal.guard import Pulse
-    from flowengine.engines.temporal.places import Place
+    from flowengine.engines.temporal.offering import Offering
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import NotReleased
 
@@ -96,7 +96,7 @@ class Attempts:
         host: Of this worker.
         store: Its store.
         strict: Whether a step fails whose script leaves something running.
-        place: Of the environments of this process.
+        offering: The places of this process for attempts with needs.
         pulse: Of this process.
         tell: Called with the execution, its flow and the address of the step when an attempt
             begins.
@@ -109,7 +109,7 @@ class Attempts:
         store: TemporalStore,
         *,
         strict: bool,
-        place: Place,
+        offering: Offering,
         pulse: Pulse,
         tell: Callable[[str, str, str], None],
     ) -> None:
@@ -118,7 +118,8 @@ class Attempts:
         self._store = store
         self._tell = tell
         self._strict = strict
-        self._place = place
+        self._offering = offering
+        self._place = place = offering.place
         self._flows: dict[str, LinkedFlow] = {}
         self._not_released: dict[str, list[NotReleased]] = {}
         """Execution → its environments that could not be closed, until a result reports them."""
@@ -277,7 +278,7 @@ class Attempts:
             attempt.printed = flow.runner.printed(run.step, None)
             event = await self._instead(flow, workdir, run)
         if event is None:
-            event = await self._outcome(flow, workdir, run, attempt)
+            event = await self._placed(flow, workdir, run, attempt)
         warnings = self._warnings()
         if warnings:
             event = {**event, "warnings": warnings}
@@ -300,6 +301,15 @@ class Attempts:
         if step["kind"] != "flow":
             return None
         return dict(await asyncio.to_thread(begin_detached, self._host, execution, run))
+
+    async def _placed(
+        self, flow: LinkedFlow, workdir: str, run: Run, attempt: AttemptAtWork
+    ) -> dict[str, Any]:
+        """Return the outcome of an attempt, which has a place here if it has needs."""
+        if "needs" not in flow.compiled["steps"][run.step]:
+            return await self._outcome(flow, workdir, run, attempt)
+        async with self._offering.taken(activity.info().workflow_id or "", run.unit):
+            return await self._outcome(flow, workdir, run, attempt)
 
     async def _outcome(
         self, flow: LinkedFlow, workdir: str, run: Run, attempt: AttemptAtWork

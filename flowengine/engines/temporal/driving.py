@@ -263,4 +263,7 @@ class RemoteDriving(Driving):
             return False
         if "claims" in stored.state and monotonic() < until:
             return False
+        late = host.clock.now() - WORKER_SECONDS * 1000
+        if any(w["kind"] == "worker" and w["since"] > late for w in stored.waits.values()):
+            return False  # one may take it at once
         return stored.ended or not stored.timers.stays(host.clock.now() + host.linger)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.temporal.connection import read_address
 from flowengine.errors import UsageError
+from flowengine.sdk.argument_checks import offered
 from flowengine.sdk.sizes import size_text
 from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
@@ -15,7 +16,7 @@ from flowengine.util.files import MACHINE_FOLDER, user_folder
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from flowengine.engines.results import ScheduledStart
     from flowengine.engines.temporal.store import TemporalStore
@@ -43,6 +44,8 @@ async def work(
     deployment: str | None,
     log_format: Format,
     stopping: asyncio.Event,
+    offers: Collection[str] = (),
+    at_once: int | None = None,
     on_ready: Callable[[], None],
     on_attempt: Callable[[str, str, str], None],
     on_start: Callable[[ScheduledStart], None],
@@ -65,6 +68,8 @@ async def work(
         drain=drain,
         heartbeat=heartbeat,
         deployment=deployment,
+        offers=_few(offered(offers)),
+        at_once=at_once,
         log_format=log_format,
         strict=load_settings(project_folder()).strict,
         policies=policies,
@@ -73,6 +78,18 @@ async def work(
         on_attempt=on_attempt,
         on_start=on_start,
     )
+
+
+def _few(labels: Collection[str]) -> Collection[str]:
+    """Return the labels of a worker, if it can have a task queue for each set of them."""
+    from flowengine.engines.temporal.requests import MOST_OFFERED
+
+    if len(labels) > MOST_OFFERED:
+        raise UsageError(
+            f"offers: {len(labels)} labels are given, at most {MOST_OFFERED} are possible here",
+            hint="in Temporal, start a worker for the others",
+        )
+    return labels
 
 
 def without_objects() -> str | None:

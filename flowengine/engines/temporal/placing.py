@@ -330,6 +330,15 @@ def never_began(error: ActivityError) -> bool:
     return isinstance(cause, TimeoutError) and cause.type == TimeoutType.SCHEDULE_TO_START
 
 
+def result_of(activity: workflow.ActivityHandle[Any]) -> Any:
+    """Return the result of an activity that has ended in the workflow task that cancels it.
+
+    The library drops it, because it has no way to say both. None: it has no result.
+    """
+    ended: asyncio.Future[Any] = activity._result_fut  # type: ignore[attr-defined]
+    return ended.result() if ended.done() and ended.exception() is None else None
+
+
 def _unpacked(why: str) -> dict[str, Any]:
     error = Conflict(f"the files of the execution's environments cannot be moved: {why}")
     return {"error": error_as_data(error)}

@@ -70,6 +70,10 @@ REDUCE = "flowengine.reduce"
 """The activity type that calls a reducer in Python."""
 QUEUE = "flowengine"
 """The task queue of executions and attempts."""
+OFFER = "flowengine.offer"
+"""The activity type that reserves a place at a worker for an attempt with needs."""
+MOST_OFFERED = 4
+"""How many labels a worker may offer: it has a task queue for each set of them."""
 NOT_BEGUN = "NotBegun"
 """Type of the error of an activity whose attempt could not begin at its worker, for now."""
 OUTCOMES = ("succeeded", "failed")
@@ -104,6 +108,15 @@ READS = (
 )
 """Queries. The workflow's own store answers them."""
 WRITES = ("send", "decide")
+
+
+def queue_of_needs(labels: Sequence[str]) -> str:
+    """Return the task queue of workers that offer some labels.
+
+    Args:
+        labels: In alphabetical order.
+    """
+    return f"{QUEUE}-needs-{'+'.join(labels)}"
 
 
 def plain(value: Any) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from flowengine.engines.temporal.requests import MOST_OFFERED
 from flowengine.errors import UsageError
 from flowengine.execution_environment.policy_approval import configured
+from flowengine.kernel.graph.environment_uses import of_step, scopes
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow
@@ -68,5 +70,8 @@ def _needed_by_step(step: Mapping[str, Any]) -> Iterator[str]:
     """Yield the unsupported features that a step needs."""
     if step.get("asks") and configured() is not None:
         yield "programs that decide about environments (handlers)"
-    if "needs" in step:
-        yield "labels of workers (needs)"
+    needs = step.get("needs", ())
+    if len(needs) > MOST_OFFERED:
+        yield f"more than {MOST_OFFERED} labels of a worker (needs)"
+    if needs and set(scopes(of_step(step))) - {"step"}:  # type: ignore[arg-type]
+        yield "environments of other scopes than 'step' where labels are needed (needs)"

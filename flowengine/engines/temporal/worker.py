@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from contextlib import closing, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from datetime import timedelta
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +34,7 @@ from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.guard import Pulse, guarded
 from flowengine.engines.temporal.heartbeat import BEATS, patience_with_task
 from flowengine.engines.temporal.listing import register
+from flowengine.engines.temporal.offering import Offering
 from flowengine.engines.temporal.places import Place, own_place
 from flowengine.engines.temporal.requests import NO_TIME_YET, PLACES, QUEUE, SHARED
 from flowengine.engines.temporal.shared import SharedWorkflow
@@ -45,7 +46,7 @@ from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 
     from temporalio.client import Client
 
@@ -83,6 +84,8 @@ async def work(
     strict: bool,
     policies: PolicyFiles | None = None,
     deployment: str | None = None,
+    offers: Collection[str] = (),
+    at_once: int | None = None,
     log_format: Format,
     stopping: asyncio.Event,
     on_ready: Callable[[], None] = lambda: None,
@@ -101,6 +104,8 @@ async def work(
         policies: The policies of this host, which apply to the calls that it makes.
         deployment: Name and build of its deployment version, `NAME:BUILD`. None: it takes the
             executions of every version.
+        offers: What this worker offers to steps that need it.
+        at_once: How many attempts with needs it runs at once. None: as many as others.
         log_format: The form of the log of this process.
         stopping: Stops the worker when set.
         on_ready: Called when it starts to accept work.
@@ -118,26 +123,22 @@ async def work(
     set_heartbeat(heartbeat)
     client = await connect(address, store.objects)
     await register(client)
-    beat = min(_BEAT, timedelta(seconds=heartbeat / BEATS))
-    times = {
-        "max_heartbeat_throttle_interval": beat,
-        "default_heartbeat_throttle_interval": beat,
-        "graceful_shutdown_timeout": timedelta(seconds=drain),
-    }
+    times = _times(heartbeat, drain)
     with own_place(address) as place, closing(Pulse()) as pulse:
-        host = _host(store, place, policies)
+        host = _host(store, place, policies, offers)
+        offering = Offering(place, offers, at_once)
         attempts = Attempts(
-            client, host, store, strict=strict, place=place, pulse=pulse, tell=on_attempt
+            client, host, store, strict=strict, offering=offering, pulse=pulse, tell=on_attempt
         )
         sharing = Sharing(host, store, on_start)
-        workers = _workers(client, attempts, sharing, place, times, deployment)
+        workers = _workers(client, attempts, sharing, offering, times, deployment)
         # The library's two seconds, for which it has no option, end tasks that would succeed.
         driving: Any = workers.shared._workflow_worker
         driving._deadlock_timeout_seconds = patience_with_task(heartbeat)
         with guarded(pulse, address, heartbeat, log_format) as end:
             living = asyncio.create_task(attempts.keep_alive(heartbeat, end))
             try:
-                async with workers.shared, workers.own, workers.watching:
+                async with workers.running():
                     on_ready()
                     await stopping.wait()
                     await _shut_down(workers, attempts.at_work, drain, heartbeat)
@@ -145,6 +146,16 @@ async def work(
                 living.cancel()
                 await attempts.at_work.close()
                 await asyncio.to_thread(host.close)
+
+
+def _times(heartbeat: float, drain: float) -> dict[str, timedelta]:
+    """Return the times of a worker of the library."""
+    beat = min(_BEAT, timedelta(seconds=heartbeat / BEATS))
+    return {
+        "max_heartbeat_throttle_interval": beat,
+        "default_heartbeat_throttle_interval": beat,
+        "graceful_shutdown_timeout": timedelta(seconds=drain),
+    }
 
 
 def forward_logs() -> None:
@@ -164,6 +175,16 @@ class _Workers(NamedTuple):
     """For the environments of this process."""
     watching: Worker
     """For the attempts of this process that have left their activity."""
+    offering: Sequence[Worker]
+    """For steps that need what this process offers."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run all of them during the block."""
+        async with AsyncExitStack() as stack:
+            for worker in (self.shared, self.own, self.watching, *self.offering):
+                await stack.enter_async_context(worker)
+            yield
 
 
 async def _shut_down(workers: _Workers, at_work: AtWork, drain: float, heartbeat: float) -> None:
@@ -174,6 +195,7 @@ async def _shut_down(workers: _Workers, at_work: AtWork, drain: float, heartbeat
     off, or its result lost.
     """
     await _at_most(min(drain, heartbeat), at_work.settle())
+    await asyncio.gather(*(worker.shutdown() for worker in workers.offering))
     await asyncio.gather(
         workers.shared.shutdown(), workers.own.shutdown(), _at_most(drain, at_work.all_over())
     )
@@ -191,11 +213,12 @@ def _workers(
     client: Client,
     attempts: Attempts,
     sharing: Sharing,
-    place: Place,
+    offering: Offering,
     times: Mapping[str, Any],
     deployment: str | None,
 ) -> _Workers:
     """Return the workers of this process."""
+    place = offering.place
     shared: list[Any] = [
         attempts.attempt,
         attempts.describe,
@@ -241,7 +264,23 @@ def _workers(
         build_id=version("flowengine"),
         **{**times, "graceful_shutdown_timeout": timedelta()},
     )
-    return _Workers(worker, own, watching)
+    return _Workers(worker, own, watching, _offering(client, offering, times))
+
+
+def _offering(client: Client, offering: Offering, times: Mapping[str, Any]) -> list[Worker]:
+    """Return the workers that take requests for places, one at a time each."""
+    return [
+        Worker(
+            client,
+            task_queue=queue,
+            activities=[offering.offer],
+            max_concurrent_activities=1,
+            max_concurrent_activity_task_polls=1,
+            build_id=version("flowengine"),
+            **{**times, "graceful_shutdown_timeout": timedelta()},
+        )
+        for queue in offering.queues
+    ]
 
 
 def _deployment(text: str) -> WorkerDeploymentConfig:
@@ -254,7 +293,9 @@ def _deployment(text: str) -> WorkerDeploymentConfig:
     )
 
 
-def _host(store: TemporalStore, place: Place, policies: PolicyFiles | None) -> Host:
+def _host(
+    store: TemporalStore, place: Place, policies: PolicyFiles | None, offers: Collection[str]
+) -> Host:
     """Return the context in which this worker runs attempts and delivers messages."""
     folder = None if store.objects is None else store.objects.folder
     return Host(
@@ -266,6 +307,7 @@ def _host(store: TemporalStore, place: Place, policies: PolicyFiles | None) -> H
         linger=0,
         ttl=0,
         policies=policies,
+        offers=offers,
         environments=place.folder,
         guarded=[] if folder is None else [str(folder)],
     )

@@ -41,6 +41,7 @@ from flowengine.engines.temporal.listing import (
     WAITS_KEPT,
     wait_values,
 )
+from flowengine.engines.temporal.needs import Needs
 from flowengine.engines.temporal.outgoing import (
     Inputs,
     OutgoingQueue,
@@ -52,7 +53,7 @@ from flowengine.engines.temporal.outgoing import (
     remembered,
 )
 from flowengine.engines.temporal.payloads import LARGE, ByReference
-from flowengine.engines.temporal.placing import EnvironmentsLost, Placing, never_began
+from flowengine.engines.temporal.placing import EnvironmentsLost, Placing, never_began, result_of
 from flowengine.engines.temporal.requests import (
     ARGUMENTS,
     AT_WORK,
@@ -97,7 +98,7 @@ from flowengine.sdk.sizes import size_text
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from flowengine.kernel.events import ProcessData
+    from flowengine.kernel.events import Offered, ProcessData
     from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.kernel.state.records import State
 
@@ -195,6 +196,9 @@ class WorkflowDriver(Carrier):
         self.placing = Placing(
             self.execution, lambda: _SETTINGS["heartbeat"], self._released, self._task
         )
+        self.needs = Needs(
+            self.execution, start, lambda: _SETTINGS["heartbeat"], self._offered, self._task
+        )
         self._inputs = Inputs(self.execution)
         self.room = Room(start["most"])
         self._held: deque[Run] = deque()
@@ -218,8 +222,7 @@ class WorkflowDriver(Carrier):
         self._alarm_due: int | None = None
         self._shown_waits: list[str] = []
         self._shown_status = "running"
-        self._has_past = "past" in start
-        self._is_new = HEAD not in workflow.memo()
+        self._has_past, self._is_new = "past" in start, HEAD not in workflow.memo()
         if self._has_past:
             self._continue(start["past"])
         else:
@@ -244,6 +247,7 @@ class WorkflowDriver(Carrier):
         self.execution.load(self.store.load(id))
         self.execution.queue += [unpack(event) for event in past.get("queue", ())]
         self._held += [run_of(given) for given in past.get("held", ())]
+        self.needs.restore(past.get("needs", ()))
         self._watched = {
             given[0].unit: given for given in map(_taken_over, past.get("watched", ()))
         }
@@ -266,7 +270,7 @@ class WorkflowDriver(Carrier):
     @property
     def may_continue(self) -> bool:
         """Whether nothing is at work that another run could not take over."""
-        busy = self.outgoing.busy or self.placing.busy or self.execution.queue
+        busy = self.outgoing.busy or self.placing.busy or self.needs.busy or self.execution.queue
         return not busy and self.execution.work.keys() <= self._watched.keys()
 
     def continued(self) -> dict[str, Any]:
@@ -285,6 +289,7 @@ class WorkflowDriver(Carrier):
             "copy": self.store.copy(id, first),
             "held": [run_as_data(run) for run in self._held],
             "watched": [[*run[:4], where] for run, where in self._watched.values()],
+            "needs": self.needs.kept(),
             "outgoing": self.outgoing.kept(),
             "placing": self.placing.kept(),
             "texts": self.texts,
@@ -367,6 +372,7 @@ class WorkflowDriver(Carrier):
         if self.over or not self.quiet or self.execution.seq != seq:
             return False
         self._keep_flow(flow, event["after"])
+        self.needs.note(flow)
         self.start["flows"] = {**self.start.get("flows", {}), event["after"]: flow}
         event["at"] = _now()
         self.execution.queue.append(event)
@@ -414,6 +420,7 @@ class WorkflowDriver(Carrier):
                     self._move()
                     return
                 self.alarm(execution)
+                self.needs.ask(again=self.must_continue)
                 self.placing.give_back(_now())
                 if execution.ended and not execution.work:
                     self.outgoing.leave_locks(_now())
@@ -524,9 +531,24 @@ class WorkflowDriver(Carrier):
     # Commands
 
     def begin_attempt(self, execution: Execution, run: Run) -> bool:
-        """Begin an attempt, or queue it until capacity is available."""
-        self._held.append(run)
+        """Begin an attempt, or queue it until capacity is available.
+
+        One with needs first waits for a worker that has a place for it.
+        """
+        if self.needs.lacks(run):
+            execution.queue.append(
+                {"type": "unoffered", "at": _now(), "unit": run.unit, "attempt": run.attempt}
+            )
+        else:
+            self._held.append(run)
         return True
+
+    def _offered(self, wait: int | None) -> None:
+        """Begin the attempt of a wait for which a worker has a place."""
+        if wait is not None:
+            event: Offered = {"type": "offered", "at": _now(), "wait": wait}
+            self.execution.queue.append(event)
+        self._move()
 
     async def decide(self, request: dict[str, Any]) -> dict[str, Any]:
         """Decide a wait, together with what executions share: the grant given or used for it."""
@@ -786,9 +808,12 @@ class WorkflowDriver(Carrier):
             self._held.appendleft(following)
 
     async def _attempted(self, run: Run) -> Any:
-        """Run the activity of an attempt, at the worker that has its environments."""
+        """Run the activity of an attempt, at the worker that has its environments, or its place."""
         while True:
-            queue = await self.placing.queue_for(run)
+            if self.needs.lacks(run):
+                return {"type": "unoffered"}
+            place = self.needs.take(run)
+            queue = place or await self.placing.queue_for(run)
             # Temporal does not compare inputs with those of the history. To pack thousands of long
             # ones again would take longer than a workflow task may.
             given = b"" if workflow.unsafe.is_replaying() else self._inputs.packed(run)
@@ -805,13 +830,14 @@ class WorkflowDriver(Carrier):
             except ActivityError as error:
                 if queue is None or not never_began(error):
                     raise
-                self.placing.lose(queue)
+                if place is None:
+                    self.placing.lose(queue)
                 continue
             except asyncio.CancelledError:
-                event = _result_of(begun)
+                event = result_of(begun)
                 if event is None or event["type"] != AT_WORK:
                     raise
-            if queue is not None:
+            if queue is not None and place is None:
                 self.placing.began(run, queue)
             return event
 
@@ -1115,15 +1141,6 @@ def _taken_over(given: list[Any]) -> tuple[Run, dict[str, Any]]:
     """Return an attempt that an earlier run has left at work, without its input, and where."""
     unit, attempt, step, address, where = given
     return Run(unit, attempt, step, address, None, None, None), where
-
-
-def _result_of(activity: workflow.ActivityHandle[Any]) -> Any:
-    """Return the result of an activity that has ended in the workflow task that cancels it.
-
-    The library drops it, because it has no way to say both. None: it has no result.
-    """
-    ended: asyncio.Future[Any] = activity._result_fut  # type: ignore[attr-defined]
-    return ended.result() if ended.done() and ended.exception() is None else None
 
 
 def _has_arrived(error: ActivityError) -> bool:

@@ -58,6 +58,11 @@ def places(uses: Iterable[Any]) -> list[Plain]:
     return [list(place) for place in sorted(known)]
 
 
+def scopes(uses: Iterable[Any]) -> list[Any]:
+    """Return the scopes of environments, including those mounted in others."""
+    return [_known(use.get("scope", "step")) for use, _ in _known_uses(uses)]
+
+
 def are_on_host(uses: Iterable[Any]) -> bool:
     """Return whether programs of a step may run in one of them without a sandbox."""
     return any(HOST in _listed(spec.get("provider")) for spec in _of_programs(uses))
@@ -138,6 +143,11 @@ def _listed(provider: Plain) -> list[Plain]:
 
 def _specs(uses: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Yield the constant parts of the specs, including those of mounts."""
+    return (known for _, known in _known_uses(uses))
+
+
+def _known_uses(uses: Iterable[Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yield each use with the constant parts of its spec, including those of mounts."""
     pending = list(uses)
     while pending:
         use = pending.pop()
@@ -151,4 +161,4 @@ def _specs(uses: Iterable[Any]) -> Iterator[dict[str, Any]]:
         known = content if tag == "const" else {k: v[1] for k, v in content.items()}
         mounts = known.get("mounts") or {}
         pending.extend(mounts.values())
-        yield known
+        yield use, known

@@ -1,0 +1,122 @@
+"""Steps with needs in Temporal: they wait for a worker that has a place for them (V14)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from flowengine import Engine
+from flowengine.errors import UsageError
+from tests.engines.temporal_server import RunningWorker, command_line
+from tests.engines.test_temporal import replay, wait_until
+
+pytestmark = pytest.mark.endurance
+
+WHERE = """
+import os, time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+def where() -> int:
+    return os.getpid()
+
+def alone() -> int:
+    mark = HERE / "alone"
+    mark.touch(exist_ok=False)
+    time.sleep(0.05)
+    mark.unlink()
+    return os.getpid()
+
+def dies_once() -> int:
+    if not (HERE / "died").exists():
+        (HERE / "died").touch()
+        os.kill(os.getpid(), 9)
+    return os.getpid()
+"""
+FLOW = """
+flowengine: 1
+id: needs
+steps:
+  - id: p
+    parallel:
+      - {id: a, python: "where:where", needs: [gpu], timeout: 1m}
+      - {id: b, python: "where:where", needs: [box]}
+      - {id: ab, python: "where:where", needs: [gpu, box]}
+  - {id: each, map: {over: 8, concurrency: 4}, python: "where:alone", needs: [gpu]}
+  - {id: killed, python: "where:dies_once", effect: idempotent, needs: [gpu]}
+  - {id: c, python: "where:where", needs: [box]}
+outputs:
+  a: ${{ steps.p.output.a }}
+  b: ${{ steps.p.output.b }}
+  ab: ${{ steps.p.output.ab }}
+  each: ${{ steps.each.output }}
+  k: ${{ steps.killed.output }}
+  c: ${{ steps.c.output }}
+"""
+GPU = ("--offers", "gpu", "--at-once", "1", "--heartbeat", "3s")
+
+
+def test_each_step_runs_where_it_can_and_waits_for_another_worker_if_one_dies(
+    server: str, tmp_path: Path
+) -> None:
+    (tmp_path / "where.py").write_text(WHERE)
+    flow = tmp_path / "flow.yaml"
+    flow.write_text(FLOW)
+    address = f"{server}/needs"
+    with Engine(address) as engine, RunningWorker(address, "--heartbeat", "3s"):
+        assert engine.run(flow, id="it").status == "waiting"
+        whys = {reason["address"]: reason["command"] for reason in engine.why("it")}
+        assert whys == {
+            "p/a": "flowengine worker --offers gpu",
+            "p/b": "flowengine worker --offers box",
+            "p/ab": "flowengine worker --offers box --offers gpu",
+        }
+        with (
+            RunningWorker(address, "--offers", "box") as box,
+            RunningWorker(address, "--offers", "box", *GPU) as both,
+        ):
+            wait_until(lambda: both.process.poll() is not None, 300)
+            starts = "flowengine worker --offers gpu"
+            wait_until(lambda: engine.why("it")[0].get("command") == starts, 300)
+            with RunningWorker(address, *GPU) as gpu:
+                wait_until(lambda: engine.result("it").ended, 300)
+                assert gpu.stop() == 0
+            boxes = {box.process.pid, both.process.pid}
+        outputs = engine.result("it").outputs
+        assert outputs is not None
+        assert outputs["a"] == outputs["ab"] == both.process.pid
+        assert outputs["each"] == [both.process.pid] * 8
+        assert outputs["b"] in boxes
+        assert (outputs["k"], outputs["c"]) == (gpu.process.pid, box.process.pid)
+    asyncio.run(replay(address, "it"))
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ("needs: [a, b, c, d, e]", "more than 4 labels of a worker"),
+        ("needs: [gpu], environments: [box]", "environments of other scopes than 'step'"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_by_name(
+    server: str, tmp_path: Path, step: str, message: str
+) -> None:
+    flow = tmp_path / "flow.yaml"
+    flow.write_text(
+        "flowengine: 1\nid: no\nenvironments: {box: {kind: files}}\n"
+        f"steps: [{{id: s, run: {{argv: [a]}}, in: host, {step}}}]\n"
+    )
+    with Engine(f"{server}/needs") as engine, pytest.raises(UsageError, match=message):
+        engine.start(flow)
+
+
+def test_a_caller_offers_nothing(server: str) -> None:
+    with pytest.raises(UsageError, match="a caller offers nothing"):
+        Engine(f"{server}/needs", offers=["gpu"])
+    many = [word for label in "abcde" for word in ("--offers", label)]
+    done = command_line("worker", "--store", f"{server}/needs", *many)
+    assert done.code == 2
+    assert "at most 4 are possible here" in done.err
