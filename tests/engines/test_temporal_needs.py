@@ -45,7 +45,7 @@ steps:
       - {id: a, python: "where:where", needs: [gpu], timeout: 1m}
       - {id: b, python: "where:where", needs: [box]}
       - {id: ab, python: "where:where", needs: [gpu, box]}
-  - {id: each, map: {over: 20, concurrency: 8}, python: "where:alone", needs: [gpu]}
+  - {id: each, map: {over: 8, concurrency: 4}, python: "where:alone", needs: [gpu]}
   - {id: killed, python: "where:dies_once", effect: idempotent, needs: [gpu]}
   - {id: c, python: "where:where", needs: [box]}
 outputs:
@@ -78,17 +78,17 @@ def test_each_step_runs_where_it_can_and_waits_for_another_worker_if_one_dies(
             RunningWorker(address, "--offers", "box") as box,
             RunningWorker(address, "--offers", "box", *GPU) as both,
         ):
-            wait_until(lambda: both.process.poll() is not None)
+            wait_until(lambda: both.process.poll() is not None, 300)
             starts = "flowengine worker --offers gpu"
-            wait_until(lambda: engine.why("it")[0].get("command") == starts)
+            wait_until(lambda: engine.why("it")[0].get("command") == starts, 300)
             with RunningWorker(address, *GPU) as gpu:
-                wait_until(lambda: engine.result("it").ended)
+                wait_until(lambda: engine.result("it").ended, 300)
                 assert gpu.stop() == 0
             boxes = {box.process.pid, both.process.pid}
         outputs = engine.result("it").outputs
         assert outputs is not None
         assert outputs["a"] == outputs["ab"] == both.process.pid
-        assert outputs["each"] == [both.process.pid] * 20
+        assert outputs["each"] == [both.process.pid] * 8
         assert outputs["b"] in boxes
         assert (outputs["k"], outputs["c"]) == (gpu.process.pid, box.process.pid)
     asyncio.run(replay(address, "it"))

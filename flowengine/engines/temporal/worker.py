@@ -131,8 +131,7 @@ async def work(
             client, host, store, strict=strict, offering=offering, pulse=pulse, tell=on_attempt
         )
         sharing = Sharing(host, store, on_start)
-        workers = _workers(client, attempts, sharing, place, times, deployment)
-        workers = workers._replace(offering=_offering(client, offering, times))
+        workers = _workers(client, attempts, sharing, offering, times, deployment)
         # The library's two seconds, for which it has no option, end tasks that would succeed.
         driving: Any = workers.shared._workflow_worker
         driving._deadlock_timeout_seconds = patience_with_task(heartbeat)
@@ -176,7 +175,7 @@ class _Workers(NamedTuple):
     """For the environments of this process."""
     watching: Worker
     """For the attempts of this process that have left their activity."""
-    offering: Sequence[Worker] = ()
+    offering: Sequence[Worker]
     """For steps that need what this process offers."""
 
     @asynccontextmanager
@@ -214,11 +213,12 @@ def _workers(
     client: Client,
     attempts: Attempts,
     sharing: Sharing,
-    place: Place,
+    offering: Offering,
     times: Mapping[str, Any],
     deployment: str | None,
 ) -> _Workers:
     """Return the workers of this process."""
+    place = offering.place
     shared: list[Any] = [
         attempts.attempt,
         attempts.describe,
@@ -264,7 +264,7 @@ def _workers(
         build_id=version("flowengine"),
         **{**times, "graceful_shutdown_timeout": timedelta()},
     )
-    return _Workers(worker, own, watching)
+    return _Workers(worker, own, watching, _offering(client, offering, times))
 
 
 def _offering(client: Client, offering: Offering, times: Mapping[str, Any]) -> list[Worker]:
