@@ -1306,6 +1306,10 @@ REFUSED: Mapping[str, Sequence[Callable[[Any], object]]] = {
         consulted,
     ],
     "handlers that decide about environments": [check_handled],
+    "steps with more than 4 labels": [
+        lambda store: check_supported(flow_with(needs=["a", "b", "c", "d", "e"])),
+    ],
+    "labels of the caller": [lambda store: Engine(store.location, offers=["gpu"])],
     "a clock of the caller": [lambda store: Engine(store.location, clock=SystemClock())],
     "functions that run flows or agents": [
         lambda store: check_started({"execution": {"outer": "one"}})
@@ -1331,7 +1335,7 @@ def test_all_that_is_listed_as_refused_is_refused_before_it_runs() -> None:
         for row, (begin, attempts) in zip(rows, REFUSED.items(), strict=True):
             assert row.startswith(begin)
             for attempt in attempts:
-                with pytest.raises(UsageError, match="in Temporal does not support"):
+                with pytest.raises(UsageError, match="in Temporal(,| does not support)"):
                     attempt(engine.store)
 
 
