@@ -166,6 +166,7 @@ class LoadedFlow(NamedTuple):
 
         Attributes of a step and of a compensation:
             step, title, kind, tool, effect: As in the file. `kind` is `none`, `http`, `wait`, ….
+            needs: Labels of the workers that can run it.
             runs: Id of the flow that it runs.
             join, need, split: How tokens meet (`each`, `all`, `active`, `count`) and leave (`one`,
                 `all`, `first`, `outcome`).

@@ -117,6 +117,9 @@ class Player(Driver):
                 workdir=folder,
                 linger=0,
                 ttl=10**12,
+                offers=[
+                    label for step in flow.compiled["steps"] for label in step.get("needs", ())
+                ],
             )
         )
         self.flow = flow

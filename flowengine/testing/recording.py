@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 OPERATORS = frozenset({"retry", "state"})
-PAPERWORK = frozenset({"claimed", "described", "measured", "released", "used", "warning"})
+PAPERWORK = frozenset(
+    {"claimed", "described", "measured", "offered", "released", "unoffered", "used", "warning"}
+)
 """Events that have no effect on later ones."""
 
 

@@ -66,6 +66,18 @@ def test_flows_that_were_killed_at_any_write_become_cases(
             same(engine, "it")
 
 
+def test_one_that_waited_for_a_worker_becomes_a_case_that_needs_none(tmp_path: Path) -> None:
+    file = world.make(
+        tmp_path,
+        'steps:\n  - {id: a, python: "effects:act"}\n'
+        '  - {id: b, python: "effects:act", needs: [gpu], timeout: 30s}\n',
+    )
+    with Engine(tmp_path / "store") as plain, Engine(tmp_path / "store", offers=["gpu"]) as able:
+        assert plain.run(file, id="it").status == "waiting"
+        assert able.resume("it").status == "succeeded"
+        same(plain, "it")
+
+
 @pytest.mark.endurance
 def test_what_comes_in_the_same_millisecond_keeps_its_order(tmp_path: Path) -> None:
     """No time passes at all, while the process repeatedly dies with several calls in flight."""

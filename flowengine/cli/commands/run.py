@@ -113,7 +113,6 @@ def add_driving(parser: ArgumentParser) -> None:
         "--no-interactive", action="store_true", help="never prompt, even at a terminal"
     )
     read.add_linger(parser)
-    read.add_offers(parser)
 
 
 def _files(session: CliSession, arguments: Namespace) -> dict[str, Any]:

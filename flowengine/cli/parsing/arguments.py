@@ -41,13 +41,14 @@ def add_workdir(parser: ArgumentParser) -> None:
 
 
 def add_linger(parser: ArgumentParser) -> None:
-    """Add `--linger`, for all commands that resume executions."""
+    """Add `--linger` and `--offers`, for all commands that resume executions."""
     parser.add_argument(
         "--linger",
         metavar="DURATION",
         type=duration,
         help="keep running for timers due within this time (default: 1m)",
     )
+    add_offers(parser)
 
 
 def add_offers(parser: ArgumentParser) -> None:

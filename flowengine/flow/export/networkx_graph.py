@@ -174,6 +174,8 @@ class _Writer:
         attributes |= {key: spec[key]["kind"] for key in ("join", "split") if key in spec}
         attributes |= {key: True for key in ("map", "loop", "lock", "plumbing") if key in spec}
         attributes |= {key: self.text(spec[key]) for key in ("timeout", "deadline") if key in spec}
+        if "needs" in spec:
+            attributes["needs"] = " ".join(spec["needs"])
         if "need" in spec.get("join", {}):
             attributes["need"] = self.text(spec["join"]["need"])
         if "retry" in spec:
