@@ -1335,7 +1335,7 @@ def test_all_that_is_listed_as_refused_is_refused_before_it_runs() -> None:
         for row, (begin, attempts) in zip(rows, REFUSED.items(), strict=True):
             assert row.startswith(begin)
             for attempt in attempts:
-                with pytest.raises(UsageError, match="in Temporal(,| does not support)"):
+                with pytest.raises(UsageError, match=r"in Temporal(,| does not support)"):
                     attempt(engine.store)
 
 
