@@ -32,6 +32,7 @@ from flowengine.sdk.python_functions.declared_classes import (
     with_fields,
     wrapper,
 )
+from flowengine.sdk.python_functions.live_types import annotated
 from flowengine.sdk.python_functions.modules import (
     LIBRARIES,
     BoundValue,
@@ -261,8 +262,7 @@ class Declarations:
                 return Any
             if note is not UNKNOWN and not isinstance(note, type):
                 notes.append(note)
-        made: Any = typing.Annotated
-        return made.__class_getitem__((base, *notes)) if notes else base
+        return annotated(base, *notes) if notes else base
 
     def _call(self, function: Any, node: ast.Call, module: Module) -> Any:
         """Call a function of a library with the known arguments."""

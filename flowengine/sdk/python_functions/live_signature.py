@@ -11,11 +11,11 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from flowengine.errors import UsageError
 from flowengine.sdk.python_functions.docstrings import parse
-from flowengine.sdk.python_functions.live_types import LiveTypes, plain_default
+from flowengine.sdk.python_functions.live_types import LiveTypes, annotated, plain_default
 from flowengine.sdk.python_functions.plain_hints import INJECTED, is_field
 from flowengine.sdk.python_functions.schema_forms import ABSENT, Parameter, Schema, arguments
 from flowengine.sdk.python_modules import public_name
@@ -184,9 +184,7 @@ def resolved_hints(function: Any) -> dict[str, Any]:
         hints = {name: _resolved(hint, *spaces) for name, hint in raw.items()}
     for name, field in _fields(inner):
         if not isinstance(hints.get(name), str):
-            # Not written as a subscript, because type checkers do not know the type.
-            both = (hints.get(name, Any), field)
-            hints[name] = Annotated.__class_getitem__(both)  # type: ignore[attr-defined]
+            hints[name] = annotated(hints.get(name, Any), field)
     return hints
 
 

@@ -72,6 +72,12 @@ def schema_of(type: Any) -> Schema:
     return types.records.tidied(types.schema(type))
 
 
+def annotated(base: Any, *notes: Any) -> Any:
+    """Return `Annotated[base, …]`, which type checkers do not know with such a type."""
+    made: Any = typing.Annotated
+    return made[(base, *notes)]
+
+
 class LiveTypes:
     """Converts types to JSON Schemas.
 
@@ -147,11 +153,7 @@ class LiveTypes:
             description = text if isinstance(text, str) else description
             if not isinstance(text, str):
                 rest.append(note)
-        if rest:
-            # Not written as a subscript, because type checkers do not know the type.
-            schema = self._asked(typing.Annotated.__class_getitem__((base, *rest)))  # type: ignore[attr-defined]
-        else:
-            schema = self.schema(base)
+        schema = self._asked(annotated(base, *rest)) if rest else self.schema(base)
         return schema if description is None else {**schema, "description": description}
 
     def _class(self, cls: Any) -> Schema:
