@@ -135,6 +135,10 @@ def _upgraded(tx: Transition, before: Graph, event: Upgraded) -> None:
     from flowengine.kernel.moving.move import upgrade  # few executions are upgraded
 
     upgrade(tx, before, event["mapping"])
+    for wait in [wait for wait in tx.state["waits"].values() if wait["kind"] == "worker"]:
+        from flowengine.kernel.recovery import need_anew
+
+        need_anew(tx, wait)
 
 
 # --- 2 Agenda ----------------------------------------------------------------------------------

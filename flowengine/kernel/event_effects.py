@@ -300,11 +300,7 @@ def _attempt(tx: Transition, event: Any) -> None:
 def _offered(tx: Transition, event: Offered) -> None:
     """Begin the attempt of a wait for a worker."""
     wait = tx.state["waits"].get(event["wait"])
-    if wait is None or wait["kind"] != "worker":
-        return
-    if wait["owner"] == "cut":
-        cut_attempts.settle(tx, wait, "occurred", {"choice": "retry"})
-    else:
+    if wait is not None and wait["kind"] == "worker":
         interrupted.offered(tx, wait)
 
 

@@ -8,6 +8,7 @@ from flowengine.kernel import held_failures
 from flowengine.kernel.commands import OpenWait, SetTimer
 from flowengine.kernel.ending.closing import stop_timeout
 from flowengine.kernel.ending.leftovers import cut_off, forget_cut
+from flowengine.kernel.ending.leftovers import settle as settle_anew
 from flowengine.kernel.errors import StepFailure, as_error, caused, is_named
 from flowengine.kernel.expressions.names import Names, evaluate, of_scope
 from flowengine.kernel.graph.compiled import EvaluationError
@@ -25,6 +26,7 @@ from flowengine.kernel.waiting import budget_questions
 from flowengine.kernel.waiting.attempt_questions import (
     ask_about_attempt,
     ask_for_environment,
+    show_needs,
     wait_for_worker,
 )
 from flowengine.kernel.waiting.waits import close_wait, duration_of
@@ -110,8 +112,23 @@ def leave_to_worker(tx: Transition, unit: Unit) -> None:
 
 def offered(tx: Transition, wait: Wait) -> None:
     """Begin the attempt that has waited for a process which offers what its step needs."""
+    if wait["owner"] == "cut":
+        settle_anew(tx, wait, "occurred", {"choice": "retry"})
+        return
     close_wait(tx, wait, "occurred")
     run_again(tx, tx.state["units"][wait["unit"]])
+
+
+def need_anew(tx: Transition, wait: Wait) -> None:
+    """Have a wait for a worker follow its step, which was replaced and may need something else."""
+    unit = tx.state["units"].get(wait["unit"])
+    node = tx.graph.node(tx.state["cuts"][wait["cut"]]["step"]) if unit is None else (
+        tx.node(tx.act_of(unit))
+    )  # fmt: skip
+    if not node.needs:
+        offered(tx, wait)
+    elif node.needs != wait["record"]["needs"]:
+        show_needs(tx, wait, node)
 
 
 def lose(tx: Transition, unit: Unit, ran: str, error: ErrorData) -> None:

@@ -56,7 +56,8 @@ outputs:
   k: ${{ steps.killed.output }}
   c: ${{ steps.c.output }}
 """
-GPU = ("--offers", "gpu", "--at-once", "1", "--heartbeat", "3s")
+SHORT = ("--heartbeat", "3s")
+GPU = ("--offers", "gpu", "--at-once", "1", *SHORT)
 
 
 def test_each_step_runs_where_it_can_and_waits_for_another_worker_if_one_dies(
@@ -66,7 +67,7 @@ def test_each_step_runs_where_it_can_and_waits_for_another_worker_if_one_dies(
     flow = tmp_path / "flow.yaml"
     flow.write_text(FLOW)
     address = f"{server}/needs"
-    with Engine(address) as engine, RunningWorker(address, "--heartbeat", "3s"):
+    with Engine(address) as engine, RunningWorker(address, *SHORT):
         assert engine.run(flow, id="it").status == "waiting"
         whys = {reason["address"]: reason["command"] for reason in engine.why("it")}
         assert whys == {
@@ -75,7 +76,7 @@ def test_each_step_runs_where_it_can_and_waits_for_another_worker_if_one_dies(
             "p/ab": "flowengine worker --offers box --offers gpu",
         }
         with (
-            RunningWorker(address, "--offers", "box") as box,
+            RunningWorker(address, "--offers", "box", *SHORT) as box,
             RunningWorker(address, "--offers", "box", *GPU) as both,
         ):
             wait_until(lambda: both.process.poll() is not None, 300)

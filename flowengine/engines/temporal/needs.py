@@ -52,12 +52,12 @@ class Needs:
         self._begin_task = begin
         self._are_there = False
         """Whether a step of the flow, or of an earlier form of it, has needs."""
-        self._asked: dict[int, asyncio.Task[None]] = {}
-        """Wait → its request."""
+        self._asked: dict[int, tuple[asyncio.Task[None], list[str]]] = {}
+        """Wait → its request, and what it asks for."""
         self._withdrawn: set[int] = set()
         """Waits whose requests are being withdrawn."""
-        self._places: dict[int, str] = {}
-        """Unit → the queue of the worker that has a place for its attempt."""
+        self._places: dict[int, tuple[str, list[str]]] = {}
+        """Unit → the queue of the worker that has a place for its attempt, and what was asked."""
         self.note(start["flow"], *start.get("flows", {}).values())
 
     def note(self, *flows: CompiledFlow) -> None:
@@ -67,21 +67,25 @@ class Needs:
 
     def kept(self) -> list[Any]:
         """Return what `restore` takes in another run, which repeats the requests."""
-        return [[unit, queue] for unit, queue in self._places.items()]
+        return [[unit, *place] for unit, place in self._places.items()]
 
     def restore(self, places: Sequence[Any]) -> None:
         """Continue after an earlier run."""
-        self._places = dict(places)
+        self._places = {unit: (queue, needs) for unit, queue, needs in places}
 
     def lacks(self, run: Run) -> bool:
         """Return whether an attempt has to wait for a worker first."""
-        if not self._are_there or run.unit in self._places:
+        if not self._are_there:
             return False
-        return bool(self._execution.linked.graph.node(run.step).needs)
+        needs = self._execution.linked.graph.node(run.step).needs
+        if run.unit in self._places and self._places[run.unit][1] != needs:
+            del self._places[run.unit]  # the flow was replaced since
+        return bool(needs) and run.unit not in self._places
 
     def take(self, run: Run) -> str | None:
         """Return the queue of the worker that has a place for an attempt. None: it has no needs."""
-        return self._places.pop(run.unit, None)
+        place = self._places.pop(run.unit, None)
+        return None if place is None else place[0]
 
     @property
     def busy(self) -> bool:
@@ -95,13 +99,15 @@ class Needs:
             again: Whether another run is to ask, so that all are withdrawn here.
         """
         waits = self._execution.waits if self._are_there and not again else {}
-        for number, task in self._asked.items():
-            if number not in waits and number not in self._withdrawn:
+        for number, (task, needs) in self._asked.items():
+            is_asked = number in waits and waits[number]["needs"] == needs
+            if not is_asked and number not in self._withdrawn:
                 self._withdrawn.add(number)
                 task.cancel()
         for number, record in waits.items():
             if record["kind"] == "worker" and number not in self._asked:
-                self._asked[number] = self._begin_task(self._ask(number, record))
+                task = self._begin_task(self._ask(number, record))
+                self._asked[number] = task, record["needs"]
 
     async def _ask(self, number: int, record: Mapping[str, Any]) -> None:
         wait = self._execution.state["waits"][number]
@@ -122,5 +128,5 @@ class Needs:
         del self._asked[number]
         self._withdrawn.discard(number)
         if queue is not None and number in self._execution.waits:
-            self._places[unit] = queue
+            self._places[unit] = queue, record["needs"]
         self._on_answer(number if unit in self._places else None)

@@ -290,7 +290,7 @@ class WorkflowDriver(Carrier):
     @property
     def may_continue(self) -> bool:
         """Whether nothing is at work that another run could not take over."""
-        busy = self.outgoing.busy or self.placing.busy or self.needs.busy or self.execution.queue
+        busy = self.outgoing.busy or self.placing.busy or self.execution.queue
         return not busy and self.execution.work.keys() <= self._watched.keys()
 
     def continued(self) -> dict[str, Any]:
@@ -394,6 +394,7 @@ class WorkflowDriver(Carrier):
         self.moved = True
         self.outgoing.leave_locks(_now())
         self.placing.leave()
+        self.needs.ask(again=True)
         workflow.upsert_search_attributes([STATUS.value_set(MOVED), WAITS.value_set([])])
         await workflow.wait_condition(lambda: not (self.outgoing.busy or self.placing.busy))
         return True
@@ -1090,7 +1091,8 @@ class FlowExecution:
         driver = self._driver
         if driver.over or not driver.must_continue:
             return False
-        return driver.may_continue and workflow.all_handlers_finished()
+        may_continue = driver.may_continue and not driver.needs.busy
+        return may_continue and workflow.all_handlers_finished()
 
     @workflow.signal
     async def message(self, request: dict[str, Any]) -> None:

@@ -60,7 +60,7 @@ def wait_to_settle(tx: Transition, number: int, cut: Cut) -> None:
     wait = add_wait(tx, "cut", 0, "worker", cut["address"], node.id)
     wait["cut"] = number
     cut["wait"] = wait["id"]
-    _show_needs(tx, wait, node)
+    show_needs(tx, wait, node)
 
 
 def wait_for_worker(tx: Transition, unit: Unit) -> None:
@@ -72,10 +72,11 @@ def wait_for_worker(tx: Transition, unit: Unit) -> None:
     Args:
         unit: The unit, in phase `ready`.
     """
-    _show_needs(tx, new_wait(tx, unit, "worker"), tx.node(tx.act_of(unit)))
+    show_needs(tx, new_wait(tx, unit, "worker"), tx.node(tx.act_of(unit)))
 
 
-def _show_needs(tx: Transition, wait: Wait, node: Node) -> None:
+def show_needs(tx: Transition, wait: Wait, node: Node) -> None:
+    """Report a new wait for a worker, or that its step needs something else."""
     labels = " and ".join(node.needs)
     title = f"{wait['record']['address']} needs a worker that offers {labels}"
     wait["record"].update({"title": title, "needs": node.needs})
