@@ -68,7 +68,7 @@ async def reset(store: str, id: str, summary: str) -> None:
 
 
 def acted(log: Path) -> list[str]:
-    """Return what has run, without repetitions in a row."""
+    """Return the names of the steps that have run, without repetitions in a row."""
     lines = log.read_text().split()
     return [line for line, before in zip(lines, ["", *lines], strict=False) if line != before]
 

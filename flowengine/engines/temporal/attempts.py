@@ -326,12 +326,12 @@ class Attempts:
         if run.measures or flow.graph.node(run.step).effect != "once":
             return None
         id, summary = activity.info().workflow_id or "", summary_of(run)
-        told = await self._replaced.told(id, resets, summary)
-        if told is None:
+        outcome = await self._replaced.outcome(id, resets, summary)
+        if outcome is None:
             return None
         message = (
             "the execution was reset in Temporal, which does not undo attempts: "
-            f"attempt {run.attempt} of {run.address} {told}"
+            f"attempt {run.attempt} of {run.address} {outcome}"
         )
         warning = {"type": "warning", "at": self._host.clock.now(), "about": "attempt"}
         return {"type": "cut", "warnings": [{**warning, "message": message}]}

@@ -47,8 +47,8 @@ class ReplacedAttempts:
         self._client = client
         self._found: dict[tuple[str, ...], asyncio.Task[_Activities]] = {}
 
-    async def told(self, execution: str, runs: Sequence[str], summary: str) -> str | None:
-        """Return what became of an attempt in a run that was replaced. None: it has not begun.
+    async def outcome(self, execution: str, runs: Sequence[str], summary: str) -> str | None:
+        """Return the outcome of an attempt in a replaced run, as text. None: it has not begun.
 
         Args:
             execution: Id of the execution.
