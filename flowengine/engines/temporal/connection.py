@@ -23,7 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.temporal.objects import Objects
 from flowengine.engines.temporal.payloads import converter
-from flowengine.engines.temporal.requests import NO_TIME_YET, QUEUE
+from flowengine.engines.temporal.requests import NOT_COMPLETED, QUEUE
 from flowengine.errors import Hint, NoWorker, StoreError, UsageError
 from flowengine.store_folder import REMOTE
 
@@ -157,7 +157,7 @@ class TemporalConnection:
                 if error.status not in _NO_ANSWER or monotonic() >= until:
                     raise
             except WorkflowQueryFailedError as error:
-                if error.message != NO_TIME_YET or monotonic() > until:
+                if error.message != NOT_COMPLETED or monotonic() > until:
                     message = f"execution {workflow} does not answer: {error.message}"
                     raise StoreError(message) from error
             await asyncio.sleep(_AGAIN_SECONDS)

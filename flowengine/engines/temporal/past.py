@@ -24,6 +24,9 @@ from flowengine.journal.encoding import unpack
 from flowengine.journal.records import JournalEntry
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from temporalio.api.history.v1 import HistoryEvent
     from temporalio.client import Client, WorkflowHistory
     from temporalio.converter import DataConverter
 
@@ -197,15 +200,24 @@ class TasksWithoutLimit(ThreadPoolExecutor):
         return future
 
 
+async def newest_events(client: Client, execution: str, run: str) -> AsyncIterator[HistoryEvent]:
+    """Yield the events of a run, the newest first."""
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=execution, run_id=run),
+    )
+    while True:
+        page = await client.workflow_service.get_workflow_execution_history_reverse(request)
+        for event in page.history.events:
+            yield event
+        if not page.next_page_token:
+            return
+        request.next_page_token = page.next_page_token
+
+
 async def newest_task_failure(client: Client, execution: str, run: str) -> str | None:
     """Return why a workflow task of a run failed, the newest that its history has. None: none."""
-    page = await client.workflow_service.get_workflow_execution_history_reverse(
-        GetWorkflowExecutionHistoryReverseRequest(
-            namespace=client.namespace,
-            execution=WorkflowExecution(workflow_id=execution, run_id=run),
-        )
-    )
-    for event in page.history.events:
+    async for event in newest_events(client, execution, run):
         if event.HasField("workflow_task_failed_event_attributes"):
             failure = event.workflow_task_failed_event_attributes.failure
             error = await client.data_converter.decode_failure(failure)
@@ -213,27 +225,29 @@ async def newest_task_failure(client: Client, execution: str, run: str) -> str |
     return None
 
 
-async def begun_by(client: Client, execution: str, run: str, event: int) -> ProcessData | None:
+async def begun_by(client: Client, execution: str, run: str, number: int) -> ProcessData | None:
     """Return which process has begun an activity of a run. None: it is not known.
 
     Args:
         client: Reads the history, from its end.
         execution: Id of the execution.
         run: Id of the run.
-        event: The number of the event that says so.
+        number: The number of the event that says so.
     """
-    request = GetWorkflowExecutionHistoryReverseRequest(
-        namespace=client.namespace,
-        execution=WorkflowExecution(workflow_id=execution, run_id=run),
-    )
-    while True:
-        page = await client.workflow_service.get_workflow_execution_history_reverse(request)
-        for found in page.history.events:
-            if found.event_id == event:
-                return process_of(found.activity_task_started_event_attributes.identity)
-        if not page.next_page_token:
-            return None
-        request.next_page_token = page.next_page_token
+    async for event in newest_events(client, execution, run):
+        if event.event_id == number:
+            return process_of(event.activity_task_started_event_attributes.identity)
+    return None
+
+
+async def has_completed(client: Client, execution: str, run: str, started: int) -> bool:
+    """Return whether the workflow task of a run that began with an event is completed."""
+    async for event in newest_events(client, execution, run):
+        if event.workflow_task_completed_event_attributes.started_event_id == started:
+            return True
+        if event.event_id <= started:
+            return False
+    return False
 
 
 async def first_input(client: Client, execution: str, run: str | None = None) -> Mapping[str, Any]:

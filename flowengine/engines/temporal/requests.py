@@ -80,7 +80,7 @@ OUTCOMES = ("succeeded", "failed")
 """Types of events that say whether an attempt has taken effect."""
 REFUSED = "Refused"
 """Type of the error with which a workflow refuses an update. Its detail is the answer."""
-NO_TIME_YET = "the time of its newest events is not known yet"
+NOT_COMPLETED = "the workflow task with its newest events is not completed yet"
 """With this message, a workflow refuses a query until a worker has taken its newest events."""
 RESTING = ("waiting", "stalled")
 """Statuses of open executions that do nothing now."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +22,7 @@ from temporalio.runtime import (
     TelemetryConfig,
     TelemetryFilter,
 )
+from temporalio.service import RPCError
 from temporalio.worker import (
     Worker,
     WorkerDeploymentConfig,
@@ -35,8 +38,9 @@ from flowengine.engines.temporal.guard import Pulse, guarded
 from flowengine.engines.temporal.heartbeat import BEATS, patience_with_task
 from flowengine.engines.temporal.listing import register
 from flowengine.engines.temporal.offering import Offering
+from flowengine.engines.temporal.past import has_completed
 from flowengine.engines.temporal.places import Place, own_place
-from flowengine.engines.temporal.requests import NO_TIME_YET, PLACES, QUEUE, SHARED
+from flowengine.engines.temporal.requests import NOT_COMPLETED, PLACES, QUEUE, SHARED
 from flowengine.engines.temporal.shared import SharedWorkflow
 from flowengine.engines.temporal.sharing import Sharing
 from flowengine.engines.temporal.store import TemporalStore
@@ -46,7 +50,7 @@ from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 
     from temporalio.client import Client
 
@@ -72,6 +76,8 @@ _STICKY = timedelta(seconds=2)
 _MOST_WITH_ENVIRONMENTS = 10_000
 """Maximum number of concurrent attempts with environments. They must not wait for each other: one
 that has to wait for long counts as sent to a worker that is lost."""
+_LONGEST_LOOK = 5.0
+"""Seconds in which the server says whether a workflow task is completed."""
 _BEAT = timedelta(seconds=1)
 """Minimum interval of heartbeats. Their responses carry cancellations of attempts."""
 
@@ -237,7 +243,7 @@ def _workers(
         workflows=[FlowExecution, SharedWorkflow],
         activities=shared,
         max_concurrent_activities=PLACES,
-        workflow_runner=runner_of_workflows(versioned=deployment is not None),
+        workflow_runner=runner_of_workflows(client, versioned=deployment is not None),
         sticky_queue_schedule_to_start_timeout=_STICKY,
         build_id=version("flowengine") if deployment is None else None,
         deployment_config=None if deployment is None else _deployment(deployment),
@@ -313,33 +319,48 @@ def _host(
     )
 
 
+@dataclass(frozen=True)
 class _Runner(SandboxedWorkflowRunner):
-    """Runs no workflow at a time that a replay of its history would not give it.
+    """Answers no query from events that may belong to another workflow task in the end.
 
-    A worker that has not cached a workflow replays its history to answer a query. If another worker
-    has died with the task for the newest events, Temporal's library applies these too, at the time
-    of the task before. The next task gives them another time, and so does each replay: a timer that
-    was not due at first is due then, and the commands differ.
+    A query comes with the history up to now. Temporal's library applies all of its events, even
+    those of a task that another worker has, at the time of that task or of the one before. If that
+    worker has died, its task times out. The next one has these events and later ones together, at
+    another time, and so does each replay: other commands follow.
     """
 
+    is_completed: Callable[[str, str, int], bool] | None = None
+    """Whether the workflow task of a run that began with an event is completed. None: all are."""
+
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        """Return a workflow that fails such a task. It is then replayed for the next task."""
+        """Return a workflow that fails such a query. It is then replayed for the next task."""
         instance = super().create_instance(det)
-        activate = instance.activate
-        last = 0, 0
+        activate, is_completed = instance.activate, self.is_completed
+        if is_completed is None:
+            return instance
+        newest: int | None = None
 
         def activated(act: WorkflowActivation) -> WorkflowActivationCompletion:
-            nonlocal last
-            (time, length), last = last, (act.timestamp.ToNanoseconds(), act.history_length)
-            has_events = any(job.WhichOneof("variant") not in _NO_EVENTS for job in act.jobs)
-            if has_events and not act.is_replaying and last[0] == time and last[1] > length:
-                completion = WorkflowActivationCompletion(run_id=act.run_id)
-                completion.failed.failure.message = NO_TIME_YET
-                return completion
+            nonlocal newest
+            jobs = [job for job in act.jobs if job.WhichOneof("variant") not in _NO_EVENTS]
+            if jobs:
+                newest = None if act.is_replaying else act.history_length
+            elif newest is not None and _is_query_by_itself(act):
+                is_known = newest != act.history_length
+                if not is_known and not is_completed(det.info.workflow_id, act.run_id, newest):
+                    completion = WorkflowActivationCompletion(run_id=act.run_id)
+                    completion.failed.failure.message = NOT_COMPLETED
+                    return completion
+                newest = None
             return activate(act)
 
         instance.activate = activated  # type: ignore[method-assign]
         return instance
+
+
+def _is_query_by_itself(act: WorkflowActivation) -> bool:
+    """Return whether an activation is a query that belongs to no workflow task."""
+    return any(job.query_workflow.query_id == "legacy_query" for job in act.jobs)
 
 
 class _VersionedRunner(_Runner):
@@ -363,12 +384,35 @@ class _VersionedRunner(_Runner):
         return instance
 
 
-def runner_of_workflows(*, versioned: bool = False) -> SandboxedWorkflowRunner:
+def runner_of_workflows(
+    client: Client | None = None, *, versioned: bool = False
+) -> SandboxedWorkflowRunner:
     """Return a sandboxed runner of workflows, without access to clocks, files and randomness.
 
     Args:
+        client: Reads histories, on the running loop. None: no workflow is queried while it runs.
         versioned: Whether the worker belongs to a deployment version.
     """
     load_all()  # the time of a workflow task is limited
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_PASSED)
-    return (_VersionedRunner if versioned else _Runner)(restrictions=restrictions)
+    runner = _VersionedRunner if versioned else _Runner
+    return runner(
+        restrictions=restrictions, is_completed=None if client is None else _completed(client)
+    )
+
+
+def _completed(client: Client) -> Callable[[str, str, int], bool]:
+    """Return a function for threads that asks the server whether a workflow task is completed."""
+    loop = asyncio.get_running_loop()
+
+    def is_completed(execution: str, run: str, started: int) -> bool:
+        asking = asyncio.run_coroutine_threadsafe(
+            has_completed(client, execution, run, started), loop
+        )
+        try:
+            return asking.result(_LONGEST_LOOK)
+        except (RPCError, TimeoutError):  # then it is asked again
+            asking.cancel()
+            return False
+
+    return is_completed
