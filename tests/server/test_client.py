@@ -25,7 +25,7 @@ DRIVING = {
     *("acting_as", "environments", "store", "settings", "past_updates", "newest", "flow_of"),
     *("kept_flow", "may_answer", "summary", "want_replies", "arriving_replies", "tool_messages"),
     *("deployed_flow", "start_due", "backfill", "migrate", "interrupted_moves", "keep_histories"),
-    *("decode_payloads", "encode_payloads", "carry_traces", "trace_of"),
+    *("decode_payloads", "encode_payloads", "carry_traces", "trace_of", "want"),
 }
 """Methods that need the store itself, or steps of this process."""
 
