@@ -83,17 +83,29 @@ class Disasters:
 
 
 @pytest.mark.endurance(slices=50)
-@pytest.mark.parametrize(("seed", "count", "most"), [*((n, 12, 6) for n in range(9)), (9, 600, 60)])
+@pytest.mark.parametrize(
+    ("seed", "count", "most"),
+    [
+        *((seed, 12, 6) for seed in range(9)),
+        pytest.param(
+            *(9, 600, 60), marks=[pytest.mark.endurance(slices=500), pytest.mark.timeout(3600)]
+        ),
+    ],
+)
 def test_nothing_is_lost_or_doubled(seed: int, count: int, most: int, tmp_path: Path) -> None:
     file, dice = world.make(tmp_path, FLOW), random.Random(seed)
     (tmp_path / "slowly").write_text("0.05")
     ids = {f"e{number}": number for number in range(count)}
     disasters = Disasters(tmp_path, dice)
 
-    with disasters.running(), Engine(disasters.address) as engine, ThreadPoolExecutor(9) as threads:
+    with (
+        disasters.running(),
+        Engine(disasters.address) as engine,
+        ThreadPoolExecutor(16) as threads,
+    ):
         people = [
             threads.submit(see_to, engine, file, mine, name)
-            for mine in (dict(list(ids.items())[place::4]) for place in range(4))
+            for mine in (dict(list(ids.items())[place::8]) for place in range(8))
             for name in (STARTER, "user:bob")
         ]
         disasters.go_on(most, lambda: all(one.done() for one in people))
