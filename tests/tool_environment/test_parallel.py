@@ -198,7 +198,7 @@ async def test_a_tool_that_makes_calls_does_not_wait_for_itself() -> None:
 
 async def test_a_tool_that_is_aborted_takes_its_own_calls_with_it() -> None:
     world = Beside()
-    env = await made(world.tool("s"), bounds=CallBounds(grace=0.01))
+    env = await made(world.tool("s"), bounds=CallBounds(grace=60))
 
     @tool
     async def outer() -> None:
