@@ -121,10 +121,10 @@ def offered(tx: Transition, wait: Wait) -> None:
 
 def need_anew(tx: Transition, wait: Wait) -> None:
     """Have a wait for a worker follow its step, which was replaced and may need something else."""
-    unit = tx.state["units"].get(wait["unit"])
-    node = tx.graph.node(tx.state["cuts"][wait["cut"]]["step"]) if unit is None else (
-        tx.node(tx.act_of(unit))
-    )  # fmt: skip
+    if wait["owner"] == "cut":
+        node = tx.graph.node(tx.state["cuts"][wait["cut"]]["step"])
+    else:
+        node = tx.node(tx.act_of(tx.state["units"][wait["unit"]]))
     if not node.needs:
         offered(tx, wait)
     elif node.needs != wait["record"]["needs"]:

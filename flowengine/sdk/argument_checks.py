@@ -9,6 +9,8 @@ from flowengine.errors import InputError, UsageError
 
 LABEL = r"[a-z0-9][a-z0-9_.-]{0,62}"
 """A label that a worker offers and a step may need."""
+LABEL_HINT = "use lower case letters, digits, '-', '_' and '.', such as gpu"
+"""What to do about a text that is no label."""
 MOST_LABELS = 8
 """How many of them a step may need, or a worker may offer."""
 _LONGEST = 60
@@ -71,10 +73,7 @@ def offered(labels: Iterable[str]) -> frozenset[str]:
     given: list[object] = [labels] if is_one else [*labels]
     for label in given:
         if not (isinstance(label, str) and re.fullmatch(LABEL, label)):
-            raise UsageError(
-                f"offers: {in_words(label)} is not a label",
-                hint="use lower case letters, digits, '-', '_' and '.', such as gpu",
-            )
+            raise UsageError(f"offers: {in_words(label)} is not a label", hint=LABEL_HINT)
     if len(set(given)) > MOST_LABELS:
         raise UsageError(f"offers: {len(set(given))} labels are given, at most {MOST_LABELS}")
     return frozenset(map(str, given))

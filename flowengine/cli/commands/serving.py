@@ -285,8 +285,7 @@ async def _work(arguments: Namespace, log: WorkerLog) -> None:
         )
 
         def begun() -> None:
-            offers = ",".join(sorted(set(arguments.offers))) or None
-            wakes = _WAKES[worker.by_reports]
+            offers, wakes = _offers(arguments), _WAKES[worker.by_reports]
             log("started", store=session.place, at_once=at_once, offers=offers, wakes=wakes)
 
         async def work(stopping: asyncio.Event) -> None:
@@ -325,6 +324,11 @@ def _tell_start(log: WorkerLog, start: ScheduledStart) -> None:
     log(event, execution=start.execution, flow=start.flow, why="schedule", time=at, error=error)
 
 
+def _offers(arguments: Namespace) -> str | None:
+    """Return what a worker offers, for its log."""
+    return ",".join(sorted(set(arguments.offers))) or None
+
+
 async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
     """Take the work of a store in Temporal."""
     from flowengine import __version__
@@ -346,7 +350,7 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
     def begun() -> None:
         nonlocal is_ready
         is_ready = True
-        log("started", store=address, offers=",".join(sorted(set(arguments.offers))) or None)
+        log("started", store=address, offers=_offers(arguments))
         if (missing := without_objects()) is not None:
             log("warning", message=missing)
 

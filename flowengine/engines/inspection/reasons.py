@@ -391,10 +391,10 @@ def _condition(_record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
 
 
 def _worker(record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
-    labels = " and ".join(record["needs"])
+    worker = f"a worker that offers {' and '.join(record['needs'])}"
     return {
-        "what": f"waiting for a worker that offers {labels}",
-        "wakes": f"a worker that offers {labels}",
+        "what": f"waiting for {worker}",
+        "wakes": worker,
         "command": " --offers ".join(["flowengine worker", *record["needs"]]),
     }
 

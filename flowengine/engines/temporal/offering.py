@@ -84,9 +84,8 @@ class Offering:
         """Reserve a place for an attempt, and return whether it has one."""
         now = monotonic()
         self._reserved = {unit: end for unit, end in self._reserved.items() if end > now}
-        if whose not in self._reserved and len(self._reserved | dict.fromkeys(self._taken)) >= (
-            self._places
-        ):
+        occupied = self._reserved.keys() | self._taken
+        if whose not in self._reserved and len(occupied) >= self._places:
             return False
         self._reserved[whose] = now + _RESERVED
         return True

@@ -133,13 +133,7 @@ class Histories:
 
 async def _left(client: Client, execution: str, run: str) -> WorkflowDriver | None:
     """Return an execution from what its workflow has left. None: it has left nothing."""
-    request = GetWorkflowExecutionHistoryReverseRequest(
-        namespace=client.namespace,
-        execution=WorkflowExecution(workflow_id=execution, run_id=run),
-        maximum_page_size=1,
-    )
-    page = await client.workflow_service.get_workflow_execution_history_reverse(request)
-    last = page.history.events[0]  # and others of the same task
+    last = await anext(newest_events(client, execution, run, at_once=1))
     failure = last.workflow_execution_failed_event_attributes.failure
     payloads = (
         failure.application_failure_info.details.payloads
@@ -200,11 +194,21 @@ class TasksWithoutLimit(ThreadPoolExecutor):
         return future
 
 
-async def newest_events(client: Client, execution: str, run: str) -> AsyncIterator[HistoryEvent]:
-    """Yield the events of a run, the newest first."""
+async def newest_events(
+    client: Client, execution: str, run: str, *, at_once: int = 0
+) -> AsyncIterator[HistoryEvent]:
+    """Yield the events of a run, the newest first.
+
+    Args:
+        client: Reads the history, from its end.
+        execution: Id of the execution.
+        run: Id of the run.
+        at_once: How many events to request at once. 0: as many as the server gives.
+    """
     request = GetWorkflowExecutionHistoryReverseRequest(
         namespace=client.namespace,
         execution=WorkflowExecution(workflow_id=execution, run_id=run),
+        maximum_page_size=at_once,
     )
     while True:
         page = await client.workflow_service.get_workflow_execution_history_reverse(request)

@@ -17,7 +17,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from flowengine.kernel.notation.times import PERCENTAGE, TooLong, parse_duration, parse_time
-from flowengine.sdk.argument_checks import LABEL
+from flowengine.sdk.argument_checks import LABEL, LABEL_HINT
 
 ID = r"[a-z][a-z0-9_]{0,62}"
 GENERATED_ID = r"[A-Za-z_][A-Za-z0-9_.*-]*"
@@ -148,8 +148,7 @@ def _label(value: Any) -> str:
         fail("E105", f"{shown(value)} cannot be a label", "use a word such as gpu")
     text = _constant_text(value, "a label")
     if not re.fullmatch(LABEL, text):
-        hint = "use lower case letters, digits, '-', '_' and '.', such as gpu"
-        fail("E105", f"{text!r} cannot be a label", hint)
+        fail("E105", f"{text!r} cannot be a label", LABEL_HINT)
     return text
 
 

@@ -101,17 +101,21 @@ def with_fields(node: ast.ClassDef, home: Module, read: Reader, declared: Contai
 
 def _is_base(base: Any, declared: Container[Any]) -> bool:
     """Return whether a class can be derived from, here."""
-    origin = typing.get_origin(base) or base
+    origin, name = _origin(base)
     if origin in declared:
         return not issubclass(origin, Unread)
-    known = getattr(origin, "__name__", "").partition("[")[0] in _FIELDS | _WITHOUT
-    return known or origin in (*_ENUMS, str, int, float)
+    return name in _FIELDS | _WITHOUT or origin in (*_ENUMS, str, int, float)
 
 
 def _has_fields(base: Any, declared: Container[Any]) -> bool:
-    origin = typing.get_origin(base) or base
-    name = getattr(origin, "__name__", "").partition("[")[0]
+    origin, name = _origin(base)
     return origin in declared or origin in _ENUMS or name in _FIELDS
+
+
+def _origin(base: Any) -> tuple[Any, str]:
+    """Return a class without what stands in its brackets, and its name."""
+    origin = typing.get_origin(base) or base
+    return origin, getattr(origin, "__name__", "").partition("[")[0]
 
 
 def _dataclass(node: ast.ClassDef, home: Module, read: Reader) -> Callable[[Any], Any] | None:
