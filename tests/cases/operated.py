@@ -210,14 +210,19 @@ class Operated:
                 if not crashed or what not in ("retry", "fork", "cancel") or "raises" in one:
                     raise
                 found = engine.resume(more.get("id", one[what]))  # it was done before the crash
-            return self._made_up_for(engine, found) if crashed else found
+            leaves_rest = more.get("resume") is False  # also what the crash left undone
+            return self._made_up_for(engine, found) if crashed and not leaves_rest else found
 
     def _made_up_for(self, engine: Engine, found: Any) -> Any:
         """Return a result once all that the crash left undone is done, as workers do it."""
+        resumed = dict[str, None]()
         while due := engine.due():
             engine.resume(due[0].execution)
+            resumed[due[0].execution] = None
         result = getattr(found, "result", found)
         if not isinstance(result, ExecutionResult):
+            for execution in resumed:
+                self._settle(execution, engine)
             return found
         asked = [wait for wait in result.waits if wait["kind"] == "question"]
         if asked:
