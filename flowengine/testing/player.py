@@ -30,6 +30,7 @@ from flowengine.flow.models.cases import Reply
 from flowengine.journal.encoding import pack
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.kernel import running
+from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.kernel.view import DECIDABLE
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from flowengine.engines.results import Update
     from flowengine.flow.models import Loc
     from flowengine.flow.models.cases import Answer, Case, CaseDecision, Operating
-    from flowengine.kernel.commands import Observation, Run, Stop
+    from flowengine.kernel.commands import Observation, Stop
     from flowengine.kernel.events import ErrorData, Event
     from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.sdk import ExecutionContext
@@ -175,7 +176,16 @@ class Player(Driver):
 
     # The driver's methods
 
-    def start(self, execution: Execution, run: Run) -> None:
+    def turn(self) -> list[Execution]:
+        """Take a turn, and begin its attempts."""
+        going = super().turn()
+        left, self.left = self.left, []
+        for execution, command in left:
+            if isinstance(command, Run):
+                self._start(execution, command)
+        return going
+
+    def _start(self, execution: Execution, run: Run) -> None:
         """Schedule the end of an attempt by the case."""
         if run.measures:  # only the usage that the case declares counts
             self.post(execution, measured(run, {}, self.clock.time))

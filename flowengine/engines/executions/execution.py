@@ -110,8 +110,7 @@ class Execution:
         waits: Number → record of each open wait.
         timers: The timers that are set.
         told: Notifications since the last commit, for subscribers. None without subscribers.
-        waited_until: How long to stay while it waits for a lock of another execution, on the
-            monotonic clock.
+        stays_until: How long to stay while it waits for a lock of another execution (ms).
         error: Why it cannot continue in this process.
         put_off_until: When processes may continue it besides those that want it. 0: at once.
         put_off: Whether none of its attempts has begun: its last process was stopped in an orderly
@@ -169,10 +168,10 @@ class Execution:
         "recovered",
         "seq",
         "state",
+        "stays_until",
         "stored",
         "timers",
         "told",
-        "waited_until",
         "waits",
         "wanted",
         "work",
@@ -205,7 +204,7 @@ class Execution:
         self.waits: dict[int, dict[str, Any]] = {}
         self.timers = Timers()
         self.told: Told | None = None
-        self.waited_until: float | None = None
+        self.stays_until: int | None = None
         self.error: Exception | None = None
         self.put_off, self.put_off_until, self.depth = False, 0, 0
         self.wanted: bool | None = None

@@ -1,4 +1,4 @@
-"""Carrying out commands, independent of the driver.
+"""What all drivers do: take messages and timers, carry out commands, report.
 
 This module does not depend on where the journal is, which process may write it, or how messages
 arrive. See `driver.py` for executions whose journals this process writes.
@@ -7,17 +7,22 @@ arrive. See `driver.py` for executions whose journals this process writes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flowengine.engines.executions.execution import Preview
 from flowengine.engines.executions.views import entry_view, wait_view
 from flowengine.engines.results import Update
+from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Protocol
 
+    from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.executions.execution import Execution, Told
+    from flowengine.journal.records import InboxMessage
+    from flowengine.journal.store import Store
 
     class Tell(Protocol):
         """Receives updates for subscribers."""
@@ -31,10 +36,18 @@ Notice: TypeAlias = Consult | Preview | Send | ReleaseRegion | Notify
 
 
 class Carrier(ABC):
-    """Carries out the commands of executions, after their events are recorded."""
+    """Queues what happens to executions, and carries out their commands once it is recorded."""
 
+    store: Store
+    """Has the inboxes of the executions."""
+    now: Callable[[], int]
+    """Returns the time (ms)."""
     on_update: Tell
     """Receives updates for subscribers. Only drivers with subscribers have it."""
+
+    @abstractmethod
+    def look(self, execution: Execution) -> None:
+        """Process an execution in the next turn: apply its events, or release it."""
 
     @abstractmethod
     def begin_attempt(self, execution: Execution, run: Run) -> bool:
@@ -49,12 +62,25 @@ class Carrier(ABC):
         """Stop an attempt."""
 
     @abstractmethod
-    def alarm(self, execution: Execution) -> None:
-        """Have the next timer of an execution fire when it is due."""
-
-    @abstractmethod
     def tell(self, execution: Execution, command: Notice) -> None:
         """Notify the receivers of a command: a question, a message, the end of a region."""
+
+    def read_inbox(self, execution: Execution) -> None:
+        """Read the messages to an execution."""
+        now = self.now()
+        for message in self.store.inbox(execution.id):
+            if take_message(execution, message, now):
+                self.look(execution)
+
+    def fire_timers(self, execution: Execution) -> None:
+        """Fire the due timers of an execution, after the decisions made before."""
+        now = self.now()
+        timers = execution.timers.due(now)
+        if timers:
+            self.read_inbox(execution)
+            for _, timer in timers:
+                fire(execution, timer, now)
+            self.look(execution)
 
     def carry_out(self, execution: Execution) -> None:
         """Report recorded events, and carry out the resulting commands in order."""
@@ -100,3 +126,53 @@ def _may_settle(execution: Execution, wait: int) -> bool:
     """Return whether a question is about an attempt that is still being ended here."""
     record = execution.state["waits"].get(wait)
     return record is not None and record.get("cut") in execution.work
+
+
+def take_message(execution: Execution, message: InboxMessage, now: int) -> bool:
+    """Queue a message of the inbox, unless it is queued already.
+
+    The event is journaled with the time at which it is taken, so that later times count from then.
+    The original time remains in `sent`.
+
+    Args:
+        execution: The receiver.
+        message: The stored message.
+        now: The time (ms).
+
+    Returns:
+        Whether it was new.
+    """
+    if not execution.takes(message.number):
+        return False
+    event: Any = unpack_message(message)
+    if event["type"] == "wanted":
+        if execution.wanted is not None:
+            execution.wanted = True
+        return True
+    event["sent"] = event["at"]
+    event["at"] = now
+    execution.queue.append(event)
+    return True
+
+
+def fire(execution: Execution, timer: int, now: int) -> None:
+    """Queue a due timer, with the output and the log of the attempt that it ends."""
+    event: dict[str, Any] = {"type": "timer", "at": now, "timer": timer}
+    if execution.printed and (printed := _cut_short(execution, timer)) is not None:
+        if evidence := printed.evidence():
+            event["evidence"] = evidence
+        if printed.lines is not None:
+            event["log"] = printed.lines.log()
+    execution.queue.append(event)  # type: ignore[arg-type] # built key by key
+
+
+def _cut_short(execution: Execution, timer: int) -> Printed | None:
+    """Return the output of the attempt that a timer ends."""
+    state = execution.state
+    found = state["timers"].get(timer)
+    if found is None or found["why"] not in ("timeout", "deadline"):
+        return None
+    whose = found["ref"]
+    units = [whose] if found["why"] == "timeout" else list(state["acts"][whose]["units"])
+    at_work = [execution.printed[unit] for unit in units if unit in execution.printed]
+    return at_work[0] if len(at_work) == 1 else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from flowengine.engines.attempts.printed import is_heard
 from flowengine.engines.executions.execution import Execution, Preview
@@ -42,6 +42,9 @@ TAKEOVER = 2_000
 TURNS_SECONDS = 0.005
 """How long executions that never wait may run before others get a turn."""
 
+Left: TypeAlias = "list[tuple[Execution, Run | Consult | Preview]]"
+"""Attempts, previews, and questions to policies that must be awaited, with their executions."""
+
 
 class Driver(Carrier):
     """Drives executions synchronously, as long as nothing must be awaited.
@@ -58,11 +61,11 @@ class Driver(Carrier):
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.on_update = host.tell
+        self.store, self.now, self.on_update = host.store, host.clock.now, host.tell
         self.executions: dict[str, Execution] = {}
         self.ready: list[Execution] = []
         self.ahead: deque[Execution] = deque()
-        self.left: list[tuple[Execution, Run | Consult | Preview]] = []
+        self.left: Left = []
         self._quick_until = 0.0
         host.on_not_released = self.not_released
 
@@ -209,24 +212,8 @@ class Driver(Carrier):
             execution.commands.clear()
         self.carry_out(execution)
 
-    def start(self, execution: Execution, run: Run) -> None:
-        """Begin an attempt that must be awaited."""
-        self.left.append((execution, run))
-
     def stop(self, execution: Execution, stop: Stop) -> None:
-        """Cancel an attempt, which here can only be one that has not started."""
-        self.left = [
-            (other, run)
-            for other, run in self.left
-            if other is not execution or run.unit != stop.unit
-        ]
-
-    def alarm(self, execution: Execution) -> None:
-        """Leave the timers to an event loop. Executions that wait for a timer are released here."""
-
-    def consult(self, execution: Execution, command: Consult | Preview) -> None:
-        """Compute the preview of a call and consult its policies. Both must be awaited."""
-        self.left.append((execution, command))
+        """Do nothing: what must be awaited has not begun, and other work ends at once."""
 
     def release_region(self, execution: Execution, command: ReleaseRegion) -> None:
         """Release the environments of an ended region, which only exist on an event loop."""
@@ -273,32 +260,6 @@ class Driver(Carrier):
         self.host.attempts_ended(execution.id, recorded=False)
         with suppress(StoreError):
             self.host.keeper.release(execution.leases)
-
-    def read_inbox(self, execution: Execution) -> None:
-        """Read the messages to an execution."""
-        from flowengine.engines.running.recovery import take_message
-
-        now = self.host.clock.now()
-        for message in self.host.store.inbox(execution.id):
-            if take_message(execution, message, now):
-                self.look(execution)
-
-    def fire_timers(self, execution: Execution) -> None:
-        """Fire the due timers of an execution, after the decisions made before."""
-        now = self.host.clock.now()
-        timers = execution.timers.due(now)
-        if not timers:
-            return
-        try:
-            self.read_inbox(execution)
-        except StoreError as error:
-            self.halt(execution, error)
-            return
-        from flowengine.engines.running.recovery import fire
-
-        for _, timer in timers:
-            fire(execution, timer, now)
-        self.look(execution)
 
     def _may_rest(self, execution: Execution) -> bool:
         """Return whether nothing will happen here until a timer, a message or a decision."""
@@ -349,12 +310,10 @@ class Driver(Carrier):
             return True  # this commit may grant it
         if self.host.woken:
             return False  # one of these executions may release it once this process drives it
-        now, linger = monotonic(), self.host.linger
-        if execution.waited_until is None:
-            if linger and not self.look_later(execution, linger):
-                return True
-            execution.waited_until = now + linger / 1000
-        return now < execution.waited_until
+        now, linger = self.now(), self.host.linger
+        if execution.stays_until is None:
+            execution.stays_until = now + linger
+        return now < execution.stays_until <= now + linger  # the clock may be set back
 
     def _claimed(self, execution: Execution, append: Append) -> None:
         """Process the locks granted by a commit, to this and other executions."""
@@ -374,22 +333,10 @@ class Driver(Carrier):
             if other is None:
                 self.host.woken[id] = True
             else:
-                other.waited_until = None
+                other.stays_until = None
                 self.read_inbox(other)  # its earlier messages are read first
         if execution.id in self.executions and "claims" in execution.state:
             self.look(execution)
-
-    def look_later(self, execution: Execution, delay: int) -> bool:
-        """Schedule another check of an execution, and return whether that is possible.
-
-        Args:
-            execution: The execution.
-            delay: Milliseconds.
-
-        Returns:
-            False: nothing can be awaited here. The next driver on an event loop does it.
-        """
-        return False
 
     def _refused(self, execution: Execution, append: Append, verdict: Conflict) -> None:
         """Reload the execution if a decision was recorded first.
@@ -459,7 +406,7 @@ class Driver(Carrier):
 
             self.post(execution, begin_detached(self.host, execution, run))
         elif context.environments or context.missing or (call := runner.quick(run.step)) is None:
-            self.start(execution, run)
+            self.left.append((execution, run))
         elif is_open and not execution.queue and runner.ahead(run.step) is not None:
             execution.commands.appendleft(run)
             self.look(execution)  # runs ahead in the next turn
@@ -484,11 +431,11 @@ class Driver(Carrier):
 
             step = execution.linked.compiled["steps"][command.step]
             if self.host.may_consult() or has_preview(step):
-                self.consult(execution, command)
+                self.left.append((execution, command))
             else:
                 self.look(execution)  # it stayed for an answer, and may now be released
         elif isinstance(command, Preview):
-            self.consult(execution, command)
+            self.left.append((execution, command))
         elif isinstance(command, Send):
             self._deliver()
         elif isinstance(command, ReleaseRegion):

@@ -360,7 +360,7 @@ class Driving:
         if execution.error is None and driver.executions:
             from flowengine.engines.running.local import drive_alone
 
-            drive_alone(self._host, execution, [command for _, command in driver.left])
+            drive_alone(self._host, execution, driver.left)
         if execution.error is not None:
             raise execution.error
 

@@ -16,21 +16,22 @@ from flowengine.engines.executions.execution import Preview
 from flowengine.engines.executions.outer_attempts import OUTER, OuterAttempt
 from flowengine.engines.executions.views import wait_view
 from flowengine.engines.results import Update
+from flowengine.engines.running.carrying import take_message
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.quick_steps import failed_or_asked
-from flowengine.engines.running.recovery import take_message
-from flowengine.errors import LeaseLost
+from flowengine.engines.running.recovery import with_warning
+from flowengine.errors import LeaseLost, StoreError
 from flowengine.kernel.commands import Consult, Run
 from flowengine.sdk.user_code import CALLS, Calls, uncut
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from contextvars import Context
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
+    from flowengine.engines.running.driver import Left
     from flowengine.kernel.commands import ReleaseRegion, Stop
-    from flowengine.kernel.events import Event, Measured
+    from flowengine.kernel.events import Event
     from flowengine.sdk.user_code import Shown
 
 POLL_SECONDS = 0.1
@@ -80,9 +81,7 @@ class Local(Driver):
 
     # For callers
 
-    async def drive(
-        self, execution: Execution, left: Sequence[Run | Consult | Preview] | None = None
-    ) -> None:
+    async def drive(self, execution: Execution, left: Left | None = None) -> None:
         """Drive an execution until it ends or only waits.
 
         Cancel the awaiting task to stop. Running attempts are then ended and the lease is released.
@@ -99,10 +98,11 @@ class Local(Driver):
         if id not in self._rests:
             self._rests[id] = self._loop.create_future()
             self.add(execution)
-            for command in left or ():
-                self._carry_left(execution, command)
-            # The other driver was about to process it, or could not stay for a lock.
-            if left is None or execution.queued or "claims" in execution.state:
+            if left is not None:
+                self.left += left
+                self._begin_left()
+            # The other driver was about to process it.
+            if left is None or execution.queued:
                 execution.queued = False
                 self.look(execution)
             self.alarm(execution)
@@ -157,8 +157,10 @@ class Local(Driver):
             self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
 
     def turn(self) -> list[Execution]:
-        """Take a turn, set the alarm, and end the work on questions that are answered."""
+        """Take a turn, begin what must be awaited, and end the work on answered questions."""
         going = super().turn()
+        if self.left:
+            self._begin_left()
         for execution in going:
             self.alarm(execution)
             for wait, task in self._consulting.get(execution.id, {}).items():
@@ -173,20 +175,11 @@ class Local(Driver):
             self._scheduled = True
             self._loop.call_soon(self._turns)
 
-    def look_later(self, execution: Execution, delay: int) -> bool:
-        """Process an execution after a delay. The loop polls for messages until then."""
-        self._loop.call_later(delay / 1000, self.look, execution)
-        return True
-
-    def start(self, execution: Execution, run: Run) -> None:
-        """Begin an attempt in a task."""
-        before = execution.work.get(run.unit)
-        attempt = self._attempt_in_task(execution, run, before, copy_context())
-        execution.work[run.unit] = self._loop.create_task(attempt)
-
     def alarm(self, execution: Execution) -> None:
-        """Have the loop wake for the next timer of an execution."""
-        due = execution.timers.next()
+        """Have the loop wake for the next timer of an execution, or when it stays no longer."""
+        due, stay = execution.timers.next(), execution.stays_until
+        if stay is not None and stay > self.now():
+            due = stay if due is None else min(due, stay)
         if due is None or (self._alarm is not None and self._alarm_due <= due):
             return
         if self._alarm is not None:
@@ -195,13 +188,6 @@ class Local(Driver):
         longest = min(max(self.host.linger / 1000, SHORTEST_STAY), LONGEST_SLEEP)
         self._alarm = self._loop.call_later(min(max(delay, 0.0), longest), self._ring)
         self._alarm_due = due
-
-    def consult(self, execution: Execution, command: Consult | Preview) -> None:
-        """Compute the preview of a call and consult its policies, in a task."""
-        task = self._loop.create_task(self._consult(execution, command))
-        execution.work[-command.wait] = task
-        self._consulting.setdefault(execution.id, {})[command.wait] = task
-        task.add_done_callback(partial(self._consulted, execution, command.wait))
 
     def stop(self, execution: Execution, stop: Stop) -> None:
         """Withdraw an attempt: its task is cancelled, and with it its processes."""
@@ -394,17 +380,8 @@ class Local(Driver):
             self._tell_questions(execution, unit)
             self.look(execution)
         else:
-            if outcome["type"] == "measured":
-                self._warn_of_uncounted(execution, outcome)
-            self.post(execution, outcome)
-
-    def _warn_of_uncounted(self, execution: Execution, event: Measured) -> None:
-        """Warn if a budget limits an attempt whose cost cannot be predicted."""
-        from flowengine.engines.running.recovery import uncounted
-
-        warning = uncounted(execution, event)
-        if warning is not None:
-            self.post(execution, warning)
+            execution.queue += with_warning(execution, outcome)
+            self.look(execution)
 
     def _tell_questions(self, execution: Execution, unit: int) -> None:
         """Report questions about an attempt that has ended without an outcome to subscribers."""
@@ -413,11 +390,21 @@ class Local(Driver):
                 view = wait_view(execution.id, execution.context.flow, wait["record"], None)
                 self.host.tell(Update(execution.id, "wait", view))
 
-    def _carry_left(self, execution: Execution, command: Run | Consult | Preview) -> None:
-        if isinstance(command, Run):
-            self.start(execution, command)
-        else:
-            self.consult(execution, command)
+    def _begin_left(self) -> None:
+        """Begin in tasks what was left to be awaited: attempts, previews, and consultations."""
+        left, self.left = self.left, []
+        for execution, command in left:
+            if self.executions.get(execution.id) is not execution:
+                continue  # it was halted
+            if isinstance(command, Run):
+                before = execution.work.get(command.unit)
+                attempt = self._attempt_in_task(execution, command, before, copy_context())
+                execution.work[command.unit] = self._loop.create_task(attempt)
+                continue
+            task = self._loop.create_task(self._consult(execution, command))
+            execution.work[-command.wait] = task
+            self._consulting.setdefault(execution.id, {})[command.wait] = task
+            task.add_done_callback(partial(self._consulted, execution, command.wait))
 
     async def _consult(self, execution: Execution, command: Consult | Preview) -> None:
         """Compute the preview of a call, consult its policies, and record their decision."""
@@ -477,7 +464,11 @@ class Local(Driver):
         """Fire due timers, and set the alarm for the next one."""
         self._alarm = None
         for execution in list(self.executions.values()):
-            self.fire_timers(execution)
+            try:
+                self.fire_timers(execution)
+            except StoreError as error:
+                self.halt(execution, error)
+                continue
             if not execution.work and not self.stays_for_timer(execution):
                 # The clock was set back, and the timer is too far away to stay for.
                 self.look(execution)
@@ -514,7 +505,7 @@ class Local(Driver):
             self.look(execution)
 
 
-def drive_alone(host: Host, execution: Execution, left: Sequence[Run | Consult | Preview]) -> None:
+def drive_alone(host: Host, execution: Execution, left: Left) -> None:
     """Drive an execution on its own event loop until it ends or only waits.
 
     SIGINT, SIGTERM and SIGHUP stop it gracefully: running attempts are ended, the execution is

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
 from flowengine.engines.executions.execution import Preview
+from flowengine.engines.running.carrying import fire, take_message
 from flowengine.engines.starting.separate import begin_separate
 from flowengine.errors import Conflict, InputError
 from flowengine.journal.encoding import pack
@@ -26,13 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from flowengine.engines.attempts.lines_at_work import Attempt
-    from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.execution_environment import NotReleased
     from flowengine.journal.records import InboxMessage, Owner
     from flowengine.kernel.commands import Run
-    from flowengine.kernel.events import CutOff, Decided, Event, Log, Measured, Offered
+    from flowengine.kernel.events import CutOff, Decided, Event, Log, Offered
 
 
 def recover(
@@ -165,33 +165,6 @@ def _begins(message: InboxMessage) -> bool:
     return bool(unpack_message(message)["type"] == "started")
 
 
-def take_message(execution: Execution, message: InboxMessage, now: int) -> bool:
-    """Queue a message of the inbox, unless it is queued already.
-
-    The event is journaled with the time at which it is taken, so that later times count from then.
-    The original time remains in `sent`.
-
-    Args:
-        execution: The receiver.
-        message: The stored message.
-        now: The time (ms).
-
-    Returns:
-        Whether it was new.
-    """
-    if not execution.takes(message.number):
-        return False
-    event: Any = unpack_message(message)
-    if event["type"] == "wanted":
-        if execution.wanted is not None:
-            execution.wanted = True
-        return True
-    event["sent"] = event["at"]
-    event["at"] = now
-    execution.queue.append(event)
-    return True
-
-
 def take_hands(execution: Execution, inbox: list[InboxMessage], now: int) -> None:
     """Queue claims, releases and delegations of approvals only, which start no steps.
 
@@ -203,29 +176,6 @@ def take_hands(execution: Execution, inbox: list[InboxMessage], now: int) -> Non
     for message in inbox:
         if unpack_message(message)["type"] in EVENTS:
             take_message(execution, message, now)
-
-
-def fire(execution: Execution, timer: int, now: int) -> None:
-    """Queue a due timer, with the output and the log of the attempt that it ends."""
-    event: dict[str, Any] = {"type": "timer", "at": now, "timer": timer}
-    if execution.printed and (printed := _cut_short(execution, timer)) is not None:
-        if evidence := printed.evidence():
-            event["evidence"] = evidence
-        if printed.lines is not None:
-            event["log"] = printed.lines.log()
-    execution.queue.append(event)  # type: ignore[arg-type] # built key by key
-
-
-def _cut_short(execution: Execution, timer: int) -> Printed | None:
-    """Return the output of the attempt that a timer ends."""
-    state = execution.state
-    found = state["timers"].get(timer)
-    if found is None or found["why"] not in ("timeout", "deadline"):
-        return None
-    whose = found["ref"]
-    units = [whose] if found["why"] == "timeout" else list(state["acts"][whose]["units"])
-    at_work = [execution.printed[unit] for unit in units if unit in execution.printed]
-    return at_work[0] if len(at_work) == 1 else None
 
 
 def _questions(execution: Execution, *, consults: bool) -> Iterator[Consult | Preview]:
@@ -286,35 +236,36 @@ def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:
     ]
 
 
-def uncounted(execution: Execution, measured: Measured) -> Event | None:
-    """Return the warning that an attempt's use of an enclosing budget cannot be predicted.
+def with_warning(execution: Execution, event: Event) -> list[Event]:
+    """Return the event of an attempt, after the warning that it calls for, if any.
 
-    It is recorded once for each step of an execution, regardless of the process.
+    A measurement calls for one if a budget limits an attempt whose cost cannot be predicted. It is
+    recorded once for each step of an execution, regardless of the process.
 
     Args:
-        execution: In the state before the measurement.
-        measured: The event of the measurement.
+        execution: In the state before the event.
+        event: The event.
     """
     state = execution.state
-    unit = state["units"].get(measured["unit"])
-    if unit is None or "cost_usd" in measured["needs"]:
-        return None
+    unit = state["units"].get(event["unit"]) if event["type"] == "measured" else None
+    if event["type"] != "measured" or unit is None or "cost_usd" in event["needs"]:
+        return [event]
     view = View(execution.linked.graph, state)
     around = budgets_around(view, view.frame_of(view.act_of(unit)))
     if not any("cost_usd" in budget["limits"] for _, budget in around):
-        return None
+        return [event]
     message = (
         f"{'/'.join(steps_in(view.address(unit)))}: the cost of its calls is not known in advance, "
         "because the price of its model is unknown. 'cost_usd' of the budget counts only what the "
         "provider reports afterwards, which may be nothing; 'tokens' bounds any model"
     )
     warning: Event = {
-        "type": "warning", "at": measured["at"], "about": "budget", "message": message
+        "type": "warning", "at": event["at"], "about": "budget", "message": message
     }  # fmt: skip
     posted = any(
         event["type"] == "warning" and event["message"] == message for event in execution.queue
     )
-    return None if posted or message in state.get("warned", {}) else warning
+    return [event] if posted or message in state.get("warned", {}) else [warning, event]
 
 
 def warn(

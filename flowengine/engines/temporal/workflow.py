@@ -28,7 +28,7 @@ from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.executions.subjects import address_of
 from flowengine.engines.running.carrying import Carrier, Notice
-from flowengine.engines.running.recovery import fire, take_message, uncounted
+from flowengine.engines.running.recovery import with_warning
 from flowengine.engines.temporal.heartbeat import DEFAULT, TAKEN
 from flowengine.engines.temporal.listing import (
     HEAD,
@@ -177,7 +177,8 @@ class WorkflowDriver(Carrier):
     ) -> None:
         id, new = start["id"], new_execution(start["new"])
         self.start = start
-        self.store = MemoryStore()
+        self.store: MemoryStore = MemoryStore()
+        self.now = _now
         self._reduces = False
         for hash, flow in {new.hash: start["flow"], **start.get("flows", {})}.items():
             self._keep_flow(flow, hash)
@@ -444,8 +445,7 @@ class WorkflowDriver(Carrier):
         if self._reserved:
             self.outgoing.claim(self._reserved, _now())
             self._reserved = []
-        for message in self.store.inbox(self.execution.id):
-            take_message(self.execution, message, _now())
+        self.read_inbox(self.execution)
         self._move()
 
     def _move(self) -> None:
@@ -471,7 +471,7 @@ class WorkflowDriver(Carrier):
                 if execution.queue:  # attempts that cannot begin
                     self._move()
                     return
-                self.alarm(execution)
+                self._set_alarm(execution)
                 self.needs.ask(again=self.must_continue)
                 self.placing.give_back(_now())
                 if execution.ended and not execution.work:
@@ -581,6 +581,9 @@ class WorkflowDriver(Carrier):
             workflow.upsert_search_attributes([STATUS.value_set(status)])
 
     # Commands
+
+    def look(self, execution: Execution) -> None:
+        """Do nothing, because the callers take the turn themselves, by `_move`."""
 
     def begin_attempt(self, execution: Execution, run: Run) -> bool:
         """Begin an attempt, or queue it until capacity is available.
@@ -713,7 +716,7 @@ class WorkflowDriver(Carrier):
             self._watched.pop(stop.unit, None)
             task.cancel()
 
-    def alarm(self, execution: Execution) -> None:
+    def _set_alarm(self, execution: Execution) -> None:
         """Schedule the next timer of an execution in Temporal."""
         due = None if execution.ended else execution.timers.next()
         if due == self._alarm_due:
@@ -732,9 +735,7 @@ class WorkflowDriver(Carrier):
     async def _ring(self, due: int, summary: str) -> None:
         await workflow.sleep(max(due - _now(), 0) / 1000, summary=summary)
         self._alarm, self._alarm_due = None, None
-        now = _now()
-        for _, timer in self.execution.timers.due(now):
-            fire(self.execution, timer, now)
+        self.fire_timers(self.execution)
         self._move()
 
     def tell(self, execution: Execution, command: Notice) -> None:
@@ -812,9 +813,7 @@ class WorkflowDriver(Carrier):
         kind, own = event["type"], {"at": _now(), "unit": unit, "attempt": attempt}
         whole: Any = {"type": kind, **own, **event, **own}
         warnings = whole.pop("warnings", [])
-        if kind == "measured" and (warning := uncounted(self.execution, whole)) is not None:
-            warnings.append(warning)
-        self.execution.queue += [*warnings, whole]
+        self.execution.queue += [*warnings, *with_warning(self.execution, whole)]
 
     def _counts(self, number: int, attempt: int) -> bool:
         """Return whether an outcome of an attempt can still have an effect."""
