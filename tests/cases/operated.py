@@ -12,7 +12,7 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ class Operated:
 
     ACTS = ("write", "remove", "change", "env", "pass", "engine", "read", "lines", "calls", "cli",
             "settle", "sparse", "stored", "opened", "replay", "toy", "subscribe", "updates",
-            "logged", "listed")  # fmt: skip
+            "logged", "listed", "environments")  # fmt: skip
     """Operations beside the methods of `Engine`."""
     TOLD = ("expect", "raises", "where", "of", "save", "in", "until")
     """Keys of an operation that are no keywords of a method."""
@@ -398,7 +398,7 @@ class Operated:
         toy = self._provider
         return {
             "opens": toy.opens, "releases": toy.releases, "suspended": len(toy.suspended),
-            "checks": toy.checks, "log": [*toy.log], "things": [seen(one) for one in toy.things],
+            "checks": toy.checks, "tries": toy.tries, "log": [*toy.log], "things": [seen(one) for one in toy.things],
         }  # fmt: skip
 
     def _toy(self, behavior: Mapping[str, Any] | None) -> None:
@@ -407,14 +407,20 @@ class Operated:
         for name, value in (behavior or {}).items():
             setattr(self._provider, name, value)
 
-    def _subscribe(self, engine: str | None) -> None:
+    def _subscribe(self, beside: Callable[[Any], object] | None) -> None:
+        """Record all updates of the engine, and call a function with each."""
         toy = self._provider
 
         def told(update: Any) -> None:
             now = {"opens": toy.opens, "releases": toy.releases}
             self._heard.append({**plain(update), "opened": now})
+            if beside is not None:
+                beside(update)
 
-        self._engines[engine or ""].subscribe(told)
+        self._engines[""].subscribe(told)
+
+    def _environments(self, chosen: Mapping[str, Any]) -> Any:
+        return self._engines[""].environments.list(**chosen)
 
     def _updates(self, _: None) -> list[Any]:
         return [*self._heard]
