@@ -83,21 +83,8 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     POLLED: {
         "engines/test_detached": ("test_the_command_line_runs_it_too_and_tells_of_it",),
-        "engines/test_eager_environments": (
-            "test_it_is_open_before_the_first_step_whether_or_not_a_step_comes_to_use_it",
-        ),
         "engines/test_emitting_to_others": (
             "test_what_nobody_can_take_is_told_and_kept_with_the_reason",
-        ),
-        "engines/test_environments": (
-            (
-                "test_it_is_told_when_what_lives_in_an_environment_is_lost[keep-True-cl"
-                "osed because this process ends (on_wait: keep cannot outlast it)]"
-            ),
-            (
-                "test_it_is_told_when_what_lives_in_an_environment_is_lost[release-True"
-                "-closed while the execution waits (on_wait: release)]"
-            ),
         ),
         "engines/test_running": (
             "test_printed_text_goes_to_standard_output_or_to_subscribers",
@@ -125,17 +112,8 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_what_people_are_required_for_no_handler_allows_but_it_may_refuse",
         ),
         "engines/test_diff": ("test_attempts_that_were_cut_off_are_no_difference",),
-        "engines/test_eager_environments": (
-            "test_it_is_not_opened_any_more_when_nobody_can_use_it[cancel]",
-            "test_it_is_not_opened_any_more_when_nobody_can_use_it[end]",
-            "test_it_is_not_opened_any_more_when_nobody_can_use_it[fail]",
-            "test_while_the_execution_waits_it_goes_on_opening_only_if_it_is_kept",
-        ),
         "engines/test_environments": (
-            "test_an_object_of_the_caller_cannot_have_the_name_of_an_environment",
             "test_an_engine_has_one_manager_whichever_thread_asks_first",
-            "test_objects_of_the_caller_reach_steps_and_are_not_touched",
-            "test_what_is_kept_too_long_is_given_back_and_told",
         ),
         "engines/test_found_targets": ("test_a_program_that_decides_sees_it",),
         "engines/test_given_environments": (
@@ -203,7 +181,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_emitting_to_others": (
             "test_a_crash_at_any_write_loses_and_doubles_no_message",
         ),
-        "engines/test_environments": ("test_an_unused_environment_is_told_of",),
         "engines/test_grants": (
             "test_arguments_are_the_same_only_in_their_types_and_to_the_letter",
             "test_what_a_pattern_fits",
@@ -339,13 +316,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     WAITS: {
         "engines/test_detached": ("test_it_is_begun_once_however_often_the_process_dies",),
-        "engines/test_eager_environments": (
-            "test_a_subflow_that_begins_again_leaves_it_to_the_step_that_uses_it",
-            "test_steps_begin_while_it_opens_and_the_first_that_uses_it_waits",
-            "test_what_came_up_meanwhile_is_opened_by_the_step_that_uses_it",
-            "test_what_cannot_be_opened_is_told_at_once_and_when_it_is_used",
-        ),
-        "engines/test_environments": ("test_executions_that_wait_hold_nothing_open",),
         "engines/test_previews": ("test_one_that_hangs_delays_no_decision",),
         "engines/test_running": (
             "test_an_execution_that_ends_while_it_is_read_is_not_shown_as_interrupted",
@@ -363,22 +333,8 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "what a step printed or logged that timed out is not kept": {
         "engines/test_step_logs": ("test_an_attempt_that_times_out_has_its_lines",),
     },
-    VARIES: {
-        "engines/test_eager_environments": ("test_of_a_subflow_it_is_opened_when_that_begins",),
-        "engines/test_environments": (
-            "test_a_step_is_told_that_its_sandbox_is_new",
-            "test_it_is_given_back_on_every_way_out",
-        ),
-        "engines/test_lost_environments": (
-            "test_branches_that_stopped_for_one_environment_go_on_with_one_opening",
-        ),
-    },
     LATER: {
         "engines/test_detached": ("test_it_works_where_its_parent_does",),
-        "engines/test_eager_environments": (
-            "test_executions_of_a_session_share_it_while_it_opens",
-        ),
-        "engines/test_environments": ("test_a_session_lives_over_executions_of_one_key",),
         "engines/test_notifications": (
             "test_calls_and_environments_notify_too_unless_a_rule_answers_first",
         ),
