@@ -144,14 +144,14 @@ def _simpler(value: Any) -> Any:
     if isinstance(value, type):
         raise _no_form(value)
     kind: Any = type(value)
-    if hasattr(value, "__pydantic_serializer__"):
+    if hasattr(kind, "__pydantic_serializer__"):
         return _of_model(value)
     if dataclasses.is_dataclass(value):
         if _is_written_by_type(kind):
             return _of_model(value)
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    dump = getattr(value, "model_dump", None)
-    return dump(mode="json") if callable(dump) else _as_text(value)
+    dump = getattr(kind, "model_dump", None)  # of its class: a mock has any
+    return dump(value, mode="json") if callable(dump) else _as_text(value)
 
 
 @lru_cache(maxsize=1024)
@@ -167,9 +167,9 @@ def _of_model(value: Any) -> Any:
     from pydantic import BaseModel
 
     kind: Any = type(value)
-    own = getattr(value, "model_dump", None)
-    if own is not None and kind.model_dump is not BaseModel.model_dump:
-        return own(mode="json")
+    own = getattr(kind, "model_dump", None)
+    if own not in (None, BaseModel.model_dump):
+        return own(value, mode="json")
     from flowengine.sdk.python_functions.carried_values import NoPlainForm
     from flowengine.sdk.python_functions.typed_values import of_class
 
@@ -191,7 +191,7 @@ def _as_text(value: Any) -> Any:
     """Return the text of a value whose type pydantic knows: `Decimal`, `timedelta`, an address."""
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-    if hasattr(value, "__next__") or type(value) is object:
+    if hasattr(value, "__next__") or type(value) is object or value is ...:
         raise _no_form(value)  # the items of an iterator would be used up
     kind: Any = type(value)
     if hasattr(kind, "__get_pydantic_core_schema__"):
