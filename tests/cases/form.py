@@ -98,6 +98,7 @@ def read_cases(path: Path) -> list[Played]:
             for key in MERGED:
                 told[key] = {**whole.get(key, {}), **given.get(key, {})}
             fill = {**filled(told["fill"], row), **filled(row, told["fill"])}
+            fill = filled(fill, fill)
             told = filled(told, fill)
             told.line = given.line
             told["name"] += label

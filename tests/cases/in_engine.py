@@ -161,6 +161,8 @@ class Enacted:
         self.id = ID
         self._agenda: list[tuple[int, Callable[[], Awaitable[object]]]] = []
         self._lost: dict[str, Answer] = {}
+        self._deciding: Any = None
+        """The wait on which a scripted decision is being made."""
 
     def play(self) -> None:
         """Play the case, and then what an operator does."""
@@ -227,6 +229,8 @@ class Enacted:
             self.world.crashed.clear()
             try:
                 await self._drive(go)
+                if self._deciding is not None:
+                    self.world.scripts.made(self._deciding)
                 await engine.__aexit__()
                 return
             except ProcessDied:
@@ -362,7 +366,12 @@ class Enacted:
             await self._agenda[0][1]()
             del self._agenda[0]
             acted = True
-        for wait in self.engine.waits().items if self._exists() else ():
+        waits = self.engine.waits().items if self._exists() else []
+        if self._deciding is not None:
+            if all(wait["id"] != self._deciding["id"] for wait in waits):
+                self.world.scripts.made(self._deciding)  # before the crash
+            self._deciding = None
+        for wait in waits:
             if wait["execution"] != self.id or wait["kind"] not in DECIDABLE:
                 continue
             if wait["id"] not in planned:
@@ -407,6 +416,7 @@ class Enacted:
         if decided.has("value"):
             answer["value"] = as_data(decided.value)
         by = decided.by or self._assignee(wait)
+        self._deciding = wait
         try:
             await self.engine.decide_async(
                 wait["id"], decided.choice or choices[0], by=by, resume=False, **answer
@@ -419,6 +429,7 @@ class Enacted:
             if decided.refused:
                 message = f"the decision on '{wait['address']}' is not refused"
                 raise CaseFailed(message, decided.loc)
+        self._deciding = None
         scripts.made(wait)
 
     async def _settle(self, wait: Any) -> None:
