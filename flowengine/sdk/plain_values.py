@@ -13,7 +13,7 @@ from typing import Any
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.errors import ValidationError
-from flowengine.sdk.json_values import in_order
+from flowengine.sdk.json_values import SAME_KEYS, in_order
 from flowengine.sdk.received import DEEPEST
 
 _DEEPER = f"it is nested more than {DEEPEST} levels deep, or contains itself"
@@ -59,7 +59,7 @@ def to_plain(value: Any, depth: int = 0, *, number_keys: bool = False) -> Plain:
             for key, item in value.items()
         }
         if len(made) < len(value):
-            raise ValidationError("two keys of a map are the same as text")
+            raise ValidationError(SAME_KEYS)
         return made
     if kind is list or kind is tuple or isinstance(value, set | frozenset):
         items = [to_plain(item, depth + 1, number_keys=number_keys) for item in value]
@@ -123,15 +123,21 @@ def _forms() -> list[tuple[Any, Callable[[Any], Any]]]:
 
     return [
         (enum.Enum, lambda member: member.value),
-        ((datetime.date, datetime.time), lambda time: time.isoformat()),
+        ((datetime.date, datetime.time), _iso),
         ((pathlib.PurePath, uuid.UUID), str),
         (str, str.__str__),
         (int, int),
         (float, float),
         ((bytearray, memoryview), bytes),
         (Mapping, dict),
-        ((list, tuple, deque), list),
+        ((list, tuple, deque, range), list),
     ]
+
+
+def _iso(time: Any) -> str:
+    """Return the ISO 8601 text of a date or time, as pydantic writes it."""
+    text: str = time.isoformat()
+    return f"{text[:-6]}Z" if text.endswith("+00:00") else text
 
 
 def _simpler(value: Any) -> Any:
@@ -180,8 +186,6 @@ def _of_model(value: Any) -> Any:
     except NoPlainForm as error:
         raise _no_form(value) from error
     except (ValueError, TypeError) as error:
-        if isinstance(error.__cause__, ValidationError):  # of a part that may be any value
-            raise error.__cause__ from None
         if "RecursionError" in str(error) or "Circular reference" in str(error):
             raise ValidationError(_DEEPER) from None
         raise ValidationError(f"{_named(value)}: {error}") from error
