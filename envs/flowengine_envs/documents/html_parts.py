@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
+from flowengine_envs.documents.symbol_fonts import shown
 from flowengine_envs.documents.word_styles import numbered
 
 # The main content of a page, which is moved before menus, search boxes and sidebars.
@@ -65,6 +66,8 @@ _ROLES = {
     **{"list": "ul", "listitem": "li"},
 }
 
+_FONT = re.compile(r"font-family:\s*['\"]?(symbol|wingdings)\b(?!\s*\d)", re.IGNORECASE)
+
 
 def as_shown(root: Any) -> None:
     """Give elements the tag and the place that they have on the screen."""
@@ -77,6 +80,9 @@ def as_shown(root: Any) -> None:
         shadow.tag = "div"
     for dialog in root.xpath("//dialog[not(@open)]"):
         dialog.set("hidden", "")
+    for element in root.xpath("//span[@style] | //font[@face]"):
+        font = _FONT.search(element.get("style") or f"font-family:{element.get('face')}")
+        element.text = shown(element.text or "", font[1]) if font else element.text
     for foot in root.xpath("//table/tfoot[following-sibling::*]"):
         foot.getparent().append(foot)
 
