@@ -13,10 +13,13 @@ the function with the same parameters that is awaited:
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial, wraps
 from typing import Any, Generic, ParamSpec, TypeVar
+
+from flowengine.errors import UsageError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -127,3 +130,24 @@ def off_loop(function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> E
         return await asyncio.to_thread(function, *args, **named)
 
     return Either(partial(function, *args, **named), on_thread)
+
+
+def imported(name: str) -> Any:
+    """Return a module that is completely imported, or None."""
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    return None if getattr(spec, "_initializing", False) else module
+
+
+def refuse_on_loop() -> None:
+    """Refuse to block an event loop that runs in this thread.
+
+    Raises:
+        UsageError: An event loop is running in this thread.
+    """
+    asyncio = imported("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        raise UsageError(
+            "an event loop is running in this thread, and this call would block it",
+            hint="await the method with the same name ending in _async",
+        )

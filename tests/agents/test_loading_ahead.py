@@ -19,6 +19,7 @@ from flowengine.cli import main
 from flowengine.engines.attempts import runner
 from flowengine.engines.running import driving
 from flowengine.registry import kind_class
+from flowengine.util import blocking
 
 SECONDS = 60
 """A limit that only guards against a hang."""
@@ -177,5 +178,5 @@ def test_a_module_that_is_just_being_imported_is_not_asked(monkeypatch: pytest.M
         half.__spec__._initializing = True  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, name, half)
 
-    driving.refuse_on_loop()
+    blocking.refuse_on_loop()
     driving._refuse_while_imported()

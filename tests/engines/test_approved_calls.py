@@ -138,12 +138,12 @@ def test_approving_twice_at_once_runs_it_once() -> None:
 RESUMER = """
 import os, signal, sys
 from flowengine import Engine
-from flowengine.engines.running.local import Local
+from flowengine.engines.running.work import Work
 engine = Engine("store")
 if sys.argv[2] == "recorded":
     engine.approve(sys.argv[1], edit={"amount": 7}, resume=False)
     os.kill(os.getpid(), signal.SIGKILL)
-Local._begin_left = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+Work.begin = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 engine.approve(sys.argv[1], edit={"amount": 7})
 """
 

@@ -210,7 +210,7 @@ steps: [{id: work, python: "effects:act", set: {amount: 2}}]
         id = engine.start(world.make(tmp_path, text))
         host = engine._host
         execution = host.stored(id, host.keeper.acquire(id))
-        recover(execution, host.store.inbox(id), 1)
+        recover(host, execution)
         execution.apply_queue()
         host.journals.commit([execution.take(release=False)])
         [command] = execution.commands

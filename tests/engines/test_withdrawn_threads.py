@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.results import Update
-from flowengine.engines.running import local
+from flowengine.engines.running import work
 from flowengine.sdk.user_code import on_thread
 from tests.engines import world
 
@@ -56,7 +56,7 @@ steps:
 def test_what_a_withdrawn_function_returned_is_undone_and_nobody_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "LATE_SECONDS", 3600.0)  # no time limit, even on a busy machine
+    monkeypatch.setattr(work, "LATE_SECONDS", 3600.0)  # no time limit, even on a busy machine
     flow = world.make(tmp_path, SAGA)
     (tmp_path / "saga.py").write_text(MODULE)
     with Engine(None, user="user:me") as engine:
@@ -106,7 +106,7 @@ ENDS = {
 def test_what_a_function_does_soon_after_it_was_withdrawn_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr(local, "LATE_SECONDS", 3600.0)
+    monkeypatch.setattr(work, "LATE_SECONDS", 3600.0)
     flow = world.make(tmp_path, SAGA)
     ends, undone = ENDS[way]
     (tmp_path / "saga.py").write_text(LATE.replace("END", ends))
@@ -138,7 +138,7 @@ def hanging(folder: Path) -> Path:
 def test_a_function_that_does_not_end_is_asked_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "LATE_SECONDS", 0.05)
+    monkeypatch.setattr(work, "LATE_SECONDS", 0.05)
     with Engine(None, user="user:me") as engine:
         told: list[Update] = []
         engine.subscribe(told.append)
@@ -155,7 +155,7 @@ def test_a_function_that_does_not_end_is_asked_about(
 def test_who_stops_driving_does_not_wait_for_a_withdrawn_function(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "LATE_SECONDS", 3600.0)
+    monkeypatch.setattr(work, "LATE_SECONDS", 3600.0)
     flow = hanging(tmp_path)
 
     async def stopped() -> str:

@@ -278,7 +278,7 @@ class Upgrading:
             if info["verdict"] == "continues":
                 now = host.clock.now()
                 event = upgraded(execution, self._linked, self._mapping, self._who, now)
-                recover(execution, host.store.inbox(record.id), now)
+                recover(host, execution)
                 execution.queue.insert(0, event)
                 return info, execution
         except BaseException:

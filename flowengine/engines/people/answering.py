@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.people.approval_ownership import hand
 from flowengine.engines.people.approvals import NOT_GIVEN, GivenAnswer, check_decidable, decide
 from flowengine.engines.people.waits import stored_wait_view, wait_of
-from flowengine.engines.running.flow_grants import answer_open
+from flowengine.engines.running.answers import answer_open
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotAllowed, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.kernel.notation.grants import FLOW

@@ -19,8 +19,7 @@ from flowengine.engines.host import KeptFiles
 from flowengine.engines.people.approval_ownership import check_assignee, check_claim, standing
 from flowengine.engines.people.grants import checked_grant, checked_images, digests, name_of, view
 from flowengine.engines.results import Decision
-from flowengine.engines.running.answers import record
-from flowengine.engines.running.flow_grants import to_keep
+from flowengine.engines.running.answers import record, to_keep
 from flowengine.engines.starting.inputs import fill_defaults
 from flowengine.errors import Conflict, Hint, InputError
 from flowengine.journal.encoding import unpack

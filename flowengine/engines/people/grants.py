@@ -7,7 +7,7 @@ from base64 import b64decode
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.running.flow_grants import as_kernel_has_it
+from flowengine.engines.running.answers import as_kernel_has_it
 from flowengine.errors import Conflict, Hint, InputError, NotFound
 from flowengine.journal.encoding import pack
 from flowengine.journal.refusals import no_grant

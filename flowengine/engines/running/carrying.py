@@ -1,7 +1,7 @@
-"""What all drivers do: take messages and timers, carry out commands, report.
+"""What all drivers do: queue messages and timers, carry out commands, report.
 
-This module does not depend on where the journal is, which process may write it, or how messages
-arrive. See `driver.py` for executions whose journals this process writes.
+This module does not depend on where the journal is, nor on which process may write it. See
+`driver.py` for executions whose journals this process writes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution, Told
     from flowengine.journal.records import InboxMessage
     from flowengine.journal.store import Store
+    from flowengine.kernel.events import Event
 
     class Tell(Protocol):
         """Receives updates for subscribers."""
@@ -64,6 +65,11 @@ class Carrier(ABC):
     @abstractmethod
     def tell(self, execution: Execution, command: Notice) -> None:
         """Notify the receivers of a command: a question, a message, the end of a region."""
+
+    def post(self, execution: Execution, event: Event) -> None:
+        """Queue an event of an execution."""
+        execution.queue.append(event)
+        self.look(execution)
 
     def read_inbox(self, execution: Execution) -> None:
         """Read the messages to an execution."""
@@ -176,3 +182,38 @@ def _cut_short(execution: Execution, timer: int) -> Printed | None:
     units = [whose] if found["why"] == "timeout" else list(state["acts"][whose]["units"])
     at_work = [execution.printed[unit] for unit in units if unit in execution.printed]
     return at_work[0] if len(at_work) == 1 else None
+
+
+def with_warning(execution: Execution, event: Event) -> list[Event]:
+    """Return the event of an attempt, after the warning that it calls for, if any.
+
+    A measurement calls for one if a budget limits an attempt whose cost cannot be predicted. It is
+    recorded once for each step of an execution, regardless of the process.
+
+    Args:
+        execution: In the state before the event.
+        event: The event.
+    """
+    state = execution.state
+    unit = state["units"].get(event["unit"]) if event["type"] == "measured" else None
+    if event["type"] != "measured" or unit is None or "cost_usd" in event["needs"]:
+        return [event]
+    from flowengine.kernel.notation.addresses import steps_in
+    from flowengine.kernel.view import View, budgets_around
+
+    view = View(execution.linked.graph, state)
+    around = budgets_around(view, view.frame_of(view.act_of(unit)))
+    if not any("cost_usd" in budget["limits"] for _, budget in around):
+        return [event]
+    message = (
+        f"{'/'.join(steps_in(view.address(unit)))}: the cost of its calls is not known in advance, "
+        "because the price of its model is unknown. 'cost_usd' of the budget counts only what the "
+        "provider reports afterwards, which may be nothing; 'tokens' bounds any model"
+    )
+    warning: Event = {
+        "type": "warning", "at": event["at"], "about": "budget", "message": message
+    }  # fmt: skip
+    posted = any(
+        event["type"] == "warning" and event["message"] == message for event in execution.queue
+    )
+    return [event] if posted or message in state.get("warned", {}) else [warning, event]

@@ -11,28 +11,23 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from flowengine.engines.attempts.printed import is_heard
 from flowengine.engines.executions.execution import Execution, Preview
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.results import Update
-from flowengine.engines.running.carrying import Carrier, notification
-from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_heard, run_quick
+from flowengine.engines.running.commands import HostCarrier, may_run_ahead, run_ahead
 from flowengine.errors import Conflict, InputError, LeaseLost, StoreError
-from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.encoding import unpack
 from flowengine.journal.records import Append, ListedWait
-from flowengine.journal.shapes import unpack_message
-from flowengine.kernel.commands import Consult, ReleaseRegion, Run, Send, Stop
+from flowengine.kernel.commands import Consult
 from flowengine.util.garbage import CollectedLater
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from flowengine.engines.host import Host
-    from flowengine.engines.running.carrying import Notice
     from flowengine.execution_environment import NotReleased
-    from flowengine.kernel.events import Event
 
 QUICK_SECONDS = 0.005
 """How long quick steps may run before their results are committed. Pure quick steps run one after
@@ -42,41 +37,27 @@ TAKEOVER = 2_000
 TURNS_SECONDS = 0.005
 """How long executions that never wait may run before others get a turn."""
 
-Left: TypeAlias = "list[tuple[Execution, Run | Consult | Preview]]"
-"""Attempts, previews, and questions to policies that must be awaited, with their executions."""
 
-
-class Driver(Carrier):
+class Driver(HostCarrier):
     """Drives executions synchronously, as long as nothing must be awaited.
 
     Args:
         host: Shared context of the executions.
 
     Attributes:
-        executions: The executions driven here, by id.
         ready: Executions with events to apply, or to be checked.
         ahead: Executions that may run ahead in their turn, first come, first served.
-        left: Attempts, previews, and questions to policies that must be awaited.
     """
 
     def __init__(self, host: Host) -> None:
-        self.host = host
-        self.store, self.now, self.on_update = host.store, host.clock.now, host.tell
-        self.executions: dict[str, Execution] = {}
+        super().__init__(host)
+        host.on_not_released = self.not_released
         self.ready: list[Execution] = []
         self.ahead: deque[Execution] = deque()
-        self.left: Left = []
-        self._quick_until = 0.0
-        host.on_not_released = self.not_released
 
     def add(self, execution: Execution) -> None:
         """Drive an execution from now on. It has a lease."""
         self.executions[execution.id] = execution
-
-    def post(self, execution: Execution, event: Event) -> None:
-        """Queue an event of an execution."""
-        execution.queue.append(event)
-        self.look(execution)
 
     def look(self, execution: Execution) -> None:
         """Process an execution in the next turn: apply its events, or release it."""
@@ -136,12 +117,13 @@ class Driver(Carrier):
                 elif append.release:
                     self._rest(execution)
                 else:
-                    self._quick_until = monotonic() + QUICK_SECONDS
+                    self.quick_until = monotonic() + QUICK_SECONDS
                     self.carry_out(execution)
                 if execution.recovered is not None and execution.seq > execution.recovered:
-                    self._got_further(execution)
+                    execution.recovered = None
+                    self.host.keeper.calm(execution.leases)
                 if verdict is None and (append.claims or append.release):
-                    self._claimed(execution, append)
+                    self.hand_on_locks(execution, append)
             except Exception as error:
                 self.halt(execution, error)
 
@@ -212,11 +194,23 @@ class Driver(Carrier):
             execution.commands.clear()
         self.carry_out(execution)
 
-    def stop(self, execution: Execution, stop: Stop) -> None:
-        """Do nothing: what must be awaited has not begun, and other work ends at once."""
+    def write(self, execution: str, queue: Callable[[Execution], None]) -> None:
+        """Record events of an execution that is not being driven.
 
-    def release_region(self, execution: Execution, command: ReleaseRegion) -> None:
-        """Release the environments of an ended region, which only exist on an event loop."""
+        Args:
+            execution: Full id.
+            queue: Queues the events.
+
+        Raises:
+            Conflict: Another owner holds it.
+        """
+        epoch = self.host.keeper.acquire(execution, is_driving=False)
+        try:
+            found = self.host.stored(execution, epoch)
+            queue(found)
+            self.commit(found)
+        finally:
+            self.host.keeper.release([(execution, epoch)])
 
     def rested(self, execution: Execution) -> None:
         """Handle that an execution has ended or waits, and that its lease is released."""
@@ -225,29 +219,20 @@ class Driver(Carrier):
 
             asyncio.run(self.give_back(execution))
 
-    def may_have_environments(self, execution: Execution) -> bool:
-        """Return whether an execution has, or may have had, any environment."""
-        return self.host.may_have_environments(execution.context, execution.linked.compiled)
-
-    async def give_back(self, execution: Execution) -> None:
-        """Release the environments that an ended or waiting execution no longer needs."""
-        environments = self.host.environments
-        if execution.ended:
-            await environments.finish(execution.context, execution.linked.compiled)
-        else:
-            await environments.suspend(execution.context)
-
     def not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
         """Record in the journal which environments of an execution could not be closed."""
-        from flowengine.engines.running.recovery import not_released, warn
+        from flowengine.engines.running.recovery import not_released
 
-        events = not_released(failed, self.host.clock.now())
+        events = not_released(failed, self.now())
         here = self.executions.get(execution)
-        if here is None:
-            warn(self.host, execution, events, self.commit)
+        if here is not None:
+            here.queue += events
+            self.look(here)
             return
-        for event in events:
-            self.post(here, event)
+        try:
+            self.write(execution, lambda found: found.queue.extend(events))
+        except Conflict:
+            self.pass_on(execution, events)
 
     def halt(self, execution: Execution, error: Exception) -> None:
         """Stop driving an execution that cannot continue here. Its stored state is unchanged."""
@@ -269,7 +254,7 @@ class Driver(Carrier):
         if self.host.draining or execution.wanted:
             execution.put_off = is_running
             if execution.wanted:
-                execution.put_off_until = self.host.clock.now() + TAKEOVER
+                execution.put_off_until = self.now() + TAKEOVER
             return True
         if is_running:
             return False
@@ -282,16 +267,11 @@ class Driver(Carrier):
 
         It does not wait to send a notification again, because that would delay the caller.
         """
-        if not execution.timers.stays(self.host.clock.now() + self.host.linger):
+        if not execution.timers.stays(self.now() + self.host.linger):
             return False
         from flowengine.kernel.notation.addresses import NOTIFIES
 
         return not execution.context.flow.startswith(NOTIFIES)
-
-    def _got_further(self, execution: Execution) -> None:
-        """Note that an execution whose last process died has got further in this one."""
-        execution.recovered = None
-        self.host.keeper.calm(execution.leases)
 
     def _consults(self, execution: Execution) -> bool:
         """Return whether this process must handle a question that was just opened."""
@@ -315,29 +295,6 @@ class Driver(Carrier):
             execution.stays_until = now + linger
         return now < execution.stays_until <= now + linger  # the clock may be set back
 
-    def _claimed(self, execution: Execution, append: Append) -> None:
-        """Process the locks granted by a commit, to this and other executions."""
-        over = append.release and execution.ended
-        if not append.claims and not (over and "bound" in execution.state):
-            return
-        freed = any(claim.then in ("give", "cancel") for claim in append.claims)
-        claimants = {
-            message.execution: True
-            for message in self.host.store.arrived(0)
-            # Other messages are handled by their sender.
-            if (message.execution == execution.id or freed or over)
-            and unpack_message(message)["type"] in ("granted", "cancel")
-        }
-        for id in claimants:
-            other = self.executions.get(id)
-            if other is None:
-                self.host.woken[id] = True
-            else:
-                other.stays_until = None
-                self.read_inbox(other)  # its earlier messages are read first
-        if execution.id in self.executions and "claims" in execution.state:
-            self.look(execution)
-
     def _refused(self, execution: Execution, append: Append, verdict: Conflict) -> None:
         """Reload the execution if a decision was recorded first.
 
@@ -347,23 +304,12 @@ class Driver(Carrier):
             execution.epoch = 0  # the process that created it holds its lease
         if not isinstance(verdict.standing, ListedWait):
             if isinstance(verdict, LeaseLost):
-                self.pass_on(execution, [unpack(event) for _, event in append.events])
+                self.pass_on(execution.id, [unpack(event) for _, event in append.events])
             self.halt(execution, verdict)
             return
-        execution.load_again(self.host.store.load(execution.id))
+        execution.load_again(self.store.load(execution.id))
         self.read_inbox(execution)
         self.look(execution)
-
-    def pass_on(self, execution: Execution, events: Sequence[Event]) -> None:
-        """Send the outcomes of attempts to the process that holds an execution now.
-
-        An open question about such an attempt then has an answer.
-        """
-        host = self.host
-        for event in events:
-            if event["type"] in ("succeeded", "failed"):
-                with suppress(Conflict, StoreError):  # it has ended, or is gone
-                    host.store.send(execution.id, pack(event), event["at"], host.ids.message())
 
     def _rest(self, execution: Execution) -> None:
         """Release an execution, unless a message arrived at the same moment."""
@@ -371,15 +317,14 @@ class Driver(Carrier):
         self.host.attempts_ended(execution.id, recorded=True)
         self.host.keeper.released(execution.id)
         self.carry_out(execution)
-        store = self.host.store
+        store = self.store
         if not (execution.ended or self.host.draining) and store.inbox(execution.id):
             with suppress(Conflict):
                 execution.epoch = self.host.keeper.acquire(execution.id)
                 execution.load(store.load(execution.id))
                 from flowengine.engines.running.recovery import recover
 
-                now, inbox = self.host.clock.now(), store.inbox(execution.id)
-                recover(execution, inbox, now, offers=self.host.offers)
+                recover(self.host, execution)
                 self.look(execution)
                 return
         del self.executions[execution.id]
@@ -388,92 +333,3 @@ class Driver(Carrier):
         if self.host.subscribers:
             self.host.tell(Update(execution.id, "end", result_of(execution)))
         self.rested(execution)
-
-    def begin_attempt(self, execution: Execution, run: Run) -> bool:
-        """Begin an attempt if permitted. A quick step runs immediately."""
-        if self.host.draining or execution.wanted:
-            return True  # the next process begins it
-        is_open = self.host.is_open(run, execution)
-        context, runner = execution.context, execution.linked.runner
-        if not is_open:
-            from flowengine.engines.running.gate import look
-
-            if (gated := look(self.host, execution, run)) is not None:
-                self.post(execution, gated)
-                return True
-        if execution.linked.compiled["steps"][run.step].get("kind") == "flow":
-            from flowengine.engines.running.recovery import begin_detached
-
-            self.post(execution, begin_detached(self.host, execution, run))
-        elif context.environments or context.missing or (call := runner.quick(run.step)) is None:
-            self.left.append((execution, run))
-        elif is_open and not execution.queue and runner.ahead(run.step) is not None:
-            execution.commands.appendleft(run)
-            self.look(execution)  # runs ahead in the next turn
-            return False
-        else:
-            runs = run_heard if is_heard() else run_quick
-            execution.queue.append(runs(self.host, execution, run, call))  # like `post`
-            self.look(execution)
-            return monotonic() <= self._quick_until
-        return True
-
-    def tell(self, execution: Execution, command: Notice) -> None:
-        """Notify the receivers of a command."""
-        if isinstance(command, Consult):
-            if command.wait not in execution.waits:
-                self.look(execution)  # it has been answered
-                return
-            if command.environment is None and self._answered(execution, command):
-                self.read_inbox(execution)
-                return
-            from flowengine.engines.executions.calls import has_preview
-
-            step = execution.linked.compiled["steps"][command.step]
-            if self.host.may_consult() or has_preview(step):
-                self.left.append((execution, command))
-            else:
-                self.look(execution)  # it stayed for an answer, and may now be released
-        elif isinstance(command, Preview):
-            self.left.append((execution, command))
-        elif isinstance(command, Send):
-            self._deliver()
-        elif isinstance(command, ReleaseRegion):
-            self.release_region(execution, command)
-        else:
-            self.on_update(notification(execution, command))
-            if command.flows:
-                self._deliver()
-
-    def _answered(self, execution: Execution, asked: Consult) -> bool:
-        """Record the description of a call, and return whether rules or grants answer it."""
-        if self.host.policies.there():
-            from flowengine.engines.running.gate import answer
-
-            if answer(self.host, execution, asked.wait, asked.step, required=asked.required):
-                return True
-        from flowengine.engines.running.call_descriptions import described, server_description
-
-        source = execution.waits[asked.wait].get("source")
-        if source is None:
-            text = server_description(self.host, execution, asked.step)
-            event = described(execution, asked.wait, asked.step, self.host.clock.now(), text)
-            if event is not None:
-                source = event["source"]
-                self.post(execution, event)
-        if not self.host.store.grants(execution.context.flow):
-            return False
-        from flowengine.engines.running import flow_grants
-        from flowengine.kernel.notation.addresses import wait_id
-
-        wait = self.host.store.wait(wait_id(execution.id, asked.wait))
-        return flow_grants.answer(self.host, wait, source)
-
-    def _deliver(self) -> None:
-        """Deliver messages between executions. Executions driven here read theirs."""
-        from flowengine.engines.messages import deliver
-
-        deliver(self.host)
-        for id in [id for id in self.host.woken if id in self.executions]:
-            del self.host.woken[id]
-            self.read_inbox(self.executions[id])

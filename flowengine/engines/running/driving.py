@@ -6,7 +6,6 @@ from an event loop.
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -16,7 +15,7 @@ from flowengine.engines.executions.outer_attempts import outer_attempt
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.running.driver import Driver
 from flowengine.errors import Conflict, NotFound, UsageError
-from flowengine.util.blocking import Either, is_awaited, pause
+from flowengine.util.blocking import Either, imported, is_awaited, pause, refuse_on_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -105,29 +104,11 @@ class Driving:
         before = host.store.holder(id, 0)  # also one that gave no more sign of life
         epoch = host.keeper.acquire(id)
         try:
-            driven = host.stored(id, epoch)
-            self._bring(driven, resources)
-            self._answer_open(driven)
-            interrupted = bool(driven.seq) and driven.stored_status == "running"
-            consults = host.consultant is not None and host.consultant.has_own(id)
             from flowengine.engines.running.recovery import recover
 
-            at_work = host.lines_at_work(id) if interrupted else None
-            logs = {} if at_work is None else at_work.read()
-            inbox, died = host.store.inbox(id), host.deaths(id) > 0
-            left = before if before is not None and before.id != host.keeper.owner.id else None
-            recover(
-                driven,
-                inbox,
-                host.clock.now(),
-                died=died,
-                consults=consults,
-                logs=logs,
-                left=left,
-                offers=host.offers,
-            )
-            if interrupted:
-                driven.recovered = driven.seq + len(driven.queue)
+            driven = host.stored(id, epoch)
+            self._bring(driven, resources)
+            recover(host, driven, before=before, asks=True)
             _enter(driven)
             driven.look_ahead()
         except BaseException:
@@ -142,18 +123,6 @@ class Driving:
                 hint="record it with Engine.start, for another engine or a worker",
             )
 
-    def _answer_open(self, execution: Execution) -> None:
-        """Answer questions by grants, if the process that opened them died before."""
-        asked = [number for number, record in execution.waits.items() if "digest" in record]
-        if not asked or not self._host.store.grants(execution.context.flow):
-            return
-        from flowengine.engines.running.flow_grants import answer
-        from flowengine.kernel.notation.addresses import wait_id
-
-        for number in asked:
-            wait = self._host.store.wait(wait_id(execution.id, number))
-            answer(self._host, wait, wait.record.get("source"))
-
     # Driving
 
     async def drive(self, execution: Execution) -> ExecutionResult:
@@ -161,7 +130,9 @@ class Driving:
 
         This is an operation, see `flowengine.util.blocking`.
         """
-        self._send_out()
+        if not self._sent_out:  # once per engine
+            self._sent_out = True
+            self._deliver()
         await self._driven(execution)
         rests = not self._host.woken
         for other in self._woken():
@@ -213,10 +184,7 @@ class Driving:
 
     def hear(self) -> None:
         """Read the messages to the executions driven here, and deliver those of dead processes."""
-        if self._host.store.outbox():
-            from flowengine.engines.messages import deliver
-
-            deliver(self._host)
+        self._deliver()
         if self._local is not None:
             self._local.hear()
 
@@ -273,21 +241,11 @@ class Driving:
         """Journal claims and delegations of an execution's approvals, without driving it."""
         if self._taken_here(execution):
             return
-        host = self._host
-        try:
-            epoch = host.keeper.acquire(execution, is_driving=False)
-        except Conflict:
-            return  # its holder journals them
-        try:
-            found = host.stored(execution, epoch)
-            from flowengine.engines.running.recovery import take_hands
+        from flowengine.engines.running.recovery import take_hands
 
-            take_hands(found, host.store.inbox(execution), host.clock.now())
-            Driver(host).commit(found)
-        except Conflict:
-            pass  # taken over, but the messages remain in the inbox
-        finally:
-            host.keeper.release([(execution, epoch)])
+        host = self._host
+        with suppress(Conflict):  # the messages remain in the inbox, for its holder or the next
+            Driver(host).write(execution, partial(take_hands, host))
 
     # Internals
 
@@ -317,14 +275,12 @@ class Driving:
         self._local.read_inbox(self._local.executions[execution])
         return True
 
-    def _send_out(self) -> None:
-        """Deliver messages that were pending when a process died, once per engine."""
-        if not self._sent_out:
-            self._sent_out = True
-            if self._host.store.outbox():
-                from flowengine.engines.messages import deliver
+    def _deliver(self) -> None:
+        """Deliver messages that were pending when their processes died."""
+        if self._host.store.outbox():
+            from flowengine.engines.messages import deliver
 
-                deliver(self._host)
+            deliver(self._host)
 
     def _woken(self) -> Iterator[Execution]:
         """Yield the executions that received messages, until none are left."""
@@ -349,7 +305,7 @@ class Driving:
         driver = Driver(self._host)
         driver.add(execution)
         driver.look(execution)
-        is_imported = _imported("asyncio") is not None
+        is_imported = imported("asyncio") is not None
         until = monotonic() + (SYNC_SECONDS if is_imported else FIRST_SYNC_SECONDS)
         try:
             while driver.has_turns() and not driver.left and monotonic() <= until:
@@ -383,32 +339,11 @@ def _enter(execution: Execution) -> None:
 
 def _refuse_while_imported() -> None:
     """Refuse to drive an execution from a module that is being imported for a step."""
-    modules = _imported("flowengine.sdk.python_modules")  # if it is not loaded, it imports nothing
+    modules = imported("flowengine.sdk.python_modules")  # if it is not loaded, it imports nothing
     names = modules.importing() if modules is not None else []
     if modules is not None and names:
         raise UsageError(
             f"the module {modules.public_name(names[-1])!r} runs a flow while it is imported for a "
             "step of one",
             hint="move that code under: if __name__ == '__main__':",
-        )
-
-
-def _imported(name: str) -> Any:
-    """Return a module that is completely imported, or None."""
-    module = sys.modules.get(name)
-    spec = getattr(module, "__spec__", None)
-    return None if getattr(spec, "_initializing", False) else module
-
-
-def refuse_on_loop() -> None:
-    """Refuse to block an event loop that runs in this thread.
-
-    Raises:
-        UsageError: An event loop is running in this thread.
-    """
-    asyncio = _imported("asyncio")
-    if asyncio is not None and asyncio._get_running_loop() is not None:
-        raise UsageError(
-            "an event loop is running in this thread, and this call would block it",
-            hint="await the method with the same name ending in _async",
         )

@@ -18,7 +18,7 @@ from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
 from flowengine.engines.executions.calls import is_call, names_of, offer_of, subject_of, tool_of
 from flowengine.engines.executions.outer_attempts import AttemptOver, stricter
-from flowengine.engines.running.answers import Said, say
+from flowengine.engines.running.answers import Said, revoked_by, say
 from flowengine.engines.running.call_descriptions import asked, asked_anew, difference
 from flowengine.errors import FlowEngineError
 from flowengine.kernel.graph import environment_uses
@@ -144,8 +144,6 @@ def _ended_grant(host: Host, execution: Execution, run: Run) -> str | None:
     approved = run.approved or {}
     by = None
     if "granted" in approved:
-        from flowengine.engines.running.flow_grants import revoked_by
-
         by = revoked_by(host.store, execution.context.flow, approved["granted"])
     elif "grant" in approved:
         by = execution.state.get("grants", {}).get(approved["grant"], {}).get("revoked")

@@ -6,33 +6,18 @@ import asyncio
 import signal
 import threading
 from contextlib import suppress
-from contextvars import copy_context
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.outcome import AttemptFailed, measured, succeeded
-from flowengine.engines.attempts.printed import PRINTING
-from flowengine.engines.executions.execution import Preview
-from flowengine.engines.executions.outer_attempts import OUTER, OuterAttempt
-from flowengine.engines.executions.views import wait_view
-from flowengine.engines.results import Update
 from flowengine.engines.running.carrying import take_message
 from flowengine.engines.running.driver import Driver
-from flowengine.engines.running.quick_steps import failed_or_asked
-from flowengine.engines.running.recovery import with_warning
+from flowengine.engines.running.work import Work
 from flowengine.errors import LeaseLost, StoreError
-from flowengine.kernel.commands import Consult, Run
-from flowengine.sdk.user_code import CALLS, Calls, uncut
 
 if TYPE_CHECKING:
-    from contextvars import Context
-
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.engines.running.driver import Left
+    from flowengine.engines.running.commands import Left
     from flowengine.kernel.commands import ReleaseRegion, Stop
-    from flowengine.kernel.events import Event
-    from flowengine.sdk.user_code import Shown
 
 POLL_SECONDS = 0.1
 """Seconds between checks for messages of other processes."""
@@ -43,9 +28,6 @@ LONGEST_SLEEP = 30.0
 process that stays for less than that reads it sooner."""
 SHORTEST_STAY = 1.0
 """Minimum seconds between two such readings."""
-LATE_SECONDS = 10.0
-"""How long a cancelled function may take to end, so that its result shows whether it took
-effect."""
 
 
 class Local(Driver):
@@ -69,11 +51,7 @@ class Local(Driver):
         self._poller: asyncio.TimerHandle | None = None
         self._endings: dict[asyncio.Task[None], str] = {}
         """Tasks that release environments of ended regions → their executions."""
-        self._consulting: dict[str, dict[int, asyncio.Task[None]]] = {}
-        """Execution → number of a question → the task that consults about it and computes its
-        preview."""
-        self._calls: dict[str, Calls] = {}
-        """Execution → the functions on threads of its attempts."""
+        self._work = Work(self)
         self._changes = 0
         self._arrived = 0
         host.keeper.on_late = self._suspect
@@ -99,8 +77,7 @@ class Local(Driver):
             self._rests[id] = self._loop.create_future()
             self.add(execution)
             if left is not None:
-                self.left += left
-                self._begin_left()
+                self._work.begin(left)
             # The other driver was about to process it.
             if left is None or execution.queued:
                 execution.queued = False
@@ -159,13 +136,10 @@ class Local(Driver):
     def turn(self) -> list[Execution]:
         """Take a turn, begin what must be awaited, and end the work on answered questions."""
         going = super().turn()
-        if self.left:
-            self._begin_left()
+        left, self.left = self.left, []
+        self._work.begin(left, going)
         for execution in going:
             self.alarm(execution)
-            for wait, task in self._consulting.get(execution.id, {}).items():
-                if wait not in execution.waits:
-                    task.cancel()
         return going
 
     def look(self, execution: Execution) -> None:
@@ -190,31 +164,15 @@ class Local(Driver):
         self._alarm_due = due
 
     def stop(self, execution: Execution, stop: Stop) -> None:
-        """Withdraw an attempt: its task is cancelled, and with it its processes."""
-        task = execution.work.get(stop.unit)
-        if task is not None:
-            task.cancel()
-            task.add_done_callback(partial(self._ended, execution, stop.unit))
+        """Withdraw an attempt."""
+        self._work.stop(execution, stop)
 
     def rested(self, execution: Execution) -> None:
         """Wake its waiting callers once its environments are released."""
         rest = self._rests.pop(execution.id)
-        self._calls.pop(execution.id, None)
-        if not self.may_have_environments(execution):
-            rest.set_result(None)
-            return
-        giving_back = self._loop.create_task(self.give_back(execution))
-
-        def tell(done: asyncio.Task[None]) -> None:
-            error = None if done.cancelled() else done.exception()
-            if rest.done():
-                return
-            if error is None:
-                rest.set_result(None)
-            else:
-                rest.set_exception(error)
-
-        giving_back.add_done_callback(tell)
+        self._work.end(execution)
+        has_any = self.may_have_environments(execution)
+        _wake(rest, self._loop.create_task(self.give_back(execution)) if has_any else None)
 
     def release_region(self, execution: Execution, command: ReleaseRegion) -> None:
         """Release the environments of an ended region."""
@@ -229,22 +187,9 @@ class Local(Driver):
         if rest is None:  # it was stopped before
             return
         super().halt(execution, error)
-        calls = self._calls.pop(execution.id, None)
-        if calls is not None and isinstance(error, LeaseLost):
-            calls.interrupt()  # the next attempt may be at work in another process
-        work = list(execution.work.values())
-        for task in work:
-            task.cancel()
-        if not work:
-            rest.set_exception(error)
-            return
-        ending = asyncio.ensure_future(asyncio.wait(work))
-
-        def tell(_: object) -> None:
-            if not rest.done():
-                rest.set_exception(error)
-
-        ending.add_done_callback(tell)
+        # If the lease is lost, the next attempt may be at work in another process.
+        work = self._work.end(execution, interrupts=isinstance(error, LeaseLost))
+        _wake(rest, asyncio.ensure_future(asyncio.wait(work)) if work else None, error)
 
     # Internals
 
@@ -269,186 +214,12 @@ class Local(Driver):
         if self._scheduled:
             self._loop.call_soon(self._turns)
 
-    async def _attempt_in_task(
-        self, execution: Execution, run: Run, before: asyncio.Task[None] | None, around: Context
-    ) -> None:
-        """Run an attempt, and process its outcome.
-
-        A callback of the task would do so one round of the loop later.
-
-        Args:
-            execution: The execution of the attempt.
-            run: The attempt.
-            before: The previous attempt, if it is still being ended.
-            around: The context that it began in. The outcome is processed in it, and so is what the
-                runs that it starts have used.
-        """
-        outcome: Event | Exception | None
-        try:
-            outcome = await self._attempt(execution, run, before, around)
-        except Exception as error:
-            outcome = error
-        around.run(self._over, execution, run.unit, asyncio.current_task(), outcome)
-
-    async def _attempt(
-        self, execution: Execution, run: Run, before: asyncio.Task[None] | None, around: Context
-    ) -> Event | None:
-        """Run an attempt and return its outcome. A withdrawn attempt has none."""
-        try:
-            if before is not None:
-                # The previous attempt is still being ended. Even if this one is withdrawn too,
-                # the execution does not rest before that.
-                await uncut(asyncio.wait([before]))
-            if not self.host.keeper.has(execution.id):
-                return None  # the next commit says so
-            runner = execution.linked.runner
-            follower = self.host.follower(execution.id, run.address, is_quick=False)
-            printed = execution.printed[run.unit] = runner.printed(run.step, follower)
-            CALLS.set(self._calls_of(execution.id))
-            PRINTING.set(printed)  # in the context of this task and its children
-            look = partial(around.run, self.look, execution)  # not in the context of the function
-            OUTER.set(OuterAttempt(execution, run, self._loop, look))
-            if run.measures:
-                needs = await runner.needs(execution.context, run, printed)
-                return measured(run, needs, self.host.clock.now())
-            kept = await runner.attempt(
-                execution.context,
-                run,
-                self.host.environments,
-                printed,
-                partial(self._patience, execution, run),
-            )
-        except AttemptFailed as failure:
-            return failed_or_asked(self.host, execution, run, failure)
-        except asyncio.CancelledError:
-            return None
-        execution.kept[run.unit] = kept
-        return succeeded(run, kept.value, self.host.clock.now(), kept.openings, kept.log)
-
-    def _calls_of(self, execution: str) -> Calls:
-        if execution not in self._calls:
-            self._calls[execution] = Calls(partial(self.host.keeper.has, execution))
-        return self._calls[execution]
-
-    def _patience(self, execution: Execution, run: Run) -> float:
-        """Return how long to wait for the function of an attempt that has been withdrawn.
-
-        Its effect must be known if its step may have to be undone and no other attempt can
-        determine it, such as a later one or a probe.
-        """
-        state = execution.state
-        cut = state["cuts"].get(run.unit)
-        if cut is None or cut["attempt"] != run.attempt or cut["phase"] == "run":
-            return 0.0
-        stays = self.executions.get(execution.id) is execution and not execution.ended
-        return LATE_SECONDS if stays and run.unit not in state["units"] else 0.0
-
-    def _consulted(self, execution: Execution, wait: int, task: asyncio.Task[None]) -> None:
-        """Process the end of a task that consulted about a question."""
-        tasks = self._consulting.get(execution.id, {})
-        if tasks.get(wait) is task:
-            del tasks[wait]
-            if not tasks:
-                del self._consulting[execution.id]
-        self._ended(execution, -wait, task)
-
-    def _ended(self, execution: Execution, number: int, task: asyncio.Task[None]) -> None:
-        """Process the end of a task unless done, as a withdrawn task may never have begun."""
-        if execution.work.get(number) is task:
-            error = None if task.cancelled() else task.exception()
-            self._over(execution, number, task, error)
-
-    def _over(
-        self,
-        execution: Execution,
-        unit: int,
-        task: asyncio.Task[None] | None,
-        outcome: Event | BaseException | None,
-    ) -> None:
-        """Process the outcome of an attempt."""
-        self.host.policies.look_again()
-        if execution.work.get(unit) is task:
-            del execution.work[unit]
-            execution.printed.pop(unit, None)
-        if self.executions.get(execution.id) is not execution:
-            if isinstance(execution.error, LeaseLost) and isinstance(outcome, dict):
-                self.pass_on(execution, [outcome])
-            return
-        if isinstance(outcome, Exception):  # an error of the engine or the store, not of the step
-            self.halt(execution, outcome)
-        elif outcome is None or isinstance(outcome, BaseException):
-            self._tell_questions(execution, unit)
-            self.look(execution)
-        else:
-            execution.queue += with_warning(execution, outcome)
-            self.look(execution)
-
-    def _tell_questions(self, execution: Execution, unit: int) -> None:
-        """Report questions about an attempt that has ended without an outcome to subscribers."""
-        for number, wait in execution.state["waits"].items() if self.host.subscribers else ():
-            if wait.get("cut") == unit and number in execution.waits:
-                view = wait_view(execution.id, execution.context.flow, wait["record"], None)
-                self.host.tell(Update(execution.id, "wait", view))
-
-    def _begin_left(self) -> None:
-        """Begin in tasks what was left to be awaited: attempts, previews, and consultations."""
-        left, self.left = self.left, []
-        for execution, command in left:
-            if self.executions.get(execution.id) is not execution:
-                continue  # it was halted
-            if isinstance(command, Run):
-                before = execution.work.get(command.unit)
-                attempt = self._attempt_in_task(execution, command, before, copy_context())
-                execution.work[command.unit] = self._loop.create_task(attempt)
-                continue
-            task = self._loop.create_task(self._consult(execution, command))
-            execution.work[-command.wait] = task
-            self._consulting.setdefault(execution.id, {})[command.wait] = task
-            task.add_done_callback(partial(self._consulted, execution, command.wait))
-
-    async def _consult(self, execution: Execution, command: Consult | Preview) -> None:
-        """Compute the preview of a call, consult its policies, and record their decision."""
-        preview, answered = None, False
-        is_call = isinstance(command, Preview) or command.environment is None
-        try:
-            if is_call:
-                preview = self._loop.create_task(self._add_preview(execution, command))
-            if isinstance(command, Consult) and self.host.may_consult():
-                from flowengine.engines.running.answers import consult
-
-                answered = await consult(self.host, execution, command, preview)
-            if preview is not None and not answered:
-                await preview
-        except asyncio.CancelledError:
-            return
-        finally:
-            if preview is not None:
-                preview.cancel()
-        if answered and self.executions.get(execution.id) is execution:
-            self.read_inbox(execution)
-
-    async def _add_preview(self, execution: Execution, command: Consult | Preview) -> Shown:
-        """Add the tool's preview of a call to its open question, and return it."""
-        from flowengine.engines.running.call_descriptions import previewed
-
-        shown = await previewed(self.host, execution, command.wait, command.step)
-        texts = {key: text for key, text in shown._asdict().items() if text is not None}
-        record = execution.waits.get(command.wait)
-        here = self.executions.get(execution.id) is execution
-        if here and record is not None and texts and texts.keys().isdisjoint(record):
-            event: Any = {"type": "described", "at": self.host.clock.now(), "wait": command.wait}
-            self.post(execution, event | texts)
-        return shown
-
     async def _leave(self, execution: Execution) -> None:
         """End the work of an execution here and release its lease."""
         if self.executions.get(execution.id) is not execution:
             return
         del self.executions[execution.id]
-        self._calls.pop(execution.id, None)
-        work = list(execution.work.values())
-        for task in work:
-            task.cancel()
+        work = self._work.end(execution)
         try:
             if work:
                 await asyncio.wait(work)
@@ -503,6 +274,34 @@ class Local(Driver):
         """Commit for every execution, which reveals lost leases."""
         for execution in self.executions.values():
             self.look(execution)
+
+
+def _wake(
+    rest: asyncio.Future[None], after: asyncio.Future[Any] | None, error: Exception | None = None
+) -> None:
+    """Wake the callers of an execution that is not driven any more.
+
+    Args:
+        rest: What they wait for.
+        after: What must have ended first. If it has failed, that is their error. None: nothing.
+        error: Why the execution cannot continue.
+    """
+
+    def tell(ended: asyncio.Future[Any] | None) -> None:
+        fault: BaseException | None = error
+        if fault is None and ended is not None and not ended.cancelled():
+            fault = ended.exception()
+        if rest.done():
+            return
+        if fault is None:
+            rest.set_result(None)
+        else:
+            rest.set_exception(fault)
+
+    if after is None:
+        tell(None)
+    else:
+        after.add_done_callback(tell)
 
 
 def drive_alone(host: Host, execution: Execution, left: Left) -> None:

@@ -5,26 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
 from itertools import accumulate
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
 from flowengine.engines.executions.execution import Preview
 from flowengine.engines.running.carrying import fire, take_message
 from flowengine.engines.starting.separate import begin_separate
-from flowengine.errors import Conflict, InputError
-from flowengine.journal.encoding import pack
+from flowengine.errors import InputError
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel import running
 from flowengine.kernel.commands import Consult
-from flowengine.kernel.notation.addresses import separate_id, steps_in
-from flowengine.kernel.view import View, budgets_around
+from flowengine.kernel.notation.addresses import separate_id, wait_id
 from flowengine.kernel.waiting.approvals import EVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from flowengine.engines.attempts.lines_at_work import Attempt
     from flowengine.engines.executions.execution import Execution
@@ -36,43 +32,65 @@ if TYPE_CHECKING:
 
 
 def recover(
-    execution: Execution,
-    inbox: list[InboxMessage],
-    now: int,
-    *,
-    died: bool = False,
-    consults: bool = False,
-    logs: Mapping[Attempt, Log] = MappingProxyType({}),
-    left: Owner | None = None,
-    offers: frozenset[str] = frozenset(),
+    host: Host, execution: Execution, *, before: Owner | None = None, asks: bool = False
 ) -> None:
     """Queue everything that happened to an execution that was just loaded.
 
     First, attempts of its last process count as interrupted, before everything else, unless that
-    process left them without beginning them. Then messages
-    follow in the order of their commits, regardless of their senders' clocks, and timers in the
-    order in which they were due. Both are merged by time. On a tie messages come first. Last,
-    attempts that wait for an environment are retried, and those begin that wait for a worker which
-    offers what this process does.
+    process left them without beginning them. Then messages follow in the order of their commits,
+    regardless of their senders' clocks, and timers in the order in which they were due. Both are
+    merged by time. On a tie messages come first. Last, attempts that wait for an environment are
+    retried, and those begin that wait for a worker which offers what this process does.
 
     Args:
+        host: Shared context of the executions.
         execution: Loaded, nothing applied yet.
-        inbox: Its messages that are not journaled yet.
-        now: The time (ms).
-        died: Whether its last process died. Then programs of attempts that it was stopping may
-            still run, although these attempts have ended.
-        consults: Whether to consult the execution's own tool authority again about open questions.
-        logs: What its attempts had logged when its last process died.
-        left: Its last process, if it is not dead: it may still be at work on functions.
-        offers: What this process offers.
+        before: Its last holder, if it is not known to be dead: it may still be at work on
+            functions.
+        asks: Whether to put open questions to grants, and to the execution's own tool authority,
+            again.
     """
+    if asks:
+        _answer_open(host, execution)
+    now = host.clock.now()
+    has_died = bool(execution.seq) and execution.stored_status == "running"
+    at_work = host.lines_at_work(execution.id) if has_died else None
+    logs = {} if at_work is None else at_work.read()
+    execution.queue.extend(_cut(host, execution, before, logs, now))
+    if any("digest" in record for record in execution.waits.values()):
+        from flowengine.engines.running.call_descriptions import undescribed
+
+        execution.queue.extend(undescribed(execution, now))
+        consults = asks and host.consultant is not None and host.consultant.has_own(execution.id)
+        execution.commands.extend(_questions(execution, consults=consults))
+    timers = execution.timers.due(now)
+    fired = 0
+    for at, message in _in_order(execution, host.store.inbox(execution.id)):
+        while fired < len(timers) and timers[fired][0] < at:
+            fire(execution, timers[fired][1], now)
+            fired += 1
+        take_message(execution, message, now)
+    for _, timer in timers[fired:]:
+        fire(execution, timer, now)
+    execution.queue.extend(tries_for_environments(execution, now))
+    execution.queue.extend(_offered(execution, host.offers, now))
+    if has_died:
+        execution.recovered = execution.seq + len(execution.queue)
+
+
+def _cut(
+    host: Host, execution: Execution, before: Owner | None, logs: Mapping[Attempt, Log], now: int
+) -> Iterator[CutOff]:
+    """Yield an event for each attempt that was running, once nothing of it is at work here."""
     interrupted = list(running(execution.state))
+    left = before if before is not None and before.id != host.keeper.owner.id else None
     if interrupted and left is not None and _end_stopped(left):
         left = None
     put_off, execution.put_off = execution.put_off, False
-    if (interrupted and not put_off) or died:
+    if (interrupted and not put_off) or host.deaths(execution.id) > 0:
         from flowengine.sdk.processes import end_marked
 
+        # Also programs of attempts that the last process was stopping, which have ended.
         end_marked(execution.id)  # the next attempt must not run beside the last one
     for unit, attempt in interrupted:
         cut: CutOff = {"type": "cut", "at": now, "unit": unit, "attempt": attempt}
@@ -82,23 +100,19 @@ def recover(
             cut["began"] = False
         elif (log := logs.get((unit, attempt))) is not None:
             cut["log"] = log
-        execution.queue.append(cut)
-    if any("digest" in record for record in execution.waits.values()):
-        from flowengine.engines.running.call_descriptions import undescribed
+        yield cut
 
-        execution.queue.extend(undescribed(execution, now))
-        execution.commands.extend(_questions(execution, consults=consults))
-    timers = execution.timers.due(now)
-    fired = 0
-    for at, message in _in_order(execution, inbox):
-        while fired < len(timers) and timers[fired][0] < at:
-            fire(execution, timers[fired][1], now)
-            fired += 1
-        take_message(execution, message, now)
-    for _, timer in timers[fired:]:
-        fire(execution, timer, now)
-    execution.queue.extend(tries_for_environments(execution, now))
-    execution.queue.extend(_offered(execution, offers, now))
+
+def _answer_open(host: Host, execution: Execution) -> None:
+    """Answer questions by grants, if the process that opened them died before."""
+    asked = [number for number, record in execution.waits.items() if "digest" in record]
+    if not asked or not host.store.grants(execution.context.flow):
+        return
+    from flowengine.engines.running.answers import answer_by_grant
+
+    for number in asked:
+        wait = host.store.wait(wait_id(execution.id, number))
+        answer_by_grant(host, wait, wait.record.get("source"))
 
 
 def _end_stopped(process: Owner) -> bool:
@@ -165,15 +179,15 @@ def _begins(message: InboxMessage) -> bool:
     return bool(unpack_message(message)["type"] == "started")
 
 
-def take_hands(execution: Execution, inbox: list[InboxMessage], now: int) -> None:
+def take_hands(host: Host, execution: Execution) -> None:
     """Queue claims, releases and delegations of approvals only, which start no steps.
 
     Args:
+        host: Shared context of the executions.
         execution: Loaded, nothing applied yet.
-        inbox: Its messages that are not journaled yet.
-        now: The time (ms).
     """
-    for message in inbox:
+    now = host.clock.now()
+    for message in host.store.inbox(execution.id):
         if unpack_message(message)["type"] in EVENTS:
             take_message(execution, message, now)
 
@@ -234,64 +248,6 @@ def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:
         }
         for error in failed
     ]
-
-
-def with_warning(execution: Execution, event: Event) -> list[Event]:
-    """Return the event of an attempt, after the warning that it calls for, if any.
-
-    A measurement calls for one if a budget limits an attempt whose cost cannot be predicted. It is
-    recorded once for each step of an execution, regardless of the process.
-
-    Args:
-        execution: In the state before the event.
-        event: The event.
-    """
-    state = execution.state
-    unit = state["units"].get(event["unit"]) if event["type"] == "measured" else None
-    if event["type"] != "measured" or unit is None or "cost_usd" in event["needs"]:
-        return [event]
-    view = View(execution.linked.graph, state)
-    around = budgets_around(view, view.frame_of(view.act_of(unit)))
-    if not any("cost_usd" in budget["limits"] for _, budget in around):
-        return [event]
-    message = (
-        f"{'/'.join(steps_in(view.address(unit)))}: the cost of its calls is not known in advance, "
-        "because the price of its model is unknown. 'cost_usd' of the budget counts only what the "
-        "provider reports afterwards, which may be nothing; 'tokens' bounds any model"
-    )
-    warning: Event = {
-        "type": "warning", "at": event["at"], "about": "budget", "message": message
-    }  # fmt: skip
-    posted = any(
-        event["type"] == "warning" and event["message"] == message for event in execution.queue
-    )
-    return [event] if posted or message in state.get("warned", {}) else [warning, event]
-
-
-def warn(
-    host: Host, execution: str, warnings: Sequence[Event], commit: Callable[[Execution], None]
-) -> None:
-    """Record warnings in the journal of an execution that is not driven here.
-
-    Args:
-        host: Provides the store.
-        execution: Full id.
-        warnings: The events.
-        commit: Commits the queue of an execution.
-    """
-    try:
-        epoch = host.keeper.acquire(execution, is_driving=False)
-    except Conflict:
-        with suppress(Conflict):  # it has ended in another process
-            for event in warnings:
-                host.store.send(execution, pack(event), event["at"], host.ids.message())
-        return
-    try:
-        stored = host.stored(execution, epoch)
-        stored.queue.extend(warnings)
-        commit(stored)
-    finally:
-        host.keeper.release([(execution, epoch)])
 
 
 # Detached flows: a step starts a separate execution and continues with its id.

@@ -26,11 +26,11 @@ from flowengine.engines.executions.calls import is_call
 from flowengine.engines.executions.linked_flows import LinkedFlow, reducer
 from flowengine.engines.executions.outer_attempts import OUTER
 from flowengine.engines.host import KeptFiles
-from flowengine.engines.running import flow_grants
+from flowengine.engines.running.answers import answer_by_grant
 from flowengine.engines.running.call_descriptions import described, previewed
 from flowengine.engines.running.gate import answer, asked_instead, look
-from flowengine.engines.running.local import LATE_SECONDS
 from flowengine.engines.running.recovery import begin_detached, not_released
+from flowengine.engines.running.work import LATE_SECONDS
 from flowengine.engines.temporal.at_work import AtWork
 from flowengine.engines.temporal.guard import Slot, now
 from flowengine.engines.temporal.heartbeat import BEATS, CUT, END
@@ -439,7 +439,7 @@ class Attempts:
         if stage == "grants":
             asked = await asyncio.to_thread(host.store.wait, wait_id(id, wait))
             source = asked.record.get("source")
-            if await asyncio.to_thread(flow_grants.answer, host, asked, source):
+            if await asyncio.to_thread(answer_by_grant, host, asked, source):
                 return [[], False, {}]
         else:
             host.policies.look_again()

@@ -12,7 +12,7 @@ from flowengine.engines.executions.views import result_of
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.results import ExecutionResult, Update
 from flowengine.engines.running.carrying import notification, report
-from flowengine.engines.running.driving import Driving, refuse_on_loop
+from flowengine.engines.running.driving import Driving
 from flowengine.engines.running.recovery import tries_for_environments
 from flowengine.engines.starting.beginning import record
 from flowengine.engines.temporal.support import unsupported
@@ -22,7 +22,14 @@ from flowengine.journal.records import Loaded
 from flowengine.journal.shapes import unpack_event
 from flowengine.kernel.commands import Notify
 from flowengine.sdk import EnvironmentLost
-from flowengine.util.blocking import Either, is_awaited, off_loop, on_this_loop, pause
+from flowengine.util.blocking import (
+    Either,
+    is_awaited,
+    off_loop,
+    on_this_loop,
+    pause,
+    refuse_on_loop,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

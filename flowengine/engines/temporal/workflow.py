@@ -27,8 +27,7 @@ from temporalio.workflow._context import _Runtime
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.executions.subjects import address_of
-from flowengine.engines.running.carrying import Carrier, Notice
-from flowengine.engines.running.recovery import with_warning
+from flowengine.engines.running.carrying import Carrier, Notice, with_warning
 from flowengine.engines.temporal.heartbeat import DEFAULT, TAKEN
 from flowengine.engines.temporal.listing import (
     HEAD,

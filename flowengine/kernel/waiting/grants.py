@@ -5,7 +5,7 @@ question. Their arguments must fit, and the grant must not have expired or been 
 part of the decision and therefore in the journal, which determines all its answers. Grants do not
 apply to tools that declare `required`.
 
-Grants for all executions of a flow are stored outside. `engines.running.flow_grants` answers
+Grants for all executions of a flow are stored outside. `engines.running.answers` answers
 questions with them.
 """
 

@@ -1,0 +1,290 @@
+"""Carrying out commands in the process that writes the journal.
+
+Only what ends at once is carried out here. What must be awaited is left for an event loop, so an
+execution without such work needs none.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, TypeAlias
+
+from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed
+from flowengine.engines.attempts.printed import PRINTING, is_heard
+from flowengine.engines.executions.execution import Execution, Preview
+from flowengine.engines.executions.outer_attempts import OUTER
+from flowengine.engines.running.carrying import Carrier, notification
+from flowengine.errors import Conflict, StoreError
+from flowengine.journal.encoding import pack
+from flowengine.journal.shapes import unpack_message
+from flowengine.kernel.commands import Consult, ReleaseRegion, Run, Send, Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flowengine.engines.attempts.outcome import QuickCall
+    from flowengine.engines.host import Host
+    from flowengine.engines.running.carrying import Notice
+    from flowengine.journal.records import Append
+    from flowengine.kernel.events import Event, Succeeded
+
+Left: TypeAlias = list[tuple[Execution, Run | Consult | Preview]]
+"""Attempts, previews, and questions to policies that must be awaited, with their executions."""
+PASSED_ON = frozenset({"succeeded", "failed", "warning"})
+"""Types of events that another process can record, too."""
+
+
+class HostCarrier(Carrier):
+    """Carries out the commands of the executions of a host.
+
+    Args:
+        host: Shared context of the executions.
+
+    Attributes:
+        executions: The executions driven here, by id.
+        left: What must be awaited.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.store, self.now, self.on_update = host.store, host.clock.now, host.tell
+        self.executions: dict[str, Execution] = {}
+        self.left: Left = []
+        self.quick_until = 0.0
+        """Until when quick steps may run before their results are committed."""
+
+    def begin_attempt(self, execution: Execution, run: Run) -> bool:
+        """Begin an attempt if permitted. A quick step runs immediately."""
+        if self.host.draining or execution.wanted:
+            return True  # the next process begins it
+        is_open = self.host.is_open(run, execution)
+        context, runner = execution.context, execution.linked.runner
+        if not is_open:
+            from flowengine.engines.running.gate import look
+
+            if (gated := look(self.host, execution, run)) is not None:
+                self.post(execution, gated)
+                return True
+        if execution.linked.compiled["steps"][run.step].get("kind") == "flow":
+            from flowengine.engines.running.recovery import begin_detached
+
+            self.post(execution, begin_detached(self.host, execution, run))
+        elif context.environments or context.missing or (call := runner.quick(run.step)) is None:
+            self.left.append((execution, run))
+        elif is_open and not execution.queue and runner.ahead(run.step) is not None:
+            execution.commands.appendleft(run)
+            self.look(execution)  # runs ahead in the next turn
+            return False
+        else:
+            runs = run_heard if is_heard() else run_quick
+            execution.queue.append(runs(self.host, execution, run, call))  # like `post`
+            self.look(execution)
+            return monotonic() <= self.quick_until
+        return True
+
+    def stop(self, execution: Execution, stop: Stop) -> None:
+        """Do nothing: what must be awaited has not begun, and other work ends at once."""
+
+    def tell(self, execution: Execution, command: Notice) -> None:
+        """Notify the receivers of a command."""
+        if isinstance(command, Consult):
+            if command.wait not in execution.waits:
+                self.look(execution)  # it has been answered
+                return
+            if command.environment is None and self._answered(execution, command):
+                self.read_inbox(execution)
+                return
+            from flowengine.engines.executions.calls import has_preview
+
+            step = execution.linked.compiled["steps"][command.step]
+            if self.host.may_consult() or has_preview(step):
+                self.left.append((execution, command))
+            else:
+                self.look(execution)  # it stayed for an answer, and may now be released
+        elif isinstance(command, Preview):
+            self.left.append((execution, command))
+        elif isinstance(command, Send):
+            self._deliver()
+        elif isinstance(command, ReleaseRegion):
+            self.release_region(execution, command)
+        else:
+            self.on_update(notification(execution, command))
+            if command.flows:
+                self._deliver()
+
+    def _answered(self, execution: Execution, asked: Consult) -> bool:
+        """Record the description of a call, and return whether rules or grants answer it."""
+        if self.host.policies.there():
+            from flowengine.engines.running.gate import answer
+
+            if answer(self.host, execution, asked.wait, asked.step, required=asked.required):
+                return True
+        from flowengine.engines.running.call_descriptions import described, server_description
+
+        source = execution.waits[asked.wait].get("source")
+        if source is None:
+            text = server_description(self.host, execution, asked.step)
+            event = described(execution, asked.wait, asked.step, self.now(), text)
+            if event is not None:
+                source = event["source"]
+                self.post(execution, event)
+        if not self.store.grants(execution.context.flow):
+            return False
+        from flowengine.engines.running.answers import answer_by_grant
+        from flowengine.kernel.notation.addresses import wait_id
+
+        wait = self.store.wait(wait_id(execution.id, asked.wait))
+        return answer_by_grant(self.host, wait, source)
+
+    def _deliver(self) -> None:
+        """Deliver messages between executions. Executions driven here read theirs."""
+        from flowengine.engines.messages import deliver
+
+        deliver(self.host)
+        for id in [id for id in self.host.woken if id in self.executions]:
+            del self.host.woken[id]
+            self.read_inbox(self.executions[id])
+
+    def release_region(self, execution: Execution, command: ReleaseRegion) -> None:
+        """Release the environments of an ended region, which only exist on an event loop."""
+
+    def may_have_environments(self, execution: Execution) -> bool:
+        """Return whether an execution has, or may have had, any environment."""
+        return self.host.may_have_environments(execution.context, execution.linked.compiled)
+
+    async def give_back(self, execution: Execution) -> None:
+        """Release the environments that an ended or waiting execution no longer needs."""
+        environments = self.host.environments
+        if execution.ended:
+            await environments.finish(execution.context, execution.linked.compiled)
+        else:
+            await environments.suspend(execution.context)
+
+    def hand_on_locks(self, execution: Execution, append: Append) -> None:
+        """Have executions take the locks that a commit of one has granted them."""
+        over = append.release and execution.ended
+        if not append.claims and not (over and "bound" in execution.state):
+            return
+        freed = any(claim.then in ("give", "cancel") for claim in append.claims)
+        claimants = {
+            message.execution: True
+            for message in self.store.arrived(0)
+            # Other messages are handled by their sender.
+            if (message.execution == execution.id or freed or over)
+            and unpack_message(message)["type"] in ("granted", "cancel")
+        }
+        for id in claimants:
+            other = self.executions.get(id)
+            if other is None:
+                self.host.woken[id] = True
+            else:
+                other.stays_until = None
+                self.read_inbox(other)  # its earlier messages are read first
+        if execution.id in self.executions and "claims" in execution.state:
+            self.look(execution)
+
+    def pass_on(self, execution: str, events: Sequence[Event]) -> None:
+        """Send events to the process that holds an execution now, as far as it takes them.
+
+        By the outcome of an attempt, an open question about it has an answer.
+        """
+        for event in events:
+            if event["type"] not in PASSED_ON:
+                continue
+            with suppress(Conflict, StoreError):  # it has ended, or is gone
+                self.store.send(execution, pack(event), event["at"], self.host.ids.message())
+
+
+# Quick steps, which run synchronously, some of them before earlier results are on disk.
+
+
+def may_run_ahead(host: Host, execution: Execution) -> bool:
+    """Return whether the next command runs a quick step that may run ahead of its commit."""
+    commands = execution.commands
+    if not commands or execution.context.environments or execution.context.missing:
+        return False
+    command = commands[0]
+    if not isinstance(command, Run) or execution.linked.runner.ahead(command.step) is None:
+        return False
+    return host.is_open(command, execution)
+
+
+def run_ahead(host: Host, execution: Execution, until: float) -> None:
+    """Run quick steps one after the other whose results are then committed at once.
+
+    The result of a step is applied, and the next step starts, before it is on disk. If the process
+    dies, they run again, which is safe because they are pure. In memory, only an interrupt lets
+    them run again, which is safe for idempotent steps too. Nothing else may be uncommitted in that
+    time. The result of any other step is stored before anything else runs.
+
+    Args:
+        host: Shared context of the executions.
+        execution: All its events are on disk.
+        until: When to stop.
+    """
+    commands, ahead = execution.commands, execution.linked.runner.ahead
+    runs = run_heard if is_heard() else run_quick
+    is_time = False
+    while commands and not is_time:
+        results = []
+        while commands and not is_time:
+            command = commands[0]
+            if type(command) is not Run or (call := ahead(command.step)) is None:
+                break
+            if command.approved is not None or command.step in execution.linked.gated:
+                break  # it requires a check right before it runs
+            commands.popleft()
+            results.append(runs(host, execution, command, call))
+            is_time = monotonic() > until
+        if not results:
+            return
+        for event in results:
+            execution.apply(event)
+
+
+def run_quick(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
+    """Run a quick step and return its outcome."""
+    token = OUTER.set((execution, run))
+    try:
+        kept = call(execution.context, run)
+    except AttemptFailed as failure:
+        return failed_or_asked(host, execution, run, failure)
+    finally:
+        OUTER.reset(token)
+    execution.kept[run.unit] = kept
+    event: Succeeded = {
+        "type": "succeeded",
+        "at": host.clock.now(),
+        "unit": run.unit,
+        "attempt": run.attempt,
+        "value": kept.value,
+    }
+    if kept.log is not None:
+        event["log"] = kept.log
+    return event
+
+
+def run_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
+    """Run a quick step and return its outcome, with the end of what it prints if it fails."""
+    follower = host.follower(execution.id, run.address, is_quick=True)
+    printed = execution.linked.runner.printed(run.step, follower)
+    token = PRINTING.set(printed)
+    try:
+        event = run_quick(host, execution, run, call)
+        if event["type"] in ("failed", "lost") and (evidence := printed.evidence()):
+            event["evidence"] = {**evidence, **event.get("evidence", {})}
+        return event
+    finally:
+        PRINTING.reset(token)
+        printed.close()
+
+
+def failed_or_asked(host: Host, execution: Execution, run: Run, failure: AttemptFailed) -> Event:
+    """Return the event of a failed attempt: a failure, or an approval request."""
+    if failure.error["type"] in ASKING:
+        from flowengine.engines.running.gate import asked_instead
+
+        if (event := asked_instead(host, execution, run, failure)) is not None:
+            return event
+    return failed(run, failure, host.clock.now())

@@ -1,0 +1,255 @@
+"""The work of executions on an event loop: attempts, previews and consultations, each a task."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.attempts.outcome import AttemptFailed, measured, succeeded
+from flowengine.engines.attempts.printed import PRINTING
+from flowengine.engines.executions.execution import Preview
+from flowengine.engines.executions.outer_attempts import OUTER, OuterAttempt
+from flowengine.engines.executions.views import wait_view
+from flowengine.engines.results import Update
+from flowengine.engines.running.carrying import with_warning
+from flowengine.engines.running.commands import failed_or_asked
+from flowengine.errors import LeaseLost
+from flowengine.kernel.commands import Consult, Run
+from flowengine.sdk.user_code import CALLS, Calls, uncut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from contextvars import Context
+
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.running.commands import Left
+    from flowengine.engines.running.driver import Driver
+    from flowengine.kernel.commands import Stop
+    from flowengine.kernel.events import Event
+    from flowengine.sdk.user_code import Shown
+
+LATE_SECONDS = 10.0
+"""How long a cancelled function may take to end, so that its result shows whether it took
+effect."""
+
+
+class Work:
+    """The tasks of a driver's executions. Their outcomes are queued as events.
+
+    Args:
+        driver: Drives the executions on the running event loop.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver, self._host = driver, driver.host
+        self._loop = asyncio.get_running_loop()
+        self._consulting: dict[str, dict[int, asyncio.Task[None]]] = {}
+        """Execution → number of a question → the task that consults about it and computes its
+        preview."""
+        self._calls: dict[str, Calls] = {}
+        """Execution → the functions on threads of its attempts."""
+
+    def begin(self, left: Left, going: Iterable[Execution] = ()) -> None:
+        """Begin in tasks what was left to be awaited.
+
+        Args:
+            left: What was left.
+            going: Executions whose tasks for questions that are answered are ended.
+        """
+        for execution in going if self._consulting else ():
+            for wait, task in self._consulting.get(execution.id, {}).items():
+                if wait not in execution.waits:
+                    task.cancel()
+        for execution, command in left:
+            if self._driver.executions.get(execution.id) is not execution:
+                continue  # it was halted
+            if isinstance(command, Run):
+                before = execution.work.get(command.unit)
+                attempt = self._attempt_in_task(execution, command, before, copy_context())
+                execution.work[command.unit] = self._loop.create_task(attempt)
+                continue
+            task = self._loop.create_task(self._consult(execution, command))
+            execution.work[-command.wait] = task
+            self._consulting.setdefault(execution.id, {})[command.wait] = task
+            task.add_done_callback(partial(self._consulted, execution, command.wait))
+
+    def stop(self, execution: Execution, stop: Stop) -> None:
+        """Withdraw an attempt: its task is cancelled, and with it its processes."""
+        task = execution.work.get(stop.unit)
+        if task is not None:
+            task.cancel()
+            task.add_done_callback(partial(self._ended, execution, stop.unit))
+
+    def end(self, execution: Execution, *, interrupts: bool = False) -> list[asyncio.Task[None]]:
+        """Withdraw all work of an execution.
+
+        Args:
+            execution: The execution.
+            interrupts: Whether to interrupt functions on threads, too.
+
+        Returns:
+            The tasks, which are still being ended.
+        """
+        calls = self._calls.pop(execution.id, None)
+        if calls is not None and interrupts:
+            calls.interrupt()
+        work: list[asyncio.Task[None]] = list(execution.work.values())
+        for task in work:
+            task.cancel()
+        return work
+
+    async def _attempt_in_task(
+        self, execution: Execution, run: Run, before: asyncio.Task[None] | None, around: Context
+    ) -> None:
+        """Run an attempt, and process its outcome.
+
+        A callback of the task would do so one round of the loop later.
+
+        Args:
+            execution: The execution of the attempt.
+            run: The attempt.
+            before: The previous attempt, if it is still being ended.
+            around: The context that it began in. The outcome is processed in it, and so is what the
+                runs that it starts have used.
+        """
+        outcome: Event | Exception | None
+        try:
+            outcome = await self._attempt(execution, run, before, around)
+        except Exception as error:
+            outcome = error
+        around.run(self._over, execution, run.unit, asyncio.current_task(), outcome)
+
+    async def _attempt(
+        self, execution: Execution, run: Run, before: asyncio.Task[None] | None, around: Context
+    ) -> Event | None:
+        """Run an attempt and return its outcome. A withdrawn attempt has none."""
+        try:
+            if before is not None:
+                # The previous attempt is still being ended. Even if this one is withdrawn too,
+                # the execution does not rest before that.
+                await uncut(asyncio.wait([before]))
+            if not self._host.keeper.has(execution.id):
+                return None  # the next commit says so
+            runner = execution.linked.runner
+            follower = self._host.follower(execution.id, run.address, is_quick=False)
+            printed = execution.printed[run.unit] = runner.printed(run.step, follower)
+            if execution.id not in self._calls:
+                self._calls[execution.id] = Calls(partial(self._host.keeper.has, execution.id))
+            CALLS.set(self._calls[execution.id])
+            PRINTING.set(printed)  # in the context of this task and its children
+            look = partial(
+                around.run, self._driver.look, execution
+            )  # not in the context of the function
+            OUTER.set(OuterAttempt(execution, run, self._loop, look))
+            if run.measures:
+                needs = await runner.needs(execution.context, run, printed)
+                return measured(run, needs, self._driver.now())
+            kept = await runner.attempt(
+                execution.context,
+                run,
+                self._host.environments,
+                printed,
+                partial(self._patience, execution, run),
+            )
+        except AttemptFailed as failure:
+            return failed_or_asked(self._host, execution, run, failure)
+        except asyncio.CancelledError:
+            return None
+        execution.kept[run.unit] = kept
+        return succeeded(run, kept.value, self._driver.now(), kept.openings, kept.log)
+
+    def _patience(self, execution: Execution, run: Run) -> float:
+        """Return how long to wait for the function of an attempt that has been withdrawn.
+
+        Its effect must be known if its step may have to be undone and no other attempt can
+        determine it, such as a later one or a probe.
+        """
+        state = execution.state
+        cut = state["cuts"].get(run.unit)
+        if cut is None or cut["attempt"] != run.attempt or cut["phase"] == "run":
+            return 0.0
+        stays = self._driver.executions.get(execution.id) is execution and not execution.ended
+        return LATE_SECONDS if stays and run.unit not in state["units"] else 0.0
+
+    async def _consult(self, execution: Execution, command: Consult | Preview) -> None:
+        """Compute the preview of a call, consult its policies, and record their decision."""
+        preview, answered = None, False
+        is_call = isinstance(command, Preview) or command.environment is None
+        try:
+            if is_call:
+                preview = self._loop.create_task(self._add_preview(execution, command))
+            if isinstance(command, Consult) and self._host.may_consult():
+                from flowengine.engines.running.answers import consult
+
+                answered = await consult(self._host, execution, command, preview)
+            if preview is not None and not answered:
+                await preview
+        except asyncio.CancelledError:
+            return
+        finally:
+            if preview is not None:
+                preview.cancel()
+        if answered and self._driver.executions.get(execution.id) is execution:
+            self._driver.read_inbox(execution)
+
+    async def _add_preview(self, execution: Execution, command: Consult | Preview) -> Shown:
+        """Add the tool's preview of a call to its open question, and return it."""
+        from flowengine.engines.running.call_descriptions import previewed
+
+        shown = await previewed(self._host, execution, command.wait, command.step)
+        texts = {key: text for key, text in shown._asdict().items() if text is not None}
+        record = execution.waits.get(command.wait)
+        here = self._driver.executions.get(execution.id) is execution
+        if here and record is not None and texts and texts.keys().isdisjoint(record):
+            event: Any = {"type": "described", "at": self._driver.now(), "wait": command.wait}
+            self._driver.post(execution, event | texts)
+        return shown
+
+    def _consulted(self, execution: Execution, wait: int, task: asyncio.Task[None]) -> None:
+        """Process the end of a task that consulted about a question."""
+        tasks = self._consulting.get(execution.id, {})
+        if tasks.get(wait) is task:
+            del tasks[wait]
+            if not tasks:
+                del self._consulting[execution.id]
+        self._ended(execution, -wait, task)
+
+    def _ended(self, execution: Execution, number: int, task: asyncio.Task[None]) -> None:
+        """Process the end of a task unless done, as a withdrawn task may never have begun."""
+        if execution.work.get(number) is task:
+            error = None if task.cancelled() else task.exception()
+            self._over(execution, number, task, error)
+
+    def _over(
+        self,
+        execution: Execution,
+        unit: int,
+        task: asyncio.Task[None] | None,
+        outcome: Event | BaseException | None,
+    ) -> None:
+        """Process the outcome of an attempt."""
+        self._host.policies.look_again()
+        if execution.work.get(unit) is task:
+            del execution.work[unit]
+            execution.printed.pop(unit, None)
+        if self._driver.executions.get(execution.id) is not execution:
+            if isinstance(execution.error, LeaseLost) and isinstance(outcome, dict):
+                self._driver.pass_on(execution.id, [outcome])
+            return
+        if isinstance(outcome, Exception):  # an error of the engine or the store, not of the step
+            self._driver.halt(execution, outcome)
+        elif outcome is None or isinstance(outcome, BaseException):
+            self._tell_questions(execution, unit)
+            self._driver.look(execution)
+        else:
+            execution.queue += with_warning(execution, outcome)
+            self._driver.look(execution)
+
+    def _tell_questions(self, execution: Execution, unit: int) -> None:
+        """Report questions about an attempt that has ended without an outcome to subscribers."""
+        for number, wait in execution.state["waits"].items() if self._host.subscribers else ():
+            if wait.get("cut") == unit and number in execution.waits:
+                view = wait_view(execution.id, execution.context.flow, wait["record"], None)
+                self._host.tell(Update(execution.id, "wait", view))
