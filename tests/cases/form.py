@@ -68,7 +68,7 @@ class Played(NamedTuple):
     then: list[Follow]
     refused: Any
     """Parts of the errors of the flow, if it is checked only."""
-    warns: list[str] | None
+    warns: Any
     """Codes of the warnings of the flow, if it is checked only."""
 
     def line(self, loc: tuple[Any, ...] = ()) -> int:

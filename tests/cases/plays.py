@@ -138,7 +138,7 @@ def in_check(played: Played, folder: Path) -> None:
         found = [one.code for one in compiled.diagnostics]
         faults = [f"it is not refused, but has the warnings {found}"]
         if played.refused is None:
-            faults = [] if found == played.warns else [f"expected {played.warns}, found {found}"]
+            faults = list(differences(played.warns, found, "warnings"))
     if faults:
         raise Differs([Problem(fault) for fault in faults])
 
