@@ -398,7 +398,8 @@ class Operated:
         toy = self._provider
         return {
             "opens": toy.opens, "releases": toy.releases, "suspended": len(toy.suspended),
-            "checks": toy.checks, "tries": toy.tries, "log": [*toy.log], "things": [seen(one) for one in toy.things],
+            "checks": toy.checks, "tries": toy.tries, "log": [*toy.log],
+            "things": [seen(one) for one in toy.things],
         }  # fmt: skip
 
     def _toy(self, behavior: Mapping[str, Any] | None) -> None:
