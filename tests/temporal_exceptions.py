@@ -115,13 +115,11 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_environments": (
             "test_an_engine_has_one_manager_whichever_thread_asks_first",
         ),
-        "engines/test_found_targets": ("test_a_program_that_decides_sees_it",),
         "engines/test_given_resources": ("test_each_has_its_own",),
         "engines/test_notifications": (
             "test_a_failure_is_tried_again_shown_and_sent_by_hand_and_the_approval_goes_on",
             "test_each_wait_reminder_and_escalation_calls_the_tool",
         ),
-        "engines/test_previews": ("test_a_program_that_decides_sees_it",),
         "engines/test_reducers": ("test_a_result_whose_commit_was_refused_is_reduced_anew",),
         "engines/test_running": (
             "test_a_clock_that_is_set_back_does_not_hold_the_process",
@@ -175,7 +173,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_the_graph_for_programs_has_plumbing_and_says_so",
             "test_why_names_the_step_around_plumbing",
         ),
-        "engines/test_previews": ("test_what_is_no_preview_is_an_error_of_the_check",),
         "engines/test_printed": (
             "test_a_secret_in_pieces_is_masked_wherever_it_is_cut",
             "test_lines_are_handed_on_when_they_are_whole",
@@ -270,13 +267,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_it_is_given_listed_and_revoked_on_the_command_line",
             "test_two_processes_use_a_grant_up_exactly",
         ),
-        "engines/test_found_targets": ("test_people_see_action_and_target_and_their_yes_runs_it",),
         "engines/test_host_policies": ("test_another_process_approves_and_goes_on",),
-        "engines/test_previews": (
-            "test_it_is_shown_with_the_question_and_computed_once",
-            "test_one_that_fails_is_left_out_with_a_note",
-            "test_what_it_says_controls_no_terminal_and_stays_inside_its_frame",
-        ),
         "engines/test_starts": ("test_two_first_messages_at_once_begin_one_execution",),
         "engines/test_upgrade": ("test_a_crash_in_the_middle_leaves_it_on_one_side",),
     },
@@ -322,9 +313,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "engines/test_flow_grants": (
             "test_a_question_that_a_crash_left_open_is_answered_by_the_resume",
-        ),
-        "engines/test_previews": (
-            ("test_what_a_crash_left_undone_is_made_up_for_and_what_is_known_is_not_asked_again"),
         ),
         "engines/test_running": ("test_recorded_execution_begins_when_it_is_resumed",),
         "engines/test_services": (
