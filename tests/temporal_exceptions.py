@@ -130,11 +130,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_clock_that_jumps_back_does_not_turn_history_round",
             "test_what_is_due_is_what_can_move_and_nobody_holds",
         ),
-        "engines/test_starts": (
-            "test_a_request_to_end_is_no_older_than_what_came_before_it",
-            "test_what_begins_an_execution_comes_before_the_place_it_was_given",
-            "test_what_begins_an_execution_comes_first_also_when_the_clock_was_set_back",
-        ),
         "engines/test_tool_authority": (
             "test_an_execution_may_have_one_of_its_own_which_learns_what_does_not_count",
             "test_one_of_an_execution_is_asked_again_and_is_ended_when_somebody_else_decides",
@@ -203,9 +198,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_a_lock_that_became_free_and_that_nobody_took_is_told",
             "test_on_a_slow_disk_too_who_wants_a_lock_that_is_held_gets_to_wait",
         ),
-        "engines/test_starts": (
-            "test_a_crash_at_any_write_loses_no_first_message_and_begins_none_twice",
-        ),
         "engines/test_step_logs": (
             "test_a_damaged_log_is_named",
             "test_a_secret_at_the_cut_is_masked_before_it",
@@ -246,7 +238,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_durability_shown_is_that_of_the_open_database",
             "test_greater_durability_wins",
         ),
-        "engines/test_starts": ("test_pruning_keeps_what_messages_begin",),
         "engines/test_step_logs": ("test_each_attempt_has_its_lines_with_time_and_level",),
         "engines/test_votes": ("test_a_vote_of_the_moment_of_failure_counts_after_a_retry",),
     },
