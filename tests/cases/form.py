@@ -131,7 +131,7 @@ def _label(row: Mapping[str, Any], number: int) -> str:
 
 def _played(flows: Mapping[str, str], told: Map, fill: Mapping[str, Any]) -> Played:
     named: Any = told.get("flow") or next(iter(flows), None)
-    flow = filled(flows.get(named, named), fill)
+    flow = filled(flows.get(named, named) if isinstance(named, str) else named, fill)
     if isinstance(flow, Mapping):
         flow = json.dumps({"flowengine": 1, "id": "flow", **flow})
     if flow is not None and not flow.lstrip().startswith("flowengine:"):
