@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urljoin
 
+from flowengine.sdk.received import declared_in
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.html_parts import (
     FormFields,
@@ -33,7 +34,7 @@ from flowengine_envs.documents.markdown import (
     target,
 )
 from flowengine_envs.documents.mathml import latex, name_of
-from flowengine_envs.documents.text import declared_in, decode
+from flowengine_envs.documents.text import decode
 
 _DROPPED = frozenset(
     {

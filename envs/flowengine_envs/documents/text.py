@@ -10,10 +10,6 @@ from flowengine_envs.documents.markdown import Writer
 
 _LATIN = "cp1252"
 """Encoding of Western programs before UTF-8."""
-_DECLARED = re.compile(
-    rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([\w-]{2,40})|encoding\s*=\s*["']([\w-]{2,40})["']""",
-    re.IGNORECASE,
-)
 _SHIFT = re.compile(rb"\x1b\$[@AB()]")
 """Begins Chinese, Japanese or Korean in a text of 7 bits, which is valid UTF-8, too."""
 _SEVEN_BITS = frozenset(("utf-7", "hz-gb-2312"))
@@ -60,12 +56,6 @@ def decode(data: bytes, declared: str = "") -> tuple[str, str]:
     if (text := _valid(data, _LATIN)) is not None:
         return text, "" if not declared else f"it is not {declared}, as declared. Read as {_LATIN}"
     return _forced(data, "utf-8")
-
-
-def declared_in(data: bytes) -> str:
-    """Return the encoding that HTML or XML declares for itself."""
-    declared = _DECLARED.search(data[:_SAMPLE])
-    return (declared[1] or declared[2]).decode("ascii") if declared else ""
 
 
 def _valid(data: bytes, encoding: str) -> str | None:
