@@ -278,8 +278,8 @@ class Upgrading:
             if info["verdict"] == "continues":
                 now = host.clock.now()
                 event = upgraded(execution, self._linked, self._mapping, self._who, now)
+                execution.queue.append(event)
                 recover(host, execution)
-                execution.queue.insert(0, event)
                 return info, execution
         except BaseException:
             host.keeper.release([(record.id, epoch)])

@@ -258,16 +258,16 @@ class Driver(HostCarrier):
             return True
         if is_running:
             return False
-        if "claims" in execution.state and self._stays_for_lock(execution):
-            return False
-        return execution.ended or not self.stays_for_timer(execution)
+        return not self.stays(execution)
 
-    def stays_for_timer(self, execution: Execution) -> bool:
-        """Return whether a timer is due so soon that this process waits for it.
+    def stays(self, execution: Execution) -> bool:
+        """Return whether this process waits for a lock of another, or for a timer due soon.
 
         It does not wait to send a notification again, because that would delay the caller.
         """
-        if not execution.timers.stays(self.now() + self.host.linger):
+        if "claims" in execution.state and self._stays_for_lock(execution):
+            return True
+        if execution.ended or not execution.timers.stays(self.now() + self.host.linger):
             return False
         from flowengine.kernel.notation.addresses import NOTIFIES
 

@@ -240,8 +240,8 @@ class Local(Driver):
             except StoreError as error:
                 self.halt(execution, error)
                 continue
-            if not execution.work and not self.stays_for_timer(execution):
-                # The clock was set back, and the timer is too far away to stay for.
+            if not execution.work and not self.stays(execution):
+                # No lock was granted, or the clock was set back, so that the timer is too far away.
                 self.look(execution)
             self.alarm(execution)
 

@@ -261,9 +261,7 @@ class WorkflowDriver(Carrier):
         if past.get("copy") is not None:
             self.store.restore(past["copy"])
         if past.get("append") is not None:
-            [refusal] = self.store.commit([append_of(past["append"])])
-            if refusal is not None:
-                raise refusal
+            self._commit(append_of(past["append"]))
         self.execution.load(self.store.load(id))
         self.execution.queue += [unpack(event) for event in past.get("queue", ())]
         self._held += [run_of(given) for given in past.get("held", ())]
@@ -343,7 +341,11 @@ class WorkflowDriver(Carrier):
     def _take_snapshot(self) -> None:
         """Have its store contain a snapshot of the state."""
         self.execution.rewrite()
-        [refusal] = self.store.commit([self.execution.take(release=False)])
+        self._commit(self.execution.take(release=False))
+
+    def _commit(self, append: Append) -> None:
+        """Commit to the store in memory. A refusal is an error of the engine."""
+        [refusal] = self.store.commit([append])
         if refusal is not None:
             raise refusal
 
@@ -458,9 +460,7 @@ class WorkflowDriver(Carrier):
                 if self._reducing is not None:
                     break
                 append = execution.take(release=False)
-                [refusal] = self.store.commit([append._replace(claims=(), files=())])
-                if refusal is not None:
-                    raise refusal
+                self._commit(append._replace(claims=(), files=()))
                 self.outgoing.add(append, is_at_work=bool(execution.work))
                 self._show(append)
                 self.carry_out(execution)
