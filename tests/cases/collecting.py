@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cases.form import SUFFIX, Played, filled, read_cases
+from tests.cases.form import SUFFIX, Played, filled, places, read_cases
 
 EFFECTS = Path(__file__).parent.parent / "engines" / "effects.py"
 
@@ -85,7 +85,7 @@ def _test(played: Played, way: str) -> Any:
         files = {"tools.py": TOOLS, "effects.py": EFFECTS.read_text(), **played.files}
         if played.flow is not None:
             files["flow.yaml"] = played.flow
-        for file, text in filled(files, {"HERE": str(tmp_path)}).items():
+        for file, text in filled(files, places(tmp_path)).items():
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / file).write_text(text)
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -186,6 +187,12 @@ def _grouped(calls: list[Any] | None) -> Calls | None:
 def _public(given: Mapping[str, Any]) -> Case:
     """Return a case as the public format reads it."""
     return parse_cases(json.dumps({"cases": [given]})).cases[0]
+
+
+def places(folder: Path) -> dict[str, str]:
+    """Return what stands in the places of `<HERE>`, `<PYTHON>` and `<TESTS>`."""
+    tests = Path(__file__).parents[1]
+    return {"HERE": str(folder), "PYTHON": sys.executable, "TESTS": str(tests)}
 
 
 def filled(value: Any, row: Mapping[str, Any]) -> Any:

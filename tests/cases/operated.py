@@ -7,6 +7,7 @@ it, or one of `Operated.ACTS`, such as `write: {FILE: TEXT}`. A wait is named by
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -25,7 +26,7 @@ from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict
 from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.sdk import import_module_of
-from tests.cases.form import HEAD, Played, filled, text_of
+from tests.cases.form import HEAD, Played, filled, places, text_of
 from tests.cases.matching import Map, Tag, differences, plain
 from tests.engines import world
 from tests.execution_environment.toy import Thing, Toy
@@ -95,7 +96,7 @@ class Operated:
     def __init__(
         self, played: Played, patch: pytest.MonkeyPatch, store: FaultyStore | None = None
     ) -> None:
-        self._told = filled({**played.told}, {"HERE": str(Path.cwd())})
+        self._told = filled({**played.told}, places(Path.cwd()))
         self._patch = patch
         self._store = store
         self._clock = world.Clock()
@@ -251,9 +252,10 @@ class Operated:
     def _do(self, engine: Engine, what: str, given: Any, more: dict[str, Any]) -> Any:
         if what in self.ACTS:
             return getattr(self, f"_{what}")(given, **more)
-        if what in ("run", "start"):
+        if what in ("run", "start", "run_async"):
             self._begun[more.setdefault("id", "it")] = None
-            return getattr(engine, what)(more.pop("flow", "flow.yaml"), given, **more)
+            found = getattr(engine, what)(more.pop("flow", "flow.yaml"), given, **more)
+            return asyncio.run(found) if what == "run_async" else found
         if isinstance(given, Mapping) and what not in WAITS:
             return getattr(engine, what)(**given, **more)
         words = given if isinstance(given, list) else [given] if given is not None else []
@@ -263,6 +265,8 @@ class Operated:
             return engine.waits(execution=words[0], **more)
         if what == "upgrade":
             words = words or ["flow.yaml"]
+        if what == "load":
+            return {**plain(flow := engine.load(*words)), "on_host": flow.on_host}
         return getattr(engine, what)(*words, **more)
 
     def _wait(self, engine: Engine, named: str) -> str:
