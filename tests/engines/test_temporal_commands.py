@@ -45,8 +45,6 @@ EXCEPTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "the variables of the caller are not those of the worker": (
         "test_no_secret_is_in_what_is_kept_or_shown",
-        "test_no_secret_is_in_what_is_streamed",
-        "test_the_log_of_each_attempt_is_shown",
     ),
     "what a step printed that timed out is not kept": (
         "test_a_step_that_timed_out_shows_what_it_had_printed",
