@@ -17,7 +17,6 @@ from flowengine.journal.records import ENDED
 from tests import command_line
 from tests.cli import test_chat, test_decide, test_diff, test_evidence, test_operate, test_run
 from tests.cli.conftest import flowengine, hello, refund, trio, user  # noqa: F401 - fixtures
-from tests.cli.test_diff import story  # noqa: F401 - as above
 from tests.cli.test_operate import failed, order  # noqa: F401 - as above
 from tests.engines.temporal_server import RunningWorker
 from tests.engines.world import until
