@@ -77,6 +77,12 @@ def write_file(block: str) -> bool:
     return bool(named)
 
 
+def write_files(text: str) -> None:
+    """Write the files of a page or a part of it."""
+    for _, block in BLOCK.findall(text):
+        write_file(block)
+
+
 def run(line: str, flowengine: Callable[..., Done] = flowengine) -> Done:
     """Run a command line like a shell, but in this process where that is possible.
 
@@ -171,8 +177,7 @@ def check_section(
         flowengine: Runs a command.
         way: What keeps executions: a `store`, a `server` over it, or `temporal`.
     """
-    for _, text in BLOCK.findall(section.shared):
-        write_file(text)
+    write_files(section.shared)
 
     def played(block: re.Match[str]) -> str:
         if block[1] != "console":

@@ -56,8 +56,3 @@ def test_a_named_store_that_is_not_there_is_an_error_and_an_absent_default_is_em
     refused = flowengine("--store", "/proc/x", *command, code=9)
     assert "no store exists at /proc/x" in refused.err
     assert "no store exists at" in flowengine(*command).err
-
-
-def test_a_grant_that_is_not_there_is_called_a_grant(flowengine: CommandLine, hello: Path) -> None:
-    flowengine("run", hello)
-    assert "there is no grant zzz" in flowengine("grants", "revoke", "zzz", code=9).err

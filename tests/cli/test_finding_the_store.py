@@ -18,7 +18,6 @@ from tests.deep_folders import make_deep
 HELLO = (
     "flowengine: 1\nid: hello\nsteps: [{id: a, output: 1}]\noutputs: {a: '${{ steps.a.output }}'}\n"
 )
-ASK = "flowengine: 1\nid: ask\nsteps: [{id: ask, approval: 'Go on?'}]\n"
 
 
 @pytest.fixture
@@ -238,57 +237,3 @@ def test_the_home_folder_is_no_project_of_all_that_is_in_it(
     assert find_store() == (f"{below}/.flowengine", False)
     os.chdir(tmp_path / "project")
     assert find_store() == (f"{tmp_path}/project/.flowengine", False)
-
-
-def test_messages_about_what_is_in_a_store_name_it(flowengine: CommandLine, below: Path) -> None:
-    at(below.parent, flowengine, "run", below / "hello.yaml")
-    store = below.parent / ".flowengine"
-
-    assert flowengine("show", "01zz", code=9).err.startswith(
-        f"error: there is no execution '01zz' in {store}\n"
-    )
-    assert f"no approval or wait 'ff' in {store}" in flowengine("approve", "ff", code=9).err
-    assert flowengine("list", "--status", "failed").err == f"no matching executions in {store}\n"
-    assert flowengine("approvals", "list").err == (
-        f"no approvals or questions are waiting in {store}\n"
-    )
-    assert flowengine("graph", "none.yaml", code=9).err == (
-        f"error: there is no file none.yaml, and there is no execution 'none.yaml' in {store}\n"
-    )
-
-
-def test_ids_of_executions_and_approvals_that_were_mixed_up_are_recognized(
-    flowengine: CommandLine, tmp_path: Path
-) -> None:
-    flowengine("run", flowengine.write("ask.yaml", ASK), "--id", "first", code=4)
-    [wait] = [one["id"] for one in flowengine("--json", "approvals", "list").json()]
-    store = tmp_path / ".flowengine"
-
-    for command in ("show", "why", "resume", "retry", "cancel"):
-        assert flowengine(command, wait[:6], code=9).err == (
-            f"error: there is no execution '{wait[:6]}' in {store}\n"
-            f"  it is the id of an approval or wait: flowengine approvals show {wait[:6]}\n"
-        )
-    for words in (["approve"], ["approvals", "show"], ["approvals", "claim"]):
-        assert flowengine(*words, "firs", code=9).err == (
-            f"error: there is no approval or wait 'firs' in {store}\n"
-            "  it is the id of an execution: flowengine show firs\n"
-        )
-
-
-def test_a_prefix_of_fewer_than_four_characters_matches_nothing(
-    flowengine: CommandLine, tmp_path: Path
-) -> None:
-    flowengine("run", flowengine.write("ask.yaml", ASK), "--id", "first", code=4)
-    [wait] = [one["id"] for one in flowengine("--json", "approvals", "list").json()]
-    store = tmp_path / ".flowengine"
-
-    for id in (wait[:3], ""):
-        assert flowengine("approve", id, code=9).err == (
-            f"error: there is no approval or wait '{id}' in {store}\n"
-            "  give at least 4 characters of its id\n"
-        )
-    assert flowengine("show", "fir", code=9).err == (
-        f"error: there is no execution 'fir' in {store}\n  give at least 4 characters of its id\n"
-    )
-    assert flowengine("--json", "approvals", "show", wait[:4]).json()["id"] == wait

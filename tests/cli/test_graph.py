@@ -1,4 +1,4 @@
-"""Pictures of compiled graphs are complete and without overlaps."""
+"""Pictures of compiled graphs are complete and without overlaps. `graph.md` shows some."""
 
 from __future__ import annotations
 
@@ -22,232 +22,19 @@ from flowengine.drawing.picture import draw
 from flowengine.drawing.svg import _curve
 from flowengine.flow.compile import compile_file
 from tests.cli.conftest import CommandLine, also_served
+from tests.transcripts import write_files
 
+PAGE = Path(__file__).with_name("graph.md")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FLOWS = sorted(
     path for path in EXAMPLES.rglob("*.yaml") if path.read_text().find("flowengine: 1") >= 0
 )
-EVERY = """\
-flowengine: 1
-id: every
-title: Every "form"
-inputs: {n: {type: integer, default: 3}}
-state: {level: {type: integer, default: 0, reducer: add}, open: {type: boolean, default: false}}
-signals: {paid: {}, extra: {data: {type: string}}, alarm: {}}
-limits: {idle: 1h}
-flows:
-  child:
-    inputs: {depth: {type: integer}}
-    steps:
-      - {id: draft, next: {first: [{when: "${{ inputs.depth > 0 }}", to: deeper}, {else: end}]}}
-      - {id: deeper, flow: child, with: {depth: "${{ inputs.depth - 1 }}"}}
-steps:
-  - id: draft
-    output: text
-    next: review
-  - id: review
-    approval: {title: Good?, choices: [approve, reject, {id: redo, label: Again}]}
-    next: {outcome: {approve: fan, reject: stop, redo: draft}}
-  - id: fan
-    title: Fan out <now>
-    next: {all: [left, listen, {when: "${{ inputs.n > 1 && state.level == 0 }}", to: right}]}
-  - id: left
-    loop: {until: "${{ round.number > 2 }}", max: 5, every: 10s}
-    lock: {key: desk, permits: 2}
-    emit: alarm
-    output: 1
-    next: meet
-  - id: listen
-    wait:
-      first:
-        - {id: paid, signal: paid, transient: true}
-        - {id: opened, when: "${{ state.open }}"}
-        - {id: late, for: 3d}
-    next: {outcome: {else: meet}}
-  - id: right
-    run: exit 3
-    effect: pure
-    retry: 2
-    timeout: 1m
-    on_error: [{type: ExitCode, next: rescue}, {type: Timeout, next: rescue}]
-    next: meet
-  - id: rescue
-    output: 2
-    on_error: continue
-    next: meet
-  - id: meet
-    join: active
-    next: {first: [{when: "${{ state.level > 100 }}", to: end_all}, {else: again}]}
-  - id: again
-    set: {level: 1}
-    next: {first: [{when: "${{ state.level < 3 }}", to: again}, {else: done}]}
-  - id: done
-    map: {over: "${{ inputs.n }}", concurrency: 2, more: extra, join: {need: 2, late: cancel}}
-    parallel:
-      - {id: a, output: 1, compensate: {call: std.print, with: {text: x}}}
-      - {id: b, wait: 1s}
-    finally:
-      - {id: clean, call: std.print, with: {text: x}}
-    next: halt
-  - id: halt
-    cancel: {targets: [left], as: succeeded}
-    next: inner
-  - {id: inner, flow: child, with: {depth: 2}, next: end}
-  - id: stop
-    fail: no
-  - id: heard
-    trigger: alarm
-    when: ${{ state.open }}
-    next: end
-on_error: [{type: Failed, compensate: true, next: end}]
-"""
-MERMAID = """\
----
-title: Every "form"
-config:
-  flowchart: {subGraphTitleMargin: {top: 4, bottom: 72}}
----
-flowchart TD
-  start_0((" ")):::begin
-  step_draft["draft"]
-  step_review{{"review<br/>approval"}}
-  step_fan{"Fan out #60;now#62;"}
-  step_left["left<br/>loop until round.number #62; 2, max 5, every 10s<br/>lock desk, 2 at once<br/>emits alarm"]
-  step_listen(["listen<br/>wait, first of<br/>paid: signal paid, transient<br/>opened: when state.open<br/>late: for 3d"])
-  step_right["right<br/>run<br/>retry 2<br/>timeout 1m"]
-  step_rescue["rescue<br/>on error: continue"]
-  step_meet{"meet<br/>join active"}
-  step_again{"again<br/>sets level"}
-  subgraph step_done["done<br/>map item in inputs.n, 2 at once<br/>join 2, late cancel<br/>more items by extra"]
-    direction TB
-    start_1((" ")):::begin
-    step_a["a"]
-    step_b(["b<br/>wait for 1s"])
-    undo_step_a[["undo a<br/>std.print"]]
-    subgraph finally_1["finally"]
-      direction TB
-      start_2((" ")):::begin
-      step_clean["clean<br/>std.print"]
-      end_2(("end"))
-      start_2 --> step_clean
-      step_clean --> end_2
-    end
-    end_1(("end"))
-    start_1 --> step_a
-    start_1 --> step_b
-    step_a --> end_1
-    step_a -.- undo_step_a
-    step_b --> end_1
-    end_1 -.-> finally_1
-  end
-  step_halt[\\"halt<br/>cancels left as succeeded"/]
-  step_inner[["inner<br/>flow child"]]
-  step_stop[/"stop<br/>fail"/]
-  step_heard["heard<br/>when state.open"]
-  trigger_step_heard>"alarm"]
-  error_0(["error"])
-  end_0(("end"))
-  end_all_0((("end<br/>all")))
-  subgraph flow_1["flow child"]
-    direction TB
-    start_3((" ")):::begin
-    flow_1_step_draft{"draft"}
-    flow_1_step_deeper[["deeper<br/>flow child"]]
-    end_3(("end"))
-    start_3 --> flow_1_step_draft
-    flow_1_step_draft -->|"inputs.depth #62; 0"| flow_1_step_deeper
-    flow_1_step_draft -->|"else"| end_3
-    flow_1_step_deeper --> end_3
-  end
-  start_0 --> step_draft
-  step_draft --> step_review
-  step_review -->|"approve"| step_fan
-  step_review -->|"reject"| step_stop
-  step_review -->|"redo"| step_draft
-  step_fan --> step_left
-  step_fan --> step_listen
-  step_fan -->|"inputs.n #62; 1 #38;#38; state.level == 0"| step_right
-  step_left --> step_meet
-  step_listen -->|"else"| step_meet
-  step_right --> step_meet
-  step_right -.->|"ExitCode#59; Timeout"| step_rescue
-  step_rescue --> step_meet
-  step_meet -->|"state.level #62; 100"| end_all_0
-  step_meet -->|"else"| step_again
-  step_again -->|"state.level #60; 3"| step_again
-  step_again -->|"else"| step_done
-  step_done --> step_halt
-  step_halt --> step_inner
-  step_inner --> end_0
-  step_heard --> end_0
-  trigger_step_heard --> step_heard
-  error_0 -.->|"Failed, undo"| end_0
-  classDef begin fill:#212529,stroke:#212529
-"""  # noqa: E501
 
 
 @pytest.fixture
 def every(flowengine: CommandLine) -> Path:
-    return flowengine.write("every.yaml", EVERY)
-
-
-def test_mermaid_shows_groups_maps_loops_joins_and_every_way(
-    flowengine: CommandLine, every: Path
-) -> None:
-    assert flowengine("graph", every).out == MERMAID
-
-
-def test_a_step_that_only_sends_tokens_to_all_is_no_choice(flowengine: CommandLine) -> None:
-    path = flowengine.write(
-        "fork.yaml",
-        """\
-flowengine: 1
-id: fork
-steps:
-  - {id: fork, next: {all: [left, choice]}}
-  - {id: left, wait: 1s, next: end}
-  - {id: choice, next: {first: [{when: "${{ now > '2030' }}", to: right}, {else: end}]}}
-  - {id: right, output: 1}
-""",
-    )
-
-    drawn = flowengine("graph", path).out
-    assert '  step_fork["fork"]:::fork\n' in drawn
-    assert '  step_choice{"choice"}\n' in drawn
-    assert "  classDef fork fill:" in drawn
-    assert (
-        'step_fork [label="fork", shape=box, fillcolor="#343a40"'
-        in flowengine("graph", path, "--format", "dot").out
-    )
-    assert 'fill="white">fork</text>' in flowengine("graph", path, "--format", "svg").out
-
-
-def test_dot_has_the_same_boxes_and_arrows(flowengine: CommandLine, every: Path) -> None:
-    text = flowengine("graph", every, "--format", "dot").out
-
-    assert "subgraph cluster_step_done {" in text
-    assert text.count(" -> ") == sum(MERMAID.count(sign) for sign in ("-->", "-.->", "-.- "))
-    assert 'label="inputs.n > 1 && state.level == 0"' in text
-    assert 'label="Every \\"form\\""' in text
-    assert text.count("{") == text.count("}")
-
-
-def test_a_computed_key_and_a_tool_that_notifies_are_drawn(
-    flowengine: CommandLine, tmp_path: Path
-) -> None:
-    (tmp_path / "nap.yaml").write_text(
-        "flowengine: 1\n"
-        "id: nap\n"
-        "inputs: {pauses: {type: array, items: {type: string}}, n: {type: integer}}\n"
-        "tools: {tell: {slack: https://hooks.example.com/x}}\n"
-        "steps:\n"
-        "  - {id: nap, wait: '${{ inputs.pauses[inputs.n] }}'}\n"
-        "  - {id: ask, approval: {title: Go?, notify: [tell]}}\n"
-    )
-    text = flowengine("graph", tmp_path / "nap.yaml", "--format", "dot").out
-
-    assert "wait for inputs.pauses[inputs.n]" in text
-    assert "flow _notify.tell" in text
+    write_files(PAGE.read_text(encoding="utf-8").partition("\n## ")[0])
+    return flowengine.folder / "every.yaml"
 
 
 @pytest.mark.endurance
@@ -423,33 +210,6 @@ def test_the_same_flow_gives_the_same_picture_in_every_process(every: Path) -> N
     }  # fmt: skip
 
     assert len(seen) == 1
-
-
-@also_served
-def test_an_execution_is_drawn_with_the_state_of_its_steps(
-    flowengine: CommandLine, trio: Path
-) -> None:
-    ids = flowengine("run", trio, code=4).ids
-    flowengine("approve", ids[0], code=4)
-
-    text = flowengine("graph", flowengine.newest()[:10]).out
-
-    assert 'step_ask{{"ask<br/>approval<br/>2 waiting, 1 succeeded"}}' in text
-    assert re.search(r"class [\w,]*step_ask[\w,]* waiting", text)
-
-
-def test_what_is_neither_a_file_nor_an_execution_is_said_so(
-    flowengine: CommandLine, hello: Path
-) -> None:
-    flowengine("run", hello)
-
-    done = flowengine("graph", "nothing", code=9)
-
-    assert done.err == (
-        "error: there is no file nothing, and there is no execution 'nothing'"
-        f" in {flowengine.folder}/.flowengine\n"
-    )
-    assert "cannot write" in flowengine("graph", hello, "-o", "none/x.mmd", code=2).err
 
 
 @also_served

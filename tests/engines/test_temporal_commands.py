@@ -17,7 +17,6 @@ from flowengine.journal.records import ENDED
 from tests import command_line
 from tests.cli import test_chat, test_decide, test_diff, test_evidence, test_operate, test_run
 from tests.cli.conftest import flowengine, hello, refund, trio, user  # noqa: F401 - fixtures
-from tests.cli.test_diff import story  # noqa: F401 - as above
 from tests.cli.test_operate import failed, order  # noqa: F401 - as above
 from tests.engines.temporal_server import RunningWorker
 from tests.engines.world import until
@@ -45,8 +44,6 @@ EXCEPTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "the variables of the caller are not those of the worker": (
         "test_no_secret_is_in_what_is_kept_or_shown",
-        "test_no_secret_is_in_what_is_streamed",
-        "test_the_log_of_each_attempt_is_shown",
     ),
     "what a step printed that timed out is not kept": (
         "test_a_step_that_timed_out_shows_what_it_had_printed",
