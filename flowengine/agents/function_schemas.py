@@ -9,7 +9,7 @@ from typing import Any
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError, UsageError
-from flowengine.sdk.argument_checks import in_words
+from flowengine.sdk.argument_checks import check_function
 from flowengine.sdk.python_functions.live_signature import (
     Signature,
     name_of,
@@ -67,11 +67,10 @@ def read_tool(
     Raises:
         UsageError: A model cannot call it.
     """
-    if not callable(function):
-        hint = "give a function, a method or a partial"
-        if hasattr(function, "as_tool"):
-            hint = "give agent.as_tool(), or let it take over: handoffs=[agent]"
-        raise UsageError(f"{in_words(function)} is not a function", hint=hint)
+    hint = "give a function, a method or a partial"
+    if hasattr(function, "as_tool"):
+        hint = "give agent.as_tool(), or let it take over: handoffs=[agent]"
+    check_function(function, hint)
     name = name_of(function)
     if name == "<lambda>":
         raise UsageError(

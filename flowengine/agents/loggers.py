@@ -19,6 +19,7 @@ from os import PathLike
 from typing import IO, Any, ClassVar, Literal
 
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.sdk.argument_checks import check_kinds, check_methods
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.visible_text import printable
 from flowengine.secrets import mask_known
@@ -85,6 +86,10 @@ class LoggerManager:
         console: IO[str] | bool = True,
         json_lines: bool = False,
     ) -> None:
+        check_kinds(str, level=level)
+        check_kinds(PathLike, file=file)
+        if not isinstance(console, bool):
+            check_methods("console", console, "write")
         self._lock = threading.Lock()
         self._warned: set[str] = set()
         self.level = _level(level, "OFF" if isinstance(console, bool) else "INFO")

@@ -34,6 +34,7 @@ from flowengine.client.requests import ApiRequest
 from flowengine.engines.results import StoreEvent
 from flowengine.errors import FlowEngineError, StoreError, UsageError
 from flowengine.journal.records import ENDED
+from flowengine.sdk.argument_checks import check_kind, check_kinds, check_methods
 from flowengine.sdk.json_values import plain
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.validation import as_plain
@@ -107,8 +108,9 @@ class Client:
         timeout: float = 30.0,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        self.url, given = _checked(url, token)
-        self._http = httpx2.Client(**given, timeout=timeout, transport=transport)
+        self.url, given = _checked(url, token, timeout)
+        check_methods("transport", transport, "handle_request")
+        self._http = httpx2.Client(**given, transport=transport)
 
     def __enter__(self) -> Self:
         return self
@@ -295,8 +297,9 @@ class AsyncClient:
         timeout: float = 30.0,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url, given = _checked(url, token)
-        self._http = httpx2.AsyncClient(**given, timeout=timeout, transport=transport)
+        self.url, given = _checked(url, token, timeout)
+        check_methods("transport", transport, "handle_async_request")
+        self._http = httpx2.AsyncClient(**given, transport=transport)
 
     async def __aenter__(self) -> Self:
         return self
@@ -550,12 +553,14 @@ def _refuse_stream(response: httpx2.Response, content: bytes) -> NoReturn:
     raise StoreError("the server's answer is no stream of events", hint=_OURS)
 
 
-def _checked(url: str | None, token: str | None) -> tuple[str, dict[str, Any]]:
+def _checked(url: str | None, token: str | None, timeout: float) -> tuple[str, dict[str, Any]]:
     """Return the address of a server, and the arguments of the HTTP client for it.
 
     Raises:
-        UsageError: One is missing, or the token would be sent in plain text.
+        UsageError: One is missing or wrong, or the token would be sent in plain text.
     """
+    check_kinds(str, url=url, token=token)
+    check_kind("timeout", timeout, float)
     url = (url or os.environ.get(SERVER, "")).rstrip("/")
     token = token or os.environ.get(TOKEN, "")
     try:
@@ -585,7 +590,8 @@ def _checked(url: str | None, token: str | None) -> tuple[str, dict[str, Any]]:
         "accept-encoding": "identity",
     }
     # A proxy of the environment would receive the token in plain text.
-    return url, {"base_url": url, "headers": headers, "trust_env": parts.scheme == "https"}
+    trusts = parts.scheme == "https"
+    return url, {"base_url": url, "headers": headers, "trust_env": trusts, "timeout": timeout}
 
 
 def _is_here(host: str) -> bool:

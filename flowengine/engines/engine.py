@@ -26,7 +26,14 @@ from flowengine.engines.results import (
     Sent,
 )
 from flowengine.errors import UsageError
-from flowengine.sdk.argument_checks import check_kind, in_words, offered
+from flowengine.sdk.argument_checks import (
+    check_kinds,
+    check_methods,
+    check_one_of,
+    in_words,
+    milliseconds,
+    offered,
+)
 from flowengine.settings import current_user, load_settings
 from flowengine.store_folder import project_folder, remote_store
 from flowengine.util.blocking import blocking, on_loop
@@ -70,9 +77,10 @@ class Engine(Operator):
             rejects, responds or defers to human approvers, on behalf of `user`.
             `CallbackAuthority(function)` of `flowengine.tool_environment` calls a function.
             Default: only human approvers decide.
-        linger: Seconds for which `run` and similar calls wait for a timer. They always wait
-            for the pauses of `retry` and `loop.every`.
-        ttl: Seconds without a heartbeat after which another process may take over an execution.
+        linger: Seconds, or a duration such as `5m`, for which `run` and similar calls wait for a
+            timer. They always wait for the pauses of `retry` and `loop.every`.
+        ttl: Seconds, or a duration, without a heartbeat after which another process may take over
+            an execution.
         runtime_resources: Objects for the steps of all executions, by name, in addition to the
             environments that a flow declares. `run` accepts objects for a single execution. They
             belong to the caller: the engine does not check or close them. An object with the name
@@ -82,6 +90,9 @@ class Engine(Operator):
             its workers offer it.
         clock: Returns the time. Not for a store in Temporal, where the times are its server's.
         ids: Creates ids.
+
+    Raises:
+        UsageError: An argument is of another kind.
     """
 
     def __init__(
@@ -92,14 +103,21 @@ class Engine(Operator):
         workdir: str | PathLike[str] | None = None,
         user: str | None = None,
         via: str = "python",
-        linger: float = 60.0,
-        ttl: float = 15.0,
+        linger: float | str = 60.0,
+        ttl: float | str = 15.0,
         runtime_resources: Mapping[str, Any] | None = None,
         offers: Iterable[str] = (),
         tool_authority: ToolAuthority | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
+        check_kinds(str, user=user, via=via)
+        check_kinds(PathLike, workdir=workdir)
+        check_kinds(dict, runtime_resources=runtime_resources)
+        check_methods("tool_authority", tool_authority, "approve_tool")
+        check_methods("clock", clock, "now")
+        check_methods("ids", ids, "execution", "message")
+        check_one_of("durability", durability, ("power", "process", "none"))
         if workdir is not None and not os.path.isdir(workdir):
             raise UsageError(f"workdir: there is no directory {os.fspath(workdir)}")
         check_path("the directory", os.path.abspath(workdir or "."))
@@ -113,8 +131,8 @@ class Engine(Operator):
             ids=ids or RandomIds(),
             settings=settings,
             workdir=os.path.abspath(workdir or "."),
-            linger=int(linger * 1000),
-            ttl=int(ttl * 1000),
+            linger=milliseconds("linger", linger),
+            ttl=milliseconds("ttl", ttl),
             resources=runtime_resources,
             offers=offered(offers),
             policies=PolicyFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
@@ -694,12 +712,7 @@ class Engine(Operator):
     ) -> Starting:
         from flowengine.engines.starting.beginning import Starting
 
-        for name, given in (
-            ("inputs", inputs),
-            ("labels", labels),
-            ("runtime_resources", resources),
-        ):
-            check_kind(name, given or {}, dict)
+        check_kinds(dict, inputs=inputs, labels=labels, runtime_resources=resources)
         user = self.user
         return Starting(
             flow, inputs or {}, id, labels or {}, user, environments, dict(resources or {})

@@ -685,11 +685,10 @@ class StoreReader:
         Raises:
             UsageError: The callback is not a function.
         """
-        if not callable(callback):
-            from flowengine.sdk.argument_checks import in_words
-
-            raise UsageError(f"{in_words(callback)} is not a function", hint="it takes an Update")
         from flowengine.engines.inspection.updates import Subscription
+        from flowengine.sdk.argument_checks import check_function
+
+        check_function(callback, "it takes an Update")
 
         return Subscription(self._host, callback, output=output, gather=gather)
 

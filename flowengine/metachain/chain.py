@@ -28,7 +28,7 @@ from flowengine.metachain import responses as flows
 from flowengine.metachain.agent_events import StreamPart
 from flowengine.metachain.sessions import SessionWork
 from flowengine.metachain.work import ResumeOptions, RunOptions, Work
-from flowengine.sdk.argument_checks import check_keywords, check_kind, in_words
+from flowengine.sdk.argument_checks import check_keywords, check_kinds, check_methods, in_words
 from flowengine.sdk.resources import refuse_in_loop
 from flowengine.secrets import mask_known
 
@@ -149,6 +149,9 @@ class Runner:
                 f"{in_words(engine)} is not an engine",
                 hint="give an Engine here, and the agent to run(agent, messages)",
             )
+        check_kinds(str, model=model)
+        check_kinds(PathLike, log_path=log_path)
+        check_methods("logger", logger, "log")
         if log_path is not None and logger is None:
             logger = LoggerManager(file=log_path)
         self.engine = engine
@@ -195,8 +198,8 @@ class Runner:
             AgentRunFailed: The execution failed.
         """
         check_keywords("a run of agents", options, RunOptions.__annotations__)
-        more = options.get("agents", ())
-        check_kind("agents", more, list)
+        more = options.get("agents") or ()
+        check_kinds(list, agents=more)
         described = flows.described(
             (agent, *more),
             model=options.get("model") or self.model,

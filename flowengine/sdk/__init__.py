@@ -191,7 +191,13 @@ def quick(function: _Function) -> _Function:
 
     Returns:
         The same function, marked.
+
+    Raises:
+        UsageError: It is not a function.
     """
+    from flowengine.sdk.argument_checks import check_function
+
+    check_function(function, "write @quick above the function")
     function.__flowengine_quick__ = True  # type: ignore[attr-defined]
     return function
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 
 from flowengine.errors import InputError, UsageError
 
@@ -88,22 +89,65 @@ def milliseconds(name: str, value: float | str) -> int:
     from flowengine.kernel.notation.times import TooLong, parse_duration
 
     try:
-        return parse_duration(value) if isinstance(value, str) else int(value * 1000)
+        span = parse_duration(value) if isinstance(value, str) else int(value * 1000)
+        if span >= 0:
+            return span
     except TooLong as error:
         raise UsageError(f"{name}: {error}") from None
     except (ValueError, TypeError, OverflowError):
-        hint = "give seconds, or a duration such as 30d"
-        raise UsageError(f"{name} is {value!r}", hint=hint) from None
+        pass
+    hint = "give seconds, or a duration such as 30d"
+    raise UsageError(f"{name} is {in_words(value)}", hint=hint)
 
 
 _KINDS: dict[type, tuple[type | tuple[type, ...], str, str]] = {
     dict: (Mapping, "a dict", "{'key': value}"),
     list: ((list, tuple), "a list", "[…]"),
+    str: (str, "text", "'…'"),
+    float: ((int, float), "a number", "30"),
+    PathLike: ((str, PathLike), "a path", "'…'"),
 }
 
 
+def check_kinds(kind: type, **given: object) -> None:
+    """Check optional arguments of one kind, each as `check_kind` does."""
+    for name, value in given.items():
+        if value is not None:
+            check_kind(name, value, kind)
+
+
+def check_function(value: object, hint: str) -> None:
+    """Check an argument that must be a function, or be called as one.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if not callable(value):
+        raise UsageError(f"{in_words(value)} is not a function", hint=hint)
+
+
+def check_methods(name: str, value: object, *methods: str) -> None:
+    """Check an optional argument that must be an object with some methods.
+
+    Raises:
+        UsageError: It is something else, such as a class.
+    """
+    has_all = all(callable(getattr(value, method, None)) for method in methods)
+    if value is not None and (isinstance(value, type) or not has_all):
+        words = " and ".join(f"{method}()" for method in methods)
+        raise UsageError(
+            f"{name} must be an object with {words}, not {in_words(value)}",
+            hint=f"write {name}=Own(), where the class Own defines {words}",
+        )
+
+
 def check_kind(name: str, value: object, kind: type) -> None:
-    """Check an argument that must be a `dict` or a `list`, or behave as one.
+    """Check an argument that must be of a kind, or behave as it.
+
+    Args:
+        name: Its name.
+        value: Its value.
+        kind: `dict`, `list`, `str`, `float` or `PathLike`.
 
     Raises:
         UsageError: It is something else.

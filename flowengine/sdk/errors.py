@@ -36,7 +36,7 @@ class StepError(Exception):
         retryable: bool | None = None,
         retry_after: float | None = None,
     ) -> None:
-        message = without_addresses(message)
+        message = without_addresses(str(message))
         super().__init__(message)
         self.message = message
         self.data = data

@@ -11,6 +11,7 @@ from typing import Any
 
 from flowengine.errors import InputError
 from flowengine.sdk import StepError
+from flowengine.sdk.argument_checks import check_kinds
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.tool_calls import (
@@ -47,6 +48,7 @@ class CallbackAuthority:
     """
 
     def __init__(self, callback: Callback | None = None, *, timeout: float | None = None) -> None:
+        check_kinds(float, timeout=timeout)
         if callback is not None:
             check_callback(callback, 1, "an approval callback")
         self.callback = callback

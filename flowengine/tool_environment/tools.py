@@ -18,7 +18,7 @@ from flowengine.agents.agent_tools import AgentAsTool, tool_options
 from flowengine.agents.server_tools import UNUSABLE, description_of, fault_of, parameters_of
 from flowengine.errors import InputError, UsageError
 from flowengine.sdk import Effect, StepError, ToolError
-from flowengine.sdk.argument_checks import check_keywords, in_words
+from flowengine.sdk.argument_checks import check_function, check_keywords
 from flowengine.sdk.browser_tools import OfferedTool
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.models import largest_result
@@ -210,10 +210,7 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     check_keywords("a tool", options, ToolOptions.__annotations__)
 
     def mark(marked: Any) -> Any:
-        if not callable(marked):
-            raise UsageError(
-                f"{in_words(marked)} is not a function", hint="write @tool above the function"
-            )
+        check_function(marked, "write @tool above the function")
         marked.__flowengine_tool__ = options
         return marked
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine, Flow
-from flowengine.agents import Agent, Response, Result
+from flowengine import AsyncClient, Client, Engine, Flow, cel, quick
+from flowengine.agents import Agent, LoggerManager, Response, Result
 from flowengine.agents.agent import instructions_of
+from flowengine.engines.host import SystemClock
 from flowengine.errors import UsageError
-from flowengine.metachain import Runner
-from flowengine.sdk import ValidationError
-from flowengine.tool_environment import tool
+from flowengine.metachain import MetaChain, Runner
+from flowengine.sdk import StepError, ValidationError
+from flowengine.tool_environment import CallbackAuthority, tool
 
 
 def add(a: int, b: int) -> int:
@@ -295,6 +296,10 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: tool("add"),  # type: ignore[call-overload]
         "write @tool above the function",
     ),
+    "5 is not a function": (
+        lambda: quick(5),  # type: ignore[type-var]
+        "write @quick above the function",
+    ),
     "5 is not a store": (
         lambda: Engine(5),  # type: ignore[arg-type]
         "give a directory or an address, or None for a store in memory",
@@ -336,6 +341,75 @@ def test_a_wrong_argument_is_an_error_with_a_remedy(message: str) -> None:
 
     assert caught.value.message.startswith(message)
     assert (caught.value.hint or "") == hint
+
+
+OWN = "write {0}=Own(), where the class Own defines {1}"
+CONSTRUCTED: list[tuple[Callable[..., Any], dict[str, Any], str, str]] = [
+    (Engine, {"clock": 5}, "an object with now(), not 5", OWN.format("clock", "now()")),
+    (Engine, {"clock": SystemClock}, "an object with now(), not the class 'SystemClock'", ""),
+    (Engine, {"ids": "x"}, "an object with execution() and message(), not 'x'", ""),
+    (Engine, {"tool_authority": add}, "an object with approve_tool(), not the function 'add'", ""),
+    (Engine, {"user": 5}, "text, not 5", "write user='…'"),
+    (Engine, {"via": ["cli"]}, "text, not a list", "write via='…'"),
+    (Engine, {"workdir": 5}, "a path, not 5", "write workdir='…'"),
+    (
+        Engine,
+        {"runtime_resources": "x"},
+        "a dict, not 'x'",
+        "write runtime_resources={'key': value}",
+    ),
+    (Flow, {"id": 5}, "text, not 5", "write id='…'"),
+    (Flow, {"id": "f", "folder": 5}, "a path, not 5", "write folder='…'"),
+    (ONE.subflow, {"id": None}, "text, not None", "write id='…'"),
+    (cel, {"text": 5}, "text, not 5", "write text='…'"),
+    (Client, {"url": 5}, "text, not 5", "write url='…'"),
+    (Client, {"token": ["x"]}, "text, not a list", "write token='…'"),
+    (AsyncClient, {"timeout": "1s"}, "a number, not '1s'", "write timeout=30"),
+    (Client, {"url": "http://localhost:1", "token": "t", "transport": 5}, "an object with ", ""),
+    (Runner, {"model": 5}, "text, not 5", "write model='…'"),
+    (Runner, {"logger": 5}, "an object with log(), not 5", OWN.format("logger", "log()")),
+    (MetaChain, {"log_path": 5}, "a path, not 5", "write log_path='…'"),
+    (LoggerManager, {"level": 5}, "text, not 5", "write level='…'"),
+    (LoggerManager, {"file": 5}, "a path, not 5", "write file='…'"),
+    (LoggerManager, {"console": "err"}, "an object with write(), not 'err'", ""),
+    (CallbackAuthority, {"timeout": "1s"}, "a number, not '1s'", "write timeout=30"),
+]
+"""Constructors, wrong arguments of which the last is told, what it must be, and what to do."""
+
+
+@pytest.mark.parametrize(("kind", "given", "must", "hint"), CONSTRUCTED)
+def test_constructors_refuse_what_they_could_not_use(
+    kind: Callable[..., Any], given: dict[str, Any], must: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        kind(**given)
+
+    assert caught.value.message.startswith(f"{[*given][-1]} must be {must}")
+    assert (caught.value.hint or "").startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"durability": "all"}, "durability is 'all'"),
+        ({"linger": "x"}, "linger is 'x'"),
+        ({"ttl": -1}, "ttl is -1"),
+        ({"linger": object()}, "linger is an object"),
+        ({"ttl": float("nan")}, "ttl is nan"),
+    ],
+)
+def test_an_engine_refuses_words_and_times_that_it_does_not_know(
+    given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        Engine(None, **given)
+
+    assert caught.value.message == message
+    assert caught.value.hint
+
+
+def test_the_message_of_an_error_may_be_another_error() -> None:
+    assert StepError(ValueError("no")).message == "no"  # type: ignore[arg-type]
 
 
 def test_no_message_says_where_an_object_is_in_memory() -> None:

@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 
 import pytest
 from temporalio import activity
+from temporalio.worker import Worker
 
 from flowengine import Engine
 from flowengine.engines.temporal import worker, workflow
 from flowengine.engines.temporal.requests import SHARE
 from flowengine.engines.temporal.sharing import Sharing
 from flowengine.errors import NotFound, StoreError
-from tests.engines.world import make, until
+from tests.engines import flows
+from tests.engines.world import check_effects, finish, make, outcome, until
 from tests.temporal_stores import running_worker, unguarded
 
 pytestmark = pytest.mark.endurance
@@ -169,3 +171,20 @@ def has_ended(engine: Engine, id: str, file: Path) -> bool:
     with suppress(NotFound, StoreError):  # the execution is not known by its key yet, or its task
         return CASES[id].ends(engine, id, file)  # not repeated
     return False
+
+
+def test_executions_do_the_same_when_each_task_replays_all_before_it(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So each beginning of their histories leads to the commands that came after it."""
+    monkeypatch.setattr(worker, "guarded", unguarded)
+    monkeypatch.setattr(worker, "Worker", partial(Worker, max_cached_workflows=0))
+    store = f"{server}/outages"
+    with running_worker(store), Engine(store) as there, Engine(None) as here:
+        for name, text in {**flows.ALL, "claims": CLAIMS}.items():
+            ends = []
+            for engine, place in ((here, "here"), (there, "there")):
+                file = make(tmp_path / place / name, text)
+                finish(engine, file, f"replayed-{name}")
+                ends.append((outcome(engine, f"replayed-{name}"), check_effects(file.parent)))
+            assert ends[0] == ends[1], name

@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
+from flowengine.sdk.argument_checks import check_kind
+
 ATOM = 9
 """Precedence of names, calls and literals. Lower numbers bind less tightly."""
 TERNARY, OR, AND, RELATION, SUM, PRODUCT, UNARY = 1, 2, 3, 4, 5, 6, 7
@@ -195,6 +197,7 @@ class Cel:
         Returns:
             The expression, which is put in parentheses inside a longer one.
         """
+        check_kind("text", text, str)
         return Expr(text, 0)
 
 

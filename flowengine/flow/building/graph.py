@@ -24,6 +24,7 @@ from flowengine.flow.building.steps import (
     Words,
 )
 from flowengine.registry import has_kind, kind_class
+from flowengine.sdk.argument_checks import check_kind, check_kinds
 from flowengine.sdk.python_functions.live_types import schema_of
 from flowengine.sdk.python_functions.schema_forms import ABSENT
 
@@ -269,6 +270,8 @@ class FlowGraph(FlowDeclarations, FlowHandle):
         folder: str | PathLike[str] | None = None,
         **more: Any,
     ) -> None:
+        check_kind("id", id, str)
+        check_kinds(PathLike, folder=folder)
         place = here()
         super().__init__({"id": id, **more})
         self.place: DeclarationSite = place
