@@ -290,7 +290,7 @@ _OF_ONE = frozenset(
     | {"if", "then", "else"}
 )
 _OF_MANY = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-_OF_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs"})
+_OF_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 
 
 def each_part(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
