@@ -153,6 +153,7 @@ def test_as_an_agents_answer(module: ModuleType) -> None:
 
 REFUSED = """
 import socket
+from collections.abc import Callable
 from typing import Any
 CALLED = []
 def keys() -> dict[tuple[int, int], str]: CALLED.append(1)
@@ -160,6 +161,8 @@ def inside() -> list[dict[str, dict[None, str]]]: CALLED.append(1)
 def taken(value: dict[tuple[int, int], str]) -> None: CALLED.append(1)
 def connect() -> socket.socket: CALLED.append(1)
 def many() -> list[socket.socket]: CALLED.append(1)
+def pair() -> tuple[int, socket.socket]: CALLED.append(1)
+def callback() -> Callable[[], int]: CALLED.append(1)
 """
 
 
@@ -171,6 +174,8 @@ def many() -> list[socket.socket]: CALLED.append(1)
         ("taken", "the parameter 'value' of taken cannot be given: a map cannot have keys"),
         ("connect", "refused:connect was not called, because it returns a socket.socket"),
         ("many", "refused:many was not called, because it returns a socket.socket"),
+        ("pair", "refused:pair was not called, because it returns a socket.socket"),
+        ("callback", "refused:callback was not called, because it returns a collections.abc.Call"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_before_the_call(
@@ -287,13 +292,17 @@ def test_a_secret_that_was_stored_as_asterisks_is_not_read_as_one(
         assert "is a secret of pydantic, which was stored as asterisks" in error["message"]
 
 
-def endless(limit: float = float("inf"), share: float = float("-inf")) -> float:
-    return min(limit, share)
+def endless(limit: float = float("inf"), share: float = float("-inf"), most: int = 2**70) -> float:
+    return min(limit, share, most)
 
 
-def test_an_infinite_default_is_not_shown_to_the_model() -> None:
+def test_a_default_that_json_lacks_is_not_shown_to_the_model() -> None:
     [parameters] = [function_to_json(endless)["function"]["parameters"]]
-    assert parameters["properties"] == {"limit": {"type": "number"}, "share": {"type": "number"}}
+    assert parameters["properties"] == {
+        "limit": {"type": "number"},
+        "share": {"type": "number"},
+        "most": {"type": "integer"},
+    }
     json.dumps(parameters, allow_nan=False)
 
 
