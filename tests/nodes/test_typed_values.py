@@ -7,6 +7,8 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
@@ -208,6 +210,29 @@ def test_a_result_whose_keys_are_the_same_as_text_is_not_kept() -> None:
     flow.step(keyed)
     message = "the result cannot be kept: two keys of a map are the same as text"
     assert run(flow)["message"] == message
+
+
+class Currency(Enum):
+    EUR = "eur"
+    USD = "usd"
+
+
+def priced() -> dict[Currency, Decimal]:
+    return {Currency.EUR: Decimal("1.50")}
+
+
+def test_a_map_is_replaced_by_an_edit_whose_keys_are_checked() -> None:
+    flow = Flow("pricing")
+    subject = {"prices": flow.step(priced).output}
+    ask = flow.step("ask", approval={"title": "?", "subject": subject, "edit": True})
+    flow.output("prices", ask.output.subject.prices)
+    with Engine(None) as engine:
+        [wait] = engine.run(flow).waits
+        with pytest.raises(InputError, match='"gbp", which must be one of "eur", "usd"'):
+            engine.approve(wait["id"], edit={"prices": {"gbp": "1"}})
+        decided = engine.approve(wait["id"], edit={"prices": {Currency.USD: Decimal("2.0")}})
+    assert decided.result is not None
+    assert decided.result.outputs == {"prices": {"usd": "2.0"}}
 
 
 @pytest.mark.parametrize(
